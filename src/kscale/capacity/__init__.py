@@ -1,1 +1,1 @@
-"""Batch estimation, headroom, sweeps, catalogues, generated clusters."""
+"""Capacity planning: estimates, headroom, costs, mixes, what-if scenarios, sweeps, catalogues, generated clusters."""

@@ -1,6 +1,6 @@
 """Processor architectures that new nodes of a cluster may have.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ _KEYS = ("kubernetes.io/arch", "beta.kubernetes.io/arch")
 class Architectures:
     """Architectures as ``kubernetes.io/arch`` names them.
 
-    A dump does not say for which architectures an image exists. A pod that names none is therefore taken to run on the
+    A dump does not say for which architectures an image exists. A pod that names none is therefore assumed to run on
+    the
     architectures of the existing nodes only.
 
     Attributes
     ----------
     nodes : frozenset of str
-        Those of the nodes that exist.
+        Architectures of the existing nodes.
     needed : frozenset of str
-        Those that some pod asks for and no node has.
+        Architectures that some pod requires and no node has.
     accepted : frozenset of str
-        Those that every pod names as one it may run on.
+        Architectures that every pod names as one it may run on.
     """
 
     nodes: frozenset[str]
@@ -44,12 +45,12 @@ class Architectures:
 
     @property
     def allowed(self) -> frozenset[str]:
-        """The architectures that new nodes may have. Empty: neither nodes nor pods say."""
+        """Return the architectures that new nodes may have; empty if neither nodes nor pods name any."""
         return self.nodes | self.needed | self.accepted
 
 
 def arch_of(node: Node) -> str:
-    """Return the architecture in a node's labels, empty without one."""
+    """Return the architecture in a node's labels; empty without one."""
     labels = node.metadata.labels or {}
     return next((labels[key] for key in _KEYS if labels.get(key)), "")
 
@@ -65,9 +66,13 @@ def architectures_of(cluster: Cluster) -> Architectures:
         if pod.status.phase in ("Succeeded", "Failed") or is_daemonset_pod(pod) or is_mirror_pod(pod):
             continue
         constraints.append(_named_by(pod))
-    named = [each for each in constraints if each is not None]
+    named = [constraint for constraint in constraints if constraint is not None]
     all_name_some = bool(named) and len(named) == len(constraints)
-    needed = frozenset().union(*(each for each in named if not each & nodes)) if nodes or all_name_some else frozenset()
+    needed = (
+        frozenset().union(*(constraint for constraint in named if not constraint & nodes))
+        if nodes or all_name_some
+        else frozenset()
+    )
     accepted = named[0].intersection(*named[1:]) if all_name_some else frozenset()
     return Architectures(nodes, needed, accepted)
 
@@ -89,10 +94,10 @@ def _named_by(pod: Pod) -> frozenset[str] | None:
 
 
 def _about_architecture(selector: NodeSelector | None) -> NodeSelector | None:
-    """Return what the terms say of the architecture, None if there is a term that says nothing of it."""
+    """Return the selector's terms reduced to the architecture; None if some term does not restrict it."""
     terms = []
     for term in selector.node_selector_terms if selector is not None else ():
-        expressions = [each for each in term.match_expressions if each.key in _KEYS]
+        expressions = [expression for expression in term.match_expressions if expression.key in _KEYS]
         if not expressions:
             return None
         terms.append(msgspec.structs.replace(term, match_expressions=expressions, match_fields=[]))

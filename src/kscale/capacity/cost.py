@@ -1,6 +1,6 @@
 """Cost of a cluster per hour by namespace, workload and node group, and the prices of nodes.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -38,9 +38,16 @@ _REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/
 def price_of(
     node: Node, groups: Iterable[NodeGroup] = (), catalogue: Mapping[str, InstanceType] | None = None
 ) -> float | None:
-    """Of one hour; None = not known. A group's price comes first: it is the user's own.
+    """Return the price of a node per hour, or None if it is unknown.
 
-    A region that the catalogue has no column for counts as the first one that it has.
+    Parameters
+    ----------
+    node : Node
+        The node.
+    groups : iterable of NodeGroup
+        Node groups; a group's price takes precedence, as it is the user's own.
+    catalogue : mapping of str to InstanceType, optional
+        Prices by instance type. For a region without price, the type's first region is used.
     """
     labels = node.metadata.labels or {}
     for group in groups:
@@ -56,7 +63,10 @@ def price_of(
 
 
 def _has(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> bool:
-    """As :func:`~kscale.capacity.groups.members_of`; a group that says neither has the node that it is modelled on."""
+    """Check whether a node belongs to a group, like :func:`~kscale.capacity.groups.members_of`.
+
+    A group with neither names nor a selector has the node that it is modelled on.
+    """
     if group.nodes or not group.node_selector:
         return node.metadata.name in group.nodes or node.metadata.name == group.from_node
     return all(labels.get(key) == value for key, value in group.node_selector.items())
@@ -65,15 +75,19 @@ def _has(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> bool:
 def priced(
     groups: Iterable[NodeGroup], catalogue: Mapping[str, InstanceType] | None, nodes: Sequence[Node] = ()
 ) -> list[NodeGroup]:
-    """The groups, with the catalogue's price of what their template is where they have none of their own; without a
-    template, of what the node that they are modelled on is, or the first of their ``nodes``."""
-    found = []
+    """Return the groups; those without a price get the catalogue's price of their template's instance type.
+
+    Without a template, the type is that of the node that the group is modelled on, or of the first of its ``nodes``.
+    The
+    price stays None if it is unknown.
+    """
+    result = []
     for group in groups:
         if group.price is None and catalogue is not None:
             model = _model(group, nodes)
             group = msgspec.structs.replace(group, price=None if model is None else price_of(model, (), catalogue))
-        found.append(group)
-    return found
+        result.append(group)
+    return result
 
 
 def _model(group: NodeGroup, nodes: Sequence[Node]) -> Node | None:
@@ -90,12 +104,15 @@ _NO_OWNER = "Pod"
 
 
 class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """Base of what the record consists of."""
+    """Base of the parts of a cost report."""
 
 
 class CostShare(Part, frozen=True):
-    """What the pods of ``name`` ask for costs an hour, and its ``share`` of the cost of all nodes.
-    ``cpu``: milli-cores, ``memory``: bytes that they ask for; ``biggest`` (of a namespace): its dearest workload."""
+    """Cost per hour of the requests of the pods of ``name``, and its ``share`` of the cost of all nodes.
+
+    ``cpu`` (milli-cores) and ``memory`` (bytes) are the requests; ``biggest`` (of a namespace): its most expensive
+    workload.
+    """
 
     name: str
     pods: int
@@ -107,7 +124,7 @@ class CostShare(Part, frozen=True):
 
 
 class PoolCost(Part, frozen=True):
-    """The nodes of a group (empty: of none); ``idle`` is the part of their cost that nobody asked for."""
+    """The nodes of a group (empty name: of no group); ``idle`` is the part of their cost that nobody requested."""
 
     name: str
     nodes: int
@@ -117,8 +134,11 @@ class PoolCost(Part, frozen=True):
 
 
 class IdealMix(Part, frozen=True):
-    """The cheapest set of nodes found for the pods that the report counts, as if there were none, and what any costs at
-    least. Null bound: not for the same pods, ``nowhere`` of which find no place."""
+    """The cheapest set of nodes found for the pods of the report, as if there were no nodes, and a lower bound of the
+    cost.
+
+    The bound is null if it does not cover the same pods, of which ``nowhere`` are unschedulable.
+    """
 
     cost: float
     """Of all nodes for one hour."""
@@ -128,11 +148,13 @@ class IdealMix(Part, frozen=True):
 
 
 class CostReport(Record, frozen=True):
-    """What the nodes cost an hour: ``cost`` = ``requested`` + ``idle``. ``unpriced`` nodes have no known price and
-    count nothing; pods on them are no part of ``namespaces`` and ``workloads``, which are sorted by cost.
+    """Cost of the nodes per hour: ``cost`` = ``requested`` + ``idle``.
 
-    The price of a node is divided among its resources, a GiB of memory as 1/7.5 of a core and a GPU as 30 cores, and
-    each part among the pods by what they ask of what the node offers. ``ideal``: when asked for.
+    ``unpriced`` nodes have no known price and are not counted; pods on them are not part of ``namespaces`` and
+    ``workloads``, which are sorted by cost. The price of a node is divided among its resources, a GiB of memory as
+    1/7.5
+    of a core and a GPU as 30 cores, and each part among the pods by their requests relative to what the node offers.
+    ``ideal``: if requested.
     """
 
     KIND: ClassVar[str] = "CostReport"
@@ -156,10 +178,26 @@ def cost(
     groups: Iterable[NodeGroup] = (),
     catalogue: Mapping[str, InstanceType] | None = None,
 ) -> CostReport:
-    """The report on the placed pods. Prices are those of ``groups`` and ``catalogue``
-    (:func:`~kscale.capacity.cost.price_of`).
+    """Compute the cost of the placed pods per hour.
 
-    Raises InputError where no node has a known price.
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster.
+    groups : iterable of NodeGroup
+        Node groups with prices.
+    catalogue : mapping of str to InstanceType, optional
+        Prices by instance type, see :func:`~kscale.capacity.cost.price_of`.
+
+    Returns
+    -------
+    CostReport
+        Cost by namespace, workload and node group.
+
+    Raises
+    ------
+    InputError
+        If no node has a known price.
     """
     snapshot = cluster.snapshot(dra=True)
     groups = list(groups)
@@ -167,32 +205,32 @@ def cost(
     unpriced = sum(price is None for price in prices)
     if prices and unpriced == len(prices):
         raise InputError("no node has a known price: name groups with prices (-g), or a catalogue that knows the types")
-    price = np.array([each or 0.0 for each in prices])
-    known = np.array([each is not None for each in prices], dtype=bool)
+    price = np.array([share or 0.0 for share in prices])
+    is_priced = np.array([share is not None for share in prices], dtype=bool)
     amounts, rates = _amounts(snapshot), _rates(snapshot, price)
-    at = snapshot.placed_node
-    counts = known[at]
-    of_pod = (amounts[snapshot.placed_class] * rates[at]).sum(axis=1) * counts
-    asked: NDArray[np.float64] = np.bincount(at, weights=of_pod, minlength=len(prices)).astype(np.float64)
+    node = snapshot.placed_node
+    counts = is_priced[node]
+    pod_cost = (amounts[snapshot.placed_class] * rates[node]).sum(axis=1) * counts
+    requested: NDArray[np.float64] = np.bincount(node, weights=pod_cost, minlength=len(prices)).astype(np.float64)
     names = np.array(snapshot.pods, dtype=object)[counts]
     spaces = [name.partition("/")[0] for name in names]
     owners = _workloads(cluster, names.tolist())
     total = float(price.sum())
-    shares = of_pod[counts], amounts[snapshot.placed_class][counts], total
+    shares = pod_cost[counts], amounts[snapshot.placed_class][counts], total
     workloads = _shares(owners, *shares)
     biggest: dict[str, str] = {}
-    for each in workloads:
-        biggest.setdefault(each.name.partition("/")[0], each.name.partition("/")[2])
+    for share in workloads:
+        biggest.setdefault(share.name.partition("/")[0], share.name.partition("/")[2])
     return CostReport(
         nodes=len(prices),
         unpriced=unpriced,
         pods=int(counts.sum()),
         cost=_money(total),
-        requested=_money(float(asked.sum())),
-        idle=_money(total - float(asked.sum())),
-        namespaces=[msgspec.structs.replace(each, biggest=biggest[each.name]) for each in _shares(spaces, *shares)],
+        requested=_money(float(requested.sum())),
+        idle=_money(total - float(requested.sum())),
+        namespaces=[msgspec.structs.replace(share, biggest=biggest[share.name]) for share in _shares(spaces, *shares)],
         workloads=workloads,
-        pools=_pools(snapshot, groups, price, asked),
+        pools=_pools(snapshot, groups, price, requested),
     )
 
 
@@ -206,8 +244,21 @@ def ideal_mix(
     options: MixOptions | None = None,
     stop: Sequence[Callable[[], bool] | None] = (None, None),
 ) -> IdealMix:
-    """The cheapest nodes for the pods that :func:`cost` counts, as if there were no nodes (:func:`kscale.mix`): those
-    on nodes that ``groups`` (None: the offers) and ``catalogue`` have a price for."""
+    """Find the cheapest nodes for the pods that :func:`cost` counts, as if there were no nodes (:func:`kscale.mix`).
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster.
+    offers : sequence of NodeGroup
+        Groups with templates and prices that may be bought.
+    groups : iterable of NodeGroup, optional
+        Groups with the prices of existing nodes, which decide the pods to count. Default: ``offers``.
+    catalogue : mapping of str to InstanceType, optional
+        Prices of existing nodes by instance type.
+    options, stop
+        As for :func:`kscale.mix`.
+    """
     groups = list(offers if groups is None else groups)
     priced = {node.metadata.name for node in cluster.nodes() if price_of(node, groups, catalogue) is not None}
     running = cluster.copy()
@@ -223,14 +274,14 @@ def _resources(snapshot: Snapshot) -> list[str]:
 
 
 def _amounts(snapshot: Snapshot) -> NDArray[np.float64]:
-    """float64[classes, resources]: what a placed pod of each class asks for."""
+    """Return float64[classes, resources]: the requests of a placed pod of each class."""
     names = _resources(snapshot)
     amounts = [[pod.occupancy.get(name, 0) for name in names] for pod in snapshot.interner.classes]
     return np.array(amounts, dtype=np.float64).reshape(-1, len(names))
 
 
 def _rates(snapshot: Snapshot, price: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64[nodes, resources]: $/h of a unit of each resource; all that a node offers costs its price."""
+    """Return float64[nodes, resources]: $/h per unit of each resource, such that all of a node costs its price."""
     names = _resources(snapshot)
     weight = {CPU: 1 / 1000, MEMORY: 1 / (GIB_PER_CORE * 2**30)}
     room = np.stack([snapshot.columns.allocatable[name].astype(np.float64) for name in names], axis=1)
@@ -242,27 +293,29 @@ def _rates(snapshot: Snapshot, price: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def _workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
-    """``namespace/Kind/name`` of each pod: its topmost controller, or the pod itself."""
+    """Return ``namespace/Kind/name`` of each pod's topmost controller, or of the pod itself."""
     controllers = read_controllers(cluster)
-    found = []
+    result = []
     for name in names:
         try:
             parent = find_topmost_owner(cluster.pod(name), controllers)
         except TargetError:
             parent = None
-        namespace, _, own = name.partition("/")
-        found.append(f"{namespace}/{parent.kind}/{parent.name}" if parent else f"{namespace}/{_NO_OWNER}/{own}")
-    return found
+        namespace, _, pod_name = name.partition("/")
+        result.append(f"{namespace}/{parent.kind}/{parent.name}" if parent else f"{namespace}/{_NO_OWNER}/{pod_name}")
+    return result
 
 
 def _shares(
     names: Sequence[str], costs: NDArray[np.float64], amounts: NDArray[np.float64], total: float
 ) -> list[CostShare]:
-    """A line for each name, the dearest first."""
+    """Return one row per name, the most expensive first."""
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    of = np.array([number[name] for name in names], dtype=np.int64)
+    index = np.array([number[name] for name in names], dtype=np.int64)
     pods = Counter(names)
-    sums = [np.bincount(of, weights=column, minlength=len(number)) for column in (costs, amounts[:, 0], amounts[:, 1])]
+    sums = [
+        np.bincount(index, weights=column, minlength=len(number)) for column in (costs, amounts[:, 0], amounts[:, 1])
+    ]
     lines = [
         CostShare(
             name=name,
@@ -284,20 +337,20 @@ def _pools(
     rest = dict.fromkeys(range(len(price)))
     members: dict[str, list[int]] = {}
     for group in groups:
-        found = [index[node.metadata.name] for node in members_of(group, snapshot.columns.objects)]
-        members[group.id] = [n for n in found if n in rest]
+        indices = [index[node.metadata.name] for node in members_of(group, snapshot.columns.objects)]
+        members[group.id] = [n for n in indices if n in rest]
         for n in members[group.id]:
             del rest[n]
     lines = []
-    for name, mine in (*members.items(), ("", list(rest))):
-        if mine:
-            whole = float(price[mine].sum())
+    for name, rows in (*members.items(), ("", list(rest))):
+        if rows:
+            total = float(price[rows].sum())
             lines.append(
-                PoolCost(name=name, nodes=len(mine), cost=_money(whole), idle=_money(whole - float(asked[mine].sum())))
+                PoolCost(name=name, nodes=len(rows), cost=_money(total), idle=_money(total - float(asked[rows].sum())))
             )
     return sorted(lines, key=lambda line: (-line.cost, line.name))
 
 
 def _money(amount: float) -> float:
-    """Without the noise of adding up."""
+    """Round a sum to nine decimals, without accumulated rounding errors and negative zero."""
     return round(amount, 9) + 0.0

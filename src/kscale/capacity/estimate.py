@@ -43,7 +43,7 @@ __all__ = [
 
 
 class No(NamedTuple):
-    """Why a pod stays without: the plug-in, its reasons, and the volume that is in the way."""
+    """Why a pod was not scheduled: the plug-in, its reasons, and the volume that prevents it."""
 
     plugin: str
     reasons: Sequence[str]
@@ -51,7 +51,7 @@ class No(NamedTuple):
 
 
 class Estimated(msgspec.Struct, frozen=True):
-    """One group's estimate by names. ``groups``: pods that no predicate can tell apart, together."""
+    """Result of one group, by pod name. ``groups``: lists of pods that no predicate distinguishes."""
 
     nodes: int
     scheduled: set[str]
@@ -63,7 +63,7 @@ class Estimated(msgspec.Struct, frozen=True):
     unmodelled: Sequence[str]
 
     def scheduled_of(self, names: Sequence[str]) -> list[str]:
-        """Those of ``names`` that were scheduled."""
+        """Return those of ``names`` that were scheduled, in their order."""
         return [name for name in names if name in self.scheduled]
 
 
@@ -76,9 +76,10 @@ def estimates(
     bound_effort: int = 0,
     threads: int = 1,
 ) -> Iterator[Estimated]:
-    """Upstream's estimate for each group that takes the pods alone, without a cap; every scan starts at ``cursor``.
+    """Yield upstream's estimate for each group, as if it were the only one, without a limit of nodes.
 
-    ``bound_effort``: of the bound of one group, see :meth:`~kscale.ca.estimator.EstimateResult.bound`.
+    Every scan of nodes starts at ``cursor``. ``bound_effort``: effort for the lower bound of each group, see
+    :meth:`~kscale.ca.estimator.EstimateResult.bound`.
     """
     options = [EstimateOptions(max_nodes=0)] * len(groups)
     results = estimate_many(
@@ -104,10 +105,10 @@ def estimates(
 
 
 def _noes(verdicts: Mapping[str, Verdict]) -> dict[str, No]:
-    """What verdicts say, by pod: pods of one class have the very same."""
-    made = {id(verdict): verdict for verdict in verdicts.values()}
-    said = {number: _no(verdict) for number, verdict in made.items()}
-    return {name: said[id(verdict)] for name, verdict in verdicts.items()}
+    """Convert verdicts by pod; a verdict that several pods of one class share is converted once."""
+    distinct = {id(verdict): verdict for verdict in verdicts.values()}
+    converted = {number: _no(verdict) for number, verdict in distinct.items()}
+    return {name: converted[id(verdict)] for name, verdict in verdicts.items()}
 
 
 def _no(verdict: Verdict) -> No:
@@ -118,19 +119,19 @@ def _no(verdict: Verdict) -> No:
 
 
 def get_template(group: NodeGroup) -> NodeTemplate:
-    """The group's template; raises InputError for a group that has none."""
+    """Return the group's template. Raises InputError if it has none."""
     if group.template is None:
         raise InputError(Problem("has no template node", object=f"node group {group.id}"))
     return group.template
 
 
 def find_pod(snapshot: Snapshot, name: str) -> Pod:
-    """A pod by ``namespace/name``; raises InputError, with near names, for one that is not there."""
+    """Return a pod by ``namespace/name``. Raises InputError with similar names if there is no such pod."""
     try:
         pod: Pod = snapshot.pod(name)
     except KeyError:
-        if where := snapshot.whereabouts(name):
-            raise InputError(Problem(f"is not asked about: it {where}", object=f"Pod {name}")) from None
+        if location := snapshot.whereabouts(name):
+            raise InputError(Problem(f"is not asked about: it {location}", object=f"Pod {name}")) from None
         from difflib import get_close_matches
 
         near = get_close_matches(name, snapshot.pending, n=3)
@@ -140,7 +141,7 @@ def find_pod(snapshot: Snapshot, name: str) -> Pod:
 
 
 def prefilter_failure(fit: FitResult, name: str, nodes: Sequence[Node]) -> str:
-    """The message of a PreFilter that fails the pod before any node is looked at; empty if none does."""
+    """Return the message of a PreFilter that rejects the pod before any node is checked; empty if none does."""
     if not nodes:
         return ""
     verdict = fit.verdict(name, nodes[0].name)
@@ -148,7 +149,10 @@ def prefilter_failure(fit: FitResult, name: str, nodes: Sequence[Node]) -> str:
 
 
 def verdicts(fit: FitResult, pod: Pod, name: str, node: Node) -> list[PluginVerdict]:
-    """Every plug-in that says no to the pod on this node, the one where upstream stops first; empty if it fits."""
+    """Return the verdict of every plug-in that rejects the pod on this node; empty if it fits.
+
+    The plug-in at which upstream stops comes first.
+    """
     first = fit.verdict(name, node.name)
     if first.ok:
         return []
@@ -157,7 +161,7 @@ def verdicts(fit: FitResult, pod: Pod, name: str, node: Node) -> list[PluginVerd
 
 
 def first_no(fit: FitResult, pod: Pod, name: str, node: Node) -> PluginVerdict:
-    """The no where upstream stops, of a pod that does not fit the node."""
+    """Return the verdict at which upstream stops, for a pod that does not fit the node."""
     return _plugin_verdict(fit.verdict(name, node.name), pod, node)
 
 
@@ -180,7 +184,7 @@ def _plugin_verdict(verdict: Verdict, pod: Pod, node: Node) -> PluginVerdict:
 
 
 def amount(resource: str, value: int) -> str:
-    """An integer of the scheduler (milli-units of cpu, else units) as a quantity: ``1650m``, ``3584Mi``."""
+    """Format an integer of the scheduler (milli-units of cpu, else units) as a quantity: ``1650m``, ``3584Mi``."""
     if resource == CPU:
         return str(Quantity(f"{value}m"))
     for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
@@ -190,44 +194,52 @@ def amount(resource: str, value: int) -> str:
 
 
 def _domain_detail(number: dict[str, Any]) -> str:
-    """Which domain, which counts, whose pods."""
+    """Describe a topology failure: the domain, the counts and the matching pods."""
     key, domain = number["topologyKey"], number["domain"]
     if domain is None:
         return f"the node has no label {key}"
-    where = f"{key}={domain}"
+    domain_text = f"{key}={domain}"
     if "constraint" in number:
         if "matching" not in number:
-            return where
+            return domain_text
         extra = " and itself" if number["self"] else ""
         limits = f"the least is {number['minimum']}, maxSkew {number['maxSkew']}"
-        return f"{number['matching']} matching pods{extra} in {where}, {limits}"
+        return f"{number['matching']} matching pods{extra} in {domain_text}, {limits}"
     if number["rule"] == "affinity":
-        return f"no matching pod in {where}" if not number["matching"] else f"{number['matching']} matching in {where}"
+        return (
+            f"no matching pod in {domain_text}"
+            if not number["matching"]
+            else f"{number['matching']} matching in {domain_text}"
+        )
     more = number["matching"] - len(number["pods"])
     names = ", ".join(number["pods"]) + (f" and {more} more" if more else "")
-    return f"{names} in {where}" if names else where
+    return f"{names} in {domain_text}" if names else domain_text
 
 
 def _use_detail(number: dict[str, Any]) -> str:
-    """Which port, disk, claim, driver or device request, how much of it, and whose pods have it."""
+    """Describe a conflict over a port, disk, claim, driver or device request: how much is free and which pods use
+    it."""
     if "volume" in number:
         bound = f"claim {number['claim']} is bound to volume {number['volume']}"
         if "wanted" not in number:
             return f"{bound}, which is not in the input"
-        there = "" if number["reachedFrom"] else "; the cluster has no such node"
-        return f"{bound}, usable only on nodes with {number['wanted']}{there}"
+        note = "" if number["reachedFrom"] else "; the cluster has no such node"
+        return f"{bound}, usable only on nodes with {number['wanted']}{note}"
     if "driver" in number:
         return f"limit {number['limit']} of {number['driver']}"
     if "request" in number:
         wanted = "all" if number["wanted"] is None else number["wanted"]
         free = f"{number['free']} of {number['devices']} devices can be had"
         return f"{number['claim']}, request {number['request']}: {wanted} of {number['deviceClass']} wanted, {free}"
-    what = number.get("port") or number.get("disk") or f"claim {number['claim']}"
-    return f"{what} in use by {', '.join(number['pods'])}"
+    subject = number.get("port") or number.get("disk") or f"claim {number['claim']}"
+    return f"{subject} in use by {', '.join(number['pods'])}"
 
 
 def _detail(verdict: Verdict, pod: Pod, node: Node) -> str:
-    """What exactly was in the way, where the reason does not say it. No annotation and no environment value."""
+    """Describe the cause of a failure if the reason alone does not; else empty.
+
+    The text contains no annotations and no environment values.
+    """
     plugin = verdict.plugin
     for number in verdict.numbers:
         if "topologyKey" in number:
@@ -266,19 +278,43 @@ def estimate_groups(
     bound_effort: int = 0,
     threads: int = 1,
 ) -> EstimateReport:
-    """The report on the pending pods (or on ``pods``, names of pending pods), one line per group.
+    """Estimate how many nodes of each group the pending pods need.
 
-    ``groups`` carry their template. ``ignore_existing`` leaves out the nodes that exist; ``placements`` adds where each
-    pod goes. ``bound_effort`` (:data:`BOUND_EFFORT` is a lot): how hard each bound is looked for.
-    Pods of a priority below ``expendable_cutoff`` are left out, as upstream does. Raises ``InputError`` for
-    a group without a template.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        State of the cluster.
+    groups : iterable of NodeGroup
+        Node groups with templates.
+    pods : sequence of str, optional
+        Names of pending pods to place. Default: all pending pods.
+    ignore_existing : bool
+        Whether to leave out the existing nodes.
+    expendable_cutoff : int
+        Pods with a lower priority are left out, as upstream does.
+    placements : bool
+        Whether to report the node of each pod.
+    bound_effort : int
+        Effort for each lower bound (:data:`BOUND_EFFORT` is a lot).
+    threads : int
+        Threads for the lower bounds.
+
+    Returns
+    -------
+    EstimateReport
+        Counts of pods, and one line per group.
+
+    Raises
+    ------
+    InputError
+        If a group has no template.
     """
     counts = snapshot.counts
     snapshot = drop_expendable_pods(snapshot, expendable_cutoff)
     expendable_running = counts["placed"] - snapshot.counts["placed"]
-    asked = list(snapshot.pending if pods is None else pods)
-    priorities = priorities_of(snapshot.records(asked)).tolist()
-    pending = [name for name, priority in zip(asked, priorities, strict=True) if priority >= expendable_cutoff]
+    requested = list(snapshot.pending if pods is None else pods)
+    priorities = priorities_of(snapshot.records(requested)).tolist()
+    pending = [name for name, priority in zip(requested, priorities, strict=True) if priority >= expendable_cutoff]
     cleared = _without_tpus(snapshot, pending)
     existing: Mapping[str, str] = {}
     unmodelled: dict[str, None] = {}
@@ -288,33 +324,33 @@ def estimate_groups(
         existing, rest = placed.placement, [*placed.unschedulable, *placed.not_tried]  # in the order tried: by priority
         snapshot, cursor = placed.snapshot_after, placed.state.cursor
         unmodelled.update(dict.fromkeys(placed.unmodelled))
-    # A new node brings its own DaemonSet pods; those that wait belong to nodes that exist (FilterOutDaemonSets).
+    # New nodes have their own DaemonSet pods; pending ones belong to existing nodes (FilterOutDaemonSets).
     records = snapshot.records(rest)
-    left = [
+    candidates = [
         name
         for i, (name, owned) in enumerate(zip(rest, stand_in_groups(records).tolist(), strict=True))
         if owned or not is_daemonset_pod(records[i].pod)
     ]
-    homeless = set(left)
-    wanted = [cleared.get(name, name) for name in left]
+    unplaced = set(candidates)
+    pods_to_place = [cleared.get(name, name) for name in candidates]
     lines: list[GroupEstimate] = []
     groups = list(groups)
-    results = estimates(snapshot, wanted, groups, cursor=cursor, bound_effort=bound_effort, threads=threads)
+    results = estimates(snapshot, pods_to_place, groups, cursor=cursor, bound_effort=bound_effort, threads=threads)
     for group, result in zip(groups, results, strict=True):
-        homeless.difference_update(result.scheduled)
+        unplaced.difference_update(result.scheduled)
         unmodelled.update(dict.fromkeys(result.unmodelled))
         lines.append(_line(snapshot, group, result, placements))
-    nowhere = [name for name in left if name in homeless]
+    nowhere = [name for name in candidates if name in unplaced]
     return EstimateReport(
         pending=len(pending),
         gated=counts["gated"],
-        expendable=len(asked) - len(pending),
+        expendable=len(requested) - len(pending),
         terminating=counts["terminating"],
         on_unknown_nodes=counts["on unknown nodes"],
         on_existing=len(existing),
-        need_new=len(left) - len(nowhere),
+        need_new=len(candidates) - len(nowhere),
         nowhere=len(nowhere),
-        daemon_set=len(rest) - len(left),
+        daemon_set=len(rest) - len(candidates),
         ignored_existing=ignore_existing,
         groups=lines,
         nowhere_pods=nowhere,
@@ -326,20 +362,23 @@ def estimate_groups(
 
 
 def asks_for_tpus(snapshot: Snapshot, names: Sequence[str]) -> bool:
-    """Check whether some of the pods ask for cloud TPUs, which the autoscaler clears (ClearTPURequests)."""
+    """Check whether any of the pods requests cloud TPUs, which the autoscaler ignores (ClearTPURequests)."""
     return bool(_without_tpus(snapshot, names))
 
 
 def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:
-    """Those of the pods that ask for cloud TPUs, without that (ClearTPURequests)."""
+    """Return copies of the pods that request cloud TPUs, without these requests (ClearTPURequests), by name."""
     records = snapshot.records(names)
     classes = snapshot.classify(records)
-    asks = {of.index: any(resource.startswith(TPU_RESOURCE_PREFIX) for resource in of.demand) for of in classes}
-    if not any(asks.values()):
+    uses_tpus = {
+        pod_class.index: any(resource.startswith(TPU_RESOURCE_PREFIX) for resource in pod_class.demand)
+        for pod_class in classes
+    }
+    if not any(uses_tpus.values()):
         return {}
-    chosen = [record for record, of in zip(records, classes, strict=True) if asks[of.index]]
+    chosen = [record for record, pod_class in zip(records, classes, strict=True) if uses_tpus[pod_class.index]]
     return {
-        record.key: pod for record, pod in zip(chosen, clear_tpu_requests([each.pod for each in chosen]), strict=True)
+        record.key: pod for record, pod in zip(chosen, clear_tpu_requests([item.pod for item in chosen]), strict=True)
     }
 
 
@@ -371,7 +410,10 @@ def _line(snapshot: Snapshot, group: NodeGroup, result: Estimated, placements: b
 def _utilization(
     classes: Collection[tuple[Mapping[str, Any], int]], template: NodeTemplate, nodes: int
 ) -> dict[str, float]:
-    """Requests over allocatable of the new nodes, DaemonSet pods included; the pod count is one resource more."""
+    """Return requests divided by allocatable of the new nodes, by resource, including DaemonSet pods.
+
+    The number of pods counts as one more resource.
+    """
     if not nodes:
         return {}
     used: dict[str, int] = {PODS: sum(count for _, count in classes) + nodes * len(template.pods)}
@@ -386,12 +428,12 @@ def _utilization(
 
 
 def rejections_of(unscheduled: Mapping[str, No]) -> list[Rejection]:
-    """Pods by what stopped them, the most pods first, then in the order met."""
-    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    """Group unscheduled pods by plug-in and reasons, the largest groups first, then in order of occurrence."""
+    pods_by_reason: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for name, no in unscheduled.items():
-        found.setdefault((no.plugin, tuple(no.reasons)), []).append(name)
+        pods_by_reason.setdefault((no.plugin, tuple(no.reasons)), []).append(name)
     lines = [
         Rejection(pods=len(names), plugin=plugin, reasons=list(reasons), example=names[0])
-        for (plugin, reasons), names in found.items()
+        for (plugin, reasons), names in pods_by_reason.items()
     ]
     return sorted(lines, key=lambda line: -line.pods)

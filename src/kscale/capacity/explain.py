@@ -1,4 +1,4 @@
-"""``kscale explain``: every plug-in that rejects a pod, node by node, and the group that would help."""
+"""``kscale explain``: every plug-in that rejects a pod, node by node, and the node groups that would take it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def explain(
     snapshot : Snapshot
         The cluster.
     pod : str or Pod
-        ``namespace/name``, or an object that need not be in the snapshot. Of a pod that waits for scheduling gates the
-        explanation says what would be without them.
+        ``namespace/name``, or an object that need not be in the snapshot. For a pod with scheduling gates, the result
+        describes it without the gates.
     groups : iterable of NodeGroup
-        Groups with their template, which are asked if no existing node takes the pod.
+        Groups with templates, which are tried if no existing node takes the pod.
     expendable_cutoff : int
         Running pods of a lower priority are expendable: the Cluster Autoscaler counts their room as free.
 
@@ -54,25 +54,25 @@ def explain(
         pod = estimate.find_pod(snapshot, pod)
     name = pod.key
     nodes: Sequence[Node] = snapshot.columns.objects
-    common: dict[str, Any] = {
+    shared_fields: dict[str, Any] = {
         "expendable_cutoff": expendable_cutoff,
         "expendable": is_expendable(pod, expendable_cutoff),
     }
     if pod.spec.node_name:
-        return _explanation(name, nodes, node=pod.spec.node_name, **common)
+        return _explanation(name, nodes, node=pod.spec.node_name, **shared_fields)
     if pod.status.nominated_node_name:
         nominated = pod.status.nominated_node_name
-        return _explanation(name, nodes, node=nominated, nominated=nominated, **common)
-    # An expendable pod evicts nobody, and the autoscaler does not look at it.
-    counted = snapshot if common["expendable"] else drop_expendable_pods(snapshot, expendable_cutoff)
+        return _explanation(name, nodes, node=nominated, nominated=nominated, **shared_fields)
+    # An expendable pod preempts no other pod, and the autoscaler ignores it.
+    counted = snapshot if shared_fields["expendable"] else drop_expendable_pods(snapshot, expendable_cutoff)
     fit = fit_pods(snapshot, pods=[pod])
     failure = estimate.prefilter_failure(fit, name, nodes)
     fits_on: list[str] = []
     verdicts: list[NodeVerdict] = []
     for node in () if failure else nodes:
-        found = estimate.verdicts(fit, pod, name, node)
-        if found:
-            verdicts.append(NodeVerdict(node=node.name, first=found[0], also=found[1:]))
+        rejections = estimate.verdicts(fit, pod, name, node)
+        if rejections:
+            verdicts.append(NodeVerdict(node=node.name, first=rejections[0], also=rejections[1:]))
         else:
             fits_on.append(node.name)
     after_eviction = [] if counted is snapshot else _fitting(counted, pod, [verdict.node for verdict in verdicts])
@@ -95,12 +95,12 @@ def explain(
         groups=answered,
         gates=[gate.name for gate in pod.spec.scheduling_gates],
         unmodelled=list(unmodelled),
-        **common,
+        **shared_fields,
     )
 
 
 def _fitting(snapshot: Snapshot, pod: Pod, nodes: Sequence[str]) -> list[str]:
-    """Those of the nodes that would take the pod."""
+    """Return those of the nodes that would take the pod."""
     fit = fit_pods(snapshot, pods=[pod])
     return [node for node in nodes if fit.verdict(pod.key, node).ok]
 
@@ -110,8 +110,11 @@ def _counted(verdicts: Sequence[NodeVerdict]) -> Counter[str]:
 
 
 def _taken_by(snapshot: Snapshot, name: str, fits_on: Sequence[str], expendable_cutoff: int) -> list[str]:
-    """Where all pending pods that count are placed, the highest priority first, and this one finds nothing left: some
-    of those that are on the nodes where it fits by itself."""
+    """Return some pods that take the pod's room, or an empty list if the pod gets placed.
+
+    All pending pods that count are placed by priority. If this one does not get a node, the result names pods that were
+    placed on nodes where it fits.
+    """
     priorities = snapshot.pending_records.priorities.tolist()
     counted = [
         key
@@ -138,50 +141,51 @@ def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
 
 
 def distance(verdict: NodeVerdict) -> tuple[int, float]:
-    """How far a node is from taking the pod: obstacles that are no shortage, then the largest relative shortage."""
-    noes = [verdict.first, *verdict.also]
-    short = [_ratio(shortage) for no in noes for shortage in no.shortages]
-    return sum(not no.shortages for no in noes), max(short, default=0.0)
+    """Return how far a node is from taking the pod: (number of rejections without shortage, largest relative
+    shortage)."""
+    rejections = [verdict.first, *verdict.also]
+    ratios = [_ratio(shortage) for no in rejections for shortage in no.shortages]
+    return sum(not no.shortages for no in rejections), max(ratios, default=0.0)
 
 
 def nearest(verdicts: Sequence[NodeVerdict]) -> Nearest | None:
-    """The node with the least :func:`distance`, the first of several in node order."""
+    """Return the node with the least :func:`distance`, the first if several; None without verdicts."""
     if not verdicts:
         return None
     best = min(verdicts, key=distance)
-    noes = [best.first, *best.also]
+    rejections = [best.first, *best.also]
     return Nearest(
         node=best.node,
-        shortages=[shortage for no in noes for shortage in no.shortages],
-        others=[no for no in noes if not no.shortages],
+        shortages=[shortage for no in rejections for shortage in no.shortages],
+        others=[no for no in rejections if not no.shortages],
     )
 
 
 def _ratio(shortage: Shortage) -> float:
-    asked = Quantity(shortage.asked).approximate_float()
-    return Quantity(shortage.short).approximate_float() / asked if asked > 0 else 0.0
+    requested = Quantity(shortage.asked).approximate_float()
+    return Quantity(shortage.short).approximate_float() / requested if requested > 0 else 0.0
 
 
 def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) -> tuple[list[GroupAnswer], list[str]]:
-    """(the answer of each group, what it was not judged by)."""
+    """Return (the result for each group, texts about what was not judged)."""
     results = list(estimate.estimates(snapshot, [pod], groups))
     aware = results
     if any(result.unmodelled for result in results) and not snapshot.csi:
         aware = list(estimate.estimates(snapshot.csi_aware(), [pod], groups))
     unmodelled = list(dict.fromkeys(text for result in aware for text in result.unmodelled))
-    return [_group_answer(pod.key, *each) for each in zip(groups, results, aware, strict=True)], unmodelled
+    return [_group_answer(pod.key, *row) for row in zip(groups, results, aware, strict=True)], unmodelled
 
 
 def _group_answer(name: str, group: NodeGroup, result: estimate.Estimated, aware: estimate.Estimated) -> GroupAnswer:
     allocatable = estimate.get_template(group).node.status.allocatable or {}
     no, no_if_aware = result.unscheduled.get(name), aware.unscheduled.get(name)
-    why = no or no_if_aware
+    rejection = no or no_if_aware
     return GroupAnswer(
         group=group.id,
         fits=no is None,
         allocatable={resource: str(quantity) for resource, quantity in allocatable.items()},
-        plugin=why.plugin if why else "",
-        reasons=list(why.reasons) if why else [],
-        detail=why.detail if why else "",
+        plugin=rejection.plugin if rejection else "",
+        reasons=list(rejection.reasons) if rejection else [],
+        detail=rejection.detail if rejection else "",
         csi_aware=None if (no is None) == (no_if_aware is None) else no_if_aware is None,
     )

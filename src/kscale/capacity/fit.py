@@ -52,15 +52,15 @@ __all__ = [
 ]
 
 MOST_REPLICAS: Final = 5_000_000
-_NO_NODES = "no nodes available to schedule pods"  # kube-scheduler's words
+_NO_NODES = "no nodes available to schedule pods"  # kube-scheduler's text
 
 
 def workloads_in(objects: Iterable[KubeObject], source: str = "") -> list[KubeObject]:
-    """The objects that make pods, in order. Raises InputError if there are none."""
-    found = [item for item in objects if (item.kind or type(item).__name__) in WORKLOADS]
-    if not found:
+    """Return the objects that create pods, in order. Raises InputError if there are none."""
+    workloads = [item for item in objects if (item.kind or type(item).__name__) in WORKLOADS]
+    if not workloads:
         raise InputError(Problem(f"holds none of {', '.join(WORKLOADS)}", source))
-    return found
+    return workloads
 
 
 def fit_workloads(
@@ -72,11 +72,10 @@ def fit_workloads(
     known: Iterable[KubeObject] = (),
     scores: ScoreOptions | None = None,
 ) -> FitReport:
-    """Report how many pods of Pods, Deployments, Jobs, ... find a place now, workload after workload.
+    """Report how many pods of Pods, Deployments, Jobs, ... can be placed now, workload after workload.
 
-    What one workload takes is not there for the next. Pods are taken as the API server would store them, with the
-    claims that controllers would create for them. A DaemonSet is asked about one pod on every node where it should
-    run.
+    What one workload takes is not available to the next. Pods are taken as the API server would store them, with the
+    claims that controllers would create for them. For a DaemonSet, one pod is tried on every node where it should run.
 
     Parameters
     ----------
@@ -100,7 +99,7 @@ def fit_workloads(
         For a workload of more than :data:`MOST_REPLICAS` pods.
     """
     state = PlaceState()
-    there = set(map(_name_of, known))
+    existing = set(map(_name_of, known))
     lines: list[WorkloadFit] = []
     unmodelled: dict[str, None] = {}
     for workload in workloads:
@@ -114,7 +113,7 @@ def fit_workloads(
         else:
             line, snapshot, left_out, state = _replicas(snapshot, workload, classes, placements, scores, state)
         unmodelled.update(dict.fromkeys(left_out))
-        lines.append(replace(line, exists=_name_of(workload) in there))
+        lines.append(replace(line, exists=_name_of(workload) in existing))
     return FitReport(
         replicas=sum(line.replicas for line in lines),
         fit=sum(line.fit for line in lines),
@@ -124,17 +123,17 @@ def fit_workloads(
 
 
 def check_count(workload: KubeObject) -> None:
-    """Raises InputError for a workload of more than :data:`MOST_REPLICAS` pods."""
+    """Raise InputError for a workload of more than :data:`MOST_REPLICAS` pods."""
     count = pod_count(workload)
     if count > MOST_REPLICAS:
         kind = workload.kind or type(workload).__name__
-        where = "spec.parallelism" if kind in ("Job", "CronJob") else "spec.replicas"
+        field = "spec.parallelism" if kind in ("Job", "CronJob") else "spec.replicas"
         message = f"{count:,} pods are more than the {MOST_REPLICAS:,} that are tried"
-        raise InputError(Problem(message, object=f"{kind} {workload.key}", field=where))
+        raise InputError(Problem(message, object=f"{kind} {workload.key}", field=field))
 
 
 def _pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[Sequence[PodRecord], Snapshot]:
-    """Return the pods that the workload would make, and the snapshot with the claims that are made for them."""
+    """Return the pods that the workload would create, and the snapshot with the claims that are created for them."""
     if isinstance(workload, Pod):
         spec = with_defaults(workload.spec, workload.metadata.labels, classes, workload.namespace or "default")
         pods: Iterable[Pod] = [with_namespace(replace(workload, spec=spec))]
@@ -172,17 +171,17 @@ def with_pod_claims(snapshot: Snapshot, pods: Iterable[Pod], classes: PodClasses
 
 
 def with_volume_claims(snapshot: Snapshot, workload: KubeObject) -> Snapshot:
-    """Return the snapshot with the claims that a StatefulSet makes, but for those that exist."""
+    """Return the snapshot with the claims that a StatefulSet creates, except those that exist."""
     default = default_storage_class(snapshot.informers.storage_classes.values())
-    made = {(claim.namespace, claim.name): claim for claim in claims_of(workload, default)}
-    if not made:
+    claims = {(claim.namespace, claim.name): claim for claim in claims_of(workload, default)}
+    if not claims:
         return snapshot
-    informers = replace(snapshot.informers, claims={**made, **snapshot.informers.claims})
+    informers = replace(snapshot.informers, claims={**claims, **snapshot.informers.claims})
     return snapshot.with_placed([], [], informers)
 
 
 def _refused(snapshot: Snapshot, workload: KubeObject, plugin: str, message: str) -> WorkloadFit:
-    """No API server would take its pods."""
+    """Build the result of a workload whose pods the API server would refuse."""
     if isinstance(workload, DaemonSet):
         replicas = sum(should_run(workload, node) for node in snapshot.columns.objects)
     else:
@@ -209,7 +208,10 @@ def _name_of(workload: KubeObject) -> tuple[str, str]:
 
 
 def _one_more(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[Sequence[PodRecord], Snapshot]:
-    """A replica more than there are, of kinds that may have one, and the snapshot with its claims."""
+    """Return one more replica than the workload has, with the snapshot that contains its claims.
+
+    The list is empty for kinds without scalable replicas.
+    """
     if not isinstance(workload, (Deployment, ReplicaSet, ReplicationController)):
         return [], snapshot
     equal = alike(workload, classes=classes)
@@ -269,57 +271,58 @@ def _daemonset(
     snapshot: Snapshot, workload: DaemonSet, classes: PodClasses, placements: bool
 ) -> tuple[WorkloadFit, Snapshot, list[str]]:
     nodes = [node for node in snapshot.columns.objects if should_run(workload, node)]
-    (record,), asked = with_pod_claims(snapshot, [daemonset_pod(workload, classes=classes)], classes)
-    fit = fit_pods(asked, pods=[record], nodes=[node.name for node in nodes])
-    takes: list[int] = []
-    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    (record,), snapshot_with_claims = with_pod_claims(snapshot, [daemonset_pod(workload, classes=classes)], classes)
+    fit = fit_pods(snapshot_with_claims, pods=[record], nodes=[node.name for node in nodes])
+    fitting: list[int] = []
+    rejected_nodes: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for node in nodes:
-        noes = estimate.verdicts(fit, record.pod, record.key, node)
-        if noes:
-            found.setdefault((noes[0].plugin, tuple(noes[0].reasons)), []).append(node.name)
+        verdicts = estimate.verdicts(fit, record.pod, record.key, node)
+        if verdicts:
+            rejected_nodes.setdefault((verdicts[0].plugin, tuple(verdicts[0].reasons)), []).append(node.name)
         else:
-            takes.append(snapshot.columns.index[node.name])
+            fitting.append(snapshot.columns.index[node.name])
     rejections = [
         Rejection(pods=len(names), plugin=plugin, reasons=list(reasons), example=names[0])
-        for (plugin, reasons), names in found.items()
+        for (plugin, reasons), names in rejected_nodes.items()
     ]
-    names = [snapshot.nodes[number] for number in takes]
+    names = [snapshot.nodes[number] for number in fitting]
     placed, snapshot = with_pod_claims(
         snapshot, (daemonset_pod(workload, name, classes=classes) for name in names), classes
     )
     line = _line(
         workload,
         len(nodes),
-        len(takes),
+        len(fitting),
         rejections=rejections,
         placement=dict.fromkeys(names, 1) if placements else None,
     )
-    return line, snapshot.with_placed(placed, takes, reserve(snapshot, placed, takes)), fit.unmodelled
+    return line, snapshot.with_placed(placed, fitting, reserve(snapshot, placed, fitting)), fit.unmodelled
 
 
 def rejected(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tuple[list[Rejection], str]:
-    """Pods without a place by what stops them (the reason of most nodes first), and the event of the first pod."""
+    """Group unplaced pods by rejection (its most frequent reasons first); return (rejections, event of the first
+    pod)."""
     if not stays:
         return [], ""
     nodes = snapshot.columns.objects
     classes = snapshot.classify(stays)
-    exemplars = {of.index: record for of, record in zip(reversed(classes), reversed(stays), strict=True)}
+    exemplars = {pod_class.index: record for pod_class, record in zip(reversed(classes), reversed(stays), strict=True)}
     fit = fit_pods(snapshot, pods=list(exemplars.values()))
-    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    pods_by_reason: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     by_class: dict[int, tuple[str, tuple[str, ...]]] = {}
     event = ""
-    for record, of in zip(stays, classes, strict=True):
-        if of.index not in by_class:
-            one = exemplars[of.index]
-            failure = estimate.prefilter_failure(fit, one.key, nodes)
-            noes = [] if failure else [estimate.first_no(fit, one.pod, one.key, node) for node in nodes]
-            counts = Counter(reason for no in noes for reason in no.reasons)
+    for record, pod_class in zip(stays, classes, strict=True):
+        if pod_class.index not in by_class:
+            exemplar = exemplars[pod_class.index]
+            failure = estimate.prefilter_failure(fit, exemplar.key, nodes)
+            verdicts = [] if failure else [estimate.first_no(fit, exemplar.pod, exemplar.key, node) for node in nodes]
+            counts = Counter(reason for no in verdicts for reason in no.reasons)
             reasons = (failure,) if failure else tuple(reason for reason, _ in counts.most_common())
-            by_class[of.index] = noes[0].plugin if noes else "", reasons or (_NO_NODES,)
+            by_class[pod_class.index] = verdicts[0].plugin if verdicts else "", reasons or (_NO_NODES,)
             event = event or fit_error(counts, len(nodes), failure)
-        found.setdefault(by_class[of.index], []).append(record.key)
+        pods_by_reason.setdefault(by_class[pod_class.index], []).append(record.key)
     rejections = [
         Rejection(pods=len(names), plugin=plugin, reasons=list(reasons), example=names[0])
-        for (plugin, reasons), names in found.items()
+        for (plugin, reasons), names in pods_by_reason.items()
     ]
     return sorted(rejections, key=lambda line: -line.pods), event

@@ -1,4 +1,4 @@
-"""Node groups of a cluster with their templates and sizes, as decisions and loops take them."""
+"""Adds templates and sizes to node groups, as decisions and loops need them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,30 @@ def with_templates(
     options: AutoscalingOptions | None = None,
     now: datetime | Moment | None = None,
 ) -> list[NodeGroup]:
-    """The groups, each with its ``template`` (:func:`~kscale.capacity.groups.group_template`) and ``target_size``.
+    """Return the groups, each with its ``template`` and ``target_size``.
 
-    ``options``: the autoscaler's. They decide which taints are left out, which DaemonSets are forced, and which pods of
-    an existing node count (:func:`~kscale.ca.loop_context.drop_uncounted_pods`). ``now``: a node that became ready less
-    than a minute before is no good example (None: it is one).
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster, with its DaemonSets.
+    snapshot : Snapshot
+        Snapshot of the cluster.
+    groups : iterable of NodeGroup
+        Node groups.
+    options : AutoscalingOptions, optional
+        Decide which taints are removed, which DaemonSets are forced, and which pods of an existing node count
+        (:func:`~kscale.ca.loop_context.drop_uncounted_pods`).
+    now : datetime or Moment, optional
+        Current time: a node that became ready less than a minute before is not a good example. None: it is.
 
-    Raises InputError that names every group for which there is nothing to model a node on, and for a ``now`` that is no
-    moment.
+    Raises
+    ------
+    InputError
+        Names every group without a node to model new ones on. Also raised if ``now`` is not a time.
+
+    Notes
+    -----
+    See :func:`~kscale.capacity.groups.group_template`.
     """
     time = None if now is None else moment(now)
     nodes = snapshot.columns.objects
@@ -51,10 +67,10 @@ def with_templates(
 
     def pods_on(name: str) -> list[Pod]:
         number = snapshot.columns.index[name]
-        return [snapshot.placed[at].pod for at in np.flatnonzero(snapshot.placed_node == number).tolist()]
+        return [snapshot.placed[row].pod for row in np.flatnonzero(snapshot.placed_node == number).tolist()]
 
     problems: list[Problem] = []
-    made: list[NodeGroup] = []
+    result: list[NodeGroup] = []
     for group in groups:
         try:
             template = group_template(
@@ -72,15 +88,18 @@ def with_templates(
             problems += error.problems
             continue
         size = len(members_of(group, nodes)) if group.target_size is None else group.target_size
-        made.append(msgspec.structs.replace(group, template=template, target_size=size))
+        result.append(msgspec.structs.replace(group, template=template, target_size=size))
     if problems:
         raise InputError(problems)
-    return made
+    return result
 
 
 class StartingNodes(NamedTuple):
-    """Nodes of a group that may still be starting. ``missing``: how many have not registered; ``taints``: keys of
-    taints on young nodes that keep pods off and do not count as startup taints."""
+    """Nodes of a group that may still be starting.
+
+    ``missing``: number of nodes that have not registered; ``taints``: keys of taints on young nodes that repel pods and
+    are not startup taints.
+    """
 
     young: list[str]
     missing: int
@@ -96,61 +115,62 @@ def loop_groups(
     now: datetime | Moment | None = None,
     known: Collection[str] = (),
 ) -> tuple[list[NodeGroup], dict[str, NodeTemplate]]:
-    """The groups with their sizes, and the templates that the description settles, by id.
+    """Return (groups with their sizes, templates fixed by the description, by group id).
 
-    A ``template`` is what the cloud provider would say: the loop prefers good nodes of the group to it. Settled is what
-    a new node is where the description gives a ``from_node``, puts labels, taints or capacity on top of the nodes that
-    the group has, or is of a group that is still to be made. ``known``: groups whose template an earlier loop
-    remembers; ``options`` and ``now`` as in :func:`~kscale.capacity.group_templates.with_templates`.
+    A ``template`` stands for the cloud provider's: the loop prefers good nodes of the group to it. The template is
+    fixed
+    if the description has a ``from_node``, adds labels, taints or capacity to those of existing nodes, or if the group
+    does
+    not exist yet. ``known``: ids of groups whose template an earlier loop cached; ``options`` and ``now`` as in
+    :func:`~kscale.capacity.group_templates.with_templates`.
 
-    Raises InputError that names every group for which there is nothing to model a node on, and for a ``now`` that is no
-    moment.
+    Raises InputError that names every group without a node to model new ones on, and if ``now`` is not a time.
     """
     time = None if now is None else moment(now)
     nodes = snapshot.columns.objects
-    found: list[NodeGroup] = []
-    settled: list[NodeGroup] = []
+    sized: list[NodeGroup] = []
+    fixed: list[NodeGroup] = []
     problems: list[Problem] = []
     for group in groups:
         members = members_of(group, nodes)
         size = len(members) if group.target_size is None else group.target_size
-        found.append(msgspec.structs.replace(group, target_size=size))
-        on_top = group.template is None and members and (group.labels or group.taints or group.capacity)
-        if group.from_node is not None or on_top or not group.exists:
-            settled.append(group)
+        sized.append(msgspec.structs.replace(group, target_size=size))
+        has_additions = group.template is None and members and (group.labels or group.taints or group.capacity)
+        if group.from_node is not None or has_additions or not group.exists:
+            fixed.append(group)
         elif group.template is None and not members and group.id not in known:
             text = "no template, and no node of the group to model one on"
             problems.append(Problem(text, object=f"node group {group.id}"))
     try:
-        made = with_templates(cluster, snapshot, settled, options=options, now=time)
+        described = with_templates(cluster, snapshot, fixed, options=options, now=time)
     except InputError as error:
         problems += error.problems
     if problems:
         raise InputError(problems)
-    return found, {group.id: group.template for group in made if group.template is not None}
+    return sized, {group.id: group.template for group in described if group.template is not None}
 
 
 def starting_nodes(
     groups: Iterable[NodeGroup], nodes: Iterable[Node], *, now: datetime | Moment, options: AutoscalingOptions
 ) -> dict[str, StartingNodes]:
-    """Return, by group, the nodes that may still be starting: those that are young, and how many have not registered.
+    """Return the nodes that may still be starting, by group: young nodes, and how many have not registered.
 
-    A loop that remembers an earlier one knows which nodes were asked for and counts them as upcoming. Young is a node
+    A loop that has the state of an earlier one knows the requested nodes and counts them as upcoming. A node is young
     until ``max_node_startup_time`` has passed.
     """
-    at, taints = moment(now), TaintConfig.from_options(options)
-    settled = Groups.of(groups, nodes := list(nodes))
-    found: dict[str, StartingNodes] = {}
-    for group in settled:
+    time, taints = moment(now), TaintConfig.from_options(options)
+    known_groups = Groups.of(groups, nodes := list(nodes))
+    result: dict[str, StartingNodes] = {}
+    for group in known_groups:
         try:
             limit = duration(group.options_or(options.node_group_defaults).max_node_startup_time)
         except ProviderError:
             continue
-        members = [node for node in nodes if settled.of_node(node.metadata.name) is group]
+        members = [node for node in nodes if known_groups.of_node(node.metadata.name) is group]
         young = [
             node
             for node in members
-            if at - moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp") < limit
+            if time - moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp") < limit
         ]
         keys = dict.fromkeys(
             taint.key
@@ -161,17 +181,21 @@ def starting_nodes(
         missing = max(0, group.size - len(members))
         if young or missing:
             names = [node.metadata.name for node in young]
-            found[group.id] = StartingNodes(young=names, missing=missing, taints=list(keys))
-    return found
+            result[group.id] = StartingNodes(young=names, missing=missing, taints=list(keys))
+    return result
 
 
 def with_members(groups: Iterable[NodeGroup], nodes: Iterable[Node]) -> list[NodeGroup]:
-    """A group that names no nodes has those that the labels put together with the node it is modelled on: without any,
-    all that its target size promises would count as missing."""
-    alike = {name: found.group.nodes for found in recognise_groups(nodes).groups for name in found.group.nodes}
+    """Return the groups; those modelled on a node get the nodes that labels group with it as members.
+
+    Applies to groups without ``nodes`` and selector: without members, all of their target size would count as missing.
+    """
+    members_by_node = {
+        name: match.group.nodes for match in recognise_groups(nodes).groups for name in match.group.nodes
+    }
     return [
-        msgspec.structs.replace(group, nodes=alike[group.from_node])
-        if group.from_node in alike and not group.nodes and not group.node_selector
+        msgspec.structs.replace(group, nodes=members_by_node[group.from_node])
+        if group.from_node in members_by_node and not group.nodes and not group.node_selector
         else group
         for group in groups
     ]

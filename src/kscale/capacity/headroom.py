@@ -1,6 +1,6 @@
 """``kscale headroom``: how many more pods fit, and whether everything would fit without one node or zone.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _TOLD = 100_000
 
 
 class MorePods(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """How many more of one pod fit, when no other pod is added.
+    """How many more of one pod fit, if no other pod is added.
 
-    ``pod``: the example; ``kind``, ``name``: the workload whose pod it is. ``placement``: node -> how many of them land
-    there; ``next_event``: kube-scheduler's text for the one after. Both are left out where more than 100,000 fit.
+    ``pod``: the example; ``kind``, ``name``: the workload whose pod it is. ``placement``: node -> how many of them go
+    there; ``next_event``: kube-scheduler's text for the next one. Both are omitted if more than 100,000 fit.
     """
 
     pod: str
@@ -54,12 +54,13 @@ class MorePods(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 
 class HeadroomReport(Record, frozen=True):
-    """How many more of a pod fit now, and what every loss of a node or a zone would do.
+    """How many more of a pod fit now, and the effect of losing each node and zone.
 
-    ``more``: how many more of ``pod`` fit, ``placement`` and ``nextEvent`` as in ``pods`` (null or empty: not exactly
-    one pod was asked about); ``pods``: each pod that was asked about, by itself. ``nodes``, ``zones``: every loss.
-    ``lost``, ``pairs``: the losses that were asked about by name, and those of every pair of nodes, when asked for.
-    ``unmodelled``: what the pods use and kscale does not judge yet.
+    ``more``: how many more of ``pod`` fit, ``placement`` and ``nextEvent`` as in ``pods`` (null or empty unless exactly
+    one pod was requested); ``pods``: each requested pod, by itself. ``nodes``, ``zones``: every loss. ``lost``: the
+    losses
+    requested by name; ``pairs``: those of every pair of nodes, if requested. ``unmodelled``: features of the pods that
+    kscale does not evaluate yet.
     """
 
     KIND: ClassVar[str] = "HeadroomReport"
@@ -85,14 +86,14 @@ def headroom(
     zone_label: str = ZONE,
     classes: PodClasses = BUILT_IN_CLASSES,
 ) -> HeadroomReport:
-    """Find how many more of each pod fit, and what the loss of any one node or any one zone would do.
+    """Compute how many more of each pod fit, and the effect of losing any one node or any one zone.
 
     Parameters
     ----------
     snapshot : Snapshot
         The cluster.
     pod : Pod, workload or sequence of them, optional
-        Each is judged by itself. A workload (Deployment, StatefulSet, ...) stands for its first pod.
+        Each is evaluated by itself. A workload (Deployment, StatefulSet, ...) stands for its first pod.
     zone_label : str
         The node label that names the zone.
     classes : PodClasses
@@ -101,7 +102,7 @@ def headroom(
     Raises
     ------
     InputError
-        If no node has a ``zone_label`` other than the usual one.
+        If no node has a ``zone_label`` other than the default one.
     """
     check_zone_label(snapshot, zone_label)
     zone_of = snapshot.columns.label(zone_label)
@@ -109,10 +110,10 @@ def headroom(
     for n, value in enumerate(zone_of.ids.tolist()):
         if value >= 0:
             zones.setdefault(zone_of.values[value], []).append(n)
-    asked = [] if pod is None else [pod] if isinstance(pod, KubeObject) else list(pod)
+    requested = [] if pod is None else [pod] if isinstance(pod, KubeObject) else list(pod)
     unmodelled: dict[str, None] = {}
     pods: list[MorePods] = []
-    for workload in asked:
+    for workload in requested:
         more, left_out = _more_pods(snapshot, workload, classes)
         unmodelled.update(dict.fromkeys(left_out))
         pods.append(more)
@@ -138,21 +139,35 @@ def lost(
     repair: bool = False,
     zone_label: str = ZONE,
 ) -> HeadroomReport:
-    """The losses of ``texts`` only: ``node=A,B`` (together), ``zone=A``, ``pool=GROUP``, and ``pairs`` (every pair of
-    nodes).
+    """Simulate named losses only.
 
-    ``zone_label``: the label that tells the zone of a node. ``repair``: the cheapest new nodes of ``groups``, which
-    have templates and prices, that would make each hold. Raises InputError for what is not there.
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster.
+    texts : sequence of str
+        ``node=A,B`` (together), ``zone=A``, ``pool=GROUP``, or ``pairs`` (every pair of nodes).
+    groups : sequence of NodeGroup
+        Groups for ``pool`` and, with templates and prices, for repairs.
+    repair : bool
+        Whether to compute, for each loss, the cheapest new nodes on which its homeless pods fit.
+    zone_label : str
+        The label with the zone of a node.
+
+    Raises
+    ------
+    InputError
+        For nodes, zones and groups that do not exist.
     """
     snapshot = cluster.snapshot(dra=True)
     check_zone_label(snapshot, zone_label)
     named = named_losses(snapshot, [text for text in texts if text != "pairs"], groups, zone_label=zone_label)
-    found = losses(snapshot, named)
+    results = losses(snapshot, named)
     pairs = pair_losses(snapshot) if "pairs" in texts else None
     if repair:
-        found = [
+        results = [
             repaired(cluster, loss, nodes, groups, zone_label=zone_label)
-            for loss, (_, nodes) in zip(found, named, strict=True)
+            for loss, (_, nodes) in zip(results, named, strict=True)
         ]
         if pairs is not None:
             index = snapshot.columns.index
@@ -163,11 +178,11 @@ def lost(
                 for loss in pairs.worst
             ]
             pairs = msgspec.structs.replace(pairs, worst=worst)
-    return HeadroomReport(pod=None, more=None, nodes=[], zones=[], lost=found, pairs=pairs)
+    return HeadroomReport(pod=None, more=None, nodes=[], zones=[], lost=results, pairs=pairs)
 
 
 def _more_pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[MorePods, list[str]]:
-    """Return how many more of a workload's pod fit, and what of the pod is not judged."""
+    """Return how many more of a workload's pod fit, and which features of the pod are not evaluated."""
     spec = spec_of(workload)
     namespace = workload.namespace or DEFAULT_NAMESPACE
     left_out = classes.unknown(spec)
@@ -198,19 +213,21 @@ def _first_pod(workload: KubeObject, classes: PodClasses) -> Pod:
 def _more_with_claims(
     snapshot: Snapshot, workload: KubeObject, pod: Pod, classes: PodClasses
 ) -> tuple[int, dict[str, int] | None, str]:
-    """Return how many more of a pod fit whose claims are its own, where they land, and why the next one does not."""
+    """Return, for a pod with its own claims: (how many more fit, number by node, why the next one does not)."""
     example: KubeObject = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
     if isinstance(workload, StatefulSet):
-        # Another name, for the claims of this one may exist and be bound.
+        # Uses another name, as claims of this name may exist and be bound.
         example = replace(workload, metadata=replace(workload.metadata, name=f"{workload.name}-more"))
     count = 64
     while True:
-        asked = snapshot
+        snapshot_with_claims = snapshot
         if isinstance(example, StatefulSet):
             example = replace(example, spec=replace(example.spec, replicas=count))
-            asked = with_volume_claims(snapshot, example)
-        records, asked = with_pod_claims(asked, pods_of(example, count, classes=classes), classes)
-        placed = place(asked, pods=records)
+            snapshot_with_claims = with_volume_claims(snapshot, example)
+        records, snapshot_with_claims = with_pod_claims(
+            snapshot_with_claims, pods_of(example, count, classes=classes), classes
+        )
+        placed = place(snapshot_with_claims, pods=records)
         if placed.placed_count < count:
             event = rejected(placed.snapshot_after, placed.unschedulable_records[:1])[1]
             return placed.placed_count, dict(Counter(placed.placement.values())), event
@@ -220,16 +237,16 @@ def _more_with_claims(
 
 
 def _landing(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str, int], str]:
-    """Node -> how many of so many land there, and what kube-scheduler says of the next one."""
-    loose = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
-    placed = place(snapshot, pods=copies_of(loose, more + 1, f"{pod.key}-more", snapshot.interner))
+    """Return (number of new pods by node, kube-scheduler's message about the next pod)."""
+    unassigned = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
+    placed = place(snapshot, pods=copies_of(unassigned, more + 1, f"{pod.key}-more", snapshot.interner))
     return dict(Counter(placed.placement.values())), rejected(placed.snapshot_after, placed.unschedulable_records)[1]
 
 
 @typed
 def more_of(snapshot: Snapshot, pod: Pod) -> int:
-    """How many more pods like this one fit on nodes that exist, placed one after the other (a million at most)."""
-    # Where a pod that runs already is says nothing of where others like it may go.
+    """Return how many more pods like this one fit on existing nodes, placed one after the other (at most a million)."""
+    # The node of a running pod does not restrict where equal pods may go.
     session = Session(snapshot, [snapshot.interner.classify(pod, placed=True)], alike=True)
     engine = session.engine
     if session.hopeless(0):

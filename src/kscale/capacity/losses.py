@@ -1,6 +1,6 @@
-"""Effect of losing nodes together: named losses, every pair of nodes, and repairs.
+"""Effects of losing nodes at the same time: named losses, every pair of nodes, and the cheapest repairs.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def waiting(pod: Pod) -> Pod:
-    """The pod without a node: the scheduler has looked at it and found none."""
+    """Return the pod as pending and unschedulable, without a node."""
     unschedulable = Condition(type="PodScheduled", status="False", reason="Unschedulable")
     return msgspec.structs.replace(
         pod,
@@ -51,12 +51,18 @@ def waiting(pod: Pod) -> Pod:
 
 
 def goes_with_its_node(pod: Pod) -> bool:
-    """Nobody makes it anew elsewhere: pods of DaemonSets and of the kubelet, and those that have ended."""
+    """Check whether a pod is not recreated elsewhere when its node is lost.
+
+    True for pods of DaemonSets, mirror pods, and pods that have finished.
+    """
     return is_daemonset_pod(pod) or is_mirror_pod(pod) or pod.status.phase in ("Succeeded", "Failed")
 
 
 def smaller(group: NodeGroup, count: int, gone: Collection[str]) -> NodeGroup:
-    """The group without ``count`` nodes, among those that are ``gone``: the cloud does not make them by itself."""
+    """Return the group without ``count`` lost nodes, named in ``gone``.
+
+    Its target size decreases, too: the cloud does not replace the nodes by itself.
+    """
     if not count:
         return group
     target = group.target_size
@@ -71,14 +77,18 @@ def smaller(group: NodeGroup, count: int, gone: Collection[str]) -> NodeGroup:
 ZONE = "topology.kubernetes.io/zone"
 WORST = 10
 """So many pairs are told by name."""
-_FIRST = 3  # homeless pods of a loss that are named
+_FIRST = 3  # number of homeless pods that a loss names
 
 
 class Repair(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """The cheapest new nodes found that give the homeless pods of a loss a place: ``offers`` counts them by group,
-    ``cost`` is $/h. ``nowhere`` pods fit on none of the groups either; zones that are lost offer no nodes.
-    ``limits_reached``: groups that are at their maximum size. Without nodes and without ``nowhere``
-    pods all fit on the nodes that are left, in another order than the one in which they were homeless."""
+    """The cheapest new nodes found for the homeless pods of a loss.
+
+    ``offers`` counts the nodes by group, ``cost`` is $/h. ``nowhere`` pods fit none of the groups either; lost zones
+    offer
+    no nodes. ``limits_reached``: groups at their maximum size. A repair without nodes and without ``nowhere`` pods
+    means
+    that all pods fit on the remaining nodes, in another order than the one in which they were homeless.
+    """
 
     cost: float
     nodes: int
@@ -88,10 +98,11 @@ class Repair(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class Loss(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """What losing ``name`` (a node or a zone, or all of several) would do: ``pods`` look for a place, ``homeless`` find
+    """The effect of losing ``name`` (a node or a zone, or several at once): ``pods`` need another node, ``homeless``
+    fit
     none.
 
-    ``first`` names some of the homeless ones. ``repair``: when asked for, and somebody is homeless.
+    ``first`` names some of the homeless pods. ``repair``: if requested, and some pods are homeless.
     """
 
     name: str
@@ -102,10 +113,12 @@ class Loss(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class PairLosses(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Every pair of nodes of which each alone may be lost: ``pairs`` there are, ``homeless`` of them leave pods without
-    a place, ``worst`` are those that leave most. ``alone``: nodes that leave pods homeless by themselves, in the order
-    of the snapshot, whose pairs are not looked at. ``simulated`` pairs had to be played through; in the others the pods
-    of the two nodes do not meet."""
+    """Losses of pairs of nodes, of which each node alone may be lost.
+
+    ``pairs``: number of pairs; ``homeless``: number of pairs that leave pods unschedulable; ``worst``: those that leave
+    most. ``alone``: nodes that leave pods homeless by themselves, in the order of the snapshot; their pairs are not
+    examined. ``simulated`` pairs had to be simulated; in the others the pods of the two nodes do not interact.
+    """
 
     pairs: int
     homeless: int
@@ -116,7 +129,7 @@ class PairLosses(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 @dataclass(slots=True)
 class _Pods:
-    """Placed pods for the engine of ``session``: class, priority and node of each, and which go with their node."""
+    """Placed pods as arrays for ``session``'s engine: class, priority, node, and which pods go with their node."""
 
     names: Sequence[str]
     session: Session
@@ -131,7 +144,7 @@ class _Pods:
         classes = pods.classes()
         session = Session(snapshot, classes, moving=True)
         number = np.zeros(len(snapshot.interner.classes), dtype=np.int32)
-        number[[of.index for of in classes]] = session.classes_of(classes)
+        number[[pod_class.index for pod_class in classes]] = session.classes_of(classes)
         stays = np.array([is_daemonset_pod(pod) or is_mirror_pod(pod) for pod in pods.exemplars], dtype=np.uint8)
         return cls(
             pods.names,
@@ -143,8 +156,8 @@ class _Pods:
         )
 
     def losses(self, parts: Sequence[Sequence[int]]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """As the kernel says them: pods that move, homeless ones, the first of these."""
-        found: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] = _removals.losses(
+        """Simulate losses in the kernel: (number of pods that move, of homeless pods, the first homeless ones)."""
+        result: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] = _removals.losses(
             self.session.engine,
             self.of,
             self.priority,
@@ -153,34 +166,51 @@ class _Pods:
             np.cumsum([0, *(len(nodes) for nodes in parts)]).astype(np.int32),
             np.array([n for nodes in parts for n in nodes], dtype=np.int32),
         )
-        return found
+        return result
 
     def told(self, name: str, pods: int, homeless: int, first: Iterable[int]) -> Loss:
-        """The loss as it is said."""
+        """Build the record of a loss."""
         named = [self.names[i] for i in first if i >= 0] if homeless else []
         return Loss(name=name, pods=pods, homeless=homeless, first=named)
 
 
 @typed
 def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> list[Loss]:
-    """What each loss of nodes would do, each on its own; DaemonSet and mirror pods go with their node. ``parts``: the
-    name of each loss, and the numbers of its nodes in ``snapshot.nodes``.
+    """Simulate losses of nodes, each one separately.
 
-    The pods look for a place by priority, then in order of appearance, each on the first node that takes it, from
-    behind the one that took the last. Where none is homeless there is room for all; where some are, another order might
-    have found it. Nothing is evicted for them, and what is pending stays so.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        State of the cluster.
+    parts : iterable of (str, sequence of int)
+        Name of each loss, and the indices of its nodes in ``snapshot.nodes``.
+
+    Returns
+    -------
+    list of Loss
+        One record per loss.
+
+    Notes
+    -----
+    DaemonSet and mirror pods go with their node. The other pods are scheduled by priority, then in order of appearance,
+    each on the first node that takes it, starting behind the node that took the last pod. No homeless pods means that
+    there is room for all; with homeless pods, another order might still have found room. Nothing is evicted, and
+    pending
+    pods stay pending.
     """
     named = [(name, list(nodes)) for name, nodes in parts]
     pods = _Pods.in_snapshot(snapshot)
     moving, homeless, first = pods.losses([nodes for _, nodes in named])
     rows = zip(named, moving.tolist(), homeless.tolist(), first.tolist(), strict=True)
-    return [pods.told(name, count, without, some) for (name, _), count, without, some in rows]
+    return [pods.told(name, count, without, first_pods) for (name, _), count, without, first_pods in rows]
 
 
 @typed
 def check_zone_label(snapshot: Snapshot, zone_label: str) -> None:
-    """Raises InputError for a ``zone_label`` that was chosen and that no node has; without zones the usual one
-    (:data:`ZONE`) is on none."""
+    """Raise InputError if no node has the label ``zone_label``.
+
+    The default label (:data:`ZONE`) is always accepted, as a cluster may have no zones.
+    """
     objects = snapshot.columns.objects
     if zone_label != ZONE and objects and not any(zone_label in (node.metadata.labels or {}) for node in objects):
         raise InputError(Problem(f'no node has the label "{zone_label}"', field="zone_label"))
@@ -190,68 +220,88 @@ def check_zone_label(snapshot: Snapshot, zone_label: str) -> None:
 def named_losses(
     snapshot: Snapshot, texts: Iterable[str], groups: Iterable[NodeGroup] = (), *, zone_label: str = ZONE
 ) -> list[tuple[str, list[int]]]:
-    """The ``texts`` ``node=a,b``, ``zone=a``, ``pool=x`` as names and numbers of nodes that are lost together.
+    """Parse losses such as ``node=a,b``, ``zone=a`` and ``pool=x``.
 
-    ``zone_label``: the label that tells the zone of a node. Raises InputError for what is not there.
+    Parameters
+    ----------
+    snapshot : Snapshot
+        State of the cluster.
+    texts : iterable of str
+        The losses.
+    groups : iterable of NodeGroup
+        Node groups, for ``pool``.
+    zone_label : str
+        The label with the zone of a node.
+
+    Returns
+    -------
+    list of (str, list of int)
+        Each text, and the indices of nodes that are lost together.
+
+    Raises
+    ------
+    InputError
+        For another form of text, and for nodes, zones and pools that do not exist or have no nodes.
     """
     objects = snapshot.columns.objects
     groups = list(groups)
-    found = []
+    result = []
     for text in texts:
         kind, _, value = text.partition("=")
         names = [name for name in value.split(",") if name]
         nodes: dict[int, None] = {}
         for name in names:
             if kind == "node":
-                mine = [snapshot.columns.index[name]] if name in snapshot.columns.index else []
+                indices = [snapshot.columns.index[name]] if name in snapshot.columns.index else []
             elif kind == "zone":
-                mine = [n for n, node in enumerate(objects) if (node.metadata.labels or {}).get(zone_label) == name]
+                indices = [n for n, node in enumerate(objects) if (node.metadata.labels or {}).get(zone_label) == name]
             elif kind == "pool":
-                members = [each for group in groups if group.id == name for each in members_of(group, objects)]
-                mine = [snapshot.columns.index[node.metadata.name] for node in members]
+                members = [member for group in groups if group.id == name for member in members_of(group, objects)]
+                indices = [snapshot.columns.index[node.metadata.name] for node in members]
             else:
                 raise InputError(f'"{text}": what is lost is node=NAME, zone=NAME, pool=NAME or pairs')
-            if not mine:
+            if not indices:
                 raise InputError(f'"{text}": there is no {kind} "{name}"' + (" with nodes" if kind != "node" else ""))
-            nodes.update(dict.fromkeys(mine))
+            nodes.update(dict.fromkeys(indices))
         if not names:
             raise InputError(f'"{text}": what is lost is node=NAME, zone=NAME, pool=NAME or pairs')
-        found.append((text, list(nodes)))
-    return found
+        result.append((text, list(nodes)))
+    return result
 
 
 @typed
 def pair_losses(snapshot: Snapshot) -> PairLosses:
-    """Every pair of nodes. Pods look for a place as :func:`losses` says, those of a node from behind it on.
+    """Simulate the loss of every pair of nodes.
 
-    Two nodes whose pods, each node's by themselves, go to different nodes and not to each other's, can be lost
-    together: what a pod without rules over other nodes may do depends on its own node only. The other pairs are
-    played through.
+    Pods are scheduled as in :func:`losses`, starting behind their own node.
+
+    Two nodes can be lost together if their pods, each node's alone, go to different nodes and not to each other's: the
+    choice for a pod without rules about other nodes depends on its own node only. The other pairs are simulated.
     """
     pods = _Pods.in_snapshot(snapshot)
     landing, alone, bound = _landings(pods, snapshot.nodes)
-    good = np.array([n for n, name in enumerate(snapshot.nodes) if name not in alone], dtype=np.intp)
-    met = landing[good].astype(np.float32)
-    meets = (met @ met.T) > 0  # a node that takes pods of both
-    meets |= landing[np.ix_(good, good)] | landing[np.ix_(good, good)].T
-    meets |= bound[good][:, None] | bound[good][None, :]
-    first, second = np.nonzero(np.triu(meets, 1))
-    parts = np.stack([good[first], good[second]], axis=1)
-    moving, homeless, some = pods.losses(parts.tolist()) if len(parts) else (np.zeros(0, np.int32),) * 3
-    bad = np.flatnonzero(homeless)
-    order = bad[np.lexsort((bad, -homeless[bad]))]
+    survivable = np.array([n for n, name in enumerate(snapshot.nodes) if name not in alone], dtype=np.intp)
+    targets = landing[survivable].astype(np.float32)
+    interact = (targets @ targets.T) > 0  # some node takes pods of both
+    interact |= landing[np.ix_(survivable, survivable)] | landing[np.ix_(survivable, survivable)].T
+    interact |= bound[survivable][:, None] | bound[survivable][None, :]
+    first, second = np.nonzero(np.triu(interact, 1))
+    parts = np.stack([survivable[first], survivable[second]], axis=1)
+    moving, homeless, first_homeless = pods.losses(parts.tolist()) if len(parts) else (np.zeros(0, np.int32),) * 3
+    harmful = np.flatnonzero(homeless)
+    order = harmful[np.lexsort((harmful, -homeless[harmful]))]
     worst = [
         pods.told(
             " and ".join(snapshot.nodes[n] for n in parts[i].tolist()),
             int(moving[i]),
             int(homeless[i]),
-            some[i].tolist(),
+            first_homeless[i].tolist(),
         )
         for i in order[:WORST].tolist()
     ]
     return PairLosses(
-        pairs=len(good) * (len(good) - 1) // 2,
-        homeless=len(bad),
+        pairs=len(survivable) * (len(survivable) - 1) // 2,
+        homeless=len(harmful),
         worst=worst,
         alone=list(alone.values()),
         simulated=len(parts),
@@ -259,8 +309,12 @@ def pair_losses(snapshot: Snapshot) -> PairLosses:
 
 
 def _landings(pods: _Pods, nodes: Sequence[str]) -> tuple[NDArray[np.bool_], dict[str, Loss], NDArray[np.bool_]]:
-    """(bool[nodes, nodes]: where pods of a lost node go; the losses of nodes some of whose pods find no place;
-    bool[nodes]: some have rules over other nodes)."""
+    """Simulate the loss of each single node.
+
+    Returns (bool[nodes, nodes]: nodes to which the pods of a lost node go; losses that leave pods homeless, by node
+    name;
+    bool[nodes]: nodes with pods that have rules about other nodes).
+    """
     engine, count = pods.session.engine, len(nodes)
     landing = np.zeros((count, count), dtype=bool)
     alone: dict[str, Loss] = {}
@@ -270,21 +324,21 @@ def _landings(pods: _Pods, nodes: Sequence[str]) -> tuple[NDArray[np.bool_], dic
     starts = np.searchsorted(pods.node[order], np.arange(count + 1))
     cursor = engine.cursor
     for n in range(count):
-        mine = order[starts[n] : starts[n + 1]]
-        going = mine[pods.stays[mine] == 0]
-        moving = pods.of[going].tolist()
+        own = order[starts[n] : starts[n + 1]]
+        movers = own[pods.stays[own] == 0]
+        moving = pods.of[movers].tolist()
         homeless = []
         engine.fork()
-        engine.vacate(n, np.ascontiguousarray(pods.of[mine]))
+        engine.vacate(n, np.ascontiguousarray(pods.of[own]))
         engine.remove_ghost(n)
         engine.cursor = n
-        for i, c in zip(going.tolist(), moving, strict=True):
-            at = engine.any_node(c)
-            if at < 0:
+        for i, c in zip(movers.tolist(), moving, strict=True):
+            target = engine.any_node(c)
+            if target < 0:
                 homeless.append(i)
                 continue
-            engine.place(c, at)
-            landing[n, at] = True
+            engine.place(c, target)
+            landing[n, target] = True
         if homeless:
             alone[nodes[n]] = pods.told(nodes[n], len(moving), len(homeless), homeless[:_FIRST])
         bound[n] = not local[moving].all()
@@ -304,34 +358,51 @@ def repaired(
     stop: Callable[[], bool] | None = None,
     zone_label: str = ZONE,
 ) -> Loss:
-    """The loss with the cheapest new nodes of ``groups`` (with templates and prices) that would make it hold; as it is
-    where nobody is homeless. Zones (``zone_label``) of which every node is lost offer none.
+    """Add the cheapest repair to a loss: new nodes on which its homeless pods fit.
 
-    ``nodes``: numbers of those that are lost, in ``snapshot.nodes``. ``stop``: asked now and then; true: time is up.
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster before the loss.
+    loss : Loss
+        The loss; returned unchanged if no pod is homeless.
+    nodes : sequence of int
+        Indices of the lost nodes in ``snapshot.nodes``.
+    groups : sequence of NodeGroup
+        Groups with templates and prices. Groups in zones of which every node is lost offer no nodes.
+    options : MixOptions, optional
+        Options of the search.
+    stop : callable, optional
+        Polled during the search, which ends when it returns True.
+    zone_label : str
+        The label with the zone of a node.
     """
     if not loss.homeless:
         return loss
     objects = cluster.snapshot(dra=True).columns.objects
-    gone = {objects[n].metadata.name for n in nodes}
-    left = {(node.metadata.labels or {}).get(zone_label) for node in objects if node.metadata.name not in gone}
-    lost = {(objects[n].metadata.labels or {}).get(zone_label) for n in nodes} - left - {None}
-    left_of = [
-        smaller(group, sum(node.metadata.name in gone for node in members_of(group, objects)), gone) for group in groups
+    lost_nodes = {objects[n].metadata.name for n in nodes}
+    kept_zones = {
+        (node.metadata.labels or {}).get(zone_label) for node in objects if node.metadata.name not in lost_nodes
+    }
+    lost_zones = {(objects[n].metadata.labels or {}).get(zone_label) for n in nodes} - kept_zones - {None}
+    smaller_groups = [
+        smaller(group, sum(node.metadata.name in lost_nodes for node in members_of(group, objects)), lost_nodes)
+        for group in groups
     ]
-    offers = [offer for offer in offers_of(left_of) if offer.zone not in lost]
+    offers = [offer for offer in offers_of(smaller_groups) if offer.zone not in lost_zones]
     world = cluster.copy()
     for node in objects:
-        if node.metadata.name in gone:
+        if node.metadata.name in lost_nodes:
             world.remove(node)
-    wanting = []
-    for pod in cluster.pods_on(gone):
+    displaced = []
+    for pod in cluster.pods_on(lost_nodes):
         world.remove(pod)
         if not goes_with_its_node(pod):
             world.apply(waiting(pod))
-            wanting.append(pod.key)
+            displaced.append(pod.key)
     if not offers:
         return msgspec.structs.replace(loss, repair=Repair(cost=0.0, nodes=0, offers={}, nowhere=loss.homeless))
-    plan = mix(world.snapshot(dra=True), offers, pods=wanting, options=options, stop=(stop, stop))
+    plan = mix(world.snapshot(dra=True), offers, pods=displaced, options=options, stop=(stop, stop))
     full = [offer.name for offer in offers if offer.most == 0]
     repair = Repair(
         cost=plan.cost,

@@ -1,4 +1,4 @@
-"""A cluster with manifests applied that are not scheduled yet."""
+"""Reads manifests and applies them to a cluster; their pods are pending."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BUILT_IN_GROUPS: Final = frozenset({"", "apps", "autoscaling", "batch", "extens
 
 
 class Manifests(NamedTuple):
-    """What manifests hold."""
+    """The objects of manifests: workloads, other objects, and the report of reading."""
 
     workloads: list[KubeObject]
     """Pods, Deployments and other objects that make pods, in order."""
@@ -46,7 +46,7 @@ class Manifests(NamedTuple):
 
     @property
     def custom_resources(self) -> list[str]:
-        """The kinds of custom resources and how many there are of each, as ``2 Kafka.kafka.strimzi.io``."""
+        """Return the kinds of custom resources with their numbers, such as ``2 Kafka.kafka.strimzi.io``."""
         return [f"{count:,} {kind}" for kind, count in self.report.skipped.items() if _is_custom(kind)]
 
     def unmodelled(self, cluster: Cluster) -> list[str]:
@@ -67,7 +67,7 @@ class Manifests(NamedTuple):
         ]
 
     def unknown_classes(self, classes: PodClasses) -> list[str]:
-        """Return the priority and runtime classes that the workloads name and that no input has."""
+        """Return the priority and runtime classes that the workloads name and no input contains."""
         names = [name for workload in self.workloads for name in classes.unknown(spec_of(workload))]
         return list(dict.fromkeys(names))
 
@@ -83,7 +83,7 @@ def _limits_pods(quota: ResourceQuota) -> bool:
 
 
 def _is_custom(kind: str) -> bool:
-    """Return whether ``Kind.group`` is no kind of Kubernetes itself."""
+    """Check whether ``Kind.group`` is not a kind of Kubernetes itself."""
     group = kind.partition(".")[2]
     return group not in _BUILT_IN_GROUPS and (not group.endswith(".k8s.io") or group.endswith(".x-k8s.io"))
 
@@ -112,14 +112,14 @@ def read_manifests(*sources: Any, namespace: str = DEFAULT_NAMESPACE) -> Manifes
     workloads = [item for item in loaded if _kind(item) in WORKLOADS]
     manifests = Manifests(workloads, [item for item in loaded if _kind(item) not in WORKLOADS], report)
     if not workloads:
-        where = ", ".join(str(source) for source in sources if isinstance(source, str))
+        source_names = ", ".join(str(source) for source in sources if isinstance(source, str))
         others = [f"{count:,} {kind}" for kind, count in (*report.read.items(), *report.skipped.items())]
         message = f"holds none of {', '.join(WORKLOADS)}"
         if others:
             message += f", but {', '.join(others)}"
         if manifests.custom_resources:
             message += "; which pods a custom resource makes is not known"
-        raise InputError(Problem(message, where))
+        raise InputError(Problem(message, source_names))
     return manifests
 
 
@@ -128,22 +128,22 @@ def _kind(item: KubeObject) -> str:
 
 
 def completing_classes(cluster: Cluster) -> PodClasses:
-    """Return what of the cluster completes pods when they are created."""
+    """Return the cluster's classes that complete pods when they are created."""
     return PodClasses.of(item for kind in COMPLETING_KINDS for item in cluster.all(kind))
 
 
 def with_objects(cluster: Cluster, objects: Sequence[KubeObject]) -> Cluster:
     """Return the cluster as if the objects had been applied to it; without objects, the cluster itself.
 
-    An object takes the place of the one of the same kind and name, which keeps its UID and its status. Objects get the
-    API server's defaults, and claims that do not wait for a pod are bound to volumes that suit them.
+    An object replaces the one of the same kind and name, and keeps its UID and status. Objects get the API server's
+    defaults, and claims that do not wait for a pod are bound to suitable volumes.
     """
     if not objects:
         return cluster
     applied = cluster.copy()
     for item in objects:
-        known = _find(applied, item)
-        applied.apply(_as_stored(item if known is None else _on_top_of(item, known)))
+        existing = _find(applied, item)
+        applied.apply(_as_stored(item if existing is None else _on_top_of(item, existing)))
     default = default_storage_class(applied.all("StorageClass"))
     for claim in list(applied.all("PersistentVolumeClaim")):
         if claim.spec.storage_class_name is None and default is not None and not claim.spec.volume_name:
@@ -160,7 +160,7 @@ def _find(cluster: Cluster, item: KubeObject) -> KubeObject | None:
 
 
 def _on_top_of(item: KubeObject, known: KubeObject) -> KubeObject:
-    """Return an object as `kubectl apply` leaves it where there is one already."""
+    """Return an object as `kubectl apply` stores it if the object exists already."""
     annotations = {**(known.metadata.annotations or {}), **(item.metadata.annotations or {})}
     metadata = replace(
         item.metadata,
@@ -189,7 +189,7 @@ def _on_top_of(item: KubeObject, known: KubeObject) -> KubeObject:
 
 
 def _as_stored(item: KubeObject) -> KubeObject:
-    """Return an object with the defaults of the API server that decisions read."""
+    """Return an object with the API server's defaults that decisions read."""
     if not item.metadata.uid:
         uid = derived_uid(_kind(item), item.namespace, item.name)
         item = replace(item, metadata=replace(item.metadata, uid=uid))
@@ -206,7 +206,7 @@ def _as_stored(item: KubeObject) -> KubeObject:
 
 
 def _bind_claims(cluster: Cluster) -> None:
-    """Bind the claims that do not wait for a pod to volumes that exist, as the volume controller does."""
+    """Bind the claims that do not wait for a pod to existing volumes, as the volume controller does."""
     waiting = {item.name for item in cluster.all("StorageClass") if item.volume_binding_mode == _WAITS}
     for claim in list(cluster.all("PersistentVolumeClaim")):
         if is_bound(claim) or (claim.spec.storage_class_name in waiting and not claim.spec.volume_name):
@@ -219,14 +219,15 @@ def _bind_claims(cluster: Cluster) -> None:
 
 
 def with_manifests(cluster: Cluster, workloads: Iterable[KubeObject]) -> tuple[Cluster, list[str]]:
-    """A copy of the cluster with the pods of workloads, pending, and the names of these pods.
+    """Return a copy of the cluster with the workloads' pods, pending, and the names of these pods.
 
-    Pods are as the API server would store them, with the cluster's priority classes, runtime classes and limit ranges;
-    a StatefulSet's claims are made, and those of pods from templates; a DaemonSet is added itself: its pods come with
-    new nodes. What is in the cluster already by the same name is replaced. Raises InputError for pods that admission
-    would refuse and for too many.
+    Pods are as the API server would store them, with the cluster's priority classes, runtime classes and limit ranges.
+    Claims of StatefulSets and from pods' templates are created. A DaemonSet itself is added: its pods come with new
+    nodes. Existing objects of the same name are replaced. Raises InputError for pods that admission would refuse and
+    for
+    too many pods.
     """
-    made = cluster.copy()
+    result = cluster.copy()
     classes = completing_classes(cluster)
     default = default_storage_class(cluster.all("StorageClass"))
     names: dict[str, None] = {}
@@ -234,10 +235,10 @@ def with_manifests(cluster: Cluster, workloads: Iterable[KubeObject]) -> tuple[C
     for workload in workloads:
         namespace = workload.namespace or "default"
         if isinstance(workload, DaemonSet):
-            made.apply(workload)
+            result.apply(workload)
             continue
         check_count(workload)
-        _create(made, claims_of(workload, default))
+        _create(result, claims_of(workload, default))
         for pod in pods_of(workload, classes=classes):
             plugin, message = classes.refusal(pod.spec, namespace)
             if message:
@@ -250,16 +251,16 @@ def with_manifests(cluster: Cluster, workloads: Iterable[KubeObject]) -> tuple[C
             if needs_claims(pod.spec):
                 created = create_claims(pod, classes.claim_templates, default)
                 pod = created.pod
-                _create(made, (*created.resource_claims, *created.volume_claims))
-            made.apply(pod)
+                _create(result, (*created.resource_claims, *created.volume_claims))
+            result.apply(pod)
             names[pod.key] = None
     if problems:
         raise InputError(problems)
-    return made, list(names)
+    return result, list(names)
 
 
 def _create(cluster: Cluster, claims: Iterable[KubeObject]) -> None:
-    """Add the claims that the cluster does not have yet: controllers leave those that exist as they are."""
+    """Add the claims that the cluster does not have yet; controllers leave existing claims as they are."""
     for claim in claims:
         if _find(cluster, claim) is None:
             cluster.apply(claim)

@@ -1,4 +1,4 @@
-"""Pods that choose namespaces by their labels (``namespaceSelector``), which Namespace objects alone tell."""
+"""Finds pods that select namespaces by labels (``namespaceSelector``), which only Namespace objects provide."""
 
 from __future__ import annotations
 
@@ -16,33 +16,43 @@ __all__ = ["asks_labels", "pods_in_doubt", "warning"]
 
 
 def asks_labels(spec: PodSpec) -> bool:
-    """Whether some required term of a pod's affinity, or anti-affinity, selects namespaces by labels."""
+    """Check whether a required term of a pod's (anti-)affinity selects namespaces by labels."""
     affinity = spec.affinity
     if affinity is None:
         return False
-    return _ask(term for each in (affinity.pod_affinity, affinity.pod_anti_affinity) if each for term in each.required)
+    return _ask(
+        term
+        for pod_affinity in (affinity.pod_affinity, affinity.pod_anti_affinity)
+        if pod_affinity
+        for term in pod_affinity.required
+    )
 
 
 def _ask(terms: Iterable[PodAffinityTerm]) -> bool:
-    """An empty selector means every namespace, known or not."""
+    """Check whether a term has a namespace selector; an empty one matches every namespace and does not count."""
     selectors = (term.namespace_selector for term in terms)
-    return any(each is not None and bool(each.match_labels or each.match_expressions) for each in selectors)
+    return any(
+        selector is not None and bool(selector.match_labels or selector.match_expressions) for selector in selectors
+    )
 
 
 def pods_in_doubt(snapshot: Snapshot, workloads: Iterable[KubeObject] = ()) -> int:
-    """How many pods of a snapshot that has no Namespace, and of workloads, ask for labels of namespaces."""
+    """Count the pods, of the snapshot and of workloads, that select namespaces by labels.
+
+    Returns 0 if the snapshot has Namespace objects.
+    """
     if snapshot.informers.namespaces:
         return 0
     more = sum(pod_count(item) for item in workloads if asks_labels(spec_of(item)))
-    asking = [pod.index for pod in snapshot.interner.classes if _ask((*pod.affinity, *pod.anti_affinity))]
-    if not asking:
+    affected_classes = [pod.index for pod in snapshot.interner.classes if _ask((*pod.affinity, *pod.anti_affinity))]
+    if not affected_classes:
         return more
     table = snapshot.table
-    there = ~np.isin(table.column("state"), (FINISHED, GONE))
-    return more + int(np.isin(table.column("class_of")[there], asking).sum())
+    is_present = ~np.isin(table.column("state"), (FINISHED, GONE))
+    return more + int(np.isin(table.column("class_of")[is_present], affected_classes).sum())
 
 
 def warning(pods: int) -> str:
-    """What is said of them."""
+    """Return the warning about such pods."""
     choose = "1 pod chooses" if pods == 1 else f"{pods:,} pods choose"
     return f"{choose} namespaces by their labels (namespaceSelector), which are not known: no Namespace in the input"

@@ -24,8 +24,10 @@ _NOTHING = Quantity.zero()
 
 
 class RankedOption(msgspec.Struct, frozen=True, kw_only=True):
-    """An option with its score: the smaller, the better. ``note``: what it was made of. ``score`` None: it cannot be
-    ranked, and ``note`` says why."""
+    """An option with its score: the smaller, the better.
+
+    ``note`` explains the score. If ``score`` is None, the option cannot be ranked, and ``note`` says why.
+    """
 
     group: str
     score: tuple[float, ...] | None
@@ -33,60 +35,70 @@ class RankedOption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def least_cost(question: RankOptions, prices: Mapping[str, float]) -> list[RankedOption]:
-    """What the new nodes of an option cost, divided by what its pods are worth.
+    """Rank options by the cost of their new nodes divided by the value of their pods.
 
-    ``prices``: of a node of each group, for an hour. A core is worth the least that any group asks for one
-    (:func:`kscale.ca.expander.price.build_group_prices`), so that no option costs less than its pods are worth.
+    ``prices``: $/h of a node by group. A core is worth the least that any group charges for one
+    (:func:`kscale.ca.expander.price.build_group_prices`), so that no option costs less than its pods are worth. Options
+    without known price or node have no score.
     """
-    known = [option for option in question.options if option.group in prices and option.group in question.nodes]
-    templates = {option.group: NodeTemplate(node=question.nodes[option.group]) for option in known}
-    groups = [NodeGroup(id=option.group, price=prices[option.group]) for option in known]
+    rankable = [option for option in question.options if option.group in prices and option.group in question.nodes]
+    templates = {option.group: NodeTemplate(node=question.nodes[option.group]) for option in rankable}
+    groups = [NodeGroup(id=option.group, price=prices[option.group]) for option in rankable]
     rates = build_group_prices(groups, templates, ExpanderInput())
-    found = []
+    ranked = []
     for option in question.options:
         if option.group not in templates:
-            what = "price" if option.group not in prices else "node"
-            found.append(RankedOption(group=option.group, score=None, note=f"its {what} is not known"))
+            missing = "price" if option.group not in prices else "node"
+            ranked.append(RankedOption(group=option.group, score=None, note=f"its {missing} is not known"))
             continue
         cost = prices[option.group] * option.node_count
         worth = sum(rates.pod_price(run.pod, 0, _HOUR) * run.count for run in option.pods)
         score = cost / worth if worth > 0 else cost and float("inf")
         note = f"{option.node_count} nodes cost {cost:.4f} an hour for pods worth {worth:.4f}"
-        found.append(RankedOption(group=option.group, score=(score,), note=note))
-    return found
+        ranked.append(RankedOption(group=option.group, score=(score,), note=note))
+    return ranked
 
 
 def least_waste(question: RankOptions) -> list[RankedOption]:
-    """The part of CPU and memory that would lie idle, as upstream's least-waste has it; between equals the option that
-    has the fewest nodes above the proven least that its pods need (:func:`needed_nodes`)."""
+    """Rank options by the part of CPU and memory that would be idle, as upstream's least-waste expander does.
+
+    Ties are ranked by the number of nodes above the proven minimum that the pods need (:func:`needed_nodes`).
+    """
     options = [
-        Option(group=each.group, node_count=each.node_count, pods=[PodRun(run.pod, run.count) for run in each.pods])
-        for each in question.options
+        Option(
+            group=ranked_option.group,
+            node_count=ranked_option.node_count,
+            pods=[PodRun(run.pod, run.count) for run in ranked_option.pods],
+        )
+        for ranked_option in question.options
     ]
     waste = waste_filter(options, ExpanderInput(nodes=question.nodes))
-    found = []
+    ranked = []
     for option in question.options:
         if option.group in waste.skipped:
-            found.append(RankedOption(group=option.group, score=None, note=waste.skipped[option.group]))
+            ranked.append(RankedOption(group=option.group, score=None, note=waste.skipped[option.group]))
             continue
         try:
-            least = needed_nodes(option, question.nodes[option.group])
+            minimum = needed_nodes(option, question.nodes[option.group])
         except InputError as error:
-            found.append(RankedOption(group=option.group, score=None, note=str(error)))
+            ranked.append(RankedOption(group=option.group, score=None, note=str(error)))
             continue
-        above = option.node_count - least
-        note = f"{waste.notes[option.group]} wasted; {option.node_count} nodes, {least} are proven to be needed"
-        found.append(RankedOption(group=option.group, score=(waste.scores[option.group], float(above)), note=note))
-    return found
+        excess = option.node_count - minimum
+        note = f"{waste.notes[option.group]} wasted; {option.node_count} nodes, {minimum} are proven to be needed"
+        ranked.append(RankedOption(group=option.group, score=(waste.scores[option.group], float(excess)), note=note))
+    return ranked
 
 
 def needed_nodes(option: RankOption, node: Node) -> int:
-    """How many such nodes, empty, the pods of an option need at least: no packing has fewer."""
+    """Return a lower bound of the number of such nodes, empty, that the pods of an option need.
+
+    Raises InputError if a pod does not fit an empty node.
+    """
     amounts = node.status.allocatable or node.status.capacity or {}
     demands: dict[tuple[int, ...], int] = {}
-    asked = [(occupancy(run.pod), run.count) for run in option.pods]
-    names = sorted({name for requests, _ in asked for name in requests if name in amounts} - {PODS})
-    for requests, count in asked:
+    requested = [(occupancy(run.pod), run.count) for run in option.pods]
+    names = sorted({name for requests, _ in requested for name in requests if name in amounts} - {PODS})
+    for requests, count in requested:
         demand = tuple(_amount(name, requests.get(name, _NOTHING)) for name in names)
         demands[demand] = demands.get(demand, 0) + count
     if not demands:
@@ -109,9 +121,9 @@ def _amount(name: str, quantity: Quantity) -> int:
 
 
 def best_of(ranked: Sequence[RankedOption]) -> list[str]:
-    """The groups with the best score, in the order of the question. Raises InputError if none has a score."""
-    scores = [each.score for each in ranked if each.score is not None]
+    """Return the groups with the best score, in the order of the options. Raises InputError if none has a score."""
+    scores = [option.score for option in ranked if option.score is not None]
     if not scores:
-        raise InputError("; ".join(f"{each.group}: {each.note}" for each in ranked) or "there is no option")
+        raise InputError("; ".join(f"{option.group}: {option.note}" for option in ranked) or "there is no option")
     best = min(scores)
-    return [each.group for each in ranked if each.score == best]
+    return [option.group for option in ranked if option.score == best]

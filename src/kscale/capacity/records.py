@@ -22,15 +22,15 @@ __all__ = [
 ]
 
 
-UNLIMITED = 2**31 - 1  # the maximum size of a group whose limit nobody has said
+UNLIMITED = 2**31 - 1  # the maximum size of a group without a stated limit
 
 
 class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """Base of what records consist of."""
+    """Base of the parts of records."""
 
 
 class Rejection(Part, frozen=True):
-    """Pods that stay without for one and the same reason. ``example`` is the first of them."""
+    """Pods that were rejected for the same reason. ``example`` is the first of them."""
 
     pods: int
     plugin: str
@@ -39,13 +39,16 @@ class Rejection(Part, frozen=True):
 
 
 class GroupEstimate(Part, frozen=True):
-    """What one node group would do when it alone takes the pods.
+    """The estimate of one node group, if it alone takes the pods.
 
-    ``nodes`` is what upstream's estimator asks for without its cap per scale-up; ``bound`` a proven least number of
-    nodes for the same pods and ``boundMethod`` what proved it. ``utilization`` is requests over allocatable of the new
-    nodes, per resource; ``limitedBy`` the resource used most. ``current`` and ``maximum`` are the group's sizes,
-    ``price`` the hourly price of the nodes, where known. ``placement`` (when asked for): pod -> node. ``arch``: of the
-    nodes as ``kubernetes.io/arch`` has it, empty where the group does not say.
+    ``nodes`` is upstream's estimate without its limit per scale-up; ``bound`` a proven lower bound of the number of
+    nodes
+    for the same pods, by ``boundMethod``. ``utilization`` is requests divided by allocatable of the new nodes, by
+    resource; ``limitedBy`` the resource used most. ``current`` and ``maximum`` are the group's sizes, ``price`` the
+    hourly
+    price of the nodes, if known. ``placement`` (if requested): pod -> node. ``arch``: the nodes'
+    ``kubernetes.io/arch``,
+    empty if the group does not say.
     """
 
     group: str
@@ -64,7 +67,7 @@ class GroupEstimate(Part, frozen=True):
 
     @property
     def over_maximum(self) -> int:
-        """Nodes asked for beyond the group's maximum size."""
+        """Return how many nodes exceed the group's maximum size; 0 without a maximum."""
         if self.maximum is None:
             return 0
         return max(0, self.nodes + (self.current or 0) - self.maximum)
@@ -74,12 +77,13 @@ class EstimateReport(Record, frozen=True):
     """How many nodes of each group the pending pods need, and why not fewer.
 
     ``pending`` = ``onExisting`` + ``needNew`` + ``nowhere`` + ``daemonSet``. ``needNew`` counts the pods that at least
-    one group would take, ``nowherePods`` names those that none would. ``daemonSet`` pods wait for nodes that exist; a
-    new node brings its own. ``expendable`` pods have a priority below the autoscaler's cut-off: it adds no nodes for
-    them; they do not count, and those that run take no room. Not pending either are ``gated`` pods, which wait for
-    scheduling gates, ``terminating`` ones, which have no node and are being deleted, and those ``onUnknownNodes``.
-    ``expendableRunning`` counts those that run, ``expendableCutoff`` is the cut-off. ``unmodelled`` lists what is not
-    judged: it may need more nodes. ``existing`` (when asked for): pod -> node.
+    one group would take, ``nowherePods`` names those that none would. ``daemonSet`` pods wait for existing nodes; a new
+    node brings its own. ``expendable`` pods have a priority below the autoscaler's cutoff: it adds no nodes for them;
+    they
+    are not counted, and running ones take no room. Not pending either are ``gated`` pods (scheduling gates),
+    ``terminating`` ones, which have no node and are being deleted, and those ``onUnknownNodes``. ``expendableRunning``
+    counts running expendable pods, ``expendableCutoff`` is the cutoff. ``unmodelled`` lists features that are not
+    evaluated, which may need more nodes. ``existing`` (if requested): pod -> node.
     """
 
     KIND = "EstimateReport"
@@ -102,7 +106,7 @@ class EstimateReport(Record, frozen=True):
 
 
 class Shortage(Part, frozen=True):
-    """A resource that is short, as quantities: what the pod asks, what is free, and the difference."""
+    """A resource that is short, as quantities: the request, what is free, and the difference."""
 
     resource: str
     asked: str
@@ -111,7 +115,7 @@ class Shortage(Part, frozen=True):
 
 
 class PluginVerdict(Part, frozen=True):
-    """One plug-in's no: upstream's reasons, the arithmetic where there is some, and what exactly was in the way."""
+    """One plug-in's rejection: upstream's reasons, the shortages if any, and details of the cause."""
 
     plugin: str
     reasons: list[str]
@@ -120,7 +124,8 @@ class PluginVerdict(Part, frozen=True):
 
 
 class NodeVerdict(Part, frozen=True):
-    """Why the pod does not fit this node: ``first`` is where upstream stops, ``also`` every later plug-in's no."""
+    """Why the pod does not fit this node: ``first`` is where upstream stops, ``also`` every later plug-in's
+    rejection."""
 
     node: str
     first: PluginVerdict
@@ -128,7 +133,7 @@ class NodeVerdict(Part, frozen=True):
 
 
 class Nearest(Part, frozen=True):
-    """The node that is least far from taking the pod: what is short, and the other plug-ins in the way."""
+    """The node that is closest to taking the pod: what is short, and the other plug-ins that reject it."""
 
     node: str
     shortages: list[Shortage]
@@ -138,9 +143,11 @@ class Nearest(Part, frozen=True):
 class GroupAnswer(Part, frozen=True):
     """Whether a new node of a group would take the pod, as the Cluster Autoscaler judges it.
 
-    ``csiAware`` is the answer of a CSI-node-aware simulation (``enable-csi-node-aware-scheduling``), where it is
-    another one: False means that the autoscaler would add a node in vain, and ``plugin`` and ``reasons`` then say why.
-    ``detail``: what exactly is in the way, where the reasons do not say it.
+    ``csiAware`` is the result of a CSI-node-aware simulation (``enable-csi-node-aware-scheduling``), if it differs:
+    False
+    means that the autoscaler would add a node in vain, and ``plugin`` and ``reasons`` then say why. ``detail``: the
+    exact
+    cause, if the reasons do not say it.
     """
 
     group: str
@@ -153,21 +160,21 @@ class GroupAnswer(Part, frozen=True):
 
     @property
     def takes(self) -> bool:
-        """Whether the autoscaler would add a node for the pod, and not in vain."""
+        """Return whether the autoscaler would add a node for the pod, and the pod would fit it."""
         return self.fits and self.csi_aware is not False
 
 
 class Explanation(Record, frozen=True):
     """Why a pod fits nowhere, or where it fits. ``event`` is the text of kube-scheduler's FailedScheduling event.
 
-    ``node``: where it runs already. ``gates``: scheduling gates it waits for; the rest is then what would be without.
-    ``takenBy``: it fits by itself, but not after the pods that are placed before it; some of those that are on nodes
-    where it fits.
+    ``node``: the node it already runs on. ``gates``: its scheduling gates; the rest describes it without them.
+    ``takenBy``: it fits alone, but not after the pods that are placed before it; names some of those on nodes where it
+    fits.
 
     ``expendableCutoff``: the Cluster Autoscaler counts the room of running pods of a lower priority as free and adds no
     nodes for pending ones. ``expendable``: this pod's priority is lower. ``fitsAfterEviction``: further nodes where the
-    pod fits once such pods are evicted. ``event`` and ``verdicts`` are about the nodes as they are; ``takenBy`` and
-    ``groups`` go by the autoscaler's rule.
+    pod fits once such pods are evicted. ``event`` and ``verdicts`` refer to the nodes as they are; ``takenBy`` and
+    ``groups`` follow the autoscaler's rule.
 
     ``nominated``: the node that kube-scheduler has nominated, if the pod waits for one; the autoscaler counts the pod
     as running there.
@@ -193,12 +200,12 @@ class Explanation(Record, frozen=True):
 
 
 class WorkloadFit(Part, frozen=True):
-    """How many replicas of a workload find a place now, placed one after the other, and why the others do not.
+    """How many replicas of a workload can be placed now, one after the other, and why the others cannot.
 
-    ``event`` is kube-scheduler's text for the first replica without a place; where all have one, ``nextEvent`` is that
-    for one more (empty: it would fit, too, or its kind has no more). ``placement`` (when asked for): node -> replicas.
-    ``exists``: an object of this kind and name is in the input already; its replicas were asked about on top of its
-    pods there.
+    ``event`` is kube-scheduler's text for the first unplaced replica; if all are placed, ``nextEvent`` is that for one
+    more (empty: it would fit, too, or its kind has no more). ``placement`` (if requested): node -> replicas.
+    ``exists``: an
+    object of this kind and name is in the input already; its replicas were placed in addition to its existing pods.
     """
 
     name: str
@@ -214,7 +221,7 @@ class WorkloadFit(Part, frozen=True):
 
 
 class FitReport(Record, frozen=True):
-    """Whether workloads that are not in the cluster yet would fit on the nodes that exist."""
+    """Whether workloads that are not in the cluster yet would fit on the existing nodes."""
 
     KIND = "FitReport"
     replicas: int

@@ -1,4 +1,4 @@
-"""Effect of changed requests on nodes: the packing before and after."""
+"""Effect of recommended requests on the number of nodes: packs the pods before and after."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ def asking(
     of_container: Callable[[Container], ResourceList | None],
     of_pod: Callable[[ResourceList], ResourceList] | None = None,
 ) -> Pod:
-    """The pod with the requests that ``of_container`` gives for each container, init containers among them, and
-    ``of_pod`` for those of the pod as a whole, where it has such.
+    """Return the pod with other requests.
 
-    What the kubelet says about granted resources goes: it is about the requests that were.
+    ``of_container`` returns the requests of each container, init containers included; ``of_pod`` those of the pod
+    level,
+    if the pod has any. Granted resources that the kubelet reported are removed, as they refer to the old requests.
     """
     spec, status = pod.spec, pod.status
 
@@ -49,17 +50,17 @@ def asking(
         pod,
         spec=msgspec.structs.replace(
             spec,
-            containers=[changed(each) for each in spec.containers],
-            init_containers=[changed(each) for each in spec.init_containers],
+            containers=[changed(item) for item in spec.containers],
+            init_containers=[changed(item) for item in spec.init_containers],
             resources=resources,
         ),
         status=msgspec.structs.replace(
             status,
-            conditions=[each for each in status.conditions if each.type != "PodResizePending"]
+            conditions=[item for item in status.conditions if item.type != "PodResizePending"]
             if resize_infeasible(pod)
             else status.conditions,
-            container_statuses=[_granting_nothing(each) for each in status.container_statuses],
-            init_container_statuses=[_granting_nothing(each) for each in status.init_container_statuses],
+            container_statuses=[_granting_nothing(item) for item in status.container_statuses],
+            init_container_statuses=[_granting_nothing(item) for item in status.init_container_statuses],
             allocated_resources=None,
             resources=None,
         ),
@@ -79,8 +80,8 @@ def effect_of(
 ) -> Effect:
     """Pack the running pods of a cluster onto empty nodes of its most common shape, as they are and as recommended.
 
-    DaemonSet pods of one such node stand on every node. Pods that fit on no empty node are counted, not packed.
-    ``price`` tells what a node costs an hour, see :func:`kscale.capacity.cost.price_of`.
+    DaemonSet pods of one such node run on every node. Pods that fit no empty node are counted, not packed. ``price``
+    returns the $/h of a node, see :func:`kscale.capacity.cost.price_of`.
     """
     controllers = read_controllers(cluster)
     advised = advice_of(report)
@@ -90,28 +91,28 @@ def effect_of(
 def packed(
     cluster: Any, changed: Callable[[Pod], Pod], *, price: Callable[[Node], float | None] | None = None
 ) -> Effect:
-    """:func:`effect_of` of pods that are changed in any way."""
+    """Pack pods like :func:`effect_of`, before and after any change of pods."""
     nodes = list(cluster.nodes())
     pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase in ("Running", "")]
     if not nodes:
         return Effect()
     model = _commonest(nodes)
-    loose = [pod for pod in pods if not is_daemonset_pod(pod) and not is_mirror_pod(pod)]
-    daemons = [pod for pod in pods if pod.spec.node_name == model.name and is_daemonset_pod(pod)]
+    movable = [pod for pod in pods if not is_daemonset_pod(pod) and not is_mirror_pod(pod)]
+    daemonset_pods = [pod for pod in pods if pod.spec.node_name == model.name and is_daemonset_pod(pod)]
     empty = Cluster(item for item in cluster if not isinstance(item, (Node, Pod))).snapshot()
-    before = _nodes_for(empty, model, daemons, loose)
-    after = _nodes_for(empty, model, [changed(pod) for pod in daemons], [changed(pod) for pod in loose])
-    hourly = price(model) if price is not None else None
+    before = _nodes_for(empty, model, daemonset_pods, movable)
+    after = _nodes_for(empty, model, [changed(pod) for pod in daemonset_pods], [changed(pod) for pod in movable])
+    node_price = price(model) if price is not None else None
     return Effect(
         node=model.name,
-        pods=len(loose),
+        pods=len(movable),
         nodes_before=before[0],
         nodes_after=after[0],
         homeless_before=len(before[1]),
         homeless_after=len(after[1]),
         no_longer_fit=sorted(after[1] - before[1]),
-        node_price=hourly,
-        saved_per_hour=None if hourly is None else (before[0] - after[0]) * hourly,
+        node_price=node_price,
+        saved_per_hour=None if node_price is None else (before[0] - after[0]) * node_price,
     )
 
 
@@ -122,8 +123,10 @@ def effect_on_pools(
     *,
     options: MixOptions | None = None,
 ) -> tuple[PackedPools, PackedPools]:
-    """The cheapest mix of ``groups`` (with templates and prices) for the pods that run, as they are and as recommended
-    (:func:`kscale.mix`). Raises InputError for a group without a price."""
+    """Compute the cheapest mix of ``groups`` for the running pods: (as they are, as recommended).
+
+    ``groups`` have templates and prices. Raises InputError for a group without a price. See :func:`kscale.mix`.
+    """
     controllers = read_controllers(cluster)
     advised = advice_of(report)
     before, after = cluster.copy(), cluster.copy()
@@ -133,7 +136,7 @@ def effect_on_pools(
         else:
             before.remove(pod)
             after.remove(pod)
-    # A new node brings what its DaemonSets are recommended, too.
+    # DaemonSet pods of new nodes get their recommended requests, too.
     new = [_template_resized(group, controllers, advised) for group in groups]
     return _on_pools(before, groups, options), _on_pools(after, new, options)
 
@@ -147,19 +150,19 @@ def _template_resized(group: NodeGroup, controllers: Controllers, advised: Advis
 
 def _on_pools(cluster: Cluster, groups: Sequence[NodeGroup], options: MixOptions | None) -> PackedPools:
     plan = mix(cluster, groups, pods=ALL, options=options)
-    asked = [demand(pod) for pod in cluster.pods()]
+    requests = [demand(pod) for pod in cluster.pods()]
     return PackedPools(
         cost=plan.cost,
         bound=plan.bound.cost,
         nodes=plan.offers,
         nowhere=plan.nowhere,
-        millicores=sum(each[CPU].milli_value() for each in asked if CPU in each),
-        bytes=sum(each[MEMORY].value() for each in asked if MEMORY in each),
+        millicores=sum(amounts[CPU].milli_value() for amounts in requests if CPU in amounts),
+        bytes=sum(amounts[MEMORY].value() for amounts in requests if MEMORY in amounts),
     )
 
 
 def _commonest(nodes: Iterable[Node]) -> Node:
-    """The first node of the most common shape."""
+    """Return the first node of the most common shape (allocatable resources)."""
     shapes: Counter[tuple[tuple[str, str], ...]] = Counter()
     first: dict[tuple[tuple[str, str], ...], Node] = {}
     for node in nodes:
@@ -170,12 +173,12 @@ def _commonest(nodes: Iterable[Node]) -> Node:
 
 
 def advice_of(report: RecommendationReport) -> Advised:
-    """The advice of a report by what it is for."""
-    return {(one.namespace, one.workload, one.container): one for one in report.containers}
+    """Return the report's recommendations by (namespace, workload, container)."""
+    return {(entry.namespace, entry.workload, entry.container): entry for entry in report.containers}
 
 
 def resized(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
-    """The pod with the requests that are recommended for its containers; itself where none is."""
+    """Return the pod with its containers' recommended requests, or the pod itself if there is no recommendation."""
     try:
         parent = find_topmost_owner(pod, controllers)
     except TargetError:
@@ -184,26 +187,30 @@ def resized(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
         return pod
     containers = [*pod.spec.containers, *pod.spec.init_containers]
     workload = parent.namespace, f"{parent.kind}/{parent.name}"
-    own = {each.name: one for each in containers if (one := advised.get((*workload, each.name))) is not None}
-    if not own:
+    recommendations = {
+        container.name: entry
+        for container in containers
+        if (entry := advised.get((*workload, container.name))) is not None
+    }
+    if not recommendations:
         return pod
 
     def recommended(container: Container) -> ResourceList | None:
-        one = own.get(container.name)
-        if one is None:
+        advice = recommendations.get(container.name)
+        if advice is None:
             return container.resources.requests
         requests = dict(container.resources.requests or {})
-        if one.cpu.target is not None:
-            requests[CPU] = Quantity(f"{one.cpu.target}m")
-        if one.memory.target is not None:
-            requests[MEMORY] = Quantity(str(one.memory.target))
+        if advice.cpu.target is not None:
+            requests[CPU] = Quantity(f"{advice.cpu.target}m")
+        if advice.memory.target is not None:
+            requests[MEMORY] = Quantity(str(advice.memory.target))
         return requests
 
     return asking(pod, recommended)
 
 
 def waiting(pod: Pod) -> Pod:
-    """The pod as if it had no node yet."""
+    """Return the pod as if it were pending without a node."""
     return msgspec.structs.replace(
         pod,
         spec=msgspec.structs.replace(pod.spec, node_name=""),
@@ -212,7 +219,7 @@ def waiting(pod: Pod) -> Pod:
 
 
 def _nodes_for(empty: Snapshot, model: Node, daemons: list[Pod], pods: list[Pod]) -> tuple[int, set[str]]:
-    """(nodes, the pods that fit on none)."""
+    """Return (number of nodes, pods that fit none of them)."""
     template = NodeTemplate(node=model, pods=daemons)
     result = estimate(empty, [waiting(pod) for pod in pods], template=template, options=EstimateOptions())
     return result.node_count, set(result.unscheduled)

@@ -1,4 +1,4 @@
-"""``kscale scale-down``: what scale-down would do, node by node, and pictures of packed nodes."""
+"""``kscale scale-down``: what scale-down would do, node by node, and drawings of packed nodes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MOST = 120
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is said of a node, and how it looks."""
+    """Text and appearance of a drawn node."""
 
     note: str = ""
     tone: Tone = ""
@@ -57,7 +57,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class NewNode:
-    """A node that there is not yet: what it is, and the names of pods that it would hold beside its own."""
+    """A node to be created: its template, and the names of pods that it would hold besides the template's."""
 
     name: str
     note: str
@@ -66,42 +66,44 @@ class NewNode:
 
 
 def draw_nodes(title: str, snapshot: Snapshot, marks: Mapping[str, Mark] | None = None) -> Packing:
-    """The nodes of a snapshot that have a mark (None: all, without one), in the order of the marks, with the pods that
-    are placed on them."""
+    """Draw nodes of a snapshot with the pods placed on them.
+
+    ``marks`` selects the nodes and their order; None: all nodes, without marks.
+    """
     marks = dict.fromkeys(snapshot.nodes, Mark()) if marks is None else marks
     order = np.argsort(snapshot.placed_node, kind="stable")
     ends = np.searchsorted(snapshot.placed_node[order], np.arange(len(snapshot.nodes) + 1))
-    alike: dict[Hashable, list[str]] = {}
+    equivalent: dict[Hashable, list[str]] = {}
     rows: dict[str, list[int]] = {}
     for name, mark in marks.items():
         n = snapshot.columns.index[name]
         rows[name] = order[ends[n] : ends[n + 1]].tolist()
         room = _room(snapshot.columns.objects[n].status.allocatable or {})
         classes = np.sort(snapshot.placed_class[rows[name]]).tobytes()
-        alike.setdefault((mark, tuple(room.items()), classes), []).append(name)
+        equivalent.setdefault((mark, tuple(room.items()), classes), []).append(name)
     drawn = []
-    for names in list(alike.values())[:_MOST]:
+    for names in list(equivalent.values())[:_MOST]:
         n = snapshot.columns.index[names[0]]
         pods = [snapshot.pod(snapshot.pods[row]) for row in rows[names[0]]]
         allocatable = snapshot.columns.objects[n].status.allocatable or {}
         drawn.append(_drawn(names, marks[names[0]], allocatable, [(pod, occupancy(pod)) for pod in pods]))
-    return Packing(title, drawn, sum(map(len, list(alike.values())[_MOST:])))
+    return Packing(title, drawn, sum(map(len, list(equivalent.values())[_MOST:])))
 
 
 def draw_new_nodes(title: str, snapshot: Snapshot, nodes: Iterable[NewNode]) -> Packing:
-    """Nodes that would be made, with pending pods of a snapshot."""
-    alike: dict[Hashable, list[NewNode]] = {}
+    """Draw nodes that would be created, with pending pods of a snapshot."""
+    equivalent: dict[Hashable, list[NewNode]] = {}
     for node in nodes:
-        classes = sorted(each.index for each in snapshot.classify(snapshot.records(node.pods)))
-        alike.setdefault((node.note, id(node.template), tuple(classes)), []).append(node)
+        classes = sorted(pod_class.index for pod_class in snapshot.classify(snapshot.records(node.pods)))
+        equivalent.setdefault((node.note, id(node.template), tuple(classes)), []).append(node)
     drawn = []
-    for same in list(alike.values())[:_MOST]:
-        first = same[0]
+    for group in list(equivalent.values())[:_MOST]:
+        first = group[0]
         pods = [*first.template.pods, *(record.pod for record in snapshot.records(first.pods))]
         allocatable = first.template.node.status.allocatable or {}
-        names = [node.name for node in same]
+        names = [node.name for node in group]
         drawn.append(_drawn(names, Mark(first.note), allocatable, [(pod, demand(pod)) for pod in pods]))
-    return Packing(title, drawn, sum(map(len, list(alike.values())[_MOST:])))
+    return Packing(title, drawn, sum(map(len, list(equivalent.values())[_MOST:])))
 
 
 def _drawn(
@@ -143,9 +145,11 @@ def _kind(pod: Pod) -> str:
 class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """One node: ``decision`` is ``delete empty``, ``drain``, ``unneeded`` (not yet) or ``stays``.
 
-    ``reason`` is upstream's, ``why`` says it in words. ``pods``: pods to move -> where they would land.
-    ``utilization`` is absent where the node did not get that far, and where it is no number. ``alone``: only of an
-    exhaustive report: whether the node could go if no other did.
+    ``reason`` is upstream's, ``why`` explains it in words. ``pods``: pods to move -> their target nodes.
+    ``utilization``
+    is absent if the node was not checked that far, or if it is not a number. ``alone`` (exhaustive reports only):
+    whether
+    the node could be removed if no other was.
     """
 
     node: str
@@ -162,10 +166,10 @@ class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ScaleDownReport(Record, frozen=True):
-    """Which nodes can go, where their pods land, and why the others stay.
+    """Which nodes can be removed, where their pods go, and why the others stay.
 
-    ``saves``: nodes to delete now by node group; ``removable``: nodes that simulation found unneeded;
-    ``orphans``: placed pods whose controller is not in the input, which keeps their nodes.
+    ``saves``: nodes to delete now by node group; ``removable``: nodes that the simulation found unneeded; ``orphans``:
+    placed pods whose controller is not in the input, which prevents the removal of their nodes.
     """
 
     KIND: ClassVar[str] = "ScaleDownReport"
@@ -195,10 +199,12 @@ def report_scale_down(
     threads: int | None = None,
     gpu_label: str = DEFAULT_GPU_LABEL,
 ) -> tuple[ScaleDownReport, LoopState]:
-    """The report on one loop, and the state for the next.
+    """Simulate one loop of scale-down and report every node; return (report, state for the next loop).
 
-    ``deleting``, ``draining``: names of nodes whose deletion is under way. The rest, and errors, as
-    :func:`kscale.scale_down`; besides, InputError for a name that is no node, or that is in both.
+    ``deleting``, ``draining``: names of nodes that are already being deleted, without or with pods. Other parameters
+    and
+    errors are those of :func:`kscale.scale_down`; also raises InputError for a name that is not a node, or that is in
+    both.
     """
     options = options or AutoscalingOptions()
     observed = snapshot
@@ -251,23 +257,23 @@ _REFUSALS = 20
 def _with_homes_refused(
     nodes: list[ScaleDownNode], plan: ScaleDownPlan, snapshot: Snapshot, options: AutoscalingOptions
 ) -> list[ScaleDownNode]:
-    """The nodes, the first of those whose pods find no place with the reason why."""
+    """Return the nodes; the first of those whose pods fit nowhere get the reason for it."""
     if options.legacy:
         return nodes
-    left, found = _REFUSALS, []
+    remaining, result = _REFUSALS, []
     for item in nodes:
         failure = plan.failures.get(item.node)
         if (
             item.reason == unremovable_reasons.NO_PLACE_TO_MOVE_PODS
             and failure is not None
             and failure.homeless
-            and left
+            and remaining
         ):
-            left -= 1
-            why = explain_no_place(item.node, failure.homeless, snapshot, options)
-            item = msgspec.structs.replace(item, why=f"{item.why}: {why}")
-        found.append(item)
-    return found
+            remaining -= 1
+            explanation = explain_no_place(item.node, failure.homeless, snapshot, options)
+            item = msgspec.structs.replace(item, why=f"{item.why}: {explanation}")
+        result.append(item)
+    return result
 
 
 def _orphans(snapshot: Snapshot, now: datetime | Moment, options: AutoscalingOptions) -> int:
@@ -285,19 +291,22 @@ def _orphans(snapshot: Snapshot, now: datetime | Moment, options: AutoscalingOpt
 
 
 def _final_moves(drained: dict[str, dict[str, str]], snapshot: Snapshot) -> dict[str, dict[str, str]]:
-    """Of each node its own pods, and where they end: one that lands on a node that goes later moves on with it."""
-    own: dict[str, dict[str, str]] = {}
+    """Return, for each drained node, its own pods and their final target nodes.
+
+    A pod that is moved to a node which is drained later moves on with it.
+    """
+    moves_by_node: dict[str, dict[str, str]] = {}
     for node, placement in drained.items():
-        here = snapshot.columns.index[node]
-        moves = own[node] = {}
-        for (pod, target), at in zip(placement.items(), snapshot.nodes_of(list(placement)), strict=True):
+        node_index = snapshot.columns.index[node]
+        moves = moves_by_node[node] = {}
+        for (pod, target), current_index in zip(placement.items(), snapshot.nodes_of(list(placement)), strict=True):
             seen = {node}
             while pod in drained.get(target, ()) and target not in seen:
                 seen.add(target)
                 target = drained[target][pod]
-            if at == here:
+            if current_index == node_index:
                 moves[pod] = target
-    return own
+    return moves_by_node
 
 
 def _in_groups(names: Iterable[str], groups: Groups, snapshot: Snapshot) -> list[NodeInGroup]:

@@ -1,10 +1,10 @@
-"""Run a function over many scenarios on any ``concurrent.futures.Executor``, Ray included.
+"""Runs a function over many scenarios on any ``concurrent.futures.Executor``, Ray included.
 
-What all scenarios share is pickled once (protocol 5) and goes once to each worker: through a file in the machine's
-shared memory to processes, by the caller's ``share`` to workers elsewhere (a future of Dask, Ray's object store).
-Workers are trusted, and nothing that somebody else may have written is unpickled.
+The shared base is pickled once (protocol 5) and sent once to each worker: through a file in shared memory to processes
+on this machine, by the caller's ``share`` to other workers (a future of Dask, Ray's object store). Workers are trusted;
+data that others may have written is never unpickled.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ __all__ = ["Done", "Reference", "Shared", "sweep"]
 S = TypeVar("S")
 R = TypeVar("R")
 
-_AHEAD = 2  # parts under way for each worker, so that none waits for the next
-_CALLS = 4  # of each worker, so that none is idle for long at the end
-_LARGEST = 500  # scenarios in a call: what a lost worker costs, and how long an answer waits for others
-_RETRIES = 3  # executors that may break one after the other without a result
+_AHEAD = 2  # calls submitted per worker, so that no worker is idle
+_CALLS = 4  # calls per worker, so that none is idle for long at the end
+_LARGEST = 500  # scenarios per call: limits what a lost worker costs, and the delay of results
+_RETRIES = 3  # executors that may break in a row without a result
 _LISTEN = 1.0
 """Seconds. A Ctrl-C that comes just before the wait begins is heard by the interpreter only after it."""
 
@@ -49,7 +49,7 @@ _there: dict[str, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[R]):
-    """The answer to one scenario: ``index`` is its place among the scenarios; ``error``: what it raised instead."""
+    """The result of one scenario: ``index`` is its position among the scenarios; ``error``: what it raised instead."""
 
     index: int
     value: R | None
@@ -58,18 +58,21 @@ class Done(Generic[R]):
 
 
 class Reference(ABC):
-    """What a task carries instead of what is shared. A worker loads it once: tasks with the same ``token`` share it."""
+    """A reference that tasks carry instead of the shared object.
+
+    A worker loads it once; tasks with the same ``token`` use the same object.
+    """
 
     token: str
 
     @abstractmethod
     def load(self) -> Any:
-        """In a worker: the object."""
+        """Load the object; called in a worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class _InFile(Reference):
-    """A file of this machine, and the sizes of the parts in it."""
+    """Reference to a file on this machine, with the sizes of the parts in it."""
 
     token: str
     path: str
@@ -77,10 +80,10 @@ class _InFile(Reference):
 
     def load(self) -> Any:
         with open(self.path, "rb") as file:
-            whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         parts, start = [], 0
         for size in self.sizes:
-            parts.append(whole[start : start + size])
+            parts.append(content[start : start + size])
             start += size
         return pickle.loads(parts[0], buffers=parts[1:])
 
@@ -111,7 +114,7 @@ class Shared:
             raise
 
     def close(self) -> None:
-        """Remove the file. Workers that have mapped it keep it until they end."""
+        """Remove the file. Workers that have mapped it can use it until they exit."""
         self._resources.close()
 
     def reference(self) -> Reference:
@@ -119,20 +122,23 @@ class Shared:
 
 
 def _shared(reference: Any) -> Any:
-    """In a worker: the object of a reference; anything else is itself."""
+    """Return the object of a reference, loaded once per worker; return anything else unchanged."""
     if not isinstance(reference, Reference):
         return reference
     if reference.token not in _there:
-        found = reference.load()
-        _there.clear()  # one sweep at a time: what an earlier one shared is not needed any more
-        _there[reference.token] = found
+        value = reference.load()
+        _there.clear()  # one sweep at a time: objects of earlier sweeps are no longer needed
+        _there[reference.token] = value
     return _there[reference.token]
 
 
 def _part(
     function: Callable[[Any, list[S]], Iterable[R]], reference: Any, scenarios: list[S]
 ) -> list[tuple[R | None, Exception | None]]:
-    """In a worker: the answers to some scenarios. What one raises is its answer."""
+    """Run some scenarios in a worker: (result, None) or (None, exception) for each.
+
+    If the call raises, the scenarios are run one by one.
+    """
     base = _shared(reference)
     try:
         return [(value, None) for value in function(base, scenarios)]
@@ -153,25 +159,51 @@ def sweep(
     chunk: int | None = None,
     share: Callable[[Any], Any] | None = None,
 ) -> Generator[Done[R], None, None]:
-    """The answers to scenarios, each as soon as it is there, in the order in which they come.
+    """Run scenarios and yield their results as they complete, in order of completion.
 
-    ``function(base, part)`` answers a list of ``chunk`` scenarios at most, in their order; it is pickled by its name.
-    Scenarios of one call can share work. ``chunk`` None: four calls for each worker, but at most 500 scenarios in one;
-    of scenarios whose number is not known (an iterator) one in the first calls, then more and more.
-    ``executor``: a number of processes (None: this process, no worker at all), an executor, or what makes one: then,
-    when a worker is lost and the executor breaks, another one is made, and what was not answered runs again. (An
-    executor such as Dask's runs it again by itself.) ``workers``: how many it has; only so many parts and some more are
-    under way at once. ``share``: how ``base`` reaches workers of another machine; its result goes with every task.
+    Parameters
+    ----------
+    function : callable
+        ``function(base, part)`` returns the results of a list of scenarios, in order. It is pickled by name. Scenarios
+        of
+        one call can share work.
+    scenarios : iterable
+        The scenarios.
+    base : object, optional
+        Object that all scenarios share; sent once to each worker.
+    executor : int, Executor or callable, optional
+        A number of processes (None: run in this process), an executor, or a function that creates one. With a number or
+        a function, a new executor is created if a worker is lost and the executor breaks, and unfinished scenarios run
+        again. (Executors such as Dask's rerun them on their own.)
+    workers : int, optional
+        Number of the executor's workers, which limits the calls submitted at the same time.
+    chunk : int, optional
+        Maximum of scenarios per call. Default: four calls per worker with at most 500 scenarios each; for an iterator
+        of
+        unknown length one scenario in the first calls, then more and more.
+    share : callable, optional
+        Converts ``base`` to what is sent to workers on other machines; its result is part of every task.
 
-    A scenario whose function raises is a :class:`Done` with that error. Closing the generator cancels what is not
-    begun. Raises :class:`concurrent.futures.BrokenExecutor` where workers are lost again and again.
+    Yields
+    ------
+    Done
+        The result of a scenario, or the error that its function raised.
+
+    Raises
+    ------
+    concurrent.futures.BrokenExecutor
+        If workers are lost repeatedly.
+
+    Notes
+    -----
+    Closing the generator cancels calls that have not started.
     """
     count = 1 if executor is None else workers or (executor if isinstance(executor, int) else os.cpu_count() or 1)
     sizes = _sizes(scenarios, count) if chunk is None else itertools.repeat(max(1, chunk))
     parts: Iterator[tuple[list[int], list[S]]] = _cut(scenarios, sizes)
     if executor is None:
-        for indices, some in parts:
-            yield from _told(indices, _part(function, base, some))
+        for indices, part in parts:
+            yield from _told(indices, _part(function, base, part))
         return
     make: Callable[[], Executor] | None = None
     if isinstance(executor, int):
@@ -199,7 +231,7 @@ def _spread(
     make: Callable[[], Executor] | None,
     workers: int,
 ) -> Generator[Done[R], None, None]:
-    again: deque[tuple[list[int], list[S]]] = deque()
+    to_retry: deque[tuple[list[int], list[S]]] = deque()
     broken = 0
     while True:
         pool: Executor = given if make is None else make()
@@ -207,13 +239,13 @@ def _spread(
         try:
             while True:
                 while len(under_way) < workers * _AHEAD:
-                    part = again.popleft() if again else next(parts, None)
+                    part = to_retry.popleft() if to_retry else next(parts, None)
                     if part is None:
                         break
                     try:
                         under_way[pool.submit(_part, function, reference, part[1])] = part
                     except BrokenExecutor:
-                        again.append(part)
+                        to_retry.append(part)
                         raise
                 if not under_way:
                     return
@@ -226,7 +258,7 @@ def _spread(
             broken += 1
             if make is None or broken > _RETRIES:
                 raise
-            again.extend(under_way.values())
+            to_retry.extend(under_way.values())
         finally:
             for future in under_way:
                 future.cancel()
@@ -235,7 +267,7 @@ def _spread(
 
 
 def _sizes(scenarios: Iterable[S], workers: int) -> Iterator[int]:
-    """Yield how many scenarios go into each call."""
+    """Yield the number of scenarios in each call."""
     if isinstance(scenarios, Sized):
         yield from itertools.repeat(min(_LARGEST, max(1, len(scenarios) // (workers * _CALLS))))
     size = 1
@@ -260,7 +292,7 @@ def _told(indices: list[int], answers: list[tuple[R | None, Exception | None]]) 
 
 @dataclass(frozen=True, slots=True)
 class _InStore(Reference):
-    """An object in Ray's store: its bytes come to each machine once, and each worker unpickles them once."""
+    """An object in Ray's store: sent to each machine once, and unpickled once by each worker."""
 
     token: str
     store: Any
@@ -270,11 +302,13 @@ class _InStore(Reference):
 
 
 class RayExecutor(Executor):
-    """Calls as tasks of a Ray cluster. A worker that is lost is replaced by Ray, which runs its task again; a call that
-    cannot be had even so raises :class:`~concurrent.futures.BrokenExecutor`.
+    """Executor that runs calls as tasks of a Ray cluster.
+
+    Ray replaces a lost worker and reruns its task; if that fails, the call raises
+    :class:`~concurrent.futures.BrokenExecutor`.
 
     ``address``: ``ray://HOST:PORT`` of a cluster's client server; None: the cluster that this process is connected to.
-    Raises InputError where nobody answers there.
+    Raises InputError if there is no cluster at the address.
     """
 
     def __init__(self, address: str | None = None) -> None:
@@ -290,15 +324,15 @@ class RayExecutor(Executor):
 
     @property
     def workers(self) -> int:
-        """Cpus of the cluster: so many tasks run at once."""
+        """Return the number of the cluster's cpus, which is the number of tasks that run at once."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def share(self, value: Any) -> Reference:
-        """A reference that tasks carry instead of the value."""
+        """Put a value into Ray's store and return the reference that tasks carry instead."""
         return _InStore(secrets.token_hex(16), self._ray.put(value))
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As every executor."""
+        """Submit a call, as every executor does, and return its future."""
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         task = self._task.remote(function, args, kwargs)
@@ -317,7 +351,7 @@ class RayExecutor(Executor):
             future.set_exception(BrokenExecutor(str(error)))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As every executor; the connection ends if it was made here."""
+        """Shut down, as every executor does; disconnects if this executor made the connection."""
         tasks = list(self._under_way.values())
         if cancel_futures:
             for task in tasks:
@@ -329,5 +363,5 @@ class RayExecutor(Executor):
 
 
 def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """In a worker."""
+    """Call the function; runs in a worker."""
     return function(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""``kscale validate``: read everything, and report what would be refused.
+"""``kscale validate``: reads all objects and reports those that would be refused.
 
 The rules are those of :mod:`kscale.hpa.api.admission`, :mod:`kscale.vpa.admission` and
 :mod:`kscale.objects.api.custom_workloads`.
@@ -46,7 +46,7 @@ _CHANGES = ("TargetHigherThanRequests", "TargetLowerThanRequests")
 
 
 class Refusal(NamedTuple):
-    """What is wrong with an object: ``field`` may be empty; a warning does not stop the object."""
+    """A mistake of an object: ``field`` may be empty; a warning does not prevent storing the object."""
 
     field: str
     message: str
@@ -54,10 +54,10 @@ class Refusal(NamedTuple):
 
 
 def refusals_of(obj: KubeObject, raw: msgspec.Raw | Mapping[str, Any] | None) -> list[Refusal]:
-    """Return what is wrong with an autoscaler about to be written; nothing for other kinds.
+    """Return the mistakes of an autoscaler object about to be written; empty for other kinds.
 
-    ``raw``: what ``obj`` was decoded from. An object with a resource version is stored already: it may break rules for
-    new ones, and its unknown fields are warnings.
+    ``raw``: the data from which ``obj`` was decoded. An object with a resource version is stored already: it may break
+    rules for new ones, and its unknown fields are warnings.
     """
     match obj:
         case HorizontalPodAutoscaler() | HorizontalPodAutoscalerV1():
@@ -75,7 +75,7 @@ def unserved_version(version: str) -> str:
 
 
 def _plain(obj: KubeObject, raw: msgspec.Raw | Mapping[str, Any] | None) -> dict[str, Any]:
-    """Plain data with the namespace and the version that the object is read with."""
+    """Return the object as plain data, with its namespace and the version with which it was read."""
     data: Mapping[str, Any] = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw or to_dict(obj)
     metadata = {**(data.get("metadata") or {}), "namespace": obj.namespace}
     return {**data, "apiVersion": obj.api_version, "kind": obj.kind, "metadata": metadata}
@@ -107,7 +107,7 @@ def _of_vpa(obj: VerticalPodAutoscaler, data: dict[str, Any]) -> list[Refusal]:
 
 
 def _schema_errors(vpa: VerticalPodAutoscaler) -> list[FieldError]:
-    """Return what the schema of the CustomResourceDefinition refuses, and the webhook does not look at."""
+    """Return errors by the schema of the CustomResourceDefinition that the webhook does not check."""
     spec, errors = vpa.spec, []
     if spec.target_ref is None:
         errors.append(required("spec.targetRef"))
@@ -136,7 +136,7 @@ def _of_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Refusal]:
         return [*unknown, *refused]
     generated = generate_hpa(data)
     if not generated["spec"]["metrics"]:
-        return unknown  # without a metric whose target is known there is no HPA to check
+        return unknown  # without a metric with a known target there is no HPA to check
     try:
         errors = validate_stored(decode_hpa(generated), is_stored=False).errors
     except (DecodeError, InputError) as error:
@@ -145,7 +145,7 @@ def _of_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Refusal]:
 
 
 def _unknown(data: Mapping[str, Any], type_: type[KubeObject]) -> list[Refusal]:
-    """Fields below ``spec`` that the type does not have."""
+    """Return a refusal for each field below ``spec`` that the type does not have; a warning for stored objects."""
     stored = _is_stored(data)
     fields = unknown_fields({"spec": data.get("spec")}, type_)
     how = "the server drops it" if stored else "strict decoding refuses it"
@@ -157,7 +157,7 @@ def _refusal(error: FieldError) -> Refusal:
 
 
 class KindCount(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """How many objects of a kind were read; ``modelled`` is false for kinds that no answer depends on."""
+    """How many objects of a kind were read; ``modelled`` is false for kinds that no result depends on."""
 
     kind: str
     objects: int
@@ -165,14 +165,16 @@ class KindCount(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 
 class Validation(Record, frozen=True):
-    """What was read from the sources: counts per kind, and what is wrong or odd.
+    """What was read from the sources: counts per kind, and mistakes.
 
     ``problems``: objects that cannot be used, with file, object and field. ``refused``: HPAs, VPAs and ScaledObjects
-    that can be read, but that the API server or a webhook refuses to store. ``warnings``: used, but no API server would
-    hold it (``warningCount`` counts those that the list leaves out, too). Of ``objects``, sources that cannot be read
-    at all counted as one each (``unreadable``), ``damaged`` cannot be read; ``damagedObjects`` names them and those
-    that are refused. Those of
-    ``kinds`` that are not modelled come on top. ``valid`` = no problem.
+    that can be read, but that the API server or a webhook refuses to store. ``warnings``: objects that are used
+    although no
+    API server would store them (``warningCount`` includes those that the list omits). Of ``objects``, in which sources
+    that
+    cannot be read at all count as one each (``unreadable``), ``damaged`` cannot be read; ``damagedObjects`` names them
+    and
+    the refused ones. Objects of ``kinds`` that are not modelled are additional. ``valid`` = no problem.
     """
 
     KIND = "Validation"
@@ -190,14 +192,14 @@ class Validation(Record, frozen=True):
 
 
 def validate(sources: Sequence[str]) -> Validation:
-    """Read all sources (paths, or ``-``), whatever is wrong with them; the record of what was seen."""
+    """Read all sources (paths, or ``-``) despite mistakes, and return the record of objects and mistakes."""
     report = LoadReport()
     nodes: set[str] = set()
     placed: Counter[str] = Counter()
     in_doubt = 0
     refused: list[Problem] = []
     lacking: list[str] = []
-    with suppress(InputError):  # of sources that cannot be read at all, raised at the end: the report has them
+    with suppress(InputError):  # raised at the end for sources that cannot be read; the report contains them
         for loaded in load_objects(*sources, strict=False, report=report):
             for refusal in refusals_of(loaded.obj, loaded.raw):
                 problem = replace(report.place(), message=refusal.message, field=refusal.field)

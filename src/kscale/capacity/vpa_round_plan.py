@@ -1,4 +1,4 @@
-"""Effect of a round of the VPA's programs on nodes: running pods packed before and after it."""
+"""Effect of one loop of the VPA updater or recommender on nodes: packs running pods before and after it."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class AdmittedContainer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the admission webhook gives a container of a new pod, resources as texts by name; empty: it stays.
+    """Resources that the admission webhook sets on a container of a new pod, as texts by name; empty: unchanged.
 
-    ``requests`` and ``limits`` are what a pod has that runs now.
+    ``requests`` and ``limits`` are those of a running pod.
     """
 
     container: str
@@ -54,11 +54,13 @@ class AdmittedContainer(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class PlannedVPA(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The part of one VPA: how many ``pods`` would ask for something else, and which of them are to be evicted or
-    resized in place.
+    """The plan for one VPA: how many ``pods`` would get other requests, and which of them would be evicted or resized
+    in
+    place.
 
-    Of a dump also: ``mode`` and ``target`` (``Kind/name``); the pods that stay ``unchanged``, each with the reason; and
-    what the ``admission`` webhook gives the containers of a new pod.
+    For a dump also: ``mode`` and ``target`` (``Kind/name``); the pods that stay ``unchanged``, each with the reason;
+    and
+    what the ``admission`` webhook sets on the containers of a new pod.
     """
 
     namespace: str
@@ -73,20 +75,24 @@ class PlannedVPA(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PutAnew(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Pods that change, taken off their nodes and put back with their new requests, one after the other, beside all
-    that stay: ``placed`` so many find a place on the nodes that are there, those of ``waiting`` (``namespace/name``,
-    sorted) do not. Those of DaemonSets, and static ones, are left where they are, as large as they become."""
+    """Result of rescheduling the changed pods with their new requests, one after the other, beside all other pods.
+
+    ``placed`` of them fit on the existing nodes, those in ``waiting`` (``namespace/name``, sorted) do not. DaemonSet
+    pods
+    and static pods stay on their nodes with their new size.
+    """
 
     placed: int = 0
     waiting: Sequence[str] = ()
 
 
 class VPARoundPlan(Record, frozen=True):
-    """What a round of ``program`` (``vpa-updater``, ``vpa-recommender``) would do to nodes, at ``now``.
+    """Effect of one loop of ``program`` (``vpa-updater``, ``vpa-recommender``) on nodes, at ``now``.
 
-    Of the updater: the pods that this round evicts or resizes get what is recommended. Of the recommender: all pods of
-    all VPAs do, whatever their update mode. ``anew`` puts these pods onto the nodes as they are, ``effect`` packs all
-    running pods before and after onto empty nodes. ``notes``: what upstream logs, and what a dump leaves open.
+    Updater: the pods that this loop evicts or resizes get the recommended requests. Recommender: all pods of all VPAs
+    do,
+    regardless of their update mode. ``anew`` schedules these pods on the existing nodes, ``effect`` packs all running
+    pods before and after onto empty nodes. ``notes``: what upstream logs, and what a dump does not contain.
     """
 
     KIND = "VPARoundPlan"
@@ -99,41 +105,43 @@ class VPARoundPlan(Record, frozen=True):
 
     @property
     def event(self) -> Event | None:
-        """The plan in a sentence, about the node that it packs onto; None: no pod changes, or there is no node."""
-        found, count = self.effect, sum(each.pods for each in self.vpas)
-        if not count or not found.node:
+        """Return the plan as an event about the node used for packing; None if no pod changes or there is no node."""
+        effect, count = self.effect, sum(vpa.pods for vpa in self.vpas)
+        if not count or not effect.node:
             return None
-        does = "updates" if self.program == "vpa-updater" else "recommends other requests for"
+        verb = "updates" if self.program == "vpa-updater" else "recommends other requests for"
         text = (
-            f"This round {does} {count} pods of {len(self.vpas)} VPAs: packed onto nodes like this one, {found.pods} "
-            f"running pods need {found.nodes_after} nodes, {found.nodes_before} before"
+            f"This round {verb} {count} pods of {len(self.vpas)} VPAs: packed onto nodes like this one, {effect.pods} "
+            f"running pods need {effect.nodes_after} nodes, {effect.nodes_before} before"
         )
-        if found.no_longer_fit:
-            text += f"; {len(found.no_longer_fit)} fit on no such node any more"
+        if effect.no_longer_fit:
+            text += f"; {len(effect.no_longer_fit)} fit on no such node any more"
         if self.anew.waiting:
             text += f"; {len(self.anew.waiting)} of the changed find no place on the nodes that are there"
-        regarding = ObjectReference(api_version="v1", kind="Node", name=found.node)
+        regarding = ObjectReference(api_version="v1", kind="Node", name=effect.node)
         return Event(regarding=regarding, type="Normal", reason="NodesPlanned", message=text)
 
 
 def update_plan(
     cluster: Cluster, given: UpdaterRound, result: UpdaterResult, actions: Iterable[Action], *, now: Moment
 ) -> VPARoundPlan:
-    """Of a loop of the updater: what it was given, what it found, and the actions that it would take. ``cluster`` holds
-    the nodes, the pods that are on them, and what else decides where pods fit."""
+    """Plan a loop of the updater from its inputs, its result, and the actions that it would take.
+
+    ``cluster`` holds the nodes, the pods on them, and the other objects that decide where pods fit.
+    """
     vpas = {vpa.key: vpa for vpa in given.vpas}
     pods = {(pod.namespace, pod.name): pod for pod in given.pods}
-    chosen = {(each.namespace, each.pod): vpas[f"{each.namespace}/{each.vpa}"] for each in result.chosen}
-    done: dict[str, tuple[list[str], list[str]]] = {}
+    chosen = {(item.namespace, item.pod): vpas[f"{item.namespace}/{item.vpa}"] for item in result.chosen}
+    actions_by_vpa: dict[str, tuple[list[str], list[str]]] = {}
     changed: dict[str, Pod] = {}
     for action in actions:
         if not isinstance(action, Evict | Resize) or (action.namespace, action.name) not in chosen:
             continue
         key = action.namespace, action.name
         vpa = chosen[key]
-        done.setdefault(vpa.key, ([], []))[isinstance(action, Resize)].append(action.name)
+        actions_by_vpa.setdefault(vpa.key, ([], []))[isinstance(action, Resize)].append(action.name)
         changed[pods[key].key] = recommended(pods[key], vpa, given.limit_ranges)
-    found = [
+    planned = [
         PlannedVPA(
             namespace=vpas[key].namespace,
             name=vpas[key].name,
@@ -141,9 +149,9 @@ def update_plan(
             evict=evicted,
             resize=resized,
         )
-        for key, (evicted, resized) in sorted(done.items())
+        for key, (evicted, resized) in sorted(actions_by_vpa.items())
     ]
-    return _plan("vpa-updater", cluster, found, changed, now)
+    return _plan("vpa-updater", cluster, planned, changed, now)
 
 
 def plan_of_dump(
@@ -153,26 +161,26 @@ def plan_of_dump(
     options: UpdaterOptions | None = None,
     admission: AdmissionOptions | None = None,
 ) -> VPARoundPlan:
-    """What a loop of the updater would do on a dump, and what the admission webhook gives new pods; all VPAs are told.
+    """Plan a loop of the updater on a dump, with what the admission webhook sets on new pods; covers all VPAs.
 
-    Evictions that a PodDisruptionBudget of the dump forbids are refused, as the API server refuses them.
+    Evictions that a PodDisruptionBudget of the dump forbids are refused, as by the API server.
     """
     controllers, limit_ranges = read_controllers(cluster), LimitRanges(cluster.all("LimitRange"))
     vpas = list(cluster.all("VerticalPodAutoscaler"))
     pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase not in _ENDED]
-    given = UpdaterRound(vpas=vpas, pods=pods, controllers=controllers, limit_ranges=limit_ranges)
-    result = run_updater(UpdaterState(), given, now=now, options=options, refuse=_Budgets(cluster, pods).refuse)
-    plan = update_plan(cluster, given, result, _done(result), now=now)
-    done = {(each.namespace, each.name): each for each in plan.vpas}
+    inputs = UpdaterRound(vpas=vpas, pods=pods, controllers=controllers, limit_ranges=limit_ranges)
+    result = run_updater(UpdaterState(), inputs, now=now, options=options, refuse=_Budgets(cluster, pods).refuse)
+    plan = update_plan(cluster, inputs, result, _done(result), now=now)
+    planned_by_key = {(each.namespace, each.name): each for each in plan.vpas}
     index = VpaIndex(vpas)
     admitted: dict[tuple[str, str], list[AdmittedContainer]] = {}
     diagnostics: dict[str, None] = dict.fromkeys(result.diagnostics)
-    asked: set[object] = set()
+    seen_owners: set[object] = set()
     for pod in pods:
         owner = pod.namespace, get_pod_owner(pod)
-        if owner[1] is None or owner in asked:  # the next pod of a controller gets the same
+        if owner[1] is None or owner in seen_owners:  # all pods of a controller get the same resources
             continue
-        asked.add(owner)
+        seen_owners.add(owner)
         answer = admit_pod(
             _as_new(pod),
             index,
@@ -190,11 +198,11 @@ def plan_of_dump(
     planned = []
     for vpa in vpas:
         key = vpa.namespace, vpa.name
-        found = done.get(key) or PlannedVPA(namespace=vpa.namespace, name=vpa.name, pods=0)
+        planned_vpa = planned_by_key.get(key) or PlannedVPA(namespace=vpa.namespace, name=vpa.name, pods=0)
         target = vpa.spec.target_ref
         planned.append(
             msgspec.structs.replace(
-                found,
+                planned_vpa,
                 mode=update_mode(vpa),
                 target="" if target is None else f"{target.kind}/{target.name}",
                 unchanged=unchanged.get(key, ()),
@@ -207,8 +215,8 @@ def plan_of_dump(
 
 
 def _done(result: UpdaterResult) -> list[Action]:
-    """The actions of a loop without the evictions and resizes that were refused."""
-    refused = {(each.namespace, each.pod) for each in result.unchanged if each.reason == "Refused"}
+    """Return the actions of a loop without refused evictions and resizes."""
+    refused = {(pod.namespace, pod.pod) for pod in result.unchanged if pod.reason == "Refused"}
     return [
         action
         for action in result.actions
@@ -217,13 +225,13 @@ def _done(result: UpdaterResult) -> list[Action]:
 
 
 def _as_new(pod: Pod) -> Pod:
-    """The pod as its controller makes it again: without a node and a status."""
+    """Return the pod as its controller recreates it: without node and status."""
     spec = msgspec.structs.replace(pod.spec, node_name="")
     return msgspec.structs.replace(pod, spec=spec, status=PodStatus())
 
 
 def _admitted(pod: Pod, patches: Sequence[PatchOperation]) -> list[AdmittedContainer]:
-    """The containers of a pod with what patches set of their resources."""
+    """Return the pod's containers with the resources that the patches set."""
     new: dict[tuple[int, str], dict[str, str]] = {}
     for patch in patches:
         parts = patch.path.split("/")
@@ -247,7 +255,7 @@ def _admitted(pod: Pod, patches: Sequence[PatchOperation]) -> list[AdmittedConta
 
 
 class _Budgets:
-    """Answers evictions by the disruptions that the status of each PodDisruptionBudget still allows."""
+    """Refuses evictions by the disruptions that the status of each PodDisruptionBudget still allows."""
 
     def __init__(self, cluster: Cluster, pods: Iterable[Pod]) -> None:
         self._pods = {(pod.namespace, pod.name): pod for pod in pods}
@@ -257,7 +265,7 @@ class _Budgets:
             try:
                 self._budgets.append((budget, compile_selector(budget.spec.selector)))
             except SelectorError:
-                continue  # the API server matches nothing by a selector that cannot be read
+                continue  # the API server matches nothing by an invalid selector
             self._left[budget.key] = budget.status.disruptions_allowed
 
     def refuse(self, action: Action) -> ApiError | None:
@@ -279,36 +287,39 @@ class _Budgets:
 
 
 def newest_time(cluster: Cluster) -> Moment | None:
-    """Return the newest time that pods and VPAs of a dump tell; None if there is none."""
+    """Return the newest timestamp in the pods and VPAs of a dump; None if there is none."""
     texts: list[str | None] = []
     for pod in cluster.pods():
-        texts += [pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions)]
+        texts += [pod.status.start_time, *(condition.last_transition_time for condition in pod.status.conditions)]
         texts += [
-            each.last_state.terminated.finished_at
-            for each in pod.status.container_statuses
-            if each.last_state.terminated is not None
+            condition.last_state.terminated.finished_at
+            for condition in pod.status.container_statuses
+            if condition.last_state.terminated is not None
         ]
     for vpa in cluster.all("VerticalPodAutoscaler"):
-        texts += [vpa.metadata.creation_timestamp, *(each.last_transition_time for each in vpa.status.conditions)]
+        texts += [
+            vpa.metadata.creation_timestamp,
+            *(condition.last_transition_time for condition in vpa.status.conditions),
+        ]
     times = [from_text(text) for text in texts if text]
     return max(times, default=None)
 
 
 def recommendation_plan(cluster: Cluster, controlled: Iterable[ControlledPods], *, now: Moment) -> VPARoundPlan:
-    """Of a round of the recommender: VPAs with the recommendations of the round, and the pods that each controls."""
-    found: list[PlannedVPA] = []
+    """Plan a loop of the recommender: VPAs with their new recommendations, and the pods that each controls."""
+    planned: list[PlannedVPA] = []
     changed: dict[str, Pod] = {}
     for vpa, pods in controlled:
         others = [(pod, recommended(pod, vpa)) for pod in pods]
-        own = {pod.key: other for pod, other in others if _requests(pod) != _requests(other)}
-        if own:
-            found.append(PlannedVPA(namespace=vpa.namespace, name=vpa.name, pods=len(own)))
-        changed |= own
-    return _plan("vpa-recommender", cluster, found, changed, now)
+        changed_pods = {pod.key: other for pod, other in others if _requests(pod) != _requests(other)}
+        if changed_pods:
+            planned.append(PlannedVPA(namespace=vpa.namespace, name=vpa.name, pods=len(changed_pods)))
+        changed |= changed_pods
+    return _plan("vpa-recommender", cluster, planned, changed, now)
 
 
 def recommended(pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None = None) -> Pod:
-    """The pod with the requests that its VPA recommends for it; itself where that cannot be told."""
+    """Return the pod with the requests that its VPA recommends, or the pod itself if they cannot be computed."""
     try:
         wanted = recommend_container_resources(pod, vpa, limit_ranges).containers
     except (CappingError, ProviderError):
@@ -338,14 +349,14 @@ def _plan(
 
 def _put_anew(cluster: Cluster, changed: dict[str, Pod]) -> PutAnew:
     after = cluster.copy()
-    put: list[str] = []
+    pending: list[str] = []
     for pod in changed.values():
         if is_daemonset_pod(pod) or is_mirror_pod(pod):
             after.apply(pod)
         else:
             after.apply(waiting(pod))
-            put.append(pod.key)
-    if not put:
+            pending.append(pod.key)
+    if not pending:
         return PutAnew()
-    found = place(after.snapshot(), put)
-    return PutAnew(placed=found.placed_count, waiting=sorted(found.unschedulable))
+    result = place(after.snapshot(), pending)
+    return PutAnew(placed=result.placed_count, waiting=sorted(result.unschedulable))

@@ -1,7 +1,7 @@
 """Simulation: autoscalers in a simulated cluster, in virtual time.
 
-``read_scenario`` reads a scenario file, ``build`` makes its world, ``simulate`` runs it. ``replay_decisions`` runs it
-again, and holds what is decided against a log.
+``read_scenario`` reads a scenario file, ``build`` creates its world, ``simulate`` runs it. ``replay_decisions`` runs it
+again and compares the decisions with a log.
 """
 
 from __future__ import annotations

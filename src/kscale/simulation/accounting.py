@@ -1,4 +1,4 @@
-"""Amounts of a run over time: cost, usage, job results, and the least that its nodes could have cost."""
+"""Amounts of a run over time: cost, usage, job results, and the lowest possible cost of its nodes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ __all__ = ["IdealMixes", "JobOutcomes", "Ledger", "quantile"]
 
 
 class Ledger:
-    """Listens to the objects of a world.
+    """Integrates amounts over time by listening to the objects of a world.
 
-    Of pods that wait for a node (and may be bound to one): ``waits`` holds nanoseconds of those that were bound or
-    given up; those that wait still are told by :meth:`waiting`. Cores are counted in thousandths; integrals over time
-    are ``milli`` times nanoseconds. ``of_group`` tells whether a node has a machine of a group: of others nobody knows
-    what they cost, and how long they were there is ``ungrouped_time``.
+    ``waits`` holds, in nanoseconds, how long pods waited for a node until they were bound or given up; :meth:`waiting`
+    returns those of pods that still wait. Cores are counted in thousandths; integrals over time are ``milli`` times
+    nanoseconds. ``of_group`` returns whether a node has a machine of a group; other nodes have no known cost, and
+    ``ungrouped_time`` is how long they existed.
     """
 
     def __init__(self, api: ApiObjects, time: VirtualTime, of_group: Callable[[Node], bool]) -> None:
@@ -55,7 +55,7 @@ class Ledger:
             api.listen(kind, listener)
 
     def settle(self) -> None:
-        """Adds up until now."""
+        """Add the amounts up to the current time."""
         by, self._since = self._time.now - self._since, self._time.now
         if by:
             self.allocatable_time += self.allocatable * by
@@ -66,16 +66,16 @@ class Ledger:
             self.ungrouped_time += len(self._ungrouped) * by
 
     def waiting(self) -> list[int]:
-        """How long those have waited that wait still."""
+        """Return how long each pod that still waits has waited, in nanoseconds."""
         return [self._time.now - since for since, _ in self._pending.values()]
 
     @property
     def pending(self) -> int:
-        """How many pods wait."""
+        """Return the number of pods that wait for a node."""
         return len(self._pending)
 
     def _node(self, old: Node | None, new: Node | None) -> None:
-        before, after = (0 if each is None else _cores(each) for each in (old, new))
+        before, after = (0 if node is None else _cores(node) for node in (old, new))
         if before != after or (old is None) != (new is None):
             self.settle()
             self.allocatable += after - before
@@ -87,27 +87,29 @@ class Ledger:
             self._ungrouped.discard(old.name)
 
     def _pods(self, changes: Changes[Pod]) -> None:
-        known: dict[tuple[int, ...], int] = {}
+        cache: dict[tuple[int, ...], int] = {}
         for _, old, new in changes:
             if old is not None and new is not None and old.spec is new.spec and (
                 old.status.phase not in ENDED and new.status.phase not in ENDED) and (
                 old.metadata.deletion_timestamp is new.metadata.deletion_timestamp):  # fmt: skip
-                continue  # what is looked at is as it was
+                continue  # no relevant field changed
             pod = old if new is None else new
             assert pod is not None
             uid = pod.metadata.uid
-            there = new is not None and not finished(new)
-            bound = there and bool(pod.spec.node_name)
-            waits = there and not bound and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
+            is_present = new is not None and not finished(new)
+            bound = is_present and bool(pod.spec.node_name)
+            waits = (
+                is_present and not bound and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
+            )
             if bound != (uid in self._cores) or waits != (uid in self._pending) or (bound and old is not None and (
                 old.spec.containers is not pod.spec.containers)):  # fmt: skip
                 self.settle()
-                self._count(uid, _demand(pod, known) if bound or waits else 0, bound=bound, waits=waits)
+                self._count(uid, _demand(pod, cache) if bound or waits else 0, bound=bound, waits=waits)
 
     def _count(self, key: str, cores: int, *, bound: bool, waits: bool) -> None:
-        held = self._cores.pop(key, None)
-        if held is not None:
-            self.requested -= held
+        previous = self._cores.pop(key, None)
+        if previous is not None:
+            self.requested -= previous
             self.pods -= 1
         if bound:
             self._cores[key] = cores
@@ -124,23 +126,26 @@ class Ledger:
 
 
 def _cores(node: Node) -> int:
-    found = (node.status.allocatable or {}).get(CPU)
-    return 0 if found is None else found.milli_value()
+    quantity = (node.status.allocatable or {}).get(CPU)
+    return 0 if quantity is None else quantity.milli_value()
 
 
 def _demand(pod: Pod, known: dict[tuple[int, ...], int]) -> int:
-    """``known``: that of others, by the identities of what it goes by."""
+    """Return the pod's cpu request in thousandths of a core.
+
+    ``known`` caches results of pods that share the same spec parts, by their ids.
+    """
     spec = pod.spec
-    alike = id(spec.containers), id(spec.init_containers), id(spec.resources), id(spec.overhead)
-    cores = known.get(alike)
+    key = id(spec.containers), id(spec.init_containers), id(spec.resources), id(spec.overhead)
+    cores = known.get(key)
     if cores is None:
-        found = demand(pod).get(CPU)
-        cores = known[alike] = 0 if found is None else found.milli_value()
+        quantity = demand(pod).get(CPU)
+        cores = known[key] = 0 if quantity is None else quantity.milli_value()
     return cores
 
 
 def quantile(values: list[int], share: int, of: int) -> int:
-    """The smallest value that at least ``share / of`` of all do not exceed; 0 of none."""
+    """Return the smallest value that at least ``share / of`` of all values do not exceed; 0 without values."""
     if not values:
         return 0
     ordered = sorted(values)
@@ -149,8 +154,8 @@ def quantile(values: list[int], share: int, of: int) -> int:
 
 @dataclass(slots=True)
 class _Job:
-    """A job since the run began, or since it came. Times are nanoseconds; ``open``: failed pods without another one in
-    their place yet."""
+    """A job since the run began, or since its creation. Times are nanoseconds; ``open``: failed pods that have not been
+    replaced yet."""
 
     key: str
     since: Moment
@@ -166,8 +171,10 @@ class _Job:
 
 
 class JobOutcomes:
-    """Listens to jobs and pods of a world. ``interrupted`` counts pods that were lost with their node before their end,
-    those of DaemonSets apart."""
+    """Tracks jobs by listening to the jobs and pods of a world.
+
+    ``interrupted`` counts pods that were lost with their node before they finished, except those of DaemonSets.
+    """
 
     def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
         self._api, self._time = api, time
@@ -181,7 +188,7 @@ class JobOutcomes:
         api.listen("Pod", self._pods)
 
     def uses(self) -> list[JobUse]:
-        """Return what became of each job by name, those that ended before the beginning apart."""
+        """Return the result of each job, sorted by name, without those that ended before the beginning."""
         return [self._use(job) for job in sorted(self._jobs.values(), key=lambda job: job.key)]
 
     def _use(self, job: _Job) -> JobUse:
@@ -203,7 +210,7 @@ class JobOutcomes:
             return
         job = self._jobs.get(new.metadata.uid)
         if job is None:
-            if old is not None:  # it had ended before the beginning
+            if old is not None:  # the job ended before the beginning
                 return
             job = self._jobs[new.metadata.uid] = _Job(new.key, self._time.now, new.status)
         job.status = new.status
@@ -245,7 +252,7 @@ class JobOutcomes:
             job.open += 1
 
     def _note_interruption(self, pod: Pod) -> None:
-        """Count a pod that is gone because its node is."""
+        """Count a pod that was deleted because its node was."""
         node = pod.spec.node_name
         if node and _is_active(pod) and self._api.find("Node", node) is None:
             self.interrupted += not (is_daemonset_pod(pod) or is_mirror_pod(pod))
@@ -267,13 +274,14 @@ _EFFORT: Final = 200_000
 
 
 class IdealMixes:
-    """Looks at a world now and then (:meth:`look`), and splits what its machines cost at that moment.
+    """Splits what a world's machines cost at sampled moments (:meth:`look`).
 
-    Of the machines that are paid for, some are no ready nodes yet (boot), some have no pods but those of DaemonSets
-    (CA); the pods of the others would fit on the cheapest mix of nodes of the same groups (packing), and if each HPA
-    had only as many pods as its load needs just then, on a cheaper one still (HPA). Nodes of no group have no price:
-    they and their pods are left out, as are groups without one. What was paid is a mix, too: where the search finds a
-    dearer one, that is the cheapest. Minimum nodes without pods are part of CA, so no minimum counts for the mix.
+    Paid machines are: not yet ready nodes (boot); nodes without pods except those of DaemonSets (CA); nodes with pods,
+    which would fit on the cheapest mix of nodes of the same groups (packing), and on an even cheaper one if each HPA
+    had
+    only as many pods as its load needs at that moment (HPA). Nodes of no group have no price: they and their pods are
+    left out, as are groups without a price. What was paid is a mix, too: if the search finds a more expensive one, the
+    paid one is the cheapest. Minimum nodes without pods are part of CA, so the mix has no minima.
     """
 
     def __init__(self, world: SimulatedWorld) -> None:
@@ -283,15 +291,15 @@ class IdealMixes:
         self._sums = dict.fromkeys(("paid", "ideal", "bound", "hpa", "packing", "ca", "boot"), 0.0)
 
     def look(self) -> None:
-        """Takes the present moment in."""
+        """Add the current moment to the sums."""
         pools = [pool for pool in self._world.cloud.pools.values() if pool.group.price is not None]
         nodes = self._world.api.of("Node")
-        on: dict[str, list[Pod]] = {}
+        pods_by_node: dict[str, list[Pod]] = {}
         for pod in self._world.api.of("Pod").values():
             if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed") and not is_daemonset_pod(pod):
-                on.setdefault(pod.spec.node_name, []).append(pod)
+                pods_by_node.setdefault(pod.spec.node_name, []).append(pod)
         paid = boot = idle = 0.0
-        prices: dict[str, float] = {}  # of nodes with pods
+        prices: dict[str, float] = {}  # prices of nodes with pods
         pods: list[Pod] = []
         for pool in pools:
             price = pool.group.price or 0.0
@@ -299,24 +307,24 @@ class IdealMixes:
                 if machine.error is not None:
                     continue
                 paid += price
-                node, mine = nodes.get(machine.name), on.get(machine.name, ())
-                if node is not None and mine:
+                node, own_pods = nodes.get(machine.name), pods_by_node.get(machine.name, ())
+                if node is not None and own_pods:
                     prices[node.name] = price
-                    pods += mine
+                    pods += own_pods
                 elif node is not None and _is_ready(node):
                     idle += price
                 else:
                     boot += price
         offers, used = [_offer_of(pool) for pool in pools], sum(prices.values())
-        found, bound = self._cheapest(offers, pods, prices)
-        ideal = packed = min(found, used)
+        cost, bound = self._cheapest(offers, pods, prices)
+        ideal = packed = min(cost, used)
         surplus = set(self._surplus())
         needed = [pod for pod in pods if pod.key not in surplus]
         if len(needed) < len(pods):
-            found, bound = self._cheapest(offers, needed, prices)
-            ideal = min(found, packed)
+            cost, bound = self._cheapest(offers, needed, prices)
+            ideal = min(cost, packed)
         self._moments += 1
-        # What was paid may break the rules that the bound relies on: nodes unlike their group's template.
+        # The paid nodes may violate the bound's assumptions: nodes that differ from their group's template.
         parts = (paid, ideal, min(bound, ideal), packed - ideal, used - packed, idle, boot)
         for name, value in zip(self._sums, parts, strict=True):
             self._sums[name] += value
@@ -324,8 +332,10 @@ class IdealMixes:
     def _cheapest(
         self, offers: Sequence[Offer], pods: Sequence[Pod], prices: Mapping[str, float]
     ) -> tuple[float, float]:
-        """What an hour costs of the cheapest nodes found for some pods, and at least. Pods without a place there stay
-        on the nodes that they are on, at their ``prices``."""
+        """Return the $/h of the cheapest nodes found for some pods, and a lower bound.
+
+        Pods that the mix does not place stay on their nodes, at their ``prices``.
+        """
         if not pods or not offers:
             return 0.0, 0.0
         others = (item for item in self._world.api if item.kind not in NOT_IN_COLUMNS | {"Node", "Pod"})
@@ -341,26 +351,26 @@ class IdealMixes:
         stay = {pod.spec.node_name for pod in pods if pod.key in lost}
         return plan.cost + sum(prices[name] for name in stay), plan.bound.cost or 0.0
 
-    # -- how many pods the load needs --------------------------------------------------------------------------------
+    # -- number of pods that the load needs ---------------------------------------------------------------------------
 
     def _surplus(self) -> Iterator[str]:
-        """The pods that HPAs have beyond what the load needs, by key, on any node: those that end or came last."""
+        """Yield the keys of pods that HPAs have beyond what the load needs: terminating pods, and the newest ones."""
         for hpa in self._world.api.of("HorizontalPodAutoscaler").values():
             target = hpa.spec.scale_target_ref
             key = target.kind, hpa.namespace, target.name
-            mine = sorted(self._world.load.pods.of_workload(key), key=_ends)
-            needed = self._needed(hpa, key, mine)
+            pods = sorted(self._world.load.pods.of_workload(key), key=_ends)
+            needed = self._needed(hpa, key, pods)
             if needed is not None:
-                yield from (pod.key for pod in mine[needed:])
+                yield from (pod.key for pod in pods[needed:])
 
     def _needed(self, hpa: HorizontalPodAutoscaler, key: Key, pods: Sequence[Pod]) -> int | None:
-        """How many pods would bring usage to the targets of an HPA; None: it goes by something else, too."""
-        found = [self._needed_for(spec, key, pods) for spec in hpa.spec.metrics or ()]
-        needed = [each for each in found if each is not None]
-        if not pods or not needed or len(needed) < len(found):
+        """Return how many pods would bring usage to an HPA's targets; None if it also uses other metrics."""
+        counts = [self._needed_for(spec, key, pods) for spec in hpa.spec.metrics or ()]
+        needed = [count for count in counts if count is not None]
+        if not pods or not needed or len(needed) < len(counts):
             return None
-        least = 1 if hpa.spec.min_replicas is None else hpa.spec.min_replicas
-        return min(max(*needed, least), hpa.spec.max_replicas)
+        minimum = 1 if hpa.spec.min_replicas is None else hpa.spec.min_replicas
+        return min(max(*needed, minimum), hpa.spec.max_replicas)
 
     def _needed_for(self, spec: MetricSpec, key: Key, pods: Sequence[Pod]) -> int | None:
         source, now = spec.resource, self._world.time.now
@@ -369,8 +379,8 @@ class IdealMixes:
         used = self._world.load.used(key, source.name, now - SECOND, now)
         if source.target.average_utilization is not None:
             requests = [each.resources.requests or {} for each in pods[0].spec.containers]
-            whole = sum(each[source.name].milli_value() for each in requests if source.name in each)
-            target = whole * source.target.average_utilization
+            requested = sum(each[source.name].milli_value() for each in requests if source.name in each)
+            target = requested * source.target.average_utilization
         elif source.target.average_value is not None:
             target = source.target.average_value.milli_value() * 100
         else:
@@ -380,18 +390,18 @@ class IdealMixes:
         return -(-used * self._world.load.pods.ready(key) * 100 // target)
 
     def told(self, hours: float) -> IdealMix | None:
-        """What it comes to over a run of so many hours; None: nobody has looked."""
+        """Return the totals for a run of ``hours``; None if no moment was sampled."""
         if not self._moments:
             return None
-        each = {name: value * hours / self._moments for name, value in self._sums.items()}
-        return IdealMix(moments=self._moments, methods=sorted(self._methods), unplaced=self._unplaced, **each)
+        totals = {name: value * hours / self._moments for name, value in self._sums.items()}
+        return IdealMix(moments=self._moments, methods=sorted(self._methods), unplaced=self._unplaced, **totals)
 
 
 def _offer_of(pool: Pool) -> Offer:
-    """Return what the mix may have of a pool: up to its maximum, or as many nodes as it has if that is more."""
+    """Return the offer of a pool: up to its maximum size, or its current size if that is larger."""
     (offer,) = offers_of([pool.group], anew=True)
-    most = None if offer.most is None else max(offer.most, len(pool.machines))
-    return msgspec.structs.replace(offer, least=0, most=most)
+    limit = None if offer.most is None else max(offer.most, len(pool.machines))
+    return msgspec.structs.replace(offer, least=0, most=limit)
 
 
 def _ends(pod: Pod) -> bool:
@@ -399,4 +409,4 @@ def _ends(pod: Pod) -> bool:
 
 
 def _is_ready(node: Node) -> bool:
-    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+    return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)

@@ -39,13 +39,16 @@ __all__ = ["Admitting", "Autoscalers"]
 
 
 class Admitting:
-    """Lets a controller review every pod that is made in a world. It takes no time, as pods go that wait for it."""
+    """Passes every pod created in a world to an admission controller.
+
+    The review takes no simulated time, as the pod's creation waits for it.
+    """
 
     def __init__(self, controller: AdmissionController, world: SimulatedWorld) -> None:
         self._controller, self._world = controller, world
 
     def __call__(self, pod: Pod) -> Pod:
-        """The pod as it is stored."""
+        """Return the pod as it is stored after the review."""
         if not self._world.api.of("VerticalPodAutoscaler"):
             return pod
         now = self._world.time.now
@@ -75,10 +78,10 @@ _PROFILE: Final = "profile"
 
 @dataclass(frozen=True, kw_only=True)
 class Autoscalers:
-    """Which autoscalers run in a world, and how: as ``controllers`` says; what is wrong with that ``values`` keeps.
+    """The autoscalers that run in a world, as ``controllers`` configures them; mistakes are added to ``values``.
 
-    ``given``: options of controllers (``cluster_autoscaler``, ``horizontal``, ...) that run with these and not as the
-    scenario says; ``frequent_loops``: whether a Cluster Autoscaler among them has them.
+    ``given``: options of controllers (``cluster_autoscaler``, ``horizontal``, ...) that replace the scenario's;
+    ``frequent_loops``: whether a Cluster Autoscaler with such options has frequent loops.
     """
 
     controllers: Controllers
@@ -88,19 +91,19 @@ class Autoscalers:
     frequent_loops: bool
 
     def drivers(self) -> list[Driver[Any]]:
-        """In the order of their ranks."""
-        found: list[Driver[Any]] = []
+        """Build the drivers, in the order of their ranks."""
+        result: list[Driver[Any]] = []
         if (horizontal := self._options("horizontal", HPAOptions)) is not None:
             self._check_goes_on("horizontal", "horizontal-pod-autoscaler-sync-period", horizontal)
-            found.append(HorizontalAutoscaler(horizontal, repeats=True, aligned=True))
+            result.append(HorizontalAutoscaler(horizontal, repeats=True, aligned=True))
         if (recommender := self._options("vpa_recommender", RecommenderOptions)) is not None:
-            found.append(VpaRecommender(recommender))
+            result.append(VpaRecommender(recommender))
         if (updater := self._options("vpa_updater", UpdaterOptions)) is not None:
-            found.append(VpaUpdater(updater))
+            result.append(VpaUpdater(updater))
         if (admission := self._options("vpa_admission", AdmissionOptions)) is not None:
             controller = AdmissionController(admission, RegistrationOptions(register_webhook=False), holder="simulated")
             self.world.maker.admit = Admitting(controller, self.world)
-            found.append(controller)
+            result.append(controller)
         autoscaling: AutoscalingOptions | None = self.given.get("cluster_autoscaler")
         flags = self.controllers.cluster_autoscaler
         frequent = self.frequent_loops
@@ -113,58 +116,58 @@ class Autoscalers:
             process = AutoscalerProcess(dra=False, frequent_loops=frequent, gpu_label=gpu_label)
             driver = ClusterAutoscaler(autoscaling, process, self.world.clock, health, NodeBoard(), repeats=True)
             driver.leads()
-            found.append(driver)
-        return found
+            result.append(driver)
+        return result
 
     def _check_goes_on(self, controller: str, flag: str, options: msgspec.Struct) -> None:
-        """No time passes here while nobody waits."""
+        """Record a problem if an interval is zero, as time would not advance between rounds."""
         if getattr(options, flag.replace("-", "_")) <= timedelta():
             self.values.wrong(f"controllers.{controller}.flags.{flag}", "between two rounds no time would pass")
 
     def _options(self, controller: str, struct: type[_T]) -> _T | None:
-        """What a controller runs with; None: it does not run."""
-        given: _T | None = self.given.get(controller)
+        """Return the options of a controller; None if it does not run."""
+        options: _T | None = self.given.get(controller)
         flags: ControllerFlags | None = getattr(self.controllers, controller)
-        if given is not None or flags is None:
-            return given
+        if options is not None or flags is None:
+            return options
         first, *others = controller.split("_")
         name = first + "".join(map(str.capitalize, others))
         return options_of(struct, flags.flags, {}, self.values, f"controllers.{name}")
 
     def _autoscaling_options(self, given: ControllerFlags) -> tuple[AutoscalingOptions, bool]:
-        """What loops go by, and whether some follow upon others at once."""
-        where = "controllers.clusterAutoscaler.flags"
+        """Return (options of the Cluster Autoscaler, whether it has frequent loops)."""
+        field = "controllers.clusterAutoscaler.flags"
         flags = dict(given.flags)
         profile = flags.pop(_PROFILE, CURRENT_PROFILE)
         if profile == LEGACY_PROFILE and _FREQUENT in flags:
-            self.values.wrong(f"{where}.{_FREQUENT}", "release 1.3 has no such flag")
+            self.values.wrong(f"{field}.{_FREQUENT}", "release 1.3 has no such flag")
         frequent = flags.pop(_FREQUENT, profile != LEGACY_PROFILE)
         if not isinstance(frequent, bool):
-            self.values.wrong(f"{where}.{_FREQUENT}", f"{frequent!r} is neither true nor false")
+            self.values.wrong(f"{field}.{_FREQUENT}", f"{frequent!r} is neither true nor false")
         texts = [
-            f"{name}={str(each).lower() if isinstance(each, bool) else each}"
+            f"{name}={str(entry).lower() if isinstance(entry, bool) else entry}"
             for name, value in flags.items()
-            for each in (value if isinstance(value, list) else [value])
+            for entry in (value if isinstance(value, list) else [value])
         ]
         try:
-            found = parse_flags(texts)
-            for name in found.idle:
+            parsed = parse_flags(texts)
+            for name in parsed.idle:
                 if name.replace("-", "_") not in AutoscalingOptions.__struct_fields__:
-                    self.values.wrong(f"{where}.{name}", "has no effect in a simulated cluster")
-            options = AutoscalingOptions.for_profile(str(profile), **found.values)
-            for problem in (*options.problems(), *options.misplaced(options.profile, found.values)):
-                self.values.wrong(f"{where}.{problem.field.replace('_', '-')}", problem.message)
+                    self.values.wrong(f"{field}.{name}", "has no effect in a simulated cluster")
+            options = AutoscalingOptions.for_profile(str(profile), **parsed.values)
+            for problem in (*options.problems(), *options.misplaced(options.profile, parsed.values)):
+                self.values.wrong(f"{field}.{problem.field.replace('_', '-')}", problem.message)
             if not options.problems():
-                self._check_expander(f"{where}.expander", options)
+                self._check_expander(f"{field}.expander", options)
             return options, frequent is True
         except InputError as error:
             for problem in error.problems:
                 name = problem.field.replace("_", "-")
-                self.values.wrong(f"{where}.{name}", problem.message)
+                self.values.wrong(f"{field}.{name}", problem.message)
             return AutoscalingOptions(), True
 
     def _check_expander(self, field: str, options: AutoscalingOptions) -> None:
-        """Check that the release of the profile has the expander, before a loop asks for it."""
+        """Check that the profile's release has the expander, before a loop uses it."""
         try:
             check_scale_up_options(options)
         except AutoscalerError as error:

@@ -1,4 +1,4 @@
-"""Build a simulated cluster (the world of a run) and its autoscalers from a scenario.
+"""Builds a simulated cluster (the world of a run) and its autoscalers from a scenario.
 
 Upstream: ``pkg/apis/policy/validation`` (``ValidatePodDisruptionBudgetSpec``).
 """
@@ -73,28 +73,28 @@ _POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
 
 def budget_problems(item: PodDisruptionBudget, source: str) -> list[Problem]:
-    """What is wrong with one of a file (``source``)."""
-    spec, where = item.spec, f"PodDisruptionBudget {item.key}"
-    found = [
-        Problem(text, source, where, f"spec.{name}")
+    """Return the mistakes of a PodDisruptionBudget from a file (``source``)."""
+    spec, label = item.spec, f"PodDisruptionBudget {item.key}"
+    problems = [
+        Problem(text, source, label, f"spec.{name}")
         for name, value in (("minAvailable", spec.min_available), ("maxUnavailable", spec.max_unavailable))
         if (text := _wrong(value))
     ]
     if spec.min_available is not None and spec.max_unavailable is not None:
-        found.append(Problem("minAvailable and maxUnavailable cannot be both set", source, where, "spec"))
+        problems.append(Problem("minAvailable and maxUnavailable cannot be both set", source, label, "spec"))
     policy = spec.unhealthy_pod_eviction_policy
     if policy and policy not in _POLICIES:
         text = f"{policy!r} is neither {' nor '.join(_POLICIES)}"
-        found.append(Problem(text, source, where, "spec.unhealthyPodEvictionPolicy"))
+        problems.append(Problem(text, source, label, "spec.unhealthyPodEvictionPolicy"))
     try:
         compile_selector(spec.selector)
     except SelectorError as error:
-        found.append(Problem(str(error), source, where, "spec.selector"))
-    return found
+        problems.append(Problem(str(error), source, label, "spec.selector"))
+    return problems
 
 
 def _wrong(value: int | str | None) -> str:
-    """What is wrong with a number of pods; empty: nothing."""
+    """Describe the mistake of a number or percentage of pods; empty if there is none."""
     if value is None or is_share(value):
         return f"{value} is more than 100%" if isinstance(value, str) and int(value[:-1]) > 100 else ""
     return f"{value} is negative" if isinstance(value, int) else f"{value!r} is no number and no percentage"
@@ -105,7 +105,7 @@ _WHAT = "KubeSchedulerConfiguration"
 
 
 class Scheduling(NamedTuple):
-    """Options of a simulated world by their names."""
+    """Scheduler options of a simulated world, by the names of its parameters."""
 
     scores: ScoreOptions | None = None
     profile: SchedulerProfile | None = None
@@ -113,19 +113,23 @@ class Scheduling(NamedTuple):
 
 
 def scheduling_of(world: WorldEntry, values: Values) -> Scheduling:
-    """What a scenario says of its scheduler. What is wrong ``values`` keeps."""
-    given = world.scheduler_configuration
-    if given is None:
+    """Return a scenario's scheduler options.
+
+    Mistakes are added to ``values``; the result then has default options.
+    """
+    config = world.scheduler_configuration
+    if config is None:
         return Scheduling(ScoreOptions() if world.scheduler == "scores" else None)
     if world.scheduler != "scores":
         values.wrong(_FIELD, "is of use with scheduler: scores only")
         return Scheduling()
     try:
-        data = given if isinstance(given, Mapping) else read_plain_file(values.folder / given, _WHAT, "one")
+        data = config if isinstance(config, Mapping) else read_plain_file(values.folder / config, _WHAT, "one")
         return Scheduling(score_options(data), scheduler_profile(data), preemption_candidates(data))
     except InputError as error:
         values.problems += [
-            each if each.source else replace(each, source=values.source, field=_FIELD) for each in error.problems
+            problem if problem.source else replace(problem, source=values.source, field=_FIELD)
+            for problem in error.problems
         ]
         return Scheduling()
 
@@ -137,7 +141,7 @@ class CustomObjects(msgspec.Struct, kw_only=True):
     """``resources``: the custom kinds that HPAs scale; ``objects``: the objects of these kinds.
 
     ``warnings``: HPAs whose targets cannot be simulated or scaled, and why. ``unscaled``: why the objects of a custom
-    kind make no pods, by kind.
+    kind create no pods, by kind.
     """
 
     resources: list[CustomResource] = []
@@ -157,7 +161,7 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
         for item in objects
         for reference in [_target(item)]
         if reference is not None
-    } - {(each.group, each.kind) for each in BUILT_IN}
+    } - {(resource.group, resource.kind) for resource in BUILT_IN}
     if not wanted:
         return CustomObjects()
     custom = CustomObjects()
@@ -171,7 +175,7 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
         try:
             data = _plain(record)
             if kind == _DEFINITION:
-                scaled = [each for each in custom_resources(data) if (each.group, each.kind) in wanted]
+                scaled = [resource for resource in custom_resources(data) if (resource.group, resource.kind) in wanted]
                 wrong = scale_path_problems(data) if scaled else []
                 if wrong:
                     raise InputError(wrong)
@@ -180,8 +184,8 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
                 custom.objects.append(_object(data))
         except InputError as error:
             problems += [
-                Problem(each.message, record.source, f"{record.kind} {record.where}".strip(), each.field)
-                for each in error.problems
+                Problem(resource.message, record.source, f"{record.kind} {record.where}".strip(), resource.field)
+                for resource in error.problems
             ]
     if problems:
         raise InputError(problems)
@@ -212,17 +216,17 @@ def _object(data: dict[str, Any]) -> CustomObject:
 
 
 def _unscaled(found: CustomObjects) -> dict[str, str]:
-    """Return why the objects of kinds without a scale make no pods, by kind."""
-    scaled = {(each.group, each.kind) for each in found.resources}
+    """Return why the objects of kinds without a scale create no pods, by kind."""
+    scaled = {(item.group, item.kind) for item in found.resources}
     return {
-        each.kind: f"there is no CustomResourceDefinition of {each.kind} with a scale"
-        for each in found.objects
-        if (group_of(each.api_version), each.kind) not in scaled
+        item.kind: f"there is no CustomResourceDefinition of {item.kind} with a scale"
+        for item in found.objects
+        if (group_of(item.api_version), item.kind) not in scaled
     }
 
 
 def _scale_problem(target: CustomObject, resource: CustomResource) -> str:
-    """Return what is wrong with the scale of an object, as its ``/scale`` answers; empty if nothing is."""
+    """Return the error that the object's ``/scale`` would have; empty if there is none."""
     try:
         scale = scale_of(to_dict(target), resource.paths)
     except ScaleError as error:
@@ -235,23 +239,23 @@ def _scale_problem(target: CustomObject, resource: CustomResource) -> str:
 
 
 def _check(objects: Sequence[KubeObject], found: CustomObjects) -> None:
-    """Drop objects of kinds without a scale, and warn of each HPA whose target cannot be simulated."""
-    scaled = {(each.group, each.kind): each for each in reversed(found.resources)}
-    found.objects = [each for each in found.objects if (group_of(each.api_version), each.kind) in scaled]
-    built_in = {(each.group, each.kind) for each in BUILT_IN}
-    there = {(each.kind, each.key): each for each in found.objects}
+    """Drop objects of kinds without a scale, and add a warning for each HPA whose target cannot be simulated."""
+    scaled = {(entry.group, entry.kind): entry for entry in reversed(found.resources)}
+    found.objects = [entry for entry in found.objects if (group_of(entry.api_version), entry.kind) in scaled]
+    built_in = {(entry.group, entry.kind) for entry in BUILT_IN}
+    objects_by_name = {(entry.kind, entry.key): entry for entry in found.objects}
     for item in objects:
         reference = _target(item)
         if reference is None or (group_of(reference.api_version), reference.kind) in built_in:
             continue
         key = group_of(reference.api_version), reference.kind
-        target = there.get((reference.kind, f"{item.namespace or 'default'}/{reference.name}"))
+        target = objects_by_name.get((reference.kind, f"{item.namespace or 'default'}/{reference.name}"))
         if key not in scaled:
             problem = f"is not simulated: there is no CustomResourceDefinition of {reference.kind} with a scale"
         elif target is None:
             problem = "is not simulated: it is not there"
-        elif why := pod_template_problem(target):
-            problem = f"is not simulated: {why}"
+        elif template_problem := pod_template_problem(target):
+            problem = f"is not simulated: {template_problem}"
         else:
             problem = _scale_problem(target, scaled[key])
         if problem:
@@ -276,9 +280,12 @@ def _workloads(objects: Sequence[KubeObject]) -> set[Key]:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """All that a run needs. ``drivers`` in the order of their ranks. ``horizon``: how long it is, ``sample``: how often
-    timelines are sampled, both in nanoseconds. ``prices``: of each group an hour;
-    ``warnings``: what of the scenario is not simulated, and why."""
+    """Everything that a run needs.
+
+    ``drivers`` in the order of their ranks. ``horizon``: duration of the run, ``sample``: interval of the timelines,
+    both
+    in nanoseconds. ``prices``: $/h by group; ``warnings``: what of the scenario is not simulated, and why.
+    """
 
     scenario: Scenario
     world: SimulatedWorld
@@ -290,7 +297,13 @@ class Setup:
 
 
 def read_scenario(path: str | os.PathLike[str]) -> Scenario:
-    """A scenario file, YAML or JSON. Raises :class:`~kscale.InputError`, with the file and the field."""
+    """Read a scenario file, YAML or JSON.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or has mistakes, with the file and the field.
+    """
     try:
         return from_dict(read_plain_file(path, "scenario"), Scenario, source=str(path))
     except InputError as error:
@@ -301,7 +314,7 @@ _UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]+)`")
 
 
 def _with_flags(problem: Problem) -> Problem:
-    """Return the problem; of an unknown field of a controller with the hint that flags stand below ``flags``."""
+    """Return the problem; for an unknown field of a controller, with the hint that flags belong below ``flags``."""
     unknown = _UNKNOWN_FIELD.search(problem.message)
     parents = problem.field.split(".")
     if unknown is None or len(parents) != 2 or parents[0] != "controllers":
@@ -319,11 +332,36 @@ def build(
     options: Mapping[str, Any] | None = None,
     frequent_loops: bool = True,
 ) -> Setup:
-    """The world of a scenario at its beginning. ``folder``: where the files that it names are; ``cluster``: more dumps,
-    by names that are not relative to it, and objects (a :class:`~kscale.Cluster` is its objects); ``groups``: more of
-    them, as they are; ``options``: of controllers (``cluster_autoscaler``, ``horizontal``, ...) that run with these and
-    not as the scenario says; ``frequent_loops``: whether a Cluster Autoscaler with options from here has them. Raises
-    :class:`~kscale.InputError` with every mistake."""
+    """Build the world of a scenario at its beginning.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The scenario.
+    source : str
+        Name of the scenario in problems.
+    folder : path
+        Where relative file names of the scenario start.
+    cluster : iterable of str or KubeObject
+        More dumps, by names that are not relative to ``folder``, and objects (a :class:`~kscale.Cluster` yields its
+        objects).
+    groups : sequence of NodeGroup
+        More node groups, used as they are.
+    options : mapping, optional
+        Options of controllers (``cluster_autoscaler``, ``horizontal``, ...) that replace the scenario's.
+    frequent_loops : bool
+        Whether a Cluster Autoscaler with such options has frequent loops.
+
+    Returns
+    -------
+    Setup
+        The world and its autoscalers, for one run.
+
+    Raises
+    ------
+    InputError
+        With every mistake.
+    """
     try:
         begin = from_text(scenario.begin)
     except ValueError as error:
@@ -342,7 +380,7 @@ class _Builder:
         self._more_groups = groups
         self._workloads: set[str] = {*_WORKLOADS}
         self._unscaled: Mapping[str, str] = {}
-        self._report = LoadReport()  # of the scenario's own objects
+        self._report = LoadReport()  # report of reading the scenario's own objects
 
     def build(self, more: Iterable[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
         scenario, values, more = self.scenario, self.values, list(more)
@@ -356,11 +394,11 @@ class _Builder:
         objects = [*self._objects(more, traced, arrivals.places), *arrivals.nodes]
         traced = traced.admitted(self._admitted)
         custom = self._custom(objects, more)
-        there = [*objects, *custom.objects, *traced.applied]
-        self._no_others(arrivals, there)
+        all_objects = [*objects, *custom.objects, *traced.applied]
+        self._no_others(arrivals, all_objects)
         groups = self._groups(objects)
         machines = self._machines(groups)
-        times = arrivals.times(self._times(there))
+        times = arrivals.times(self._times(all_objects))
         options = WorldOptions(
             seed=scenario.seed,
             latency=values.duration(scenario.world.latency, "world.latency", least=1),
@@ -370,7 +408,7 @@ class _Builder:
             **scheduling_of(scenario.world, values)._asdict(),
         )
         sample = values.duration(scenario.sample, "sample", least=1000 * _MILLISECOND)
-        load = self._load(there)
+        load = self._load(all_objects)
         external = self._external(load)
         self._check()
         world = SimulatedWorld(
@@ -406,7 +444,7 @@ class _Builder:
         if self.values.problems:
             raise InputError(self.values.problems)
 
-    # -- what there is -----------------------------------------------------------------------------------------------
+    # -- objects ------------------------------------------------------------------------------------------------------
 
     def _objects(
         self,
@@ -414,53 +452,55 @@ class _Builder:
         traced: SimkubeObjects,
         places: Mapping[tuple[str, str], tuple[str, str, str]],
     ) -> list[KubeObject]:
-        """What is there at the beginning, with what ``traced`` objects need that come later; ``places``: what comes
-        besides, or later, under names of its own."""
-        given = [*(str(self.values.folder / name) for name in self.scenario.cluster), *more, *traced.first]
-        found = [loaded.obj for loaded in load_objects(*given)] if given else []
+        """Return the objects at the beginning, with those that later objects of the trace need.
+
+        ``places``: positions of objects that other traces add, whose names must not occur elsewhere.
+        """
+        sources = [*(str(self.values.folder / name) for name in self.scenario.cluster), *more, *traced.first]
+        initial = [loaded.obj for loaded in load_objects(*sources)] if sources else []
         for i, data in enumerate(self.scenario.objects):
             try:
-                found += [loaded.obj for loaded in load_objects(data, validate=True, report=self._report)]
+                initial += [loaded.obj for loaded in load_objects(data, validate=True, report=self._report)]
             except InputError as error:
                 self.values.problems += [
                     replace(problem, source=self.values.source, object=f"objects[{i}]") for problem in error.problems
                 ]
         seen: set[tuple[str, str]] = set()
-        for item in found:
+        for item in initial:
             kind = item.kind or type(item).__name__
             if (kind, item.key) in seen:
                 self.values.problems.append(Problem("is there twice", self.values.source, f"{kind} {item.key}"))
             seen.add((kind, item.key))
         later = traced.applied_later
-        for kind, key in dict.fromkeys((item.kind or type(item).__name__, item.key) for item in [*found, *later]):
+        for kind, key in dict.fromkeys((item.kind or type(item).__name__, item.key) for item in [*initial, *later]):
             if (kind, key) in places:
                 text = f"the scenario has a {kind} {key} of its own"
                 self.values.problems.append(Problem(text, *places[kind, key]))
         for kind, key in dict.fromkeys((item.kind or type(item).__name__, item.key) for item in traced.deleted_later):
             if (kind, key) in places:
                 self.values.problems.append(Problem(f"the trace of SimKube deletes a {kind} {key}", *places[kind, key]))
-        for item in [*found, *later]:
+        for item in [*initial, *later]:
             if isinstance(item, PodDisruptionBudget):
                 self.values.problems += budget_problems(item, self.values.source)
         self._check()
-        return [self._admitted(item) for item in completed(found, later)]
+        return [self._admitted(item) for item in completed(initial, later)]
 
     def _custom(self, objects: Sequence[KubeObject], more: Sequence[str | KubeObject]) -> CustomObjects:
-        """The custom resources that HPAs scale, which make pods as workloads do."""
+        """Return the custom resources that HPAs scale, which create pods like workloads."""
         files = [str(self.values.folder / name) for name in self.scenario.cluster]
-        named = [each for each in more if isinstance(each, str)]
+        named = [entry for entry in more if isinstance(entry, str)]
         try:
             custom = custom_objects(objects, [*files, *named, *self.scenario.objects])
         except InputError as error:
             raise InputError(
                 [replace(problem, source=problem.source or self.values.source) for problem in error.problems]
             ) from None
-        self._workloads = {*_WORKLOADS, *(each.kind for each in custom.resources)}
+        self._workloads = {*_WORKLOADS, *(entry.kind for entry in custom.resources)}
         self._unscaled = custom.unscaled
         return custom
 
     def _left_out(self, objects: Sequence[KubeObject], custom: CustomObjects) -> list[str]:
-        """Return which objects do nothing in the simulation, and why."""
+        """Return which objects have no effect in the simulation, and why."""
         scheduled = [item.key for item in objects if isinstance(item, CronJob) and not item.spec.suspend]
         texts = []
         if scheduled:
@@ -476,7 +516,7 @@ class _Builder:
         return texts
 
     def _no_others(self, arrivals: Arrivals, objects: Iterable[KubeObject]) -> None:
-        """No workload makes pods whose names a trace has."""
+        """Record a problem for each workload that may create a pod with the name of a trace's pod."""
         for item in {(item.kind, item.key): item for item in objects}.values():
             taken = arrivals.made_by(item)
             if taken is not None:
@@ -484,49 +524,49 @@ class _Builder:
                 self.values.problems.append(Problem(text, *arrivals.places["Pod", taken]))
 
     def _admitted(self, item: KubeObject) -> KubeObject:
-        """As the API server stores it."""
+        """Return the object as the API server stores it; mistakes of an HPA are recorded."""
         if isinstance(item, HorizontalPodAutoscaler | HorizontalPodAutoscalerV1):
-            found = admit(item)
-            if found.hpa is None or found.errors:
+            admission = admit(item)
+            if admission.hpa is None or admission.errors:
                 name = f"HorizontalPodAutoscaler {item.key}"
-                self.values.problems += [Problem(str(each), self.values.source, name) for each in found.errors]
+                self.values.problems += [Problem(str(error), self.values.source, name) for error in admission.errors]
             else:
-                return found.hpa
+                return admission.hpa
         return item
 
     def _groups(self, objects: Sequence[KubeObject]) -> list[NodeGroup]:
         nodes = [item for item in objects if isinstance(item, Node)]
         names = {node.name for node in nodes}
-        given, folder = self.scenario.groups, self.values.folder
+        entries, folder = self.scenario.groups, self.values.folder
         groups = list(self._more_groups)
-        if isinstance(given, str):
-            groups += read_groups(folder / given, node_names=names) if given else []
-        elif given:
-            groups += groups_from(given, source=self.values.source, folder=folder, node_names=names)
+        if isinstance(entries, str):
+            groups += read_groups(folder / entries, node_names=names) if entries else []
+        elif entries:
+            groups += groups_from(entries, source=self.values.source, folder=folder, node_names=names)
         if not groups:
             return []
         cluster = Cluster(item for item in objects if item.kind not in ("ConfigMap", "Event"))
         targets = {group.id: group.target_size for group in groups}
-        settled = Groups.of(with_templates(cluster, cluster.snapshot(), groups), nodes)
+        resolved = Groups.of(with_templates(cluster, cluster.snapshot(), groups), nodes)
         return [
             group if targets[group.id] is None else with_fields(group, target_size=targets[group.id])
-            for group in settled
+            for group in resolved
         ]
 
-    # -- how it behaves ----------------------------------------------------------------------------------------------
+    # -- machines, pods and metrics ------------------------------------------------------------------------------------
 
     def _machines(self, groups: Sequence[NodeGroup]) -> dict[str, GroupTimes]:
-        known = {group.id for group in groups}
-        found: dict[str, GroupTimes] = {}
+        group_ids = {group.id for group in groups}
+        times_by_group: dict[str, GroupTimes] = {}
         for i, entry in enumerate(self.scenario.machines):
             field = f"machines[{i}]"
-            if entry.group and entry.group not in known:
+            if entry.group and entry.group not in group_ids:
                 self.values.wrong(f"{field}.group", f"there is no node group {entry.group!r}")
-            if entry.group in found:
+            if entry.group in times_by_group:
                 self.values.wrong(f"{field}.group", "has an entry already")
-            found[entry.group] = self._group_times(entry, field)
-        usual = found.get("", GroupTimes())
-        return {group: found.get(group, usual) for group in known}
+            times_by_group[entry.group] = self._group_times(entry, field)
+        usual = times_by_group.get("", GroupTimes())
+        return {group: times_by_group.get(group, usual) for group in group_ids}
 
     def _group_times(self, entry: MachineEntry, field: str) -> GroupTimes:
         values = self.values
@@ -545,7 +585,7 @@ class _Builder:
             failures=round(entry.failures * MILLION),
             stock=entry.stock,
             out_of_stock=tuple(
-                self._out_of_stock(each, f"{field}.outOfStock[{j}]") for j, each in enumerate(entry.out_of_stock)
+                self._out_of_stock(period, f"{field}.outOfStock[{j}]") for j, period in enumerate(entry.out_of_stock)
             ),
             creation=values.duration(entry.creation, f"{field}.creation"),
         )
@@ -560,23 +600,23 @@ class _Builder:
         return self.begin + begin, self.begin + end
 
     def _times(self, objects: Sequence[KubeObject]) -> Callable[[Pod], PodTimes]:
-        there = _workloads(objects)
-        found: dict[str, PodTimes] = {}
+        workload_keys = _workloads(objects)
+        times_by_workload: dict[str, PodTimes] = {}
         for i, entry in enumerate(self.scenario.pods):
             field = f"pods[{i}]"
-            if entry.workload in found:
+            if entry.workload in times_by_workload:
                 self.values.wrong(f"{field}.workload", "has an entry already")
             if entry.workload:
                 key = self._key(entry.workload, f"{field}.workload")
-                if all(key) and key not in there:
+                if all(key) and key not in workload_keys:
                     self.values.wrong(f"{field}.workload", f"there is no {entry.workload}")
                 if entry.work is not None and key[0] in RESTARTED:
                     self.values.wrong(f"{field}.work", f"pods of a {key[0]} run until they are deleted")
-            found[entry.workload] = self._pod_times(entry, field)
-        usual = found.pop("", PodTimes())
-        if not found and usual.work is None:
+            times_by_workload[entry.workload] = self._pod_times(entry, field)
+        usual = times_by_workload.pop("", PodTimes())
+        if not times_by_workload and usual.work is None:
             return lambda _: usual
-        return TimesByOwner(found, usual)
+        return TimesByOwner(times_by_workload, usual)
 
     def _pod_times(self, entry: PodEntry, field: str) -> PodTimes:
         values = self.values
@@ -589,19 +629,19 @@ class _Builder:
         )
 
     def _pipeline(self) -> Pipeline:
-        values, given = self.values, self.scenario.metrics
+        values, metrics = self.values, self.scenario.metrics
         return Pipeline(
-            scrape=values.duration(given.scrape, "metrics.scrape", least=1000 * _MILLISECOND),
-            window=values.duration(given.window, "metrics.window"),
-            lag=values.duration(given.lag, "metrics.lag"),
+            scrape=values.duration(metrics.scrape, "metrics.scrape", least=1000 * _MILLISECOND),
+            window=values.duration(metrics.window, "metrics.window"),
+            lag=values.duration(metrics.lag, "metrics.lag"),
         )
 
-    # -- what it has to do -------------------------------------------------------------------------------------------
+    # -- load ---------------------------------------------------------------------------------------------------------
 
     def _key(self, text: str, field: str) -> Key:
         parts = text.split("/")
-        if len(parts) == 3 and parts[0] not in self._workloads and (why := self._why_no_pods(parts[0])):
-            self.values.wrong(field, f"{text} makes no pods: {why}")
+        if len(parts) == 3 and parts[0] not in self._workloads and (reason := self._why_no_pods(parts[0])):
+            self.values.wrong(field, f"{text} makes no pods: {reason}")
             return "", "", ""
         if len(parts) != 3 or parts[0] not in self._workloads:
             self.values.wrong(field, f"{text!r} is no workload: Deployment/NAMESPACE/NAME is meant")
@@ -609,22 +649,22 @@ class _Builder:
         return parts[0], parts[1], parts[2]
 
     def _why_no_pods(self, kind: str) -> str:
-        """Return why the objects of a custom kind make no pods here; empty if there are no objects of the kind."""
+        """Return why the objects of a custom kind create no pods here; empty if there are no such objects."""
         if kind in self._unscaled:
             return self._unscaled[kind]
-        custom = any(each.startswith(f"{kind}.") for each in self._report.skipped)
+        custom = any(skipped_kind.startswith(f"{kind}.") for skipped_kind in self._report.skipped)
         return "no HPA scales it, or it has no CustomResourceDefinition with a scale" if custom else ""
 
     def _load(self, objects: Sequence[KubeObject]) -> dict[Key, tuple[dict[str, Usage], Queue | None]]:
         values = self.values
-        there = _workloads(objects)
-        found: dict[Key, tuple[dict[str, Usage], Queue | None]] = {}
+        workload_keys = _workloads(objects)
+        result: dict[Key, tuple[dict[str, Usage], Queue | None]] = {}
         for i, entry in enumerate(self.scenario.load):
             field = f"load[{i}]"
             key = self._key(entry.workload, f"{field}.workload")
-            if all(key) and key not in there:
+            if all(key) and key not in workload_keys:
                 values.wrong(f"{field}.workload", f"there is no {entry.workload}")
-            if key in found:
+            if key in result:
                 values.wrong(f"{field}.workload", "has an entry already")
             if not entry.total and not entry.per_pod and entry.queue is None:
                 values.wrong(field, "total, perPod or a queue is needed")
@@ -634,27 +674,28 @@ class _Builder:
                 values.wrong(f"{field}.queue.used.{name}", "is given as usage already")
             usage = {
                 name: Usage(signal=values.signal(signal, f"{field}.{way}.{name}"), per_pod=way == "perPod")
-                for way, given in (("total", entry.total), ("perPod", entry.per_pod))
-                for name, signal in given.items()
+                for way, signals_by_resource in (("total", entry.total), ("perPod", entry.per_pod))
+                for name, signal in signals_by_resource.items()
             }
             queue = None
             if entry.queue is not None:
-                given_queue, where = entry.queue, f"{field}.queue"
+                queue_entry, queue_field = entry.queue, f"{field}.queue"
                 queue = Queue(
-                    arrivals=values.signal(given_queue.arrivals, f"{where}.arrivals"),
-                    capacity=values.milli(given_queue.capacity, f"{where}.capacity"),
+                    arrivals=values.signal(queue_entry.arrivals, f"{queue_field}.arrivals"),
+                    capacity=values.milli(queue_entry.capacity, f"{queue_field}.capacity"),
                     used={
-                        name: values.milli(amount, f"{where}.used.{name}") for name, amount in given_queue.used.items()
+                        name: values.milli(amount, f"{queue_field}.used.{name}")
+                        for name, amount in queue_entry.used.items()
                     },
-                    patience=values.duration(given_queue.patience, f"{where}.patience"),
+                    patience=values.duration(queue_entry.patience, f"{queue_field}.patience"),
                 )
-            found[key] = usage, queue
-        return found
+            result[key] = usage, queue
+        return result
 
     def _external(
         self, load: Mapping[Key, tuple[dict[str, Usage], Queue | None]]
     ) -> dict[tuple[str, str], list[ExternalMetric]]:
-        found: dict[tuple[str, str], list[ExternalMetric]] = {}
+        metrics_by_name: dict[tuple[str, str], list[ExternalMetric]] = {}
         for i, entry in enumerate(self.scenario.metrics.external):
             field = f"metrics.external[{i}]"
             if (entry.signal is None) == (entry.workload is None):
@@ -668,8 +709,8 @@ class _Builder:
                 if all(key) and (key not in load or load[key][1] is None):
                     self.values.wrong(f"{field}.workload", f"{entry.workload} has no queue")
                 metric = ExternalMetric(queue=key, tells=entry.tells, labels=entry.labels)
-            named = found.setdefault((entry.namespace, entry.name), [])
-            if any(each.labels == entry.labels for each in named):
+            named = metrics_by_name.setdefault((entry.namespace, entry.name), [])
+            if any(other.labels == entry.labels for other in named):
                 self.values.wrong(field, f"there is a {entry.name} with these labels already")
             named.append(metric)
-        return found
+        return metrics_by_name

@@ -1,4 +1,4 @@
-"""Run one scenario with different programs and pair their decisions; flags of a profile."""
+"""Runs one scenario with different programs, pairs their decisions, and changes flags of a profile."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ _Value = str | int | float | bool | list[str]
 
 
 class FlagChange(NamedTuple):
-    """One flag, changed in the run with ``profile``, so that the program decides one thing as the other program does.
+    """One changed flag in the run with ``profile``, with which the program decides one thing like the other program.
 
-    ``controller``: the program's field in a scenario; ``rule``: the id of the rule that the change takes away;
-    ``actions``: the decisions that the rule can reach without an earlier difference (empty: all); ``text``: the change
-    in words.
+    ``controller``: the program's field in a scenario; ``rule``: the id of the rule that the change disables;
+    ``actions``:
+    the decisions that the rule can affect without an earlier difference (empty: all); ``text``: the change in words.
     """
 
     controller: str
@@ -118,9 +118,10 @@ def with_profiles(
     """Return the scenario with the profile of each program, and the flags and values that were left out.
 
     A flag is left out if the program of the profile has no such flag. A value is left out (``NAME=VALUE``) if the
-    program of the profile refuses it and the program of the other profile takes it; a value that both refuse stays,
-    and fails where the scenario is built. ``changes``: flags of the Cluster Autoscaler or the updater to set on top,
-    each in the program that has its profile.
+    program of the profile refuses it and the program of the other profile accepts it; a value that both refuse stays,
+    and fails when the scenario is built. ``changes``: further flags of the Cluster Autoscaler or the updater, each for
+    the
+    program with its profile.
     """
     controllers, left_out = scenario.controllers, []
     for name, profile in profiles.items():
@@ -162,14 +163,14 @@ def _has(controller: str, profile: str, flag: str) -> bool:
 
 
 def _parts(flag: str, value: _Value) -> list[Any]:
-    """Return the entries of a flag that is read entry by entry, else the value as it is."""
+    """Return the entries of a flag that is read entry by entry, else the value itself in a list."""
     if flag != _GATES:
         return [value]
-    return [part for each in (value if isinstance(value, list) else [str(value)]) for part in each.split(",")]
+    return [part for text in (value if isinstance(value, list) else [str(value)]) for part in text.split(",")]
 
 
 def _takes(controller: str, profile: str, flag: str, value: _Value) -> bool:
-    """Return whether a program accepts the value of a flag that it has."""
+    """Check whether a program accepts the value of a flag that it has."""
     try:
         if controller == "cluster_autoscaler" and flag != _FREQUENT:
             check_scale_up_options(_autoscaling(profile, {flag: value}))
@@ -182,18 +183,18 @@ def _takes(controller: str, profile: str, flag: str, value: _Value) -> bool:
 
 def _autoscaling(profile: str, flags: Mapping[str, _Value]) -> AutoscalingOptions:
     texts = [
-        f"{name}={str(each).lower() if isinstance(each, bool) else each}"
+        f"{name}={str(entry).lower() if isinstance(entry, bool) else entry}"
         for name, value in flags.items()
         if name not in ("profile", _FREQUENT)
-        for each in (value if isinstance(value, list) else [value])
+        for entry in (value if isinstance(value, list) else [value])
     ]
     return AutoscalingOptions.for_profile(profile, **parse_flags(texts).values)
 
 
 def flag_changes(scenario: Scenario, name: str) -> list[FlagChange]:
-    """Return the flags by which one of the two programs can be made to decide as the other, each with its rule.
+    """Return the flags by which one of the two programs can be made to decide like the other, each with its rule.
 
-    Flags whose values in effect are the same in both programs are left out.
+    Flags whose effective values are the same in both programs are left out.
     """
     if name == "vpa_updater":
         flag = "use-admission-controller-status"
@@ -243,7 +244,7 @@ _DEFAULTS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
 
 
 def _changed_defaults(then: AutoscalingOptions, today: AutoscalingOptions) -> list[FlagChange]:
-    """Return the changes that give release 1.3 the value of today, as far as the release takes it, else the reverse."""
+    """Return the changes that give release 1.3 today's value where the release accepts it, else the reverse."""
     assert {*LEGACY_DEFAULTS} <= {*_DEFAULTS}
     changes = []
     for field, (rule, actions) in _DEFAULTS.items():
@@ -272,8 +273,8 @@ class LoopFact(NamedTuple):
     """Report of one loop of a Cluster Autoscaler.
 
     ``trigger``: what started the loop; ``text``: how it ended; ``rule``: the rule of its release by which it ended or
-    by which it deleted nothing (empty: none). ``unneeded``: the nodes that were unneeded when a loop looked last;
-    ``reasons``: why other nodes were to stay.
+    deleted nothing (empty: none). ``unneeded``: the unneeded nodes of the last loop that determined them; ``reasons``:
+    why other nodes had to stay.
     """
 
     at: Moment
@@ -311,7 +312,7 @@ class Ran(NamedTuple):
     def statuses_of(self, about: str) -> list[ScalerStatus]:
         """Return the statuses of the HPA whose target is ``RESOURCE NAMESPACE/NAME``, in order."""
         resource, _, target = about.partition(" ")
-        return [each for each in self.statuses.get(target, ()) if resource.startswith(each.kind.lower()[:-1])]
+        return [status for status in self.statuses.get(target, ()) if resource.startswith(status.kind.lower()[:-1])]
 
 
 def run_scenario(
@@ -339,7 +340,7 @@ def run_scenario(
 def _listen(setup: Setup) -> tuple[list[LoopFact], dict[str, list[ScalerStatus]], list[str]]:
     loops: list[LoopFact] = []
     statuses: dict[str, list[ScalerStatus]] = {}
-    said: list[str] = []
+    diagnostics: list[str] = []
     for driver in setup.drivers:
         if isinstance(driver, ClusterAutoscaler):
             started = setup.world.time.now
@@ -351,7 +352,7 @@ def _listen(setup: Setup) -> tuple[list[LoopFact], dict[str, list[ScalerStatus]]
         elif isinstance(driver, VpaUpdater):
 
             def told(result: UpdaterResult) -> None:
-                said.extend(text for text in result.diagnostics if text not in said)
+                diagnostics.extend(text for text in result.diagnostics if text not in diagnostics)
 
             driver.heard = told
 
@@ -361,11 +362,11 @@ def _listen(setup: Setup) -> tuple[list[LoopFact], dict[str, list[ScalerStatus]]
                 _note_status(hpa, setup.world.time.now, statuses)
 
     setup.world.api.listen("HorizontalPodAutoscaler", scaled)
-    return loops, statuses, said
+    return loops, statuses, diagnostics
 
 
 def _note_status(hpa: HorizontalPodAutoscaler, now: Moment, statuses: dict[str, list[ScalerStatus]]) -> None:
-    active = next((each for each in hpa.status.conditions or () if each.type == "ScalingActive"), None)
+    active = next((condition for condition in hpa.status.conditions or () if condition.type == "ScalingActive"), None)
     if active is not None:
         target = f"{hpa.metadata.namespace}/{hpa.spec.scale_target_ref.name}"
         kind = hpa.spec.scale_target_ref.kind
@@ -374,14 +375,14 @@ def _note_status(hpa: HorizontalPodAutoscaler, now: Moment, statuses: dict[str, 
 
 
 def _fact(now: Moment, trigger: str, report: LoopReport, started: Moment, before: LoopFact | None) -> LoopFact:
-    """Return what one loop reported; what a loop does not look at is as the loop before left it."""
+    """Return the facts of one loop's report; facts that the loop did not determine are those of the loop before."""
     unneeded = frozenset[str]() if before is None else before.unneeded
     reasons: Mapping[str, str] = {} if before is None else before.reasons
     plan = report.scale_down
     if plan is not None:
         names = frozenset(item.name for item in plan.unneeded)
         unneeded = unneeded if names == unneeded else names
-        current = {name: each.reason for name, each in plan.unremovable.items()}
+        current = {name: unremovable.reason for name, unremovable in plan.unremovable.items()}
         reasons = reasons if current == reasons else current
     text, rule = _ending(now, report, started)
     return LoopFact(now, trigger, text, rule, unneeded, reasons)
@@ -423,7 +424,7 @@ def _ending(now: Moment, report: LoopReport, started: Moment) -> tuple[str, str]
 class Pair(NamedTuple):
     """The same decision in two runs: the ``number``-th of its key. ``one``: of the first run, ``other``: of the second.
 
-    ``first``: the moment at which either run decided it.
+    ``first``: the earlier moment of the two decisions.
     """
 
     first: Moment
@@ -434,30 +435,36 @@ class Pair(NamedTuple):
 
     @property
     def name(self) -> tuple[Key, int]:
-        """The key and the number, by which the pair is the same in every comparison."""
+        """Return (key, number), which identifies the pair in every comparison."""
         return self.key, self.number
 
     @property
     def apart(self) -> int | None:
-        """Nanoseconds between the decisions; None if one of the runs has no such decision."""
+        """Return the nanoseconds between the decisions; None if one of the runs has no such decision."""
         if self.one is None or self.other is None:
             return None
         return abs(from_text(self.one.at) - from_text(self.other.at))
 
     @property
     def differs(self) -> bool:
-        """Whether the runs differ in the decision: one has none, or another time, or another amount."""
+        """Return whether one run has no such decision, or the decisions differ in time or amount."""
         apart = self.apart
         return apart is None or apart >= SAME_TIME or asked_for(self.one) != asked_for(self.other)
 
 
 def pair_decisions(old: Ran, new: Ran) -> list[Pair]:
-    """Pair the decisions of two runs, in the order of the time at which either run decided them."""
+    """Pair the decisions of two runs, ordered by the earlier time of each pair."""
     before, after = _by_key(old), _by_key(new)
     pairs = [
-        Pair(min(from_text(each.at) for each in (one, other) if each is not None), key, number, one, other)
+        Pair(
+            min(from_text(decision.at) for decision in (old_decision, new_decision) if decision is not None),
+            key,
+            number,
+            old_decision,
+            new_decision,
+        )
         for key in dict.fromkeys((*before, *after))
-        for number, (one, other) in enumerate(zip_longest(before.get(key, ()), after.get(key, ())))
+        for number, (old_decision, new_decision) in enumerate(zip_longest(before.get(key, ()), after.get(key, ())))
     ]
     return sorted(pairs, key=lambda pair: pair[:3])
 
@@ -475,7 +482,7 @@ def _by_key(ran: Ran) -> dict[Key, list[Decision]]:
 
 
 def _one_by_one(decision: Decision) -> Iterator[Decision]:
-    """Yield the deletion of each machine on its own: one program asks for several in one call, the other one by one."""
+    """Yield the deletion of each machine separately: one program requests several in one call, the other one by one."""
     if decision.action != "DeleteNodes":
         yield decision
         return
@@ -484,39 +491,39 @@ def _one_by_one(decision: Decision) -> Iterator[Decision]:
 
 
 def _key(decision: Decision) -> Key | None:
-    """Return what a decision is about.
+    """Return the subject of a decision.
 
     None for a decision that is part of another one: the taints, cordons and evictions of a deletion.
     """
-    of: Mapping[str, Any] = decision.arguments
+    arguments: Mapping[str, Any] = decision.arguments
     match decision.action:
         case "IncreaseSize" | "DecreaseTargetSize" | "CreateGroup" | "DeleteGroup":
-            about = str(of.get("group", ""))
+            about = str(arguments.get("group", ""))
         case "DeleteNodes":
-            about = f"{of.get('group', '')}/{','.join(of.get('nodes', ()))}"
+            about = f"{arguments.get('group', '')}/{','.join(arguments.get('nodes', ()))}"
         case "PutScale":
-            about = f"{of.get('resource', '')} {of.get('namespace', '')}/{of.get('name', '')}"
+            about = f"{arguments.get('resource', '')} {arguments.get('namespace', '')}/{arguments.get('name', '')}"
         case "Evict" | "Resize":
             if decision.by == "cluster-autoscaler":
                 return None
-            about = str(of.get("namespace", ""))
+            about = str(arguments.get("namespace", ""))
         case _:
             return None
     return decision.by, decision.action, about
 
 
 def asked_for(decision: Decision | None) -> str:
-    """Return what a decision asked for: a change of size, a number of replicas, a pod."""
+    """Return what a decision requested: a change of size, a number of replicas, a pod."""
     if decision is None:
         return ""
-    of = decision.arguments
+    arguments = decision.arguments
     match decision.action:
         case "IncreaseSize" | "DecreaseTargetSize":
-            return f"{int(of.get('delta', 0)):+d}"
+            return f"{int(arguments.get('delta', 0)):+d}"
         case "DeleteNodes":
-            return f"-{len(of.get('nodes', ()))}"
+            return f"-{len(arguments.get('nodes', ()))}"
         case "PutScale":
-            return str(of.get("replicas", ""))
+            return str(arguments.get("replicas", ""))
         case "Evict" | "Resize":
-            return str(of.get("name", ""))
+            return str(arguments.get("name", ""))
     return ""

@@ -1,16 +1,18 @@
-"""Compare the autoscalers of 2018 to 2020 with today's in one scenario, decision by decision, with the rule behind
-each difference.
+"""Compares the autoscalers of 2018 to 2020 with today's in one scenario, decision by decision, with the rule behind
+each
+difference.
 
-Three kinds of evidence are looked for, in this order:
+Three kinds of evidence are searched, in this order:
 
-1. What a program reported of the loop in which it did not do what the other program did.
-2. A check on the facts of both runs, such as the times of the taints before a deletion.
-3. A run in which one program gets a flag that makes it decide as the other (:class:`FlagChange`). If the first
-   difference is gone in the run with all flags that can matter, flags are taken back one by one, until only those are
-   left without which it is there. The search then goes on in that run, with the first difference that remains.
+1. What a program reported about the loop in which it did not decide as the other program did.
+2. A check of the facts of both runs, such as the times of the taints before a deletion.
+3. A run in which one program gets a flag with which it decides like the other (:class:`FlagChange`). If the first
+   difference disappears in the run with all relevant flags, flags are removed one by one, until only the necessary
+   ones are left. The search then continues in that run, with the first difference that remains.
 
-The comparison is kscale's own; the rules name their sources in upstream's code. Where several programs have a profile,
-each is also run as today's beside the others of then: only what differs in that run is a rule of its own.
+The comparison is not in upstream; the rules name their sources in upstream's code. If several programs have a profile,
+each is also run as today's version beside the old versions of the others: only differences in that run get their own
+rule.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ __all__ = [
 class ReleaseRule(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """A rule that changed, by its name (``id``): what a program did then (``legacy``) and does now (``current``).
 
-    ``legacy_source``, ``current_source``: upstream's files and functions that say so.
+    ``legacy_source``, ``current_source``: upstream's files and functions with the rule.
     """
 
     id: str
@@ -258,9 +260,10 @@ _BEFORE_SCALE_UP: Final = frozenset({"unregistered-ends-loop", "health-formula",
 
 
 class Cause(NamedTuple):
-    """The rule by which a decision differs, and what shows it.
+    """The rule by which a decision differs, and the evidence.
 
-    ``also``: other rules without which the difference would not be gone; ``after``: the decision that it follows.
+    ``also``: other rules that must be disabled, too, for the difference to disappear; ``after``: the decision that it
+    follows.
     """
 
     rule: str
@@ -275,7 +278,7 @@ Rerun = Callable[[Sequence[FlagChange], Moment | None], tuple[Ran, Ran]]
 
 
 def explain(program: str, old: Ran, new: Ran, changes: Sequence[FlagChange], rerun: Rerun) -> Causes:
-    """Return what is proven of the decisions in which two runs differ, by key and number.
+    """Return what is proven about the decisions in which two runs differ, by key and number.
 
     Parameters
     ----------
@@ -284,15 +287,15 @@ def explain(program: str, old: Ran, new: Ran, changes: Sequence[FlagChange], rer
     old, new : Ran
         The run of the old program and the run of today's.
     changes : sequence of FlagChange
-        Flags by which one program can be made to decide as the other.
+        Flags by which one program can be made to decide like the other.
     rerun : callable
-        Runs both programs with some of these flags. Each call is a simulation or two, most of them only up to the
-        difference that is looked at.
+        Runs both programs with some of these flags. Each call is one or two simulations, most of them only up to the
+        difference in question.
 
     Returns
     -------
     dict
-        Differences that nothing proves are absent, but for the first of all: of it the words of both programs are told.
+        Differences without proof are absent, except for the first of all: its entry has the messages of both programs.
     """
     causes: Causes = {}
     accepted: list[FlagChange] = []
@@ -301,7 +304,7 @@ def explain(program: str, old: Ran, new: Ran, changes: Sequence[FlagChange], rer
     while differing := [pair for pair in pair_decisions(*runs) if pair.differs]:
         for pair in differing:
             if pair.key[0] == program and pair.name in original and pair.name not in causes:
-                earlier = any(each.first + SAME_TIME <= pair.first for each in differing)
+                earlier = any(other_pair.first + SAME_TIME <= pair.first for other_pair in differing)
                 cause = _reported(pair, *runs, earlier=earlier)
                 if cause is not None:
                     causes[pair.name] = _beside(cause, accepted)
@@ -326,10 +329,10 @@ def explain(program: str, old: Ran, new: Ran, changes: Sequence[FlagChange], rer
 
 
 def _beside(cause: Cause, accepted: Sequence[FlagChange]) -> Cause:
-    """Return a cause that shows once differences that come earlier are taken away."""
+    """Return a cause that applies once earlier differences are removed."""
     if not accepted:
         return cause
-    return cause._replace(evidence=f"{cause.evidence} (beside {' and '.join(each.text for each in accepted)})")
+    return cause._replace(evidence=f"{cause.evidence} (beside {' and '.join(change.text for change in accepted)})")
 
 
 # -- flags -----------------------------------------------------------------------------------------------------------
@@ -338,25 +341,31 @@ def _beside(cause: Cause, accepted: Sequence[FlagChange]) -> Cause:
 def _needed_changes(
     first: Pair, changes: Sequence[FlagChange], accepted: Sequence[FlagChange], rerun: Rerun
 ) -> list[FlagChange]:
-    """Return the fewest changed flags with which a difference is gone, the most important first; none if none help."""
+    """Return the fewest changed flags with which a difference disappears, most important first; empty if none help."""
     action = first.key[1]
-    candidates = [each for each in changes if each not in accepted and (not each.actions or action in each.actions)]
-    until = max(from_text(each.at) for each in (first.one, first.other) if each is not None) + 2 * SAME_TIME
+    candidates = [
+        candidate
+        for candidate in changes
+        if candidate not in accepted and (not candidate.actions or action in candidate.actions)
+    ]
+    until = (
+        max(from_text(candidate.at) for candidate in (first.one, first.other) if candidate is not None) + 2 * SAME_TIME
+    )
     if not candidates or not _gone(first, rerun([*accepted, *candidates], until))[0]:
         return []
     needed, remains = candidates, {}
     for change in candidates:
-        others = [each for each in needed if each is not change]
-        gone, apart = _gone(first, rerun([*accepted, *others], until)) if others else (False, first.apart)
-        if gone:
+        others = [candidate for candidate in needed if candidate is not change]
+        disappeared, distance = _gone(first, rerun([*accepted, *others], until)) if others else (False, first.apart)
+        if disappeared:
             needed = others
         else:
-            remains[change.rule] = float("inf") if apart is None else float(apart)
+            remains[change.rule] = float("inf") if distance is None else float(distance)
     return sorted(needed, key=lambda change: -remains[change.rule])
 
 
 def _gone(first: Pair, runs: tuple[Ran, Ran]) -> tuple[bool, int | None]:
-    """Return whether two runs decide something alike, and all before it; and how far apart they decide it."""
+    """Return whether two runs agree in a decision and all before it; and how far apart they decide it."""
     pairs = pair_decisions(*runs)
     same = next((pair for pair in pairs if pair.name == first.name), None)
     earlier = any(pair.differs and pair.first < first.first for pair in pairs)
@@ -378,9 +387,9 @@ def _by_flags(pair: Pair, needed: Sequence[FlagChange], new: Ran) -> Cause:
 
 
 def _trigger(decision: Decision, ran: Ran) -> str:
-    """Return why the last loop up to a decision started that no timer started; empty if there was none."""
-    at = from_text(decision.at)
-    started = (loop.trigger for loop in reversed(ran.loops) if loop.at <= at)
+    """Return the trigger of the last loop up to a decision that was not started by a timer; empty if there was none."""
+    moment = from_text(decision.at)
+    started = (loop.trigger for loop in reversed(ran.loops) if loop.at <= moment)
     return next((trigger for trigger in started if trigger and not trigger.endswith("timer")), "")
 
 
@@ -408,7 +417,7 @@ def _is_sooner(decision: Decision, other: Decision | None) -> bool:
 
 
 def _why_updated(pair: Pair, new: Ran) -> Cause | None:
-    """Return why one updater evicts or resizes a pod and the other does not, if today's said it or only it resizes."""
+    """Return why only one updater evicts or resizes a pod, if today's reported it or only today's resizes."""
     if pair.key[1] == "Resize" and pair.one is None:
         return Cause("in-place", "the updater of 2020 resizes no pod")
     silent = next((text for text in new.said if text.startswith(("Error getting Adm", "Admission"))), "")
@@ -418,8 +427,9 @@ def _why_updated(pair: Pair, new: Ran) -> Cause | None:
 def _why_rescaled(pair: Pair, old: Ran, new: Ran, *, earlier: bool) -> Cause | None:
     """Return why an HPA has another size or another time, by the conditions that both controllers wrote.
 
-    Without an earlier difference both controllers look at the same pods and metrics. If both found their metrics
-    valid in that round, only the calculation is left.
+    Without an earlier difference both controllers see the same pods and metrics. If both found their metrics valid in
+    that
+    round, only the calculation can differ.
     """
     before, after = old.statuses_of(pair.key[2]), new.statuses_of(pair.key[2])
     end = pair.first + SAME_TIME - 1
@@ -427,8 +437,8 @@ def _why_rescaled(pair: Pair, old: Ran, new: Ran, *, earlier: bool) -> Cause | N
     if today is not None and today.reason == "AmbiguousSelector" and pair.one is not None:
         return Cause("ambiguous-selector", today.message)
     if pair.one is not None and pair.other is not None and asked_for(pair.one) == asked_for(pair.other):
-        at, later = from_text(pair.other.at), from_text(pair.one.at)
-        if later - at >= SAME_TIME and after and before and after[0].at >= at and before[0].at >= later:
+        moment, later = from_text(pair.other.at), from_text(pair.one.at)
+        if later - moment >= SAME_TIME and after and before and after[0].at >= moment and before[0].at >= later:
             return Cause("first-period", "in both runs this is decided in the first round of the HPA")
     if earlier or then is None or today is None or not (then.active and today.active):
         return None
@@ -437,7 +447,7 @@ def _why_rescaled(pair: Pair, old: Ran, new: Ran, *, earlier: bool) -> Cause | N
 
 
 def _last(statuses: Sequence[ScalerStatus], at: Moment) -> ScalerStatus | None:
-    return next((each for each in reversed(statuses) if each.at <= at), None)
+    return next((status for status in reversed(statuses) if status.at <= at), None)
 
 
 def _size_at(decision: Decision | None, end: Moment) -> str:
@@ -447,7 +457,8 @@ def _size_at(decision: Decision | None, end: Moment) -> str:
 def _why_deleted(pair: Pair, old: Ran, new: Ran) -> Cause | None:
     """Return why a node is deleted later or not at all by release 1.3, or seconds later today.
 
-    What release 1.3 said of its loop while today's program deleted the node counts only if the node was unneeded then.
+    What release 1.3 reported about its loop while today's program deleted the node counts only if the node was unneeded
+    then.
     """
     one, other = pair.one, pair.other
     if other is not None and _is_sooner(other, one):
@@ -467,8 +478,8 @@ def _why_deleted(pair: Pair, old: Ran, new: Ran) -> Cause | None:
 
 
 def _is_delayed(nanoseconds: int) -> bool:
-    least, most = _DELETE_DELAY
-    return least <= nanoseconds <= most
+    minimum, maximum = _DELETE_DELAY
+    return minimum <= nanoseconds <= maximum
 
 
 def _node(decision: Decision) -> str:
@@ -477,24 +488,31 @@ def _node(decision: Decision) -> str:
 
 def _tainted(decision: Decision, ran: Ran) -> Moment | None:
     """Return when a node got the taint of its deletion; None if it got none."""
-    at, node = from_text(decision.at), _node(decision)
+    moment, node = from_text(decision.at), _node(decision)
     for entry in reversed(ran.run.decisions.entries):
-        of = entry.arguments
-        if entry.action != "Patch" or of.get("kind") != "Node" or of.get("name") != node or entry.error is not None:
+        arguments = entry.arguments
+        if (
+            entry.action != "Patch"
+            or arguments.get("kind") != "Node"
+            or arguments.get("name") != node
+            or entry.error is not None
+        ):
             continue
-        if "ToBeDeletedByClusterAutoscaler" in str(of.get("patch", "")) and from_text(entry.at) <= at:
+        if "ToBeDeletedByClusterAutoscaler" in str(arguments.get("patch", "")) and from_text(entry.at) <= moment:
             return from_text(entry.at)
     return None
 
 
 def words_of_both(pair: Pair, old: Ran, new: Ran) -> str:
-    """Return what both programs said when one of them decided something."""
+    """Return the messages of both programs about the time when one of them decided something."""
     by, _, about = pair.key
     if by == "horizontal-pod-autoscaler":
         statuses = (_last(ran.statuses_of(about), pair.first + SAME_TIME - 1) for ran in (old, new))
-        then, today = ("nothing" if each is None else f"{each.reason}: {each.message}" for each in statuses)
+        then, today = ("nothing" if status is None else f"{status.reason}: {status.message}" for status in statuses)
     elif by == "cluster-autoscaler":
-        node = next((_node(each) for each in (pair.one, pair.other) if each and each.action == "DeleteNodes"), "")
+        node = next(
+            (_node(status) for status in (pair.one, pair.other) if status and status.action == "DeleteNodes"), ""
+        )
         then, today = (_loop_words(ran, pair.first, node) for ran in (old, new))
     else:
         then, today = ("; ".join(ran.said) or "nothing" for ran in (old, new))
@@ -510,13 +528,14 @@ def _loop_words(ran: Ran, at: Moment, node: str) -> str:
 
 
 class ComparedRun(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """What a run with one profile came to.
+    """Results of a run with one profile.
 
     ``left_out``: flags of the scenario that the programs of the profile do not have (``clusterAutoscaler.NAME``), and
     values that they refuse (``clusterAutoscaler.NAME=VALUE``). ``profiles``: the profile of each program.
-    ``node_hours``: of all nodes; ``most_nodes``: at a time; ``actions``: how often what was asked for, by action.
-    ``cost``: absent where a group has no price; ``pending_p95``, ``pending_max``: how long pods looked for a node, in
-    seconds.
+    ``node_hours``:
+    of all nodes; ``most_nodes``: maximum at once; ``actions``: number of requests, by action. ``cost``: absent if a
+    group
+    has no price; ``pending_p95``, ``pending_max``: how long pods were pending, in seconds.
     """
 
     profile: str
@@ -531,16 +550,19 @@ class ComparedRun(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ComparedDecision(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """One decision in both runs: the same action of the same autoscaler about the same thing, as often before.
+    """One decision in both runs: the same action of the same autoscaler about the same subject, with the same count.
 
-    ``about``: the group (of a deletion with its node), the workload, or the namespace of the pods. ``legacy_at``,
-    ``current_at``: seconds since the beginning, absent where that run has no such decision; ``legacy``, ``current``:
-    what was asked for.
+    ``about``: the group (for a deletion with its node), the workload, or the namespace of the pods. ``legacy_at``,
+    ``current_at``: seconds since the beginning, absent if that run has no such decision; ``legacy``, ``current``: what
+    was
+    requested.
 
-    ``rule``: why they differ (:class:`ReleaseRule`), empty where they are the same, less than a second apart;
-    ``evidence``: what a program said that shows it, or what another run shows; ``also``: other rules without which the
-    difference would not be gone. ``follows``: the number of an earlier decision that differs, counted from 1 (0: none).
-    Of a decision that is ``not-explained`` the evidence is what both programs said.
+    ``rule``: why they differ (:class:`ReleaseRule`), empty if they are the same, less than a second apart;
+    ``evidence``:
+    what a program reported, or what another run shows; ``also``: other rules that must be disabled, too, for the
+    difference to disappear. ``follows``: the number of an earlier decision that differs, counted from 1 (0: none). For
+    a
+    ``not-explained`` decision the evidence is what both programs reported.
     """
 
     by: str
@@ -559,8 +581,8 @@ class ComparedDecision(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
 class ProfileComparison(Record, frozen=True):
     """The same scenario (``name``, from ``begin`` on) under the profile ``legacy`` and under today's.
 
-    ``legacy``, ``current``: what each run came to. ``decisions``: what was decided, in the order of the time at which
-    either run decided it; ``rules``: those that the decisions name.
+    ``legacy``, ``current``: the results of each run. ``decisions``: ordered by the earlier time of the two; ``rules``:
+    those that the decisions name.
     """
 
     KIND = "ProfileComparison"
@@ -581,29 +603,31 @@ def compare_profiles(
     stop: Callable[[], bool] = lambda: False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> ProfileComparison:
-    """Run a scenario with the programs of 2018 to 2020, and with today's, and compare what they decide.
+    """Run a scenario with the programs of 2018 to 2020 and with today's, and compare their decisions.
 
     The profile is set for the Cluster Autoscaler, the HPA controller and the VPA's updater, as far as the scenario has
     them; the recommender and the admission controller are today's in both runs. A scenario that names another old
     profile of the HPA controller (``legacy-1.18``) gets it in the legacy run.
 
-    Further runs look for the causes: where several programs differ, one with each of them as today's beside the others
-    of then, and runs with single flags changed (:mod:`kscale.simulation.comparing`).
+    Further runs search for the causes: if several programs differ, one with each of them as today's version beside the
+    old
+    versions of the others, and runs with single flags changed (:mod:`kscale.simulation.comparing`).
 
     Parameters
     ----------
     scenario : Scenario
         Flags and values that only one of the profiles has are left out of the other's run, and named in the result.
     source, folder : str, optional
-        The name of the file in errors, and the folder that its names are relative to.
+        The name of the file in errors, and the folder at which its relative names start.
     stop : callable, optional
-        Asked now and then whether to end early.
+        Polled; the comparison ends early if it returns True.
     progress : callable, optional
-        Told which run begins.
+        Called with the name of each run that begins.
 
     Returns
     -------
     ProfileComparison
+        The decisions of both runs and the rules behind their differences.
 
     Raises
     ------
@@ -634,7 +658,7 @@ def compare_profiles(
         others = {key: cause for key, cause in proven.items() if key[0][0] != program and key not in causes}
         causes.update({key: cause for key, cause in proven.items() if key[0][0] == program} | others)
     decisions = _compared(pairs, old, new, causes, several=len(legacy) > 1)
-    named = dict.fromkeys(rule for each in decisions if each.rule for rule in (each.rule, *each.also))
+    named = dict.fromkeys(rule for decision in decisions if decision.rule for rule in (decision.rule, *decision.also))
     return ProfileComparison(
         name=scenario.name,
         begin=scenario.begin,
@@ -646,9 +670,9 @@ def compare_profiles(
 
 
 class _Reruns:
-    """Runs the two programs of a comparison again, with flags of one controller changed; each run once.
+    """Runs the two programs of a comparison again with changed flags of one controller; each run once.
 
-    A run up to some moment is not repeated if there is one that goes on for longer.
+    A run up to some moment is not repeated if a longer one exists.
     """
 
     def __init__(
@@ -671,13 +695,13 @@ class _Reruns:
         return self._with(LEGACY, changes, until), self._with(CURRENT, changes, until)
 
     def _with(self, profile: str, changes: Sequence[FlagChange], until: Moment | None) -> Ran:
-        own = [change for change in changes if change.profile == profile]
-        flags = frozenset(change.flag for change in own)
+        own_changes = [change for change in changes if change.profile == profile]
+        flags = frozenset(change.flag for change in own_changes)
         for end in (None, until):
             if (ran := self._done.get((profile, flags, end))) is not None:
                 return ran
-        label = f"{profile}, with {', '.join(f'--{change.flag}={change.value}' for change in own)}"
-        ran = self._done[profile, flags, until] = self._run(label, self._profiles[profile], own, until)
+        label = f"{profile}, with {', '.join(f'--{change.flag}={change.value}' for change in own_changes)}"
+        ran = self._done[profile, flags, until] = self._run(label, self._profiles[profile], own_changes, until)
         return ran
 
 
@@ -702,7 +726,7 @@ def _compared(
     """Put the decisions side by side, each difference with its cause.
 
     A difference without a cause follows the first one before it; if there is none, it is not explained. ``several``:
-    whether several programs differ, each of which also ran alone as today's.
+    whether several programs differ, each of which was also run alone as today's version.
     """
     decisions: list[ComparedDecision] = []
     rows = {pair.name: number for number, pair in enumerate(pairs, 1) if pair.differs}

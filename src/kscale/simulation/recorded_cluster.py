@@ -1,4 +1,4 @@
-"""Complete a recorded cluster: objects that no dump holds but workloads need, and run times of pods."""
+"""Completes a recorded cluster: objects that no dump contains but workloads need, and run times of pods."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ RESTARTED: Final = frozenset({"DaemonSet", "Deployment", "ReplicaSet", "Replicat
 
 
 class TimesByOwner:
-    """How long pods take, by the workload that they belong to; a replica set's count as its deployment's. The ``work``
-    that is usual is that of jobs' pods and of pods that nobody controls."""
+    """Durations of pods, by the workload that owns them; those of a ReplicaSet's pods are its Deployment's.
+
+    The usual ``work`` applies to pods of jobs and to pods without a controller only.
+    """
 
     def __init__(self, times: Mapping[str, PodTimes], usual: PodTimes) -> None:
         self._times, self._usual, self._endless = times, usual, replace(usual, work=None)
@@ -37,11 +39,11 @@ class TimesByOwner:
 
     def _find(self, kind: str, pod: Pod, name: str) -> PodTimes:
         namespace = pod.metadata.namespace
-        found = self._times.get(f"{kind}/{namespace}/{name}")
-        if found is None and kind == "ReplicaSet" and "pod-template-hash" in (pod.metadata.labels or {}):
-            found = self._times.get(f"Deployment/{namespace}/{name.rpartition('-')[0]}")
-        if found is not None:
-            return found
+        times = self._times.get(f"{kind}/{namespace}/{name}")
+        if times is None and kind == "ReplicaSet" and "pod-template-hash" in (pod.metadata.labels or {}):
+            times = self._times.get(f"Deployment/{namespace}/{name.rpartition('-')[0]}")
+        if times is not None:
+            return times
         return self._endless if kind in RESTARTED else self._usual
 
 
@@ -51,9 +53,11 @@ _IS_DEFAULT: Final = {"storageclass.kubernetes.io/is-default-class": "true"}
 
 
 def completed(objects: Sequence[KubeObject], later: Sequence[KubeObject] = ()) -> list[KubeObject]:
-    """The objects of a cluster, and what they name that is not among them: replica sets between deployments and their
-    pods, and storage classes of stateful sets (whose volumes are made where the pod is), also of those that come
-    ``later``."""
+    """Return the objects of a cluster with missing objects that they need.
+
+    Added are ReplicaSets between Deployments and their pods, and storage classes of StatefulSets, also of those in
+    ``later``. Their volumes are created where the pod is.
+    """
     named = [_with_uid(item) if isinstance(item, Deployment) else item for item in objects]
     return [*named, *_replica_sets(named), *_storage_classes([*named, *later])]
 
@@ -65,19 +69,22 @@ def _with_uid(held: Deployment) -> Deployment:
 
 
 def _replica_sets(objects: Iterable[KubeObject]) -> list[ReplicaSet]:
-    """Those that own pods of a deployment. The one with the newest pod is that of the deployment's template."""
-    there = {item.metadata.uid for item in objects if isinstance(item, ReplicaSet)}
+    """Build the missing ReplicaSets that own pods of a Deployment.
+
+    The one with the newest pod has the Deployment's current template.
+    """
+    known_uids = {item.metadata.uid for item in objects if isinstance(item, ReplicaSet)}
     deployments = [item for item in objects if isinstance(item, Deployment)]
     pods_of: dict[str, list[Pod]] = {}
     for item in objects:
         owner = controller_of(item.metadata) if isinstance(item, Pod) else None
-        if isinstance(item, Pod) and owner is not None and owner.kind == "ReplicaSet" and owner.uid not in there:
+        if isinstance(item, Pod) and owner is not None and owner.kind == "ReplicaSet" and owner.uid not in known_uids:
             pods_of.setdefault(owner.uid, []).append(item)
     sets_of: dict[str, list[tuple[Deployment, list[Pod]]]] = {}
     for pods in pods_of.values():
-        found = next((each for each in deployments if _selects(each, pods[0])), None)
-        if found is not None:
-            sets_of.setdefault(found.metadata.uid, []).append((found, pods))
+        owning_deployment = next((each for each in deployments if _selects(each, pods[0])), None)
+        if owning_deployment is not None:
+            sets_of.setdefault(owning_deployment.metadata.uid, []).append((owning_deployment, pods))
     return [
         _replica_set(deployment, pods, is_current=pods is max((each for _, each in sets), key=_newest))
         for sets in sets_of.values()
@@ -99,42 +106,42 @@ def _newest(pods: list[Pod]) -> str:
 
 
 def _replica_set(deployment: Deployment, pods: list[Pod], *, is_current: bool) -> ReplicaSet:
-    """The replica set that owns pods, under its own name."""
+    """Build the ReplicaSet that owns the pods, under the name in their owner reference."""
     pod = pods[0]
     owner = controller_of(pod.metadata)
     assert owner is not None
-    made = replica_set_of(deployment)
+    base = replica_set_of(deployment)
     template = deployment.spec.template
     if not is_current:
         template = PodTemplateSpec(
             metadata=ObjectMeta(labels=pod.metadata.labels, annotations=pod.metadata.annotations),
             spec=replace(pod.spec, node_name=""),
         )
-    own = (pod.metadata.labels or {}).get(_HASH)
-    hashed = {} if own is None else {_HASH: own}
-    labels = {**(template.metadata.labels or {}), **hashed}
+    template_hash = (pod.metadata.labels or {}).get(_HASH)
+    hash_label = {} if template_hash is None else {_HASH: template_hash}
+    labels = {**(template.metadata.labels or {}), **hash_label}
     selector = deployment.spec.selector
     if selector is not None:
-        selector = replace(selector, match_labels={**(selector.match_labels or {}), **hashed})
+        selector = replace(selector, match_labels={**(selector.match_labels or {}), **hash_label})
     template = replace(template, metadata=replace(template.metadata, labels=labels))
     return replace(
-        made,
-        metadata=replace(made.metadata, name=owner.name, uid=owner.uid, labels=labels),
-        spec=replace(made.spec, replicas=len(pods), selector=selector, template=template),
+        base,
+        metadata=replace(base.metadata, name=owner.name, uid=owner.uid, labels=labels),
+        spec=replace(base.spec, replicas=len(pods), selector=selector, template=template),
     )
 
 
 def _free(name: str, taken: Container[str]) -> str:
-    """The name, or with a number behind it the first that is free."""
+    """Return the name, or the first free name with a number appended."""
     numbered = (f"{name}-{number}" for number in count(1))
-    return next(each for each in chain([name], numbered) if each not in taken)
+    return next(candidate for candidate in chain([name], numbered) if candidate not in taken)
 
 
 def _storage_classes(objects: Iterable[KubeObject]) -> list[StorageClass]:
-    """Those that claims of stateful sets name; one that is the default where they name none."""
-    there = [item for item in objects if isinstance(item, StorageClass)]
-    names = {item.name for item in there}
-    default = default_storage_class(there)
+    """Build the missing storage classes that claims of StatefulSets name, and a default one if they name none."""
+    existing = [item for item in objects if isinstance(item, StorageClass)]
+    names = {item.name for item in existing}
+    default = default_storage_class(existing)
     missing: dict[str, dict[str, str] | None] = {}
     for item in objects:
         for claim in item.spec.volume_claim_templates if isinstance(item, StatefulSet) else ():

@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """``by`` asked for ``action`` at a moment (RFC 3339), with ``arguments``; ``error`` where it was refused."""
+    """A request of ``by`` for ``action`` at a time (RFC 3339), with ``arguments``; ``error`` if it was refused."""
 
     at: str
     by: str
@@ -38,7 +38,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DecisionLog:
-    """Keeps what changes the cluster or the cloud; questions, reports, statuses and leases are left out.
+    """Log of requests that change the cluster or the cloud; queries, reports, statuses and leases are left out.
 
     ``done`` and ``refused`` count by the names of actions.
     """
@@ -49,7 +49,7 @@ class DecisionLog:
         self.refused: Counter[str] = Counter()
 
     def listening(self, by: str, perform: Perform) -> Perform:
-        """What carries actions out for one autoscaler, and writes them down: ``perform`` and a note."""
+        """Return a ``perform`` for one autoscaler that also logs its actions that change something."""
 
         def performing(action: Action, now: Moment) -> Outcome:
             outcome = perform(action, now)
@@ -78,7 +78,7 @@ class DecisionLog:
         )
 
     def to_bytes(self) -> bytes:
-        """A line of JSON each."""
+        """Encode the log as JSON lines."""
         return b"".join(msgspec.json.encode(entry) + b"\n" for entry in self.entries)
 
 
@@ -87,9 +87,9 @@ class _Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class GroupUse(_Part, frozen=True):
-    """What a node group cost. ``cost`` is absent where the group has no price.
+    """Usage and cost of a node group. ``cost`` is absent if the group has no price.
 
-    ``added``: machines that were made during the run, for an autoscaler or in place of a lost one (not those that were
+    ``added``: machines created during the run, for an autoscaler or as replacement of a lost one (not those that were
     out of stock); ``removed``: machines that an autoscaler deleted; ``lost``: machines that ended by themselves (their
     ``lifetime``).
     """
@@ -105,7 +105,8 @@ class GroupUse(_Part, frozen=True):
 
 class PendingPods(_Part, frozen=True):
     """Pods without a node: ``pod_seconds`` of all; how long a pod waited until it was bound or given up, or has waited
-    so far, in seconds. ``at_end``: so many wait still."""
+    so
+    far, in seconds. ``at_end``: number of pods that still wait."""
 
     pods: int
     pod_seconds: float
@@ -116,8 +117,9 @@ class PendingPods(_Part, frozen=True):
 
 
 class CoreHours(_Part, frozen=True):
-    """Cores over time: what nodes offered, what pods on them asked for, what of the offer nobody asked for, and what
-    pods without a node asked for."""
+    """Cores over time: capacity of nodes, requests of pods on them, unrequested capacity, and requests of pods without
+    a
+    node."""
 
     provisioned: float
     requested: float
@@ -126,7 +128,7 @@ class CoreHours(_Part, frozen=True):
 
 
 class QueueUse(_Part, frozen=True):
-    """Work of a queue: what arrived, what of it had to wait for too long (a share), what is left."""
+    """Work of a queue: what arrived, the share that waited for too long, and what is left."""
 
     workload: str
     arrived: float
@@ -135,13 +137,14 @@ class QueueUse(_Part, frozen=True):
 
 
 class JobUse(_Part, frozen=True):
-    """What became of a job (namespace and name); jobs that had ended before the beginning are not reported.
+    """Result of a job (namespace and name); jobs that had ended before the beginning are not reported.
 
     ``outcome`` is ``complete``, ``failed``, ``suspended``, ``deleted`` (before its end) or ``running``. ``completed``,
-    ``failed``: pods, as its status counts them; ``restarts``: pods that came in place of one that failed.
-    ``makespan``: seconds from when the job was there until it was complete or failed; absent while it goes on.
-    ``work``, ``lostWork``: seconds that pods ran which succeeded, and which were evicted, lost with their node or given
-    up.
+    ``failed``: pods, as its status counts them; ``restarts``: pods that replaced a failed one. ``makespan``: seconds
+    from
+    the creation of the job until it was complete or failed; absent while it runs. ``work``, ``lostWork``: seconds of
+    pods
+    that succeeded, and of pods that were evicted, lost with their node or given up.
     """
 
     job: str
@@ -155,7 +158,7 @@ class JobUse(_Part, frozen=True):
 
 
 class Recommended(_Part, frozen=True):
-    """What a VPA (``vpa``: namespace and name) recommends for a container: quantities by resource."""
+    """A VPA's (``vpa``: namespace and name) recommendation for a container: quantities by resource."""
 
     vpa: str
     container: str
@@ -165,7 +168,7 @@ class Recommended(_Part, frozen=True):
 
 
 class ControllerUse(_Part, frozen=True):
-    """Rounds of a controller, and how many of them were left out because nothing could have come of them."""
+    """Rounds of a controller, and how many of them were skipped because they could not change anything."""
 
     name: str
     rounds: int
@@ -173,14 +176,17 @@ class ControllerUse(_Part, frozen=True):
 
 
 class IdealMix(_Part, frozen=True):
-    """What was ``paid`` for machines of groups with a price, and where it went: ``paid`` is the sum of what follows.
+    """What was ``paid`` for machines of groups with a price, and for what: ``paid`` is the sum of the other amounts.
 
-    ``ideal``: the cheapest mix found of the groups' nodes, for as many pods as the load needed just then; no mix costs
-    less than ``bound``. ``hpa``: more for the pods that HPAs had beyond that; ``packing``: more for the nodes that pods
-    were on; ``ca``: ready nodes without pods (but for those of DaemonSets); ``boot``: machines that were no ready nodes
-    yet. Looked at ``moments`` times at even distances: each stands for the time around it. ``methods``: how the bounds
-    were proven (see :class:`~kscale.capacity.mix.records.Bound`). ``unplaced``: of the pods on nodes, the most at one
-    moment that the mix had no place for; the nodes that they were on are part of ``ideal``, as they were paid.
+    ``ideal``: the cheapest mix found of the groups' nodes, for as many pods as the load needed at that moment; no mix
+    costs less than ``bound``. ``hpa``: additional cost of the pods that HPAs had beyond that; ``packing``: additional
+    cost
+    of the nodes that pods were on; ``ca``: ready nodes without pods (except those of DaemonSets); ``boot``: machines
+    that
+    were not ready nodes yet. Sampled at ``moments`` evenly spaced moments; each stands for the time around it.
+    ``methods``: how the bounds were proven (see :class:`~kscale.capacity.mix.records.Bound`). ``unplaced``: maximum,
+    over
+    the moments, of the pods on nodes that the mix did not place; their nodes are part of ``ideal``, as paid.
     """
 
     moments: int
@@ -198,21 +204,25 @@ class IdealMix(_Part, frozen=True):
 class SimulationReport(Record, frozen=True):
     """A run of a scenario.
 
-    ``begin``: the moment at which the simulated time begins (RFC 3339, UTC, whole seconds); ``seed``: that of the
-    scenario. ``seconds``: how long the simulated time was; less than ``horizon_seconds`` if it was ``interrupted``.
-    ``cost`` is absent where a group that had machines has no price; it holds nothing for nodes that are of no group
-    (``ungrouped_node_hours``), nor does ``node_hours``. ``most_nodes``: the most nodes that there were at once, of
-    groups or not, ready or not. ``pending``: pods without a node; ``cores``: core-hours of the whole run; ``queues``:
-    of each workload with a queue. ``late``: of the work that arrived at all queues, the share that had to wait for too
-    long; absent where none arrived.
+    ``begin``: when the simulated time begins (RFC 3339, UTC, whole seconds); ``seed``: that of the scenario.
+    ``seconds``:
+    duration of the simulated time; less than ``horizon_seconds`` if it was ``interrupted``. ``cost`` is absent if a
+    group
+    that had machines has no price; it does not include nodes of no group (``ungrouped_node_hours``), nor does
+    ``node_hours``. ``most_nodes``: the maximum number of nodes at once, of groups or not, ready or not. ``pending``:
+    pods
+    without a node; ``cores``: core-hours of the run; ``queues``: of each workload with a queue. ``late``: the share of
+    the
+    work that arrived at all queues that waited for too long; absent if none arrived.
 
-    ``actions``: how often autoscalers asked for what and were not refused; ``refusals`` likewise. Of ``actions``:
-    ``rescales`` (``PutScale``, by HPAs), ``evictions`` (``Evict``, by the Cluster Autoscaler and the VPA's updater) and
-    ``resizes`` of pods in place (``Resize``, by the VPA's updater). ``pod_events``: how often the API server's pods
-    changed, each that was made, changed or deleted counted. ``recommendations``: of VPAs, as they stand at the end.
-    ``interruptions``: machines that were lost, of all groups; ``interrupted_pods``: pods that were lost with their node
-    before their end (those of DaemonSets apart). ``jobs``: what became of each job.
-    ``ideal`` is there where it was asked for. ``warnings``: what of the scenario was not simulated, and why.
+    ``actions``: how often autoscalers made each request that was not refused; ``refusals``: those that were. Of
+    ``actions``: ``rescales`` (``PutScale``, by HPAs), ``evictions`` (``Evict``, by the Cluster Autoscaler and the VPA's
+    updater) and ``resizes`` of pods in place (``Resize``, by the VPA's updater). ``pod_events``: how often pods were
+    created, changed or deleted. ``recommendations``: of VPAs, at the end. ``interruptions``: machines that were lost,
+    of
+    all groups; ``interrupted_pods``: pods that were lost with their node before they finished (except those of
+    DaemonSets). ``jobs``: the result of each job. ``ideal``: if requested. ``warnings``: what of the scenario was not
+    simulated, and why.
     """
 
     KIND = "SimulationReport"

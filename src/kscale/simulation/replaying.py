@@ -1,6 +1,6 @@
-"""Replay a decision log: what autoscalers decide now, beside what they decided then.
+"""Replays a decision log: compares what autoscalers decide now with what they decided then.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -23,8 +23,13 @@ __all__ = ["AutoscalerReplay", "DecisionReplay", "read_decisions", "replay_decis
 
 class AutoscalerReplay(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """The decisions of one autoscaler: how many were ``recorded``, how many are ``replayed``, and how many of those are
-    the ``same`` before the first difference: ``recorded_first`` stood in the log where ``replayed_first`` was decided
-    now. Both are absent where nothing differs, one of them where the other side had nothing left."""
+    the
+    ``same`` before the first difference.
+
+    At the first difference, the log has ``recorded_first`` and the replay ``replayed_first``. Both are absent if
+    nothing
+    differs, one of them if that side had no more decisions.
+    """
 
     name: str
     recorded: int
@@ -35,10 +40,10 @@ class AutoscalerReplay(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
 
 
 class DecisionReplay(Record, frozen=True):
-    """What a log of decisions and another run of its scenario have in common.
+    """Comparison of a log of decisions with another run of its scenario.
 
-    ``name``: of the scenario; ``recorded``, ``replayed``, ``same``: the sums of those of ``autoscalers``. ``differs``:
-    whether anything is another: what was asked for, when (to the nanosecond), or what came of it.
+    ``name``: of the scenario; ``recorded``, ``replayed``, ``same``: sums over ``autoscalers``. ``differs``: whether any
+    request, its time (to the nanosecond), or its result differs.
     """
 
     KIND = "DecisionReplay"
@@ -52,53 +57,75 @@ class DecisionReplay(Record, frozen=True):
 
 
 def read_decisions(path: str | os.PathLike[str]) -> list[Decision]:
-    """A log of decisions (``decisions.jsonl``). Raises InputError, with the line."""
+    """Read a log of decisions (``decisions.jsonl``).
+
+    Raises InputError if the file cannot be read, or for a line that is not a decision, with its number.
+    """
     source = os.fspath(path)
     try:
         lines = read_file(path).splitlines()
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), source=source)) from None
-    found: list[Decision] = []
+    decisions: list[Decision] = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(msgspec.json.decode(line, type=Decision))
+            decisions.append(msgspec.json.decode(line, type=Decision))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(Problem(f"no decision: {error}", source=source, object=f"line {number}")) from None
-    return found
+    return decisions
 
 
 def replay_decisions(recorded: Sequence[Decision], setup: Setup, **more: Any) -> DecisionReplay:
-    """Runs a scenario (``more``: what else :func:`~kscale.simulation.simulate` is told), and holds what is decided
-    against what was ``recorded``. Raises InputError."""
+    """Run a scenario and compare its decisions with a log.
+
+    Parameters
+    ----------
+    recorded : sequence of Decision
+        The log.
+    setup : Setup
+        The world of the same scenario.
+    **more
+        Further parameters of :func:`~kscale.simulation.simulate`.
+
+    Returns
+    -------
+    DecisionReplay
+        Numbers of equal decisions and the first difference of each autoscaler.
+
+    Raises
+    ------
+    InputError
+        If the simulation fails.
+    """
     entries = simulate(setup, **more).decisions.entries
-    replayed = [msgspec.convert(msgspec.json.decode(msgspec.json.encode(each)), Decision) for each in entries]
-    before, now = _by_autoscaler(recorded), _by_autoscaler(replayed)
-    found = [_replay(name, before.get(name, ()), now.get(name, ())) for name in dict.fromkeys((*before, *now))]
+    replayed = [msgspec.convert(msgspec.json.decode(msgspec.json.encode(item)), Decision) for item in entries]
+    old, new = _by_autoscaler(recorded), _by_autoscaler(replayed)
+    replays = [_replay(name, old.get(name, ()), new.get(name, ())) for name in dict.fromkeys((*old, *new))]
     return DecisionReplay(
         name=setup.scenario.name,
         recorded=len(recorded),
         replayed=len(replayed),
-        same=sum(each.same for each in found),
-        differs=any(each.recorded_first or each.replayed_first for each in found),
-        autoscalers=found,
+        same=sum(item.same for item in replays),
+        differs=any(item.recorded_first or item.replayed_first for item in replays),
+        autoscalers=replays,
     )
 
 
 def _by_autoscaler(decisions: Iterable[Decision]) -> Mapping[str, Sequence[Decision]]:
-    found: dict[str, list[Decision]] = {}
-    for each in decisions:
-        found.setdefault(each.by, []).append(each)
-    return found
+    result: dict[str, list[Decision]] = {}
+    for decision in decisions:
+        result.setdefault(decision.by, []).append(decision)
+    return result
 
 
-def _replay(name: str, before: Sequence[Decision], now: Sequence[Decision]) -> AutoscalerReplay:
-    shorter = min(len(before), len(now))
-    same = next((i for i in range(shorter) if before[i] != now[i]), shorter)
+def _replay(name: str, old: Sequence[Decision], now: Sequence[Decision]) -> AutoscalerReplay:
+    shorter = min(len(old), len(now))
+    same = next((i for i in range(shorter) if old[i] != now[i]), shorter)
     return AutoscalerReplay(
         name=name,
-        recorded=len(before),
+        recorded=len(old),
         replayed=len(now),
         same=same,
-        recorded_first=before[same] if same < len(before) else None,
+        recorded_first=old[same] if same < len(old) else None,
         replayed_first=now[same] if same < len(now) else None,
     )

@@ -1,6 +1,6 @@
-"""``kscale.simulate``: run a scenario and report its result.
+"""``kscale.simulate``: runs a scenario and reports its result.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["Simulation", "Timeline", "simulate", "storing_current_versions"]
 
 
 def storing_current_versions(perform: Perform) -> Perform:
-    """Return what carries actions out with objects converted to the version that the world stores.
+    """Return a ``perform`` that converts objects to the version that the world stores.
 
     The HPA controller of older releases writes its status as autoscaling/v1; the world has HPAs as autoscaling/v2.
     """
@@ -70,7 +70,7 @@ def _column(name: str, values: list[Any]) -> Column:
 
 
 class Timeline:
-    """Rows as they come, by named columns: counts (int64), amounts of cores (float64) or texts.
+    """Rows by time, with named columns: counts (int64), cores (float64) or texts.
 
     Times are nanoseconds since 1970. Columns whose name ends with ``_cores`` are in cores.
     """
@@ -82,17 +82,19 @@ class Timeline:
         return len(self._rows["time"])
 
     def add(self, time: datetime | Moment, *values: Any) -> None:
-        """Another row: its ``time``, and ``values`` in the order of the columns."""
+        """Append a row: its ``time``, and ``values`` in the order of the columns."""
         for column, value in zip(self._rows.values(), (moment(time, "time"), *values), strict=True):
             column.append(value)
 
     def columns(self) -> dict[str, Column]:
-        """All of it."""
+        """Return all columns by name."""
         return {name: _column(name, values) for name, values in self._rows.items()}
 
     def write(self, path: Path) -> None:
-        """As a Parquet file; times are timestamps in UTC. Raises :class:`~kscale.errors.MissingExtraError` without the
-        extra ``[data]``."""
+        """Write a Parquet file; times are timestamps in UTC.
+
+        Raises :class:`~kscale.errors.MissingExtraError` without the extra ``[data]``.
+        """
         pa, pq = library("pyarrow", "Parquet"), library("pyarrow.parquet", "Parquet")
         columns = {name: pa.array(values) for name, values in self.columns().items()}
         columns["time"] = columns["time"].cast(pa.timestamp("ns", tz="UTC"))
@@ -111,17 +113,19 @@ _SAMPLED: Final = ("Deployment", "StatefulSet", "ReplicationController")
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """What came of a run.
+    """The result of a run.
 
-    - ``report``: what it comes to.
-    - ``timeline``: of the cluster, a row at the beginning and after every ``sample`` of the scenario: ``nodes``;
-      ``machines`` that cost something; ``pods`` on nodes and ``pending`` ones; ``allocatable_cores`` of all nodes,
-      ``requested_cores`` of pods on nodes and ``pending_cores`` of those that wait, in cores (float64, exact to a
-      thousandth).
-    - ``workloads``: of each Deployment, StatefulSet, ReplicationController and Job (``workload``: kind, namespace and
-      name) at the same moments: ``replicas`` as its spec says (of a Job: as many as it wants now), and how many of them
-      are ``ready``. Of a Job also the pods that are ``active``, have ``succeeded`` and have ``failed``; 0 for others.
-    - ``decisions``: what autoscalers asked for that changes the cluster or the cloud, in order, with what was refused.
+    - ``report``: totals.
+    - ``timeline``: the cluster at the beginning and after every ``sample`` of the scenario: ``nodes``; paid
+      ``machines``;
+      ``pods`` on nodes and ``pending`` ones; ``allocatable_cores`` of all nodes, ``requested_cores`` of pods on nodes
+      and
+      ``pending_cores`` of pending pods, in cores (float64, exact to a thousandth).
+    - ``workloads``: each Deployment, StatefulSet, ReplicationController and Job (``workload``: kind, namespace and
+      name)
+      at the same moments: ``replicas`` of its spec (of a Job: the number it currently wants), and how many of them are
+      ``ready``. For a Job also the numbers of ``active``, ``succeeded`` and ``failed`` pods; 0 for others.
+    - ``decisions``: requests of autoscalers that change the cluster or the cloud, in order, including refused ones.
     """
 
     report: SimulationReport
@@ -135,8 +139,10 @@ class Simulation:
         return f"<Simulation: {report.seconds / 3600:,.1f} h, {report.node_hours:,.1f} node-hours{cost}>"
 
     def write(self, folder: Path) -> list[Path]:
-        """Writes ``report.json``, ``decisions.jsonl`` and the timelines (Parquet); the files. Raises InputError for a
-        folder that cannot be made or written to."""
+        """Write ``report.json``, ``decisions.jsonl`` and the timelines (Parquet); return the files.
+
+        Raises InputError if the folder cannot be created or written to.
+        """
         from kscale.records import to_json
 
         try:
@@ -162,12 +168,30 @@ def simulate(
     skip: bool = True,
     ideal: int = 0,
 ) -> Simulation:
-    """Runs a scenario from its beginning to its horizon, or until ``stop`` says so: what was simulated by then counts.
+    """Run a scenario from its beginning to its horizon, or until ``stop`` returns True.
 
-    ``progress`` is told (nanoseconds done, of so many). ``skip``: rounds that could only find what the one before
-    found are not run; nothing else comes of it but speed. ``ideal``: at so many moments the cheapest mix of nodes is
-    looked for, beside which the report puts what was paid. A setup is run once. Raises InputError for a negative one,
-    and for a world in which time does not go on.
+    Parameters
+    ----------
+    setup : Setup
+        The world and its autoscalers. A setup can be run once.
+    stop : callable
+        Polled during the run; after True, the result covers the time simulated so far.
+    progress : callable, optional
+        Called with (nanoseconds done, nanoseconds in total).
+    skip : bool
+        Whether to skip rounds that cannot have another result than the one before. Affects the speed only.
+    ideal : int
+        Number of moments at which the cheapest mix of nodes is computed and compared with what was paid.
+
+    Returns
+    -------
+    Simulation
+        The report, timelines and decisions.
+
+    Raises
+    ------
+    InputError
+        If ``ideal`` is negative, or if time does not advance in the world.
     """
     if ideal < 0:
         raise InputError(Problem(f"{ideal} is negative", field="ideal"))
@@ -216,7 +240,8 @@ class _Run:
         )
 
     def _until(self, end: Moment, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> bool:
-        """Lets happen what happens up to a moment; whether it was interrupted."""
+        """Run the world up to a moment; return whether the run was interrupted. Raises InputError if time stands
+        still."""
         world, stands = self.world, 0
         while (due := world.time.next_due) is not None and due <= end:
             if stop():
@@ -243,23 +268,23 @@ class _Run:
             *(milli / 1000 for milli in (ledger.allocatable, ledger.requested, ledger.wanted)),
         )  # fmt: skip
         for kind in _SAMPLED:
-            for held in world.api.of(kind).values():
-                name = f"{kind}/{held.namespace}/{held.name}"
-                self.workloads.add(world.time.now, name, held.spec.replicas or 0, held.status.ready_replicas, 0, 0, 0)
+            for item in world.api.of(kind).values():
+                name = f"{kind}/{item.namespace}/{item.name}"
+                self.workloads.add(world.time.now, name, item.spec.replicas or 0, item.status.ready_replicas, 0, 0, 0)
         for job in world.api.of("Job").values():
             status, name = job.status, f"Job/{job.namespace}/{job.name}"
             counts = status.active, status.succeeded, status.failed
             self.workloads.add(world.time.now, name, status.active, status.ready or 0, *counts)
         world.time.at(world.time.now + self.setup.sample, self._sample, rank=HAPPENINGS)
 
-    # -- what it comes to --------------------------------------------------------------------------------------------
+    # -- report -------------------------------------------------------------------------------------------------------
 
     def _report(self, interrupted: bool) -> SimulationReport:
         world, ledger, log = self.world, self.ledger, self.log
         now = world.time.now
         ledger.settle()
         groups = self._groups(now)
-        costs = [each.cost for each in groups if each.node_hours]
+        costs = [group.cost for group in groups if group.node_hours]
         queues = [
             QueueUse(
                 workload="/".join(key),
@@ -279,8 +304,8 @@ class _Run:
             seconds=(now - self.begin) / SECOND,
             interrupted=interrupted,
             seed=self.setup.scenario.seed,
-            cost=None if None in costs else sum(each for each in costs if each is not None),
-            node_hours=sum(each.node_hours for each in groups),
+            cost=None if None in costs else sum(group for group in costs if group is not None),
+            node_hours=sum(group.node_hours for group in groups),
             ungrouped_node_hours=_hours(ledger.ungrouped_time),
             most_nodes=ledger.most_nodes,
             groups=groups,
@@ -303,8 +328,10 @@ class _Run:
                 for drive in self.drives
             ],
             pod_events=self.pod_events,
-            recommendations=[each for vpa in world.api.of("VerticalPodAutoscaler").values() for each in _said_by(vpa)],
-            interruptions=sum(each.lost for each in groups),
+            recommendations=[
+                group for vpa in world.api.of("VerticalPodAutoscaler").values() for group in _said_by(vpa)
+            ],
+            interruptions=sum(group.lost for group in groups),
             interrupted_pods=self.jobs.interrupted,
             jobs=self.jobs.uses(),
             ideal=self.mixes.told(_hours(now - self.begin)),
@@ -313,11 +340,11 @@ class _Run:
     def _groups(self, now: Moment) -> list[GroupUse]:
         cloud = self.world.cloud
         paid = cloud.paid(now)
-        found = []
+        result = []
         for name, pool in cloud.pools.items():
             hours, price = _hours(paid[name]), self.setup.prices[name]
             labels = pool.group.node_template.node.metadata.labels or {}
-            found.append(
+            result.append(
                 GroupUse(
                     group=name,
                     instance_type=labels.get(_TYPE, ""),
@@ -328,7 +355,7 @@ class _Run:
                     lost=pool.lost,
                 )
             )
-        return found
+        return result
 
     def _pending(self) -> PendingPods:
         ledger = self.ledger
@@ -344,16 +371,16 @@ class _Run:
 
 
 def _said_by(vpa: VerticalPodAutoscaler) -> list[Recommended]:
-    found = vpa.status.recommendation
+    recommendation = vpa.status.recommendation
     return [
         Recommended(
             vpa=vpa.key,
-            container=each.container_name,
-            target=_texts(each.target),
-            lower_bound=_texts(each.lower_bound),
-            upper_bound=_texts(each.upper_bound),
+            container=entry.container_name,
+            target=_texts(entry.target),
+            lower_bound=_texts(entry.lower_bound),
+            upper_bound=_texts(entry.upper_bound),
         )
-        for each in (found.container_recommendations if found is not None else ())
+        for entry in (recommendation.container_recommendations if recommendation is not None else ())
     ]
 
 

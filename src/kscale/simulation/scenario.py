@@ -73,7 +73,7 @@ Signal = str | float | SignalEntry
 
 
 class QueueEntry(ApiStruct, forbid_unknown_fields=True):
-    """Work that arrives at a workload, and is done by its ready pods."""
+    """Work that arrives at a workload, and is processed by its ready pods."""
 
     arrivals: Signal
     """A second."""
@@ -86,7 +86,7 @@ class QueueEntry(ApiStruct, forbid_unknown_fields=True):
 
 
 class LoadEntry(ApiStruct, forbid_unknown_fields=True):
-    """What a workload (``Deployment/namespace/name``) has to do."""
+    """The load of a workload (``Deployment/namespace/name``)."""
 
     workload: str
     total: dict[str, Signal] = {}
@@ -97,7 +97,7 @@ class LoadEntry(ApiStruct, forbid_unknown_fields=True):
 
 
 class ExternalSource(ApiStruct, forbid_unknown_fields=True):
-    """An external metric: a signal, or what the queue of a workload tells."""
+    """An external metric: a signal, or a value of a workload's queue."""
 
     namespace: str
     name: str
@@ -119,14 +119,14 @@ class MetricsEntry(ApiStruct, forbid_unknown_fields=True):
 
 
 class OutOfStock(ApiStruct, forbid_unknown_fields=True):
-    """A time in which no machine can be had; durations since the beginning."""
+    """A period in which no machine is available; durations since the beginning."""
 
     begin: str
     end: str
 
 
 class MachineEntry(ApiStruct, forbid_unknown_fields=True):
-    """How the machines of node groups behave. ``group``: its id; empty: of all that have no entry of their own."""
+    """Behaviour of the machines of node groups. ``group``: its id; empty: all groups without their own entry."""
 
     group: str = ""
     boot: Time = "60s"
@@ -148,7 +148,7 @@ class MachineEntry(ApiStruct, forbid_unknown_fields=True):
 
 
 class PodEntry(ApiStruct, forbid_unknown_fields=True):
-    """How long the pods of a workload take. ``workload`` empty: of all that have no entry of their own."""
+    """Durations of the pods of a workload. ``workload`` empty: all workloads without their own entry."""
 
     workload: str = ""
     pull: Time = "0s"
@@ -161,8 +161,10 @@ class PodEntry(ApiStruct, forbid_unknown_fields=True):
 
 
 class WorldEntry(ApiStruct, forbid_unknown_fields=True):
-    """API server and scheduler. ``latency`` of what is to be done; ``watch_lag`` from a change to who watches.
-    ``scheduler``: among the nodes that fit takes the first in list order, or kube-scheduler's choice by scores."""
+    """API server and scheduler. ``latency`` of actions; ``watch_lag`` from a change to its watchers.
+
+    ``scheduler``: takes the first node in list order that fits, or kube-scheduler's choice by scores.
+    """
 
     latency: str = "5ms"
     watch_lag: str = "0s"
@@ -175,13 +177,13 @@ class WorldEntry(ApiStruct, forbid_unknown_fields=True):
 
 
 class ControllerFlags(ApiStruct, forbid_unknown_fields=True):
-    """A controller that runs. ``flags``: upstream's, by name, without dashes in front."""
+    """A controller to run. ``flags``: upstream's, by name, without leading dashes."""
 
     flags: dict[str, str | int | float | bool | list[str]] = {}
 
 
 class Controllers(ApiStruct, forbid_unknown_fields=True):
-    """Which autoscalers run; those that are left out do not."""
+    """The autoscalers to run; omitted ones do not run."""
 
     cluster_autoscaler: ControllerFlags | None = None
     horizontal: ControllerFlags | None = None
@@ -201,7 +203,7 @@ class OpenbEntry(ApiStruct, forbid_unknown_fields=True):
 
 
 class Scenario(ApiStruct, forbid_unknown_fields=True):
-    """A cluster, its node groups, what runs on it, and which autoscalers look after it."""
+    """A cluster, its node groups, its load, and the autoscalers that manage it."""
 
     api_version: Literal["kscale.dev/v1alpha1"]
     """The version of the format; ``apiVersion`` in the file."""
@@ -241,13 +243,13 @@ class Scenario(ApiStruct, forbid_unknown_fields=True):
 
 
 def simulation_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a scenario file."""
+    """Return the JSON Schema (2020-12) of a scenario file."""
     name, definitions = components_of(Scenario)
-    own = definitions.pop(name)
+    scenario_schema = definitions.pop(name)
     groups = groups_schema()["$defs"]
     listed = {"type": "array", "items": groups.pop("Groups")["items"]}
     properties = {
-        **own["properties"],
+        **scenario_schema["properties"],
         "apiVersion": {"const": API_VERSION},
         "kind": {"const": "Simulation"},
         "groups": {"anyOf": [listed, {"type": "string"}], "default": []},
@@ -255,28 +257,28 @@ def simulation_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kscale scenario file",
-        **own,
+        **scenario_schema,
         "properties": properties,
         "$defs": dict(sorted({**definitions, **groups}.items())),
     }
 
 
 def simulation_schema_text() -> str:
-    """The schema as it is published: indented JSON with a final line feed."""
+    """Return the schema as it is published: indented JSON with a final line feed."""
     return msgspec.json.format(msgspec.json.encode(simulation_schema()), indent=2).decode() + "\n"
 
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 _MOST: Final = 1 << 62
 """Thousandths; all that is added up of them has room in 64 bits."""
-_PLAIN: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?")  # far from too much, and nothing to round
+_PLAIN: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?")  # a plain number that is in range and needs no rounding
 _TOO_MUCH: Final = Quantity(str(_MOST // 1000))
 
 
 class Values:
-    """Reads values, and keeps what is wrong with them.
+    """Parses values of a scenario and collects their mistakes in ``problems``.
 
-    ``source``: the file; ``folder``: where the files that it names are; ``begin``: when the simulation begins.
+    ``source``: the file; ``folder``: where relative file names start; ``begin``: when the simulation begins.
     """
 
     def __init__(self, source: str, folder: Path, begin: Moment) -> None:
@@ -284,24 +286,24 @@ class Values:
         self.problems: list[Problem] = []
 
     def wrong(self, field: str, message: str, step: int | None = None) -> None:
-        """Something is; ``step``: of those of a signal."""
-        where = field if step is None else f"{field}.steps[{step}]"
-        self.problems.append(Problem(message, self.source, field=where))
+        """Record a mistake of a field; ``step``: index of a signal's step."""
+        place = field if step is None else f"{field}.steps[{step}]"
+        self.problems.append(Problem(message, self.source, field=place))
 
     def duration(self, text: str, field: str, *, least: int = 0, step: int | None = None) -> int:
-        """Nanoseconds of a Go duration; what is wrong counts as ``least``."""
+        """Parse a Go duration to nanoseconds; after a mistake, or for less than ``least``, return ``least``."""
         try:
-            found = parse_duration(text)
+            nanoseconds = parse_duration(text)
         except ValueError as error:
             self.wrong(field, str(error), step)
             return least
-        if found < least:
+        if nanoseconds < least:
             self.wrong(field, f"{text} is too short" if least else f"{text} is negative", step)
             return least
-        return found
+        return nanoseconds
 
     def spread(self, given: Time, field: str, *, least: int = 0) -> Spread:
-        """A duration, or its quantiles."""
+        """Parse a duration or its quantiles (``p50: 10s``); after a mistake, return a spread of 0."""
         if isinstance(given, str):
             return Spread.fixed(self.duration(given, field, least=least))
         points = []
@@ -323,22 +325,22 @@ class Values:
             return Spread.fixed(0)
 
     def milli(self, given: str | float, field: str, *, step: int | None = None) -> int:
-        """A quantity in thousandths."""
+        """Parse a quantity to thousandths; after a mistake, return 0."""
         text = str(given)
         if (plain := _PLAIN.fullmatch(text)) is not None:  # as Quantity reads it: long lists are of these
             return int(plain[1]) * 1000 + int((plain[2] or "").ljust(3, "0"))
         try:
-            found = Quantity(text)
+            quantity = Quantity(text)
         except QuantityError as error:
             self.wrong(field, f"{given!r} is not a quantity: {error}", step)
             return 0
-        if found.sign < 0 or found.cmp(_TOO_MUCH) >= 0:  # before thousandths are made: Go's run over
+        if quantity.sign < 0 or quantity.cmp(_TOO_MUCH) >= 0:  # before thousandths are made: Go's run over
             self.wrong(field, f"{given} is out of range", step)
             return 0
-        return found.milli_value()
+        return quantity.milli_value()
 
     def signal(self, given: Signal, field: str) -> signals_Signal:
-        """An amount over time, in thousandths."""
+        """Parse an amount over time, in thousandths; after a mistake, return the constant 0."""
         if not isinstance(given, SignalEntry):
             return signals_Signal.constant(self.milli(given, field))
         repeat = 0 if given.repeat is None else self.duration(given.repeat, f"{field}.repeat", least=1_000_000)
@@ -349,7 +351,7 @@ class Values:
             if given.file is not None:
                 time, value = self._rows(given, field, repeat)
             else:
-                time = [self.begin + self.duration(at, field, step=i) for i, (at, _) in enumerate(given.steps)]
+                time = [self.begin + self.duration(offset, field, step=i) for i, (offset, _) in enumerate(given.steps)]
                 value = [self.milli(amount, field, step=i) for i, (_, amount) in enumerate(given.steps)]
             scale = Fraction(str(given.scale))
             if scale < 0:
@@ -365,8 +367,10 @@ class Values:
         return signals_Signal.constant(0)
 
     def _rows(self, given: SignalEntry, field: str, repeat: int) -> tuple[list[int], list[int]]:
-        """(nanoseconds, thousandths) of a file; its first row is the beginning. Events end with the last bin, unless it
-        is where the signal repeats."""
+        """Read (nanoseconds, thousandths) from a file; its first row is the beginning.
+
+        Events end with the last bin, unless the signal repeats there. Raises ValueError for unusable rows.
+        """
         path = self.folder / str(given.file)
         if given.bin is not None:
             counting = given.value == "count"
@@ -374,7 +378,7 @@ class Values:
             width = self.duration(given.bin, f"{field}.bin", least=1_000_000)
             times, values = bin_events(rows.time, width, None if counting else rows.value)
             end = times[-1] + width
-            if not repeat or end - times[0] < repeat:  # nothing comes after the last
+            if not repeat or end - times[0] < repeat:  # no events after the last
                 times, values = np.append(times, end), np.append(values, 0.0)
         else:
             series = read(path, value=given.value, time=given.time, unit=given.unit)
@@ -385,50 +389,53 @@ class Values:
             raise ValueError(f"{path} is empty")
         if (np.asarray(values) < 0).any():
             raise ValueError(f"{path} holds a negative amount")
-        milli = [int(Fraction(each) * 1000) for each in np.asarray(values).tolist()]
+        milli = [int(Fraction(number) * 1000) for number in np.asarray(values).tolist()]
         return (np.asarray(times) - times[0] + self.begin).tolist(), milli
 
 
 def options_of(struct: type[_T], flags: Mapping[str, Any], given: Mapping[str, Any], values: Values, field: str) -> _T:
-    """An options struct from flags by upstream's names, on top of what is ``given``."""
+    """Build an options struct from ``given`` and the flags, which have upstream's names.
+
+    Mistakes are added to ``values``; if the options are refused as a whole, the result has default values.
+    """
     hints = get_type_hints(struct)
-    found = dict(given)
+    fields = dict(given)
     for name, value in flags.items():
-        where, attribute = f"{field}.flags.{name}", name.replace("-", "_")
+        flag_field, attribute = f"{field}.flags.{name}", name.replace("-", "_")
         kind = hints.get(attribute)
         if kind is None:
-            values.wrong(where, "there is no such flag")
+            values.wrong(flag_field, "there is no such flag")
             continue
         try:
             if kind is timedelta:
-                found[attribute] = timedelta_of(parse_duration(str(value)))
+                fields[attribute] = timedelta_of(parse_duration(str(value)))
             elif kind is Quantity:
-                found[attribute] = Quantity(str(value))
+                fields[attribute] = Quantity(str(value))
             elif get_origin(kind) in (dict, Mapping):
-                found[attribute] = _gates(value)
+                fields[attribute] = _gates(value)
             elif get_origin(kind) is list and isinstance(value, str):
-                found[attribute] = [each for each in value.split(",") if each]
+                fields[attribute] = [part for part in value.split(",") if part]
             else:
-                found[attribute] = msgspec.convert(value, kind, strict=False)
+                fields[attribute] = msgspec.convert(value, kind, strict=False)
         except (ValueError, TypeError) as error:
-            values.wrong(where, str(error))
+            values.wrong(flag_field, str(error))
     try:
-        made = struct(**found)
+        options = struct(**fields)
     except InputError as error:
         for problem in error.problems:
             values.wrong(f"{field}.flags.{problem.field.replace('_', '-')}", problem.message)
         return struct()
-    for problem in getattr(made, "problems", list)():
+    for problem in getattr(options, "problems", list)():
         values.wrong(f"{field}.flags.{problem.field.replace('_', '-')}", problem.message)
-    return made
+    return options
 
 
 def _gates(given: Any) -> dict[str, bool]:
-    """Feature gates as Go's flags have them: ``A=true,B=false``, or a list of such texts. Raises ValueError."""
-    found: dict[str, bool] = {}
+    """Parse feature gates as in Go's flags: ``A=true,B=false``, or a list of such texts. Raises ValueError."""
+    gates: dict[str, bool] = {}
     for part in ",".join(given if isinstance(given, list) else [str(given)]).split(","):
         name, _, value = part.partition("=")
         if value.strip().lower() not in ("true", "false"):
             raise ValueError(f"{part!r} is not NAME=true or NAME=false")
-        found[name.strip()] = value.strip().lower() == "true"
-    return found
+        gates[name.strip()] = value.strip().lower() == "true"
+    return gates

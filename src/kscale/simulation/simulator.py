@@ -1,4 +1,4 @@
-"""Simulation as a question of what-if scenarios."""
+"""Runs a simulation as a question of what-if scenarios."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kscale.snapshot.cluster import Cluster
 __all__ = ["Simulator"]
 
 _HOUR = "1h"
-_LONGEST = 120  # characters of what a decision was about
+_LONGEST = 120  # maximum of characters for a decision's arguments
 
 
 def _for_an_hour() -> Scenario:
@@ -32,11 +32,12 @@ def _for_an_hour() -> Scenario:
 
 @dataclass(frozen=True)
 class Simulator:
-    """Runs the cluster of a what-if scenario for a while (``kscale.whatif``'s ``Base.simulate``).
+    """Simulates the cluster of a what-if scenario (``kscale.whatif``'s ``Base.simulate``).
 
-    ``scenario`` says for how long, what there is to do, how machines and pods behave, and which autoscalers run beside
-    the Cluster Autoscaler; its cluster, its groups and the flags of the Cluster Autoscaler are those of what is asked.
-    By default nothing changes but what the Cluster Autoscaler does in an hour. ``source``, ``folder``: of the scenario.
+    ``scenario`` sets the duration, the load, the behaviour of machines and pods, and further autoscalers; the cluster,
+    its
+    groups and the options of the Cluster Autoscaler are those of the what-if scenario. By default, only the Cluster
+    Autoscaler changes anything, for an hour. ``source``, ``folder``: those of the scenario.
     """
 
     scenario: Scenario = field(default_factory=_for_an_hour)
@@ -48,20 +49,20 @@ class Simulator:
         taken = [name for name in ("cluster", "objects", "groups") if getattr(scenario, name)]
         problems = [Problem("it is that of the what-if scenario", self.source, field=name) for name in taken]
         if autoscaler is not None and autoscaler.flags:
-            where = "controllers.clusterAutoscaler.flags"
-            problems.append(Problem("flags are edits of the what-if scenario", self.source, field=where))
+            field = "controllers.clusterAutoscaler.flags"
+            problems.append(Problem("flags are edits of the what-if scenario", self.source, field=field))
         if problems:
             raise InputError(problems)
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Simulator:
-        """By a scenario file. Raises InputError."""
+        """Create a simulator from a scenario file. Raises InputError if it cannot be read."""
         return cls(read_scenario(path), str(path), Path(path).parent)
 
     def __call__(
         self, cluster: Cluster, groups: Sequence[NodeGroup], options: AutoscalingOptions, now: Moment
     ) -> Simulated:
-        """A run from ``now`` to the horizon. Raises InputError."""
+        """Run the scenario from ``now`` to its horizon. Raises InputError if it cannot be built."""
         controllers = replace(self.scenario.controllers, cluster_autoscaler=ControllerFlags())
         scenario = replace(self.scenario, begin=to_text(now) or "", controllers=controllers)
         setup = build(
@@ -74,12 +75,12 @@ class Simulator:
         )
         run = simulate(setup)
         pods = setup.world.api.of("Pod").values()
-        waiting = {pod.key for pod in pods if not pod.spec.node_name and pod.status.phase in ("", "Pending")}
+        pending = {pod.key for pod in pods if not pod.spec.node_name and pod.status.phase in ("", "Pending")}
         return Simulated(
             hours=run.report.seconds / 3600,
             node_hours={group.group: group.node_hours for group in run.report.groups},
             nodes=len(setup.world.api.of("Node")),
-            waiting=frozenset(waiting),
+            waiting=frozenset(pending),
             pending_seconds=run.report.pending.pod_seconds,
             decisions=[_said(entry, now) for entry in run.decisions.entries],
             change={group.group: group.added - group.removed - group.lost for group in run.report.groups},
@@ -87,7 +88,7 @@ class Simulator:
 
 
 def _said(entry: Decision, begin: Moment) -> str:
-    """``330 s: cluster-autoscaler IncreaseSize group=general delta=2``."""
+    """Format a decision: ``330 s: cluster-autoscaler IncreaseSize group=general delta=2``."""
     seconds = (from_text(entry.at) - begin) / 1e9
     about = " ".join(f"{name}={value}" for name, value in entry.arguments.items() if value is not False)
     if len(about) > _LONGEST:

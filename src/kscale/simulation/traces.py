@@ -4,10 +4,10 @@ Source: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads 
 USENIX ATC 2023; hkust-adsl/kubernetes-scheduler-simulator, ``data/csv``.
 
 Source: acrlabs/simkube, ``docs/ref/trace-files.md`` and ``sk-store``: versions 2 and 3 of the format, as MessagePack
-(what ``skctl export`` writes) or as the JSON that ``msgpack2json`` makes of it. How long the pods of an object worked
-(``index``, ``pod_lifecycles``) is not read.
+(what ``skctl export`` writes) or as the JSON that ``msgpack2json`` makes of it. The run times of an object's pods
+(``index``, ``pod_lifecycles``) are not read.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ _T = TypeVar("_T", "OpenbNode", "OpenbPod")
 
 
 class OpenbNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node: ``sn`` is its name. ``cpu_milli``, ``memory_mib``, ``gpu``: what it has; ``model``: of its GPUs, empty if
-    it has none."""
+    """A node. ``sn`` is its name; ``cpu_milli``, ``memory_mib`` and ``gpu`` are its capacity; ``model`` is that of its
+    GPUs,
+    empty if it has none."""
 
     sn: _Name
     cpu_milli: _Amount
@@ -67,7 +68,10 @@ class OpenbNode(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
 
     def manifest(self) -> dict[str, Any]:
-        """The node, with room for 110 pods. GPUs are one amount: which of them a pod has a part of is not told."""
+        """Build the node's manifest, with room for 110 pods.
+
+        GPUs are one amount of thousandths: which GPU a pod uses a part of is not modelled.
+        """
         labels = {_HOSTNAME: self.sn} | ({GPU_MODEL: self.model} if self.model else {})
         amounts = {"cpu": f"{self.cpu_milli}m", "memory": f"{self.memory_mib}Mi", "pods": "110"}
         if self.gpu:
@@ -77,10 +81,12 @@ class OpenbNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenbPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod. ``cpu_milli``, ``memory_mib``: what it asks for. ``num_gpu``: so many GPUs, ``gpu_milli``: thousandths of
-    each; ``gpu_spec``: the models that will do, separated by ``|``, empty = all. Times (``creation_time``,
-    ``deletion_time``, ``scheduled_time``) are seconds of the trace; None: the file does not tell. ``qos``,
-    ``pod_phase``: as the trace has them."""
+    """A pod.
+
+    ``cpu_milli``, ``memory_mib``: its requests. ``num_gpu``: number of GPUs, ``gpu_milli``: thousandths of each;
+    ``gpu_spec``: accepted models, separated by ``|``, empty = all. Times (``creation_time``, ``deletion_time``,
+    ``scheduled_time``) are seconds of the trace; None: not in the file. ``qos``, ``pod_phase``: as in the trace.
+    """
 
     name: _Name
     cpu_milli: _Amount
@@ -100,66 +106,76 @@ class OpenbPod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models of GPU that will do, each once; none: all."""
-        return tuple(sorted({each for each in self.gpu_spec.split("|") if each}))
+        """Return the accepted GPU models, each once and sorted; empty: all."""
+        return tuple(sorted({model for model in self.gpu_spec.split("|") if model}))
 
     def manifest(self, namespace: str = "openb") -> dict[str, Any]:
-        """The pod as one that waits. What it asks of GPUs is one amount, which a node may have in pieces."""
+        """Build the pod's manifest as pending.
+
+        Its GPU request is one amount, which a node may provide in fragments.
+        """
         requests = {"cpu": f"{self.cpu_milli}m", "memory": f"{self.memory_mib}Mi"}
         if self.num_gpu:
             requests[GPU_MILLI] = str(self.num_gpu * self.gpu_milli)
         resources = {"requests": requests, "limits": requests}
         spec: dict[str, Any] = {"containers": [{"name": "main", "image": "openb", "resources": resources}]}
         if self.models:
-            there = {"key": GPU_MODEL, "operator": "In", "values": list(self.models)}
-            required = {"nodeSelectorTerms": [{"matchExpressions": [there]}]}
+            expression = {"key": GPU_MODEL, "operator": "In", "values": list(self.models)}
+            required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
             spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
         metadata = {"name": self.name, "namespace": namespace, "uid": f"{namespace}/{self.name}"}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
 def read_openb_nodes(path: str | os.PathLike[str]) -> list[OpenbNode]:
-    """A list of nodes (``openb_node_list_*.csv``, may be gzip). Raises InputError with all problems, by row and
-    column."""
+    """Read a list of nodes (``openb_node_list_*.csv``, may be gzip).
+
+    Raises InputError with all problems, by row and column.
+    """
     return list(openb_rows(path, OpenbNode).values())
 
 
 def read_openb_pods(path: str | os.PathLike[str]) -> list[OpenbPod]:
-    """A list of pods (``openb_pod_list_*.csv``, may be gzip). Raises InputError with all problems, by row and
-    column."""
+    """Read a list of pods (``openb_pod_list_*.csv``, may be gzip).
+
+    Raises InputError with all problems, by row and column.
+    """
     return list(openb_rows(path, OpenbPod).values())
 
 
 def openb_rows(path: str | os.PathLike[str], kind: type[_T]) -> dict[str, _T]:
-    """A list of nodes or pods by what problems call their rows. Raises InputError with all problems."""
+    """Read a CSV of nodes or pods; the keys of the result are the rows' names in problems.
+
+    Raises InputError with all problems.
+    """
     source, fields = os.fspath(path), msgspec.structs.fields(kind)
-    found: dict[str, _T] = {}
+    result: dict[str, _T] = {}
     problems: list[Problem] = []
     name = fields[0].name
     names: set[str] = set()
-    for row, cells in rows_of(_text(Path(path)), source, [each.name for each in fields if each.required]):
+    for row, cells in rows_of(_text(Path(path)), source, [record.name for record in fields if record.required]):
         if None in cells or None in cells.values():
             text = f"{'more' if None in cells else 'fewer'} cells than the header has columns"
             problems.append(Problem(text, source=source, object=row))
             continue
         try:
-            each = msgspec.convert(_told(cells.items()), kind, strict=False)
+            record = msgspec.convert(_told(cells.items()), kind, strict=False)
         except msgspec.ValidationError as error:
-            text, _, at = str(error).partition(" - at `$.")
-            problems.append(Problem(text, source=source, object=row, field=at.rstrip("`")))
+            text, _, path_in_row = str(error).partition(" - at `$.")
+            problems.append(Problem(text, source=source, object=row, field=path_in_row.rstrip("`")))
             continue
-        if getattr(each, name) in names:
+        if getattr(record, name) in names:
             problems.append(Problem("another row has this name", source=source, object=row, field=name))
             continue
-        names.add(getattr(each, name))
-        found[row] = each
+        names.add(getattr(record, name))
+        result[row] = record
     if problems:
-        raise InputError(problems, total=len(found) + len(problems))
-    return found
+        raise InputError(problems, total=len(result) + len(problems))
+    return result
 
 
 def _told(cells: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Cells with something in them."""
+    """Return the cells that are not empty, stripped."""
     return {column: text.strip() for column, text in cells if text.strip()}
 
 
@@ -181,8 +197,13 @@ _SUFFIXES: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Arrivals:
-    """``pods``: what comes, and when, in that order; ``work``: of some, by key, how many nanoseconds; ``nodes``: what
-    is there at the beginning; ``places``: of all that by kind and key, the file, row and column that names it."""
+    """Pods and nodes of a trace.
+
+    - ``pods``: (time, pod) in order of arrival
+    - ``work``: run times of some pods in nanoseconds, by key
+    - ``nodes``: nodes at the beginning
+    - ``places``: file, row and column of each object, by kind and key
+    """
 
     pods: Sequence[tuple[Moment, Pod]] = ()
     work: Mapping[str, int] = field(default_factory=dict)
@@ -190,18 +211,21 @@ class Arrivals:
     places: Mapping[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
 
     def times(self, usual: Callable[[Pod], PodTimes]) -> Callable[[Pod], PodTimes]:
-        """How long pods take: these work as long as they did, all else is as usual."""
+        """Return a function of pods' times that uses the trace's run times.
+
+        Other times, and those of other pods, come from ``usual``.
+        """
         if not self.work:
             return usual
 
         def times(pod: Pod) -> PodTimes:
-            found, work = usual(pod), self.work.get(pod.key)
-            return found if work is None else structs_replace(found, work=Spread.fixed(work))
+            usual_times, work = usual(pod), self.work.get(pod.key)
+            return usual_times if work is None else structs_replace(usual_times, work=Spread.fixed(work))
 
         return times
 
     def made_by(self, workload: KubeObject) -> str | None:
-        """The key of one that may have the name of a pod of a workload; None: there is none."""
+        """Return the key of a trace's pod whose name a pod of the workload might get; None if there is none."""
         suffix = _SUFFIXES.get(workload.kind)
         if suffix is None or workload.namespace not in self._namespaces:
             return None
@@ -213,9 +237,9 @@ class Arrivals:
         return frozenset(pod.namespace for _, pod in self.pods)
 
     def enter(self, world: SimulatedWorld) -> None:
-        """They come in a world."""
-        for at, coming in groupby(self.pods, key=itemgetter(0)):
-            world.time.at(at, partial(_come, world, [pod for _, pod in coming]), rank=HAPPENINGS)
+        """Schedule the arrivals in a world."""
+        for time, coming in groupby(self.pods, key=itemgetter(0)):
+            world.time.at(time, partial(_come, world, [pod for _, pod in coming]), rank=HAPPENINGS)
 
 
 def _come(world: SimulatedWorld, pods: Sequence[Pod]) -> None:
@@ -224,7 +248,10 @@ def _come(world: SimulatedWorld, pods: Sequence[Pod]) -> None:
 
 
 def openb_arrivals(entry: OpenbEntry | None, values: Values, begin: Moment, end: Moment) -> Arrivals:
-    """What of an openb trace comes from ``begin``, its second 0, up to ``end``. What is wrong ``values`` keeps."""
+    """Read the arrivals of an openb trace from ``begin`` (second 0 of the trace) to ``end``.
+
+    Mistakes are added to ``values``; the result is empty then, and without an entry.
+    """
     if entry is None:
         return Arrivals()
     try:
@@ -239,19 +266,19 @@ def openb_arrivals(entry: OpenbEntry | None, values: Values, begin: Moment, end:
         values.problems.append(Problem(text, source=str(values.folder / entry.pods), field="openb.pods"))
         return Arrivals()
     timed = [(begin + (pod.creation_time or 0) * SECOND, row, pod) for row, pod in pods.items()]
-    coming = sorted((each for each in timed if each[0] <= end), key=lambda each: each[0])
+    arriving = sorted((arrival for arrival in timed if arrival[0] <= end), key=lambda arrival: arrival[0])
     rows = {("Node", node.sn): (str(values.folder / entry.nodes), row, "sn") for row, node in nodes.items()}
-    rows |= {("Pod", f"openb/{pod.name}"): (str(values.folder / entry.pods), row, "name") for _, row, pod in coming}
+    rows |= {("Pod", f"openb/{pod.name}"): (str(values.folder / entry.pods), row, "name") for _, row, pod in arriving}
     return Arrivals(
-        pods=[(at, from_dict(pod.manifest(), Pod)) for at, _, pod in coming],
-        work={f"openb/{pod.name}": work for _, _, pod in coming if (work := _work(pod)) is not None},
+        pods=[(time, from_dict(pod.manifest(), Pod)) for time, _, pod in arriving],
+        work={f"openb/{pod.name}": work for _, _, pod in arriving if (work := _work(pod)) is not None},
         nodes=[from_dict(node.manifest(), Node) for node in nodes.values()],
         places=rows,
     )
 
 
 def _work(pod: OpenbPod) -> int | None:
-    """From when it had a node until it was deleted."""
+    """Return the pod's run time in nanoseconds, from scheduling to deletion; None if a time is missing."""
     since = pod.creation_time if pod.scheduled_time is None else pod.scheduled_time
     if pod.deletion_time is None or since is None:
         return None
@@ -268,7 +295,7 @@ _Admit = Callable[[KubeObject], KubeObject]
 
 
 class SimkubeEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done at ``ts`` (seconds since 1970): manifests of objects."""
+    """The changes at ``ts`` (seconds since 1970), as manifests of objects."""
 
     ts: int
     applied_objs: list[dict[str, Any]] = []
@@ -281,7 +308,10 @@ class _Trace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_simkube(path: str | os.PathLike[str]) -> list[SimkubeEvent]:
-    """The events of a trace (MessagePack or JSON, may be gzip), in order of time. Raises InputError."""
+    """Read the events of a trace (MessagePack or JSON, may be gzip), in order of time.
+
+    Raises InputError if the file is not a trace of a known version.
+    """
     source = os.fspath(path)
     try:
         raw = read_file(path)
@@ -292,8 +322,8 @@ def read_simkube(path: str | os.PathLike[str]) -> list[SimkubeEvent]:
     try:
         trace = decode(raw, type=_Trace)
     except msgspec.ValidationError as error:
-        text, _, at = str(error).partition(" - at `$.")
-        raise InputError(Problem(text, source=source, field=at.rstrip("`"))) from None
+        text, _, path_in_file = str(error).partition(" - at `$.")
+        raise InputError(Problem(text, source=source, field=path_in_file.rstrip("`"))) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(Problem(f"no trace of SimKube: {error}", source=source)) from None
     except RecursionError:
@@ -305,35 +335,35 @@ def read_simkube(path: str | os.PathLike[str]) -> list[SimkubeEvent]:
 
 @dataclass(frozen=True, kw_only=True)
 class SimkubeObjects:
-    """``first``: what is there at the beginning; ``later``: when others are applied, and which are deleted then."""
+    """Objects of a trace: ``first`` exist at the beginning; ``later``: (time, applied objects, deleted objects)."""
 
     first: Sequence[KubeObject] = ()
     later: Sequence[tuple[Moment, Sequence[KubeObject], Sequence[KubeObject]]] = ()
 
     @property
     def applied(self) -> list[KubeObject]:
-        """All that is ever there."""
+        """Return all objects of the trace."""
         return [*self.first, *self.applied_later]
 
     @property
     def applied_later(self) -> list[KubeObject]:
-        """What is not there at the beginning, or not as it will be; an object as often as it is applied."""
+        """Return the objects applied after the beginning, each as often as it is applied."""
         return [item for _, applied, _ in self.later for item in applied]
 
     @property
     def deleted_later(self) -> list[KubeObject]:
-        """What is deleted after the beginning."""
+        """Return the objects deleted after the beginning."""
         return [item for _, _, deleted in self.later for item in deleted]
 
     def admitted(self, admit: _Admit) -> SimkubeObjects:
-        """The same with what comes later as the API server stores it."""
-        later = [(at, [admit(item) for item in applied], deleted) for at, applied, deleted in self.later]
+        """Return a copy in which later objects are as the API server stores them, by ``admit``."""
+        later = [(time, [admit(item) for item in applied], deleted) for time, applied, deleted in self.later]
         return replace(self, later=later)
 
     def enter(self, world: SimulatedWorld) -> None:
-        """They come and go in a world."""
-        for at, applied, deleted in self.later:
-            world.time.at(at, partial(_happen, world, applied, deleted), rank=HAPPENINGS)
+        """Schedule the later changes in a world."""
+        for time, applied, deleted in self.later:
+            world.time.at(time, partial(_happen, world, applied, deleted), rank=HAPPENINGS)
 
 
 def _happen(world: SimulatedWorld, applied: Sequence[KubeObject], deleted: Sequence[KubeObject]) -> None:
@@ -344,8 +374,10 @@ def _happen(world: SimulatedWorld, applied: Sequence[KubeObject], deleted: Seque
 
 
 def simkube_objects(name: str, values: Values, begin: Moment, end: Moment) -> SimkubeObjects:
-    """What of a trace happens from ``begin``, the time of its first event, up to ``end``; an empty name: nothing. What
-    is wrong ``values`` keeps."""
+    """Read the objects of a trace from ``begin`` (the time of its first event) to ``end``; empty for an empty name.
+
+    Mistakes are added to ``values``.
+    """
     if not name:
         return SimkubeObjects()
     source = values.folder / name
@@ -356,25 +388,25 @@ def simkube_objects(name: str, values: Values, begin: Moment, end: Moment) -> Si
         return SimkubeObjects()
 
     def objects(given: Sequence[Mapping[str, Any]], field: str) -> list[KubeObject]:
-        found: list[KubeObject] = []
+        result: list[KubeObject] = []
         for i, data in enumerate(given):
             try:
-                found.append(_object(data))
+                result.append(_object(data))
             except InputError as error:
-                where = f"{field}[{i}]"
-                values.problems += [replace(each, source=str(source), object=where) for each in error.problems]
-        return found
+                place = f"{field}[{i}]"
+                values.problems += [replace(problem, source=str(source), object=place) for problem in error.problems]
+        return result
 
     first: dict[tuple[str, str], KubeObject] = {}
     later: list[tuple[Moment, Sequence[KubeObject], Sequence[KubeObject]]] = []
     for number, event in enumerate(events):
-        at = begin + (event.ts - events[0].ts) * SECOND
-        if at > end:
+        time = begin + (event.ts - events[0].ts) * SECOND
+        if time > end:
             break
         applied = objects(event.applied_objs, f"events[{number}].applied_objs")
         deleted = objects(event.deleted_objs, f"events[{number}].deleted_objs")
-        if at > begin:
-            later.append((at, applied, deleted))
+        if time > begin:
+            later.append((time, applied, deleted))
             continue
         first |= {(item.kind, item.key): item for item in applied}
         for item in deleted:
@@ -383,16 +415,18 @@ def simkube_objects(name: str, values: Values, begin: Moment, end: Moment) -> Si
 
 
 def _object(data: Mapping[str, Any]) -> KubeObject:
-    """An object as it was applied, bound to no node of its cluster. Raises InputError: for a list of objects, too, and
-    for a cron job, which makes no jobs here."""
+    """Decode an applied object, without status and node.
+
+    Raises InputError also for lists of objects, and for cron jobs, which are not simulated.
+    """
     metadata = data.get("metadata")
-    own = {key: value for key, value in data.items() if key != "status"}
+    manifest = {key: value for key, value in data.items() if key != "status"}
     if isinstance(metadata, Mapping):
-        own["metadata"] = {key: value for key, value in metadata.items() if key not in _OF_A_CLUSTER}
+        manifest["metadata"] = {key: value for key, value in metadata.items() if key not in _OF_A_CLUSTER}
     spec = data.get("spec")
     if data.get("kind") == "Pod" and isinstance(spec, Mapping):
-        own["spec"] = {key: value for key, value in spec.items() if key != "nodeName"}
-    found = [loaded.obj for loaded in load_objects(own, validate=True)]
-    if len(found) == 1 and found[0].kind == data.get("kind") and found[0].kind != "CronJob":
-        return found[0]
+        manifest["spec"] = {key: value for key, value in spec.items() if key != "nodeName"}
+    objects = [loaded.obj for loaded in load_objects(manifest, validate=True)]
+    if len(objects) == 1 and objects[0].kind == data.get("kind") and objects[0].kind != "CronJob":
+        return objects[0]
     raise InputError(Problem(f"objects of {data.get('apiVersion')} {data.get('kind')} cannot be simulated"))

@@ -1,4 +1,4 @@
-"""Catalogues of instance types: what a cloud's machines have, leave for pods, and cost."""
+"""Catalogues of instance types: capacity, allocatable resources and prices of a cloud's machines."""
 
 from __future__ import annotations
 

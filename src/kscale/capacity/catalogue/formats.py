@@ -1,11 +1,11 @@
-"""Read catalogues that clouds print: their JSON dumps and Google's price table.
+"""Reads catalogues in the formats of clouds: JSON dumps of their tools, and Google's price table.
 
 * ``aws ec2 describe-instance-types``: pods from network interfaces and their addresses, as the EKS CNI counts them.
 * ``az vm list-skus --resource-type virtualMachines --all``.
 * ``gcloud compute machine-types list --format json``.
 * a list of Karpenter's instance types (its kwok provider's catalogue), with offerings and prices.
 
-None but the last names prices: see :mod:`~kscale.capacity.catalogue.reading`.
+Only the last format has prices: see :mod:`~kscale.capacity.catalogue.reading`.
 
 Upstream: gce_price_info.go.
 """
@@ -55,32 +55,35 @@ _A2 = re.compile(r"a2-(highgpu|megagpu|ultragpu)-(\d+)g")
 
 
 def shape_of(name: str) -> tuple[int, int, int, str] | None:
-    """(cores, MiB, GPUs, their name) of a machine type by its name; None where no rule says it."""
-    if found := _A2.fullmatch(name):
-        gpus = int(found[2])
-        if found[1] == "megagpu":
+    """Return (cores, MiB, GPUs, GPU name) of a Google machine type by its name; None if no rule covers the name."""
+    if match := _A2.fullmatch(name):
+        gpus = int(match[2])
+        if match[1] == "megagpu":
             return 96, 1360 * 1024, gpus, "nvidia-tesla-a100"
-        gib, gpu = (85, "nvidia-tesla-a100") if found[1] == "highgpu" else (170, "nvidia-a100-80gb")
+        gib, gpu = (85, "nvidia-tesla-a100") if match[1] == "highgpu" else (170, "nvidia-a100-80gb")
         return 12 * gpus, gib * 1024 * gpus, gpus, gpu
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         return None
-    family, kind, cores = found[1], found[2], int(found[3])
-    each = _MIB_A_CORE.get(family, {}).get(kind)
-    if each is None or (family == "g2" and cores not in _L4):
+    family, kind, cores = match[1], match[2], int(match[3])
+    mib_per_core = _MIB_A_CORE.get(family, {}).get(kind)
+    if mib_per_core is None or (family == "g2" and cores not in _L4):
         return None
-    memory = _OTHERS.get(name, int(cores * each))
+    memory = _OTHERS.get(name, int(cores * mib_per_core))
     return (cores, memory, _L4[cores], "nvidia-l4") if family == "g2" else (cores, memory, 0, "")
 
 
 def read_google_prices(text: str, source: str, kept: Kept) -> Catalogue:
-    """The machine types with a price. Those whose shape their name does not say are left out and counted."""
+    """Read the machine types in Google's price table.
+
+    Types whose shape does not follow from their name are left out and counted. Raises InputError with all bad prices.
+    """
     prices: dict[str, dict[str, float]] = {_ON_DEMAND: {}, _SPOT: {}}
     problems: list[Problem] = []
     for place, cells in rows_of(text, source, HEADER):
         table, key, value = (cells.get(column) for column in HEADER)
         if table not in prices:
-            continue  # of disks, GPUs and single cores
+            continue  # prices of disks, GPUs and single cores
         price = price_in(value) if isinstance(value, str) else None
         if not key or price is None:
             problems.append(Problem(f'"{value}" is not a price', source, place, "value"))
@@ -88,10 +91,10 @@ def read_google_prices(text: str, source: str, kept: Kept) -> Catalogue:
             prices[table][key] = price
     if problems:
         raise InputError(problems)
-    found = list(_machines(prices[_ON_DEMAND], prices[_SPOT]))
-    left_out = Counter("the name does not say what it has" for each in found if isinstance(each, str))
-    types = [each.instance_type(kept, Overhead.GKE) for each in found if isinstance(each, Machine)]
-    return Catalogue({each.name: each for each in types}, source, left_out)
+    machines = list(_machines(prices[_ON_DEMAND], prices[_SPOT]))
+    left_out = Counter("the name does not say what it has" for machine in machines if isinstance(machine, str))
+    types = [machine.instance_type(kept, Overhead.GKE) for machine in machines if isinstance(machine, Machine)]
+    return Catalogue({machine.name: machine for machine in types}, source, left_out)
 
 
 def _machines(on_demand: dict[str, float], spot: dict[str, float]) -> Iterable[Machine | str]:
@@ -117,7 +120,7 @@ _ARCH = {"x86_64": "amd64", "x64": "amd64", "amd64": "amd64", "arm64": "arm64"}
 
 
 class _Pascal(msgspec.Struct, rename="pascal"):
-    """Base of what AWS prints."""
+    """Base of the structs of AWS's JSON."""
 
 
 class _Cores(_Pascal):
@@ -199,29 +202,29 @@ class _KarpenterType(msgspec.Struct, rename="camel"):
     offerings: list[_Offering] = []
 
 
-_Found = InstanceType | str  # a type, or why it is left out
+_Found = InstanceType | str  # a type, or the reason why it is left out
 
 
 def read_dump(data: Any, source: str, kept: Kept) -> Catalogue:
-    """The catalogue in a provider's dump; what is no machine for Linux pods is left out and counted.
+    """Read the catalogue in a provider's dump; entries that cannot run Linux pods are left out and counted.
 
-    Raises InputError for a dump of no known form, and for entries that cannot be read, all at once.
+    Raises InputError for a dump in an unknown format, and with all entries that cannot be read.
     """
     prefix, items = _items(data, source)
     first = items[0] if items else {}
-    read: tuple[type[Any], Callable[[Any, Kept], _Found]]
+    format_: tuple[type[Any], Callable[[Any, Kept], _Found]]
     if "InstanceType" in first:
-        read = _Ec2Type, _of_aws
+        format_ = _Ec2Type, _of_aws
     elif "guestCpus" in first:
-        read = _GceType, _of_gce
+        format_ = _GceType, _of_gce
     elif "offerings" in first:
-        read = _KarpenterType, _of_karpenter
+        format_ = _KarpenterType, _of_karpenter
     elif "capabilities" in first or "resourceType" in first:
-        read = _AzureSku, _of_azure
+        format_ = _AzureSku, _of_azure
     else:
         text = "a list of instance types expected: of aws ec2 describe-instance-types, az vm list-skus, gcloud compute "
         raise InputError(Problem(f"{text}machine-types list, or of Karpenter", source))
-    kind, make = read
+    kind, make = format_
     problems: list[Problem] = []
     types: dict[str, InstanceType] = {}
     left_out: Counter[str] = Counter()
@@ -232,21 +235,21 @@ def read_dump(data: Any, source: str, kept: Kept) -> Catalogue:
             continue
         place = f"{prefix}[{number}]" + (f" ({escaped(name)})" if isinstance(name, str) else "")
         try:
-            found = make(from_dict(item, kind, source=source, object_path=place), kept)
+            result = make(from_dict(item, kind, source=source, object_path=place), kept)
         except InputError as error:
             problems += error.problems
             continue
         except ValueError as error:
             problems.append(Problem(str(error), source, place))
             continue
-        if isinstance(found, str):
-            left_out[found] += 1
-        elif missing := [amount for amount in ("cpu", "memory") if found.capacity[amount].sign <= 0]:
-            left_out[f"{place}: {missing[0]} is {found.capacity[missing[0]]}"] += 1
-        elif found.name in types:
+        if isinstance(result, str):
+            left_out[result] += 1
+        elif missing := [amount for amount in ("cpu", "memory") if result.capacity[amount].sign <= 0]:
+            left_out[f"{place}: {missing[0]} is {result.capacity[missing[0]]}"] += 1
+        elif result.name in types:
             left_out["the same type in another place"] += 1
         else:
-            types[found.name] = found
+            types[result.name] = result
     if problems:
         raise InputError(problems, total=len(items))
     return Catalogue(types, source, left_out)
@@ -264,7 +267,7 @@ def _items(data: Any, source: str) -> tuple[str, list[Any]]:
 
 
 def _arch(names: Iterable[str]) -> str:
-    """The first that Kubernetes has a name for and nodes are made of; empty = none."""
+    """Return the Kubernetes name of the first architecture that nodes support; empty if there is none."""
     return next((_ARCH[name.lower()] for name in names if name.lower() in _ARCH), "")
 
 
@@ -306,11 +309,11 @@ def _of_gce(item: _GceType, kept: Kept) -> _Found:
     arch = _arch([item.architecture])
     if not arch:
         return "of another architecture"
-    gpus = [each for each in item.accelerators if "tpu" not in each.guest_accelerator_type]
+    gpus = [accelerator for accelerator in item.accelerators if "tpu" not in accelerator.guest_accelerator_type]
     if len(gpus) < len(item.accelerators):
         return "with TPUs"
     name = gpus[0].guest_accelerator_type if gpus else ""
-    count = sum(each.guest_accelerator_count for each in gpus)
+    count = sum(accelerator.guest_accelerator_count for accelerator in gpus)
     return Machine(item.name, arch, item.guest_cpus, item.memory_mb, count, name).instance_type(kept, Overhead.GKE)
 
 
@@ -324,11 +327,11 @@ def _of_karpenter(item: _KarpenterType, kept: Kept) -> _Found:
     prices: dict[str, dict[str, float]] = {"on-demand": {}, "spot": {}}
     for offering in item.offerings:
         if offering.available and offering.price >= 0:
-            values = {each.key: each.values for each in offering.requirements}
+            values = {requirement.key: requirement.values for requirement in offering.requirements}
             for capacity_type in values.get("karpenter.sh/capacity-type", ["on-demand"]):
                 for zone in values.get("topology.kubernetes.io/zone", [""]):
-                    mine, region = prices.setdefault(capacity_type, {}), _region(zone)
-                    mine[region] = min(mine.get(region, offering.price), offering.price)
+                    prices_by_region, region = prices.setdefault(capacity_type, {}), _region(zone)
+                    prices_by_region[region] = min(prices_by_region.get(region, offering.price), offering.price)
     machine = Machine(
         item.name,
         item.architecture,
@@ -338,19 +341,19 @@ def _of_karpenter(item: _KarpenterType, kept: Kept) -> _Found:
         prices=prices["on-demand"],
         spot_prices=prices["spot"],
     )
-    found = machine.instance_type(kept, Overhead.NONE)
+    base = machine.instance_type(kept, Overhead.NONE)
     disk = {name: amount for name, amount in item.resources.items() if name == "ephemeral-storage"}
     return InstanceType(
-        found.name,
-        found.arch,
-        {**found.capacity, **disk},
-        {**found.allocatable, **disk},
-        found.prices,
-        found.spot_prices,
-        found.gpu_name,
+        base.name,
+        base.arch,
+        {**base.capacity, **disk},
+        {**base.allocatable, **disk},
+        base.prices,
+        base.spot_prices,
+        base.gpu_name,
     )
 
 
 def _region(zone: str) -> str:
-    """The region of a zone by its name (``us-east-1a``, ``us-central1-a``), spelled with ``_``."""
+    """Return the region of a zone by its name (``us-east-1a``, ``us-central1-a``), spelled with ``_``."""
     return (re.sub(r"-?[a-z]$", "", zone) or "any").replace("-", "_")

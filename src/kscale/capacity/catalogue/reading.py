@@ -1,9 +1,9 @@
-"""Read a catalogue or a price list in any known format; the content decides which.
+"""Reads a catalogue or a price list; the format is detected from the content.
 
-The CSV has the columns ``instance_type``, ``region``, ``usd_per_hour`` and, where there is spot, ``spot_usd_per_hour``.
+The CSV of prices has the columns ``instance_type``, ``region``, ``usd_per_hour`` and optionally ``spot_usd_per_hour``.
 Azure's is the JSON of ``https://prices.azure.com/api/retail/prices``: one page, a list of all pages, or of items.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -49,13 +49,16 @@ __all__ = [
 
 @dataclass(slots=True)
 class Prices:
-    """Type -> region (spelled with ``_``) -> $ an hour: ``on_demand``, and ``spot`` of what may be taken away."""
+    """Prices in $/h by type, then by region (spelled with ``_``): ``on_demand`` and ``spot``."""
 
     on_demand: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     spot: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
 
     def onto(self, catalogue: Catalogue) -> Catalogue:
-        """The catalogue with these prices on top of its own; prices of types that it lacks are left out and counted."""
+        """Return the catalogue with these prices merged into its own.
+
+        Prices of types that the catalogue lacks are ignored and counted in ``left_out``.
+        """
         types = {
             name: replace(
                 kind,
@@ -70,24 +73,24 @@ class Prices:
 
 
 def prices_of(catalogue: Catalogue) -> Prices:
-    """Those of another catalogue."""
-    found = Prices()
+    """Return the prices of a catalogue."""
+    result = Prices()
     for name, kind in catalogue.items():
-        found.on_demand[name].update(kind.prices)
-        found.spot[name].update(kind.spot_prices)
-    return found
+        result.on_demand[name].update(kind.prices)
+        result.spot[name].update(kind.spot_prices)
+    return result
 
 
 def read_price_csv(text: str, source: str) -> Prices:
-    """Raises InputError with all bad rows at once."""
-    found = Prices()
+    """Read a CSV of prices. Raises InputError with all bad rows at once."""
+    result = Prices()
     problems: list[Problem] = []
     for place, cells in rows_of(text, source, ("instance_type", "region", "usd_per_hour")):
         name, region = cells.get("instance_type"), cells.get("region")
         if not name or not region:
             problems.append(Problem("the cell is empty", source, place, "region" if name else "instance_type"))
             continue
-        for column, prices in (("usd_per_hour", found.on_demand), ("spot_usd_per_hour", found.spot)):
+        for column, prices in (("usd_per_hour", result.on_demand), ("spot_usd_per_hour", result.spot)):
             cell = (cells.get(column) or "").strip()
             price = price_in(cell) if cell else None
             if price is not None:
@@ -96,7 +99,7 @@ def read_price_csv(text: str, source: str) -> Prices:
                 problems.append(Problem(f'"{cell}" is not a price', source, place, column))
     if problems:
         raise InputError(problems)
-    return found
+    return result
 
 
 class _Retail(msgspec.Struct, rename="camel"):
@@ -110,32 +113,36 @@ class _Retail(msgspec.Struct, rename="camel"):
 
 
 def retail_pages(data: Any) -> list[dict[str, Any]] | None:
-    """The pages of Azure's list in plain data: one page, several in a list, or the bare items of all; None if it is
-    something else."""
+    """Return the pages of Azure's price list in plain data, or None if the data is something else.
+
+    Accepts one page, a list of pages, or the bare items.
+    """
     if isinstance(data, dict) and "Items" in data:
         pages = [data]
-    elif isinstance(data, list) and data and all(isinstance(each, dict) and "Items" in each for each in data):
+    elif isinstance(data, list) and data and all(isinstance(page, dict) and "Items" in page for page in data):
         pages = data
     else:
         pages = [{"Items": data}]
     items = pages[0]["Items"]
-    known = isinstance(items, list) and items and isinstance(items[0], dict) and "retailPrice" in items[0]
-    return pages if known else None
+    is_price_list = isinstance(items, list) and items and isinstance(items[0], dict) and "retailPrice" in items[0]
+    return pages if is_price_list else None
 
 
 def read_retail_prices(pages: list[dict[str, Any]], source: str) -> Prices:
-    """On-demand and spot prices of Linux machines by the hour; everything else in the list is passed over. Raises
-    InputError for a list whose last page names a next one, with all items that cannot be read."""
+    """Read the hourly on-demand and spot prices of Linux machines; other items are ignored.
+
+    Raises InputError with all items that cannot be read, or if the last page refers to a next page.
+    """
     if link := pages[-1].get("NextPageLink"):
         raise InputError(Problem(f"the list goes on at {link}: a list of all pages is read, too", source))
-    found = Prices()
+    result = Prices()
     problems: list[Problem] = []
-    for page, each in enumerate(pages):
+    for page, content in enumerate(pages):
         start = f"[{page}].Items" if len(pages) > 1 else "Items"
-        if not isinstance(each["Items"], list):
+        if not isinstance(content["Items"], list):
             problems.append(Problem("a list expected", source, start))
             continue
-        for number, item in enumerate(each["Items"]):
+        for number, item in enumerate(content["Items"]):
             place = f"{start}[{number}]"
             try:
                 price = from_dict(item, _Retail, source=source, object_path=place)
@@ -145,21 +152,21 @@ def read_retail_prices(pages: list[dict[str, Any]], source: str) -> Prices:
             if not (math.isfinite(price.retail_price) and price.retail_price >= 0):
                 problems.append(Problem(f"{price.retail_price} is not a price", source, place, "retailPrice"))
                 continue
-            other = price.type != "Consumption" or price.unit_of_measure != "1 Hour" or not price.arm_sku_name
-            if other or "Windows" in price.product_name or "Low Priority" in price.sku_name:
+            is_other = price.type != "Consumption" or price.unit_of_measure != "1 Hour" or not price.arm_sku_name
+            if is_other or "Windows" in price.product_name or "Low Priority" in price.sku_name:
                 continue
-            prices = found.spot if price.sku_name.endswith(" Spot") else found.on_demand
+            prices = result.spot if price.sku_name.endswith(" Spot") else result.on_demand
             prices[price.arm_sku_name][price.arm_region_name] = price.retail_price
     if problems:
         raise InputError(problems)
-    return found
+    return result
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def data_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """``kscale`` in ``$XDG_DATA_HOME``, else in ``%LOCALAPPDATA%`` on Windows, else in ``~/.local/share``."""
+    """Return ``kscale`` in ``$XDG_DATA_HOME``, else in ``%LOCALAPPDATA%`` on Windows, else in ``~/.local/share``."""
     if named := environ.get("XDG_DATA_HOME"):
         return Path(named) / "kscale"
     if sys.platform == "win32" and (local := environ.get("LOCALAPPDATA")):
@@ -169,7 +176,7 @@ def data_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 @typed
 def path_of(name: str) -> Path:
-    """The file of a catalogue. Raises InputError for what can be no name."""
+    """Return the file of an imported catalogue, which need not exist. Raises InputError for an invalid name."""
     if not _NAME.fullmatch(name):
         raise InputError(f'"{name}" can be no name of a catalogue: letters, digits, dots, dashes and underscores')
     return _folder() / f"{name}.csv"
@@ -180,13 +187,14 @@ def _folder() -> Path:
 
 
 def is_stored(source: str | os.PathLike[str]) -> bool:
-    """Return whether this is the file of an imported catalogue, or the name of one without a file of that name."""
+    """Check whether a source is the file of an imported catalogue, or the name of one without a local file of that
+    name."""
     path = Path(source)
     return path.parent == _folder() or (not path.exists() and path.name in known_catalogues())
 
 
 def known_catalogues() -> list[str]:
-    """The names, in order."""
+    """Return the names of imported catalogues, sorted."""
     try:
         return sorted(path.stem for path in _folder().glob("*.csv"))
     except OSError:
@@ -195,9 +203,9 @@ def known_catalogues() -> list[str]:
 
 @typed
 def keep(catalogue: Catalogue, name: str) -> Path:
-    """Write a catalogue under a name; one of that name is replaced.
+    """Store a catalogue under a name, replacing one of that name; return its path.
 
-    Raises InputError if the file cannot be written, and for types that could not be read back: nothing is written then.
+    Raises InputError if the file cannot be written, and for types that could not be read back; nothing is written then.
     """
     path = path_of(name)
     text = write_table(catalogue)
@@ -209,8 +217,8 @@ def keep(catalogue: Catalogue, name: str) -> Path:
         for problem in error.problems:
             row = problem.object.removeprefix("row ")
             kind = types.get(int(row)) if row.isdecimal() else None
-            where = problem.object if kind is None else f"type {escaped(kind)}"
-            problems.append(replace(problem, source=catalogue.source, object=where))
+            label = problem.object if kind is None else f"type {escaped(kind)}"
+            problems.append(replace(problem, source=catalogue.source, object=label))
         raise InputError(problems) from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -220,36 +228,62 @@ def keep(catalogue: Catalogue, name: str) -> Path:
     return path
 
 
-_NOTHING = ("", "null")  # also what a filter of JSON prints that found nothing
+_NOTHING = ("", "null")  # this is also the output of a JSON filter without matches
 
 
 @typed
 def read_catalogue(
     source: str | os.PathLike[str] | bytes, *, overhead: Overhead | None = None, max_pods: int | None = None
 ) -> Catalogue:
-    """Read a catalogue: a path (``.gz`` or not), the name of an imported one, or the bytes of one.
+    """Read a catalogue of instance types.
 
-    It may be kscale's own CSV (:mod:`~kscale.capacity.catalogue.table`), a provider's dump
-    (:mod:`~kscale.capacity.catalogue.formats`) or Google's price table. ``overhead``: whose formula says what pods may
-    use where the source does not (None = that of the provider whose form it is; a CSV without a sign of one: nothing is
-    kept); ``max_pods``: of each node, instead of what the source says.
+    Parameters
+    ----------
+    source : path, str or bytes
+        A path (``.gz`` or not), the name of an imported catalogue, or the content of one: a CSV table
+        (:mod:`~kscale.capacity.catalogue.table`), a provider's dump (:mod:`~kscale.capacity.catalogue.formats`) or
+        Google's price table.
+    overhead : Overhead, optional
+        Formula of allocatable resources that the source does not state. Default: that of the provider whose format it
+        is;
+        none for a CSV that names no provider.
+    max_pods : int, optional
+        Maximum of pods per node, instead of the source's.
 
-    Rows of an imported catalogue that cannot be read are left out, each named in ``left_out``. Of any other source
-    they are an error. Raises InputError, with all problems at once, by row and column or by path.
+    Returns
+    -------
+    Catalogue
+        Instance types by name. Unreadable rows of an imported catalogue are skipped and named in ``left_out``.
+
+    Raises
+    ------
+    InputError
+        With all problems at once, by row and column or by path. For sources that are not imported, this includes
+        unreadable rows.
     """
     name, text = _text(source)
-    kept = Kept(overhead, max_pods)
+    overrides = Kept(overhead, max_pods)
     if text.lstrip()[:1] in ("[", "{"):
-        return read_dump(_json(text, name), name, kept)
+        return read_dump(_json(text, name), name, overrides)
     if _header(text)[:3] == list(HEADER):
-        return read_google_prices(text, name, kept)
-    return read_table(text, name, kept, stored=not isinstance(source, bytes) and is_stored(source))
+        return read_google_prices(text, name, overrides)
+    return read_table(text, name, overrides, stored=not isinstance(source, bytes) and is_stored(source))
 
 
 @typed
 def read_prices(source: str | os.PathLike[str] | bytes) -> Prices:
-    """Prices apart from machines: a CSV of type, region and price, Azure's retail list, or any catalogue that has some.
-    Raises InputError."""
+    """Read prices: a CSV of type, region and price, Azure's retail list, or any catalogue that contains prices.
+
+    Parameters
+    ----------
+    source : path, str or bytes
+        A path, the name of an imported catalogue, or the content.
+
+    Raises
+    ------
+    InputError
+        If the source cannot be read.
+    """
     name, text = _text(source)
     if text.lstrip()[:1] in ("[", "{"):
         data = _json(text, name)
@@ -279,15 +313,15 @@ def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
 
 
 def _file(path: Path) -> bytes:
-    """A file, or an imported catalogue of that name."""
+    """Read a file, or the imported catalogue of that name. Raises InputError if there is neither."""
     try:
         return read_file(path)
     except FileNotFoundError:
-        known = known_catalogues()
-        if path.name in known:
+        imported = known_catalogues()
+        if path.name in imported:
             return read_file(path_of(path.name))
-        there = f"; imported are {', '.join(known)}" if known else "; no catalogue is imported"
-        text = f"No such file or directory{there if not path.suffix else ''}"
+        hint = f"; imported are {', '.join(imported)}" if imported else "; no catalogue is imported"
+        text = f"No such file or directory{hint if not path.suffix else ''}"
         raise InputError(Problem(text, source=str(path))) from None
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), source=str(path))) from None

@@ -1,11 +1,11 @@
-"""kscale's own catalogue format: a CSV with one row per instance type. Read and write.
+"""Reads and writes the kscale catalogue format: a CSV with one row per instance type.
 
 Columns: ``instance_type``, ``arch``, ``vcpu``, ``memory_mib``, ``gpu`` (a number); optional ``alloc_cpu``,
-``alloc_memory``, ``alloc_pods``, ``alloc_ephemeral``, ``alloc_gpu`` (quantities: what the kubelet offers to pods),
-``gpu_name``, ``vcpus_available`` (fewer than ``vcpu`` where a type is sold with some of its cores switched off), and
+``alloc_memory``, ``alloc_pods``, ``alloc_ephemeral``, ``alloc_gpu`` (quantities that are allocatable for pods),
+``gpu_name``, ``vcpus_available`` (fewer than ``vcpu`` for a type that is sold with some of its cores disabled), and
 ``ondemand_usd_per_hour_<region>``, ``spot_usd_per_hour_<region>`` for each region. An empty cell of an optional column
-is not known. What has no ``alloc_`` cell is what the formula of an ``Overhead`` leaves:
-without one, everything, which is more than a real kubelet offers.
+means unknown. Missing ``alloc_`` cells are computed by the formula of an ``Overhead``; without one, everything is
+allocatable, which is more than a real kubelet offers.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ ON_DEMAND_PRICE, SPOT_PRICE = "ondemand_usd_per_hour_", "spot_usd_per_hour_"
 _REQUIRED = ("instance_type", "arch", "vcpu", "memory_mib", "gpu")
 _ALLOCATABLE = {"alloc_cpu": "cpu", "alloc_memory": "memory", "alloc_ephemeral": "ephemeral-storage"}
 _OPTIONAL = ("alloc_cpu", "alloc_memory", "alloc_pods", "alloc_ephemeral", "alloc_gpu", "gpu_name")
-_OF_AZURE = "sku_family"  # a column that tables of Azure have
+_OF_AZURE = "sku_family"  # a column that only Azure's tables have
 _CONSTRAINED = re.compile(r"(?:Standard|Basic)_[A-Za-z]+\d+-(\d+)")
 _NAMED = 20
 """Rows left out of a stored catalogue that are named; the others are counted."""
 
 
 def rows_of(text: str, source: str, required: Iterable[str]) -> Iterator[tuple[str, dict[Any, Any]]]:
-    """("row N", cells by column). Raises InputError for malformed CSV and for a header without ``required`` columns."""
+    """Yield ("row N", cells by column). Raises InputError for malformed CSV, and for missing or duplicate columns."""
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         header = reader.fieldnames or []
@@ -54,9 +54,9 @@ def rows_of(text: str, source: str, required: Iterable[str]) -> Iterator[tuple[s
             raise InputError(
                 [Problem("the column is missing", source=source, object="row 1", field=column) for column in missing]
             )
-        if twice := [column for column in dict.fromkeys(header) if column and header.count(column) > 1]:
+        if repeated := [column for column in dict.fromkeys(header) if column and header.count(column) > 1]:
             raise InputError(
-                [Problem("the column comes twice", source=source, object="row 1", field=column) for column in twice]
+                [Problem("the column comes twice", source=source, object="row 1", field=column) for column in repeated]
             )
         for cells in reader:
             yield f"row {reader.line_num}", cells
@@ -70,11 +70,12 @@ def read_table(text: str, source: str, kept: Kept, *, stored: bool = False) -> C
     Parameters
     ----------
     text, source : str
-        The CSV, and what problems call it.
+        The CSV, and its name in problems.
     kept : Kept
-        The overhead formula and the number of pods that replace what the table says.
+        The overhead formula and the number of pods that override the table's.
     stored : bool
         Whether the table is an imported catalogue. Its bad rows are left out, each named in ``left_out``, so that one
+        bad
         row does not make the others unusable. A table of Azure has rows without memory (less than one GiB, counted in
         whole GiB), which are left out in either case.
 
@@ -109,23 +110,23 @@ def read_table(text: str, source: str, kept: Kept, *, stored: bool = False) -> C
 
 
 def _counted(skipped: list[Problem]) -> dict[str, int]:
-    """Rows left out, each by name as long as they are few."""
+    """Return the rows left out as texts with counts: the first ones by name, the others as one number."""
     by_row: dict[str, list[str]] = {}
     for problem in skipped:
         by_row.setdefault(problem.object, []).append(f"{problem.field}: {problem.message}")
-    named = list(by_row.items())[:_NAMED]
-    counts = {f"{skipped[0].source}: {row}: {'; '.join(texts)}": 1 for row, texts in named}
+    first_rows = list(by_row.items())[:_NAMED]
+    counts = {f"{skipped[0].source}: {row}: {'; '.join(texts)}": 1 for row, texts in first_rows}
     return counts | ({"more rows that cannot be read": len(by_row) - _NAMED} if len(by_row) > _NAMED else {})
 
 
 def constrained_cores(name: str, cores: int) -> int:
-    """Return the cores of an Azure type by its name: ``Standard_HB120-16rs_v2`` runs 16 of its 120."""
+    """Return the cores of an Azure type by its name: ``Standard_HB120-16rs_v2`` uses 16 of its 120 cores."""
     match = _CONSTRAINED.match(name)
     return cores if match is None else min(cores, int(match[1]))
 
 
 def write_table(catalogue: Catalogue) -> str:
-    """The catalogue in this format: :func:`read_table` gives the same types back."""
+    """Format the catalogue as CSV, from which :func:`read_table` reads the same types."""
     regions = list(dict.fromkeys(region for kind in catalogue.values() for region in kind.prices))
     spot = list(dict.fromkeys(region for kind in catalogue.values() for region in kind.spot_prices))
     text = io.StringIO()
@@ -153,7 +154,7 @@ def write_table(catalogue: Catalogue) -> str:
 
 
 def price_in(text: str) -> float | None:
-    """A price as a cell has it; None for what is none."""
+    """Parse a price in a cell; None if it is not a non-negative number."""
     try:
         price = float(text)
     except ValueError:
@@ -163,9 +164,9 @@ def price_in(text: str) -> float | None:
 
 @dataclass(slots=True)
 class _Row:
-    """One line of the file; what is wrong with it goes to ``problems``. ``is_tiny``: a type of Azure without memory."""
+    """One row of the file; its mistakes are added to ``problems``. ``is_tiny``: a type of Azure without memory."""
 
-    cells: Mapping[Any, Any]  # None is the key of surplus cells and the value of missing ones
+    cells: Mapping[Any, Any]  # csv.DictReader: None is the key of surplus cells and the value of missing ones
     name: str
     source: str
     problems: list[Problem] = field(default_factory=list)
@@ -186,7 +187,7 @@ class _Row:
         return int(text)
 
     def cores(self, name: str) -> int:
-        """The cores that run: as ``vcpus_available`` says, else as the name of an Azure type does."""
+        """Return the number of usable cores: ``vcpus_available``, else by the name of an Azure type."""
         cores = self.count("vcpu")
         if not self.text("vcpus_available"):
             return constrained_cores(name, cores)
@@ -210,7 +211,7 @@ class _Row:
         return amount
 
     def prices(self, prefix: str) -> dict[str, float]:
-        found = {}
+        prices = {}
         for column in self.cells:
             if not isinstance(column, str) or not column.startswith(prefix):
                 continue
@@ -221,8 +222,8 @@ class _Row:
             if price is None:
                 self.wrong(column, f'"{text}" is not a price')
                 continue
-            found[column.removeprefix(prefix)] = price
-        return found
+            prices[column.removeprefix(prefix)] = price
+        return prices
 
     def instance_type(self, kept: Kept) -> InstanceType | None:
         if None in self.cells or None in self.cells.values():
@@ -269,11 +270,11 @@ class _Row:
         return InstanceType(name, arch, capacity, room, prices, spot, self.text("gpu_name"))
 
     def left_by(self, kept: Kept, capacity: Mapping[str, Quantity], arch: str) -> dict[str, Quantity]:
-        """What the formula leaves; a table of Azure brings its own."""
+        """Return the allocatable cpu and memory by the overhead formula (Azure's for its tables); empty without one."""
         default = Overhead.AKS if _OF_AZURE in self.cells else Overhead.NONE
-        of = default if kept.overhead is None else kept.overhead
-        if of is Overhead.NONE:
+        formula = default if kept.overhead is None else kept.overhead
+        if formula is Overhead.NONE:
             return {}
         cpu, memory, pods = (capacity[name].value() for name in ("cpu", "memory", "pods"))
-        cpu, memory = allocatable(of, cpu * 1000, memory, pods, arch)
+        cpu, memory = allocatable(formula, cpu * 1000, memory, pods, arch)
         return {"cpu": Quantity(f"{cpu}m"), "memory": Quantity(f"{memory // 2**20}Mi")}

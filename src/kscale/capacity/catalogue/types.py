@@ -1,5 +1,6 @@
-"""Instance types: what a cloud's machines have, what a managed Kubernetes leaves for pods, and what they cost, with
-the result records of ``kscale catalogue``.
+"""Instance types: capacity of a cloud's machines, what a managed Kubernetes leaves allocatable, and their prices; with
+the
+result records of ``kscale catalogue``.
 
 * ``eks``: the hypervisor takes 7.5 % of the memory (Karpenter's ``VM_MEMORY_OVERHEAD_PERCENT``) and 64 MiB on arm64;
   the kubelet reserves 255 MiB and 11 MiB for each pod of a node, and cpu by steps (bootstrap.sh of the EKS AMI).
@@ -53,7 +54,7 @@ _EVICTION = 100 * _MIB
 
 
 class Overhead(StrEnum):
-    """Whose formula."""
+    """The formula for the resources that a managed Kubernetes reserves on a node."""
 
     EKS = "eks"
     GKE = "gke"
@@ -62,59 +63,70 @@ class Overhead(StrEnum):
 
 
 def allocatable(of: Overhead, cpu: int, memory: int, pods: int, arch: str) -> tuple[int, int]:
-    """(milli-cores, bytes: whole MiB) that are left of so many for ``pods`` pods; never negative."""
+    """Return the allocatable (milli-cores, bytes rounded down to MiB) of a machine, never negative.
+
+    ``cpu`` in milli-cores and ``memory`` in bytes are the machine's, ``pods`` is the maximum number of pods.
+    """
     match of:
         case Overhead.NONE:
             return cpu, memory
         case Overhead.EKS:
             usable = memory - (64 * _MIB if arch == "arm64" else 0)
             usable -= math.ceil(usable * 75 / 1000 / _MIB) * _MIB
-            cpu_kept, kept = _steps_of_cpu(cpu), (255 + 11 * pods) * _MIB
+            reserved_cpu, reserved = _steps_of_cpu(cpu), (255 + 11 * pods) * _MIB
         case Overhead.GKE:
-            usable, cpu_kept, kept = memory, _steps_of_cpu(cpu), _steps_of_memory(memory)
+            usable, reserved_cpu, reserved = memory, _steps_of_cpu(cpu), _steps_of_memory(memory)
         case Overhead.AKS:
-            usable, cpu_kept = memory, _table_of_cpu(cpu)
-            kept = min((20 * pods + 50) * 1_000_000, memory // 4)
-    return max(0, cpu - cpu_kept), max(0, usable - kept - _EVICTION) // _MIB * _MIB
+            usable, reserved_cpu = memory, _table_of_cpu(cpu)
+            reserved = min((20 * pods + 50) * 1_000_000, memory // 4)
+    return max(0, cpu - reserved_cpu), max(0, usable - reserved - _EVICTION) // _MIB * _MIB
 
 
 def _steps_of_cpu(cpu: int) -> int:
-    """6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the others."""
-    left, kept = cpu, 0
+    """Return reserved milli-cores: 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the
+    rest."""
+    remaining, reserved = cpu, 0
     for width, share in ((1_000, 600), (1_000, 100), (2_000, 50)):
-        part = min(left, width)
-        kept += part * share
-        left -= part
-    return -(-(kept + left * 25) // 10_000)
+        part = min(remaining, width)
+        reserved += part * share
+        remaining -= part
+    return -(-(reserved + remaining * 25) // 10_000)
 
 
 def _steps_of_memory(memory: int) -> int:
-    """255 MiB below one GiB; else 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the next 112,
-    2 % of the rest."""
+    """Return reserved bytes.
+
+    255 MiB below one GiB; else 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the next 112, 2
+    %
+    of the rest.
+    """
     gib = 1024 * _MIB
     if memory < gib:
         return 255 * _MIB
-    left, kept = memory, 0
+    remaining, reserved = memory, 0
     for width, share in ((4 * gib, 25), (4 * gib, 20), (8 * gib, 10), (112 * gib, 6)):
-        part = min(left, width)
-        kept += part * share
-        left -= part
-    return -(-(kept + left * 2) // 100)
+        part = min(remaining, width)
+        reserved += part * share
+        remaining -= part
+    return -(-(reserved + remaining * 2) // 100)
 
 
 def _table_of_cpu(cpu: int) -> int:
-    """60, 100, 120 milli-cores of the first three cores; 100 and 10 for each core from four on."""
+    """Return reserved milli-cores: 60, 100, 120 for up to three cores; 100 plus 10 per core from four on."""
     cores = -(-cpu // 1_000)
     return (60, 100, 120)[cores - 1] if 0 < cores < 4 else 100 + 10 * cores
 
 
-DEFAULT_PODS = 110  # the kubelet's --max-pods, where the catalogue names no other number
+DEFAULT_PODS = 110  # the kubelet's default of --max-pods
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """One machine size. ``capacity`` and ``allocatable`` as a node's status has them; ``prices`` and ``spot_prices``
-    per hour by region (spelled with ``_``); ``gpu_name`` as the provider has it."""
+    """One machine size.
+
+    ``capacity`` and ``allocatable`` as in a node's status; ``prices`` and ``spot_prices`` per hour by region (spelled
+    with ``_``); ``gpu_name`` as the provider spells it.
+    """
 
     name: str
     arch: str
@@ -126,8 +138,11 @@ class InstanceType:
     gpu_name: str = ""
 
     def price(self, region: str = "", *, spot: bool = False) -> float | None:
-        """The price in a region (spelled with ``-`` or ``_``), or in the catalogue's first; None = not known. ``spot``:
-        of one that may be taken away."""
+        """Return the price per hour in a region (spelled with ``-`` or ``_``), or in the type's first region; None if
+        unknown.
+
+        ``spot`` selects the spot price.
+        """
         prices = self.spot_prices if spot else self.prices
         if not region:
             return next(iter(prices.values()), None)
@@ -141,11 +156,15 @@ class InstanceType:
         region: str = "",
         labels: Mapping[str, str] | None = None,
     ) -> Node:
-        """A ready node of this type, with the labels that every cloud sets (``zone`` and ``region`` if there
-        are); ``labels`` on top."""
-        own = name or self.name
+        """Build a ready node of this type.
+
+        The node has the labels that every cloud sets (those of ``zone`` and ``region`` if they are given), and
+        ``labels`` on
+        top.
+        """
+        node_name = name or self.name
         well_known = {
-            "kubernetes.io/hostname": own,
+            "kubernetes.io/hostname": node_name,
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": self.arch,
             "node.kubernetes.io/instance-type": self.name,
@@ -158,7 +177,7 @@ class InstanceType:
                 well_known[f"topology.kubernetes.io/{place}"] = value
                 well_known[f"failure-domain.beta.kubernetes.io/{place}"] = value
         return Node(
-            metadata=ObjectMeta(name=own, labels={**well_known, **(labels or {})}),
+            metadata=ObjectMeta(name=node_name, labels={**well_known, **(labels or {})}),
             spec=NodeSpec(),
             status=NodeStatus(
                 capacity=dict(self.capacity),
@@ -168,15 +187,15 @@ class InstanceType:
         )
 
     def template(self, *, zone: str = "", region: str = "", labels: Mapping[str, str] | None = None) -> NodeTemplate:
-        """The node of :meth:`kscale.capacity.catalogue.InstanceType.node` as a template without pods."""
+        """Build a template without pods from the node of :meth:`kscale.capacity.catalogue.InstanceType.node`."""
         return NodeTemplate(node=self.node(zone=zone, region=region, labels=labels))
 
 
 class Catalogue(Mapping[str, InstanceType]):
-    """Instance types by name. An unknown name is an InputError that proposes a near one."""
+    """Instance types by name. Access to an unknown name raises InputError that suggests a similar one."""
 
     def __init__(self, types: Mapping[str, InstanceType], source: str = "", left_out: Mapping[str, int] = {}) -> None:
-        """``left_out``: rows of the source that are no types, by the reason."""
+        """Create a catalogue; ``left_out`` counts rows of the source that are not types, by reason."""
         self._types = dict(types)
         self.source = source
         self.left_out = dict(left_out)
@@ -197,7 +216,7 @@ class Catalogue(Mapping[str, InstanceType]):
 
     @property
     def regions(self) -> list[str]:
-        """The regions that some type has a price in, spelled with ``-``."""
+        """Return the regions in which some type has a price, spelled with ``-``."""
         return list(
             dict.fromkeys(
                 region.replace("_", "-")
@@ -207,18 +226,20 @@ class Catalogue(Mapping[str, InstanceType]):
         )
 
     def check_region(self, region: str) -> None:
-        """Raises InputError for a region without any price; empty = the first that a type has."""
+        """Raise InputError if no type has a price in the region; empty = each type's first region."""
         if region and region.replace("_", "-") not in self.regions:
             text = f'no prices of region "{region}": there are {", ".join(self.regions) or "none"}'
             raise InputError(Problem(text, source=self.source))
 
     def select(self, patterns: Iterable[str]) -> list[InstanceType]:
-        """The types with these names, each once, in the order of patterns, then of the catalogue. A name with ``*``,
-        ``?`` or ``[`` is a pattern; one that no type has raises InputError."""
-        found: dict[str, InstanceType] = {}
+        """Return the types with these names, each once, in the order of patterns, then of the catalogue.
+
+        A name with ``*``, ``?`` or ``[`` is a pattern. Raises InputError for a name or pattern that matches no type.
+        """
+        selected: dict[str, InstanceType] = {}
         for pattern in patterns:
             if not any(sign in pattern for sign in "*?["):
-                found.setdefault(pattern, self[pattern])
+                selected.setdefault(pattern, self[pattern])
                 continue
             names = [name for name in self._types if fnmatchcase(name, pattern)]
             if not names:
@@ -226,23 +247,26 @@ class Catalogue(Mapping[str, InstanceType]):
                     Problem(f'no instance type like "{pattern}" in the catalogue', source=self.source)
                 )
             for name in names:
-                found.setdefault(name, self._types[name])
-        return list(found.values())
+                selected.setdefault(name, self._types[name])
+        return list(selected.values())
 
     def __len__(self) -> int:
         return len(self._types)
 
 
 class UnknownTypeError(InputError, KeyError):
-    """An instance type that the catalogue does not hold."""
+    """An instance type that is not in the catalogue."""
 
     __str__ = InputError.__str__
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """``overhead``: whose formula says what is kept of a machine (None = that of the provider whose format it is);
-    ``max_pods``: of a node (None = what the provider says)."""
+    """Overrides of a catalogue's reserved resources.
+
+    ``overhead``: formula of the reserved resources (None = that of the provider whose format it is); ``max_pods`` of a
+    node (None = as the provider says).
+    """
 
     overhead: Overhead | None = None
     max_pods: int | None = None
@@ -250,7 +274,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a provider's dump says of a machine. ``pods``: the most on a node (None = the kubelet's 110)."""
+    """A machine in a provider's dump. ``pods``: maximum number on a node (None = the kubelet's default of 110)."""
 
     name: str
     arch: str
@@ -263,7 +287,7 @@ class Machine:
     spot_prices: Mapping[str, float] = field(default_factory=dict)
 
     def instance_type(self, kept: Kept, overhead: Overhead) -> InstanceType:
-        """The machine with what a kubelet offers of it; ``overhead``: the provider's own."""
+        """Convert the machine to an instance type; ``overhead`` is the provider's formula, unless overridden."""
         pods = kept.max_pods if kept.max_pods is not None else DEFAULT_PODS if self.pods is None else self.pods
         capacity = {
             "cpu": Quantity(str(self.cores)),
@@ -272,14 +296,14 @@ class Machine:
         }
         if self.gpus:
             capacity[gpu_resource(self.gpu_name)] = Quantity(str(self.gpus))
-        of = overhead if kept.overhead is None else kept.overhead
-        cpu, memory = allocatable(of, self.cores * 1000, self.memory_mib * 2**20, pods, self.arch)
+        formula = overhead if kept.overhead is None else kept.overhead
+        cpu, memory = allocatable(formula, self.cores * 1000, self.memory_mib * 2**20, pods, self.arch)
         usable = {"cpu": Quantity(f"{cpu}m"), "memory": Quantity(f"{memory // 2**20}Mi")}
         return InstanceType(
             self.name,
             self.arch,
             capacity,
-            capacity | usable if of is not Overhead.NONE else capacity,
+            capacity | usable if formula is not Overhead.NONE else capacity,
             dict(self.prices),
             dict(self.spot_prices),
             self.gpu_name,
@@ -287,18 +311,21 @@ class Machine:
 
 
 def gpu_resource(gpu_name: str) -> str:
-    """The resource that the device plug-in of the GPU's maker offers."""
+    """Return the resource name of the device plug-in by the GPU's maker."""
     return "amd.com/gpu" if gpu_name.lower().startswith(("radeon", "amd")) else "nvidia.com/gpu"
 
 
 class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """Base of what the records consist of."""
+    """Base of the parts of catalogue records."""
 
 
 class CatalogueSummary(Part, frozen=True):
-    """One catalogue: how many ``types``, how many of them have a price on demand and as spot, in which regions.
-    ``leftOut``: entries of the source that are no types, by the reason. Of an imported catalogue these are the rows of
-    its file that cannot be read."""
+    """One catalogue: number of ``types``, how many of them have on-demand and spot prices, and the regions.
+
+    ``leftOut``: entries of the source that are not types, by reason; for an imported catalogue, the rows of its file
+    that
+    cannot be read.
+    """
 
     name: str
     types: int
@@ -310,7 +337,7 @@ class CatalogueSummary(Part, frozen=True):
 
 
 class DamagedCatalogue(Part, frozen=True):
-    """An imported catalogue of which nothing can be read; ``problem``: the first reason."""
+    """An imported catalogue that cannot be read; ``problem``: the first reason."""
 
     name: str
     file: str
@@ -326,7 +353,7 @@ class CatalogueList(Record, frozen=True):
 
 
 class InstanceTypeRow(Part, frozen=True):
-    """A machine: ``capacity`` and ``allocatable`` as quantities, ``price`` and ``spotPrice`` of an hour."""
+    """A machine: ``capacity`` and ``allocatable`` as quantities, ``price`` and ``spotPrice`` per hour."""
 
     name: str
     arch: str
@@ -338,7 +365,7 @@ class InstanceTypeRow(Part, frozen=True):
 
 
 class InstanceTypeList(Record, frozen=True):
-    """Types of a catalogue; prices are those of ``region`` (empty: the first that a type has)."""
+    """Types of a catalogue; prices are those of ``region`` (empty: each type's first region)."""
 
     KIND: ClassVar[str] = "InstanceTypeList"
     catalogue: str
@@ -347,7 +374,7 @@ class InstanceTypeList(Record, frozen=True):
 
 
 def summary(name: str, catalogue: Catalogue, file: str) -> CatalogueSummary:
-    """The catalogue in numbers."""
+    """Summarise a catalogue: numbers of types and prices, regions, and rows left out."""
     return CatalogueSummary(
         name=name,
         types=len(catalogue),
@@ -360,7 +387,7 @@ def summary(name: str, catalogue: Catalogue, file: str) -> CatalogueSummary:
 
 
 def rows(kinds: list[InstanceType], region: str) -> list[InstanceTypeRow]:
-    """The types as rows, with prices of a region."""
+    """Convert types to rows with the prices of a region."""
     return [
         InstanceTypeRow(
             name=kind.name,

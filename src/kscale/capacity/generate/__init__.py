@@ -1,4 +1,4 @@
-"""A realistic generated cluster as Kubernetes objects: for demonstrations and benchmarks without a dump."""
+"""Generate a realistic cluster from a seed, for load tests and examples."""
 
 from __future__ import annotations
 

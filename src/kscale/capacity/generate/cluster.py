@@ -1,6 +1,6 @@
-"""Generate a realistic cluster from a seed: its contents first, its objects when they are read.
+"""Generates a realistic cluster from a seed. Workloads are drawn first, objects are built when they are read.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["GeneratedCluster", "claims_of", "controllers_of", "generate", "pream
 
 
 _DRIVER = "ebs.csi.aws.com"
-_CLAIMS = 1 << 40  # where the numbers of claims begin; those of pods begin at 0
+_CLAIMS = 1 << 40  # first child number of claims; those of pods start at 0
 
 
 def _meta(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
@@ -47,7 +47,8 @@ def _meta(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
 
 
 def preamble(namespaces: list[str], nodes: list[Node], volumes_per_node: int) -> Iterator[dict[str, Any]]:
-    """Cluster-wide objects but the nodes: namespaces, priority classes, storage class, its driver on every node."""
+    """Yield cluster-wide objects except nodes: namespaces, priority classes, the storage class, its driver and
+    CSINodes."""
     for namespace in namespaces:
         labels = {"kubernetes.io/metadata.name": namespace}
         yield {
@@ -95,7 +96,7 @@ def preamble(namespaces: list[str], nodes: list[Node], volumes_per_node: int) ->
 
 
 def controllers_of(workload: Workload) -> Iterator[dict[str, Any]]:
-    """The workload's controller, a Deployment's ReplicaSet, and the budget."""
+    """Yield the workload's controller, a Deployment's ReplicaSet, and the PodDisruptionBudget if it has one."""
     selector = {"matchLabels": pod_labels(workload)}
     template = pod_template(workload)
     ready = len(workload.running)
@@ -103,7 +104,7 @@ def controllers_of(workload: Workload) -> Iterator[dict[str, Any]]:
     counts = {"replicas": workload.replicas, "readyReplicas": ready, "availableReplicas": ready}
     if workload.kind == "DaemonSet":
         status = {"desiredNumberScheduled": ready, "currentNumberScheduled": ready, "numberReady": ready}
-        status["numberMisscheduled"] = 0  # the API server lets none be without
+        status["numberMisscheduled"] = 0  # the API server requires this field
         spec: dict[str, Any] = {"selector": selector, "template": template}
         yield {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta, "spec": spec, "status": status}
     elif workload.kind == "Job":
@@ -173,11 +174,14 @@ _BOUND = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-c
 
 
 def claims_of(workload: Workload, nodes: list[Node]) -> Iterator[dict[str, Any]]:
-    """The claim and the bound volume of each running pod of a StatefulSet; the volume stays in the zone of its node."""
-    for ordinal, at in enumerate(workload.running.tolist()):
+    """Yield the claim and the bound volume of each running pod of a StatefulSet.
+
+    The volume can only be used in the zone of the pod's node.
+    """
+    for ordinal, node_index in enumerate(workload.running.tolist()):
         claim = f"data-{workload.name}-{ordinal}"
         uid = child_uid(workload.uid, _CLAIMS + ordinal)
-        size, zone = f"{workload.storage_gib}Gi", nodes[at].zone
+        size, zone = f"{workload.storage_gib}Gi", nodes[node_index].zone
         yield {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
@@ -222,26 +226,46 @@ _WHY_PENDING = ("room", "room", "taint", "room", "recent", "zone", "room", "size
 def generate(
     nodes: int, pods: int, *, seed: int = 0, pending: int | None = None, lean: bool = False
 ) -> GeneratedCluster:
-    """A cluster of ``nodes`` nodes and exactly ``pods`` pods, ``pending`` of them (default: a tenth) without a node.
+    """Generate a cluster of ``nodes`` nodes and exactly ``pods`` pods.
 
-    The same arguments give the same objects on every platform, another ``seed`` others. Running pods are legally
-    placed: requests, taints, selectors, spread, anti-affinity and host ports hold. Pending pods are pending for several
-    reasons: too large for any node, a taint, a zone without nodes, plain lack of room; some are merely recent and would
-    fit. ``lean`` leaves out what no autoscaler reads (managedFields, probes, environment): 1.5 KB a pod instead of 6
-    KB.
+    Parameters
+    ----------
+    nodes, pods : int
+        Number of nodes and of pods, pending pods included.
+    seed : int
+        The same arguments give the same objects on every platform; another seed gives others.
+    pending : int, optional
+        Number of pods without a node. Default: a tenth of the pods.
+    lean : bool
+        Omit what no autoscaler reads (managedFields, probes, environment): 1.5 KB per pod instead of 6 KB.
 
-    Raises InputError if the nodes cannot hold the pods.
+    Returns
+    -------
+    GeneratedCluster
+        The cluster; its objects are built when they are read.
+
+    Raises
+    ------
+    InputError
+        For invalid numbers, or if the nodes cannot hold the pods.
+
+    Notes
+    -----
+    Running pods are placed legally: requests, taints, selectors, spread, anti-affinity and host ports hold. Pending
+    pods
+    have several reasons: too large for any node, a taint, a zone without nodes, lack of room; some are only recent and
+    would fit.
     """
     if nodes < 1 or pods < 0 or not 0 <= (pending or 0) <= pods:
         raise InputError("generate: needs nodes >= 1, pods >= 0 and 0 <= pending <= pods")
-    waiting = pods // 10 if pending is None else pending
-    if pods - waiting > (_MOST_PODS_PER_NODE - 20) * nodes:
+    n_pending = pods // 10 if pending is None else pending
+    if pods - n_pending > (_MOST_PODS_PER_NODE - 20) * nodes:
         raise InputError(f"generate: {nodes} nodes hold at most {(_MOST_PODS_PER_NODE - 20) * nodes} running pods")
-    return _Builder(nodes, pods, seed).build(waiting, lean)
+    return _Builder(nodes, pods, seed).build(n_pending, lean)
 
 
 class GeneratedCluster:
-    """What :func:`generate` made. Iterate over its objects, or write them to a file as one ``List``."""
+    """The result of :func:`generate`. Iterate over its objects, or write them to a file as one ``List``."""
 
     def __init__(
         self,
@@ -261,7 +285,7 @@ class GeneratedCluster:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many nodes, running and pending pods, and workloads there are."""
+        """Return the number of nodes, running pods, pending pods and workloads, by these names."""
         return {
             "nodes": len(self._nodes),
             "running": sum(len(w.running) for w in self._workloads),
@@ -270,12 +294,12 @@ class GeneratedCluster:
         }
 
     def objects(self) -> Iterator[dict[str, Any]]:
-        """Every object as a dict of its own."""
+        """Yield every object as a new dict."""
         for text in self.texts():
             yield msgspec.json.decode(text)
 
     def texts(self) -> Iterator[str]:
-        """Every object as JSON text: cluster-wide objects, nodes, then each workload with its pods."""
+        """Yield every object as JSON text: cluster-wide objects, nodes, controllers and claims, then pods."""
         encode = msgspec.json.Encoder().encode
         namespaces = sorted({w.namespace for w in self._workloads} | {"default", "kube-system"})
         for manifest in preamble(namespaces, self._nodes, VOLUMES_PER_NODE):
@@ -288,7 +312,7 @@ class GeneratedCluster:
             if workload.storage_gib:
                 for manifest in claims_of(workload, self._nodes):
                     yield encode(manifest).decode()
-        # Pods have a stream of their own: what they are named does not depend on what else is written.
+        # Pods use a separate random stream: their names do not depend on the other objects.
         rng = SplitMix64(self._seed ^ 0x706F6473)
         for workload in self._workloads:
             yield from self._pods(workload, rng)
@@ -300,38 +324,40 @@ class GeneratedCluster:
         ordinals = workload.kind == "StatefulSet"
         values = dict.fromkeys(("node", "host_ip", "pod_ip"), "")
         suffixes = rng.suffixes(workload.replicas)
-        for ordinal, at in enumerate([*workload.running.tolist(), *[-1] * workload.pending]):
+        for ordinal, node_index in enumerate([*workload.running.tolist(), *[-1] * workload.pending]):
             values["ordinal"] = str(ordinal)
             values["name"] = f"{owner}-{ordinal}" if ordinals else f"{owner}-{next(suffixes)}"
             values["uid"] = child_uid(workload.owner_uid, ordinal)
-            if at < 0:
+            if node_index < 0:
                 yield pending(values)
                 continue
-            node, bits = self._nodes[at], rng.bits()
+            node, bits = self._nodes[node_index], rng.bits()
             values["node"], values["host_ip"] = node.name, node.address
             values["pod_ip"] = f"10.{128 + (bits & 127)}.{bits >> 8 & 255}.{bits >> 16 & 255}"
             yield running(values)
 
     def write(self, file: IO[bytes], *, progress: Callable[[int], None] | None = None) -> int:
-        """Write all objects as one ``v1`` ``List``, an object a line; the number of bytes. ``progress`` is told the
-        number of objects written so far."""
+        """Write all objects as one ``v1`` ``List``, one object per line; return the number of bytes.
+
+        ``progress`` is called with the number of objects written so far.
+        """
         total = file.write(b'{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":""},"items":[\n')
         batch: list[str] = []
-        first, done = True, 0
+        first, written = True, 0
         for text in self.texts():
             batch.append(text)
             if len(batch) == 512:
                 total += file.write((b"" if first else b",\n") + ",\n".join(batch).encode())
-                done += len(batch)
+                written += len(batch)
                 if progress is not None:
-                    progress(done)
+                    progress(written)
                 batch, first = [], False
         if batch:
             total += file.write((b"" if first else b",\n") + ",\n".join(batch).encode())
         return total + file.write(b"\n]}\n")
 
     def groups(self) -> list[dict[str, Any]]:
-        """A groups file for the cluster's node groups: each one's template is an existing node of it."""
+        """Return the entries of a groups file for the cluster's pools; each template is an existing node."""
         out: list[dict[str, Any]] = []
         start = 0
         for pool, size in self._pools:
@@ -351,7 +377,7 @@ class GeneratedCluster:
 
 
 class _Builder:
-    """Draws the cluster."""
+    """Draws the workloads of a generated cluster and places their pods."""
 
     def __init__(self, n_nodes: int, n_pods: int, seed: int) -> None:
         self._rng = SplitMix64(seed)
@@ -359,7 +385,7 @@ class _Builder:
         self.pools = make_pools(n_nodes)
         self.nodes = make_nodes(self.pools, self._rng)
         self._seed = seed
-        # The usual limit of a large instance, or what prefix delegation allows where pods are many.
+        # The usual limit of a large instance, or, with many pods, that of prefix delegation.
         self.max_pods = 110 if n_pods <= 80 * n_nodes else _MOST_PODS_PER_NODE
         self._placement = Placement(self.nodes, self.max_pods)
         self._workloads: list[Workload] = []
@@ -367,33 +393,35 @@ class _Builder:
         self._typical = min(60, max(8, n_pods // 400))
 
     def build(self, pending: int, lean: bool) -> GeneratedCluster:
-        left = self._n_pods - pending
-        for workload, replicas in system_workloads(len(self.nodes), min(left, self._n_pods * 15 // 100), self._rng):
+        remaining = self._n_pods - pending
+        for workload, replicas in system_workloads(
+            len(self.nodes), min(remaining, self._n_pods * 15 // 100), self._rng
+        ):
             if workload.kind == "DaemonSet":
                 workload.running = self._placement.place_everywhere(workload)
             else:
-                workload.running = self._placement.place(workload, min(replicas, left), self._rng)
-            left -= len(workload.running)
+                workload.running = self._placement.place(workload, min(replicas, remaining), self._rng)
+            remaining -= len(workload.running)
             self._keep(workload)
         failures = 0
-        while left:
-            workload, replicas = self._draw(left)
-            if failures:  # what does not fit is drawn again, smaller and without rules
+        while remaining:
+            workload, replicas = self._draw(remaining)
+            if failures:  # workloads that do not fit are drawn again, smaller and without rules
                 workload.containers[0].cpu = max(1, workload.containers[0].cpu >> (2 * failures))
                 workload.containers[0].memory_mib = max(4, workload.containers[0].memory_mib >> (2 * failures))
             if failures > 2:
                 workload.zones, workload.classes, workload.spread, workload.gpu = (), (), "", 0
                 workload.anti_affinity, workload.host_port = "", 0
                 workload.tolerates = ("spot", "dedicated", "nvidia.com/gpu")
-            workload.running = self._placement.place(workload, min(replicas, left), self._rng)
-            left -= len(workload.running)
+            workload.running = self._placement.place(workload, min(replicas, remaining), self._rng)
+            remaining -= len(workload.running)
             failures = 0 if len(workload.running) else failures + 1
             if failures > 20:
                 raise InputError(f"generate: {len(self.nodes)} nodes cannot hold {self._n_pods} pods")
             self._keep(workload)
-        most = max(1, pending // 12)  # of one workload, so that all reasons occur
+        limit = max(1, pending // 12)  # limit per workload, so that all reasons occur
         while pending:
-            pending -= self._wait(min(pending, most))
+            pending -= self._wait(min(pending, limit))
         return GeneratedCluster(self.pools, self.nodes, self._workloads, self.max_pods, self._seed, lean)
 
     def _keep(self, workload: Workload) -> None:
@@ -401,7 +429,7 @@ class _Builder:
             self._workloads.append(workload)
 
     def _draw(self, left: int) -> tuple[Workload, int]:
-        """A workload whose pods are near what each of the pods still to come may take."""
+        """Draw a workload sized so that the remaining ``left`` pods fill the remaining room."""
         free = self._placement.ordinary_free
         cpu, memory = (int(free[r]) * 92 // 100 // max(left, 1) for r in (0, 1))
         cap = self._placement.largest
@@ -410,27 +438,27 @@ class _Builder:
         )
 
     def _wait(self, most: int) -> int:
-        """A workload whose pods, at most so many, have no node yet; how many there are."""
-        why = _WHY_PENDING[self._n_waiting % len(_WHY_PENDING)]
+        """Draw a workload with at most ``most`` pods, all of them pending; return the number of its pods."""
+        reason = _WHY_PENDING[self._n_waiting % len(_WHY_PENDING)]
         self._n_waiting += 1
         workload, replicas = self._draw(max(most, len(self.nodes)))
         while workload.kind != "Deployment" or workload.host_port:
             workload, replicas = self._draw(max(most, len(self.nodes)))
         app = workload.containers[0]
-        if why == "taint":
+        if reason == "taint":
             workload.classes, workload.tolerates, workload.zones, workload.gpu = ("compute",), (), (), 0
-        elif why == "zone":
+        elif reason == "zone":
             workload.classes, workload.tolerates, workload.zones, workload.gpu = (), (), ("us-east-1f",), 0
-        elif why == "size":
+        elif reason == "size":
             app.cpu, app.memory_mib = self._rng.choice(((64000, 98304), (32000, 262144), (2000, 524288)))
             replicas = min(replicas, 2)
-        elif why == "recent":
+        elif reason == "recent":
             app.cpu, app.memory_mib = min(app.cpu, 50), min(app.memory_mib, 128)
             workload.classes, workload.zones, workload.gpu = (), (), 0
-        elif why == "room":
+        elif reason == "room":
             free = self._placement.free[self._placement.eligible(workload)]
             if free.size:
-                # Just more than any eligible node has left, in steps of half a core.
+                # Slightly more than any eligible node has free, in steps of half a core.
                 app.cpu = max(app.cpu, (int(free[:, 0].max()) // 500 + 1) * 500)
                 largest = self._placement.total[self._placement.eligible(workload)].max(axis=0)
                 app.cpu = max(10, min(app.cpu, int(largest[0]) // 500 * 500 - 500))

@@ -1,4 +1,4 @@
-"""Node pools and nodes of a generated cluster, and its random numbers, the same on every platform."""
+"""Node pools and nodes of a generated cluster, and a random generator with the same results on every platform."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 _MASK = (1 << 64) - 1
-_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes draws name suffixes from
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # characters of Kubernetes' random name suffixes
 _PAIRS = tuple(a + b for b in _SUFFIX for a in _SUFFIX)
 _TRIPLES = tuple(pair + c for c in _SUFFIX for pair in _PAIRS)
 _SUFFIXES = len(_TRIPLES) * len(_PAIRS)
@@ -30,12 +30,15 @@ T = TypeVar("T")
 
 
 def child_uid(uid: str, number: int) -> str:
-    """A UID for each number: that of the owner but for the last twelve digits, so that large dumps compress."""
+    """Return the owner's UID with its last twelve digits replaced by ``number``.
+
+    UIDs that share most digits let large dumps compress well.
+    """
     return f"{uid[:24]}{number:012x}"
 
 
 class SplitMix64:
-    """Steele, Lea and Flood's SplitMix64 (OOPSLA 2014)."""
+    """Random number generator SplitMix64 of Steele, Lea and Flood (OOPSLA 2014)."""
 
     __slots__ = ("_state",)
 
@@ -43,56 +46,56 @@ class SplitMix64:
         self._state = seed & _MASK
 
     def bits(self) -> int:
-        """The next 64 random bits."""
+        """Return the next 64 random bits."""
         self._state = state = (self._state + 0x9E3779B97F4A7C15) & _MASK
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
         return state ^ (state >> 31)
 
     def below(self, n: int) -> int:
-        """An integer in [0, n); the bias of the multiplication is below n / 2**64."""
+        """Return a random integer in [0, n); the bias of the multiplication is below n / 2**64."""
         return (self.bits() * n) >> 64
 
     def between(self, least: int, most: int) -> int:
-        """An integer in [least, most]."""
+        """Return a random integer in [least, most]."""
         return least + self.below(most - least + 1)
 
     def percent(self, chance: int) -> bool:
-        """True in ``chance`` of 100 draws."""
+        """Return True in ``chance`` of 100 draws."""
         return self.below(100) < chance
 
     def choice(self, options: Sequence[T]) -> T:
-        """One of the options."""
+        """Return one of the options, each with equal probability."""
         return options[self.below(len(options))]
 
     def weighted(self, options: Sequence[tuple[T, int]]) -> T:
-        """One of the options, each as often as its weight says."""
-        at = self.below(sum(weight for _, weight in options))
+        """Return one of the options with probability proportional to its weight. Raises ValueError for bad weights."""
+        target = self.below(sum(weight for _, weight in options))
         for option, weight in options:
-            if at < weight:
+            if target < weight:
                 return option
-            at -= weight
+            target -= weight
         raise ValueError("weights must be positive")
 
     def suffix(self, length: int) -> str:
-        """A random part of a name, as Kubernetes makes them."""
+        """Return a random name suffix of ``length`` characters, from the characters that Kubernetes uses."""
         bits, out = self.bits(), []
         for _ in range(length):
-            bits, at = divmod(bits, len(_SUFFIX))
-            out.append(_SUFFIX[at])
+            bits, index = divmod(bits, len(_SUFFIX))
+            out.append(_SUFFIX[index])
         return "".join(out)
 
     def suffixes(self, n: int) -> Iterator[str]:
-        """``n`` random endings of five characters, all different."""
-        # An arithmetic progression modulo a power of 27 repeats itself only after all of them.
-        at, step = self.below(_SUFFIXES), 3 * self.below(_SUFFIXES // 3) + 1
+        """Yield ``n`` random suffixes of five characters, all different."""
+        # An arithmetic progression with such a step visits all values modulo a power of 27 before it repeats.
+        position, step = self.below(_SUFFIXES), 3 * self.below(_SUFFIXES // 3) + 1
         for _ in range(n):
-            rest, low = divmod(at, len(_TRIPLES))
+            rest, low = divmod(position, len(_TRIPLES))
             yield _TRIPLES[low] + _PAIRS[rest]
-            at = (at + step) % _SUFFIXES
+            position = (position + step) % _SUFFIXES
 
     def uid(self) -> str:
-        """A version 4 UUID."""
+        """Return a random version 4 UUID."""
         text = f"{self.bits():016x}{self.bits():016x}"
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
@@ -106,7 +109,7 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """A machine size: what it has and what EKS leaves of it for pods (Amazon Linux 2023)."""
+    """A machine size: its capacity, and the part that EKS leaves allocatable for pods (Amazon Linux 2023)."""
 
     name: str
     vcpu: int
@@ -127,7 +130,7 @@ G4DN_4XLARGE = InstanceType("g4dn.4xlarge", 16, 65536, 15890, 59946, 1.204, gpu=
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A node group: ``share`` of the nodes in percent, in one zone or in turn over all."""
+    """A node group with ``share`` percent of the nodes, in one zone or distributed over all zones."""
 
     name: str
     instance: InstanceType
@@ -138,7 +141,7 @@ class Pool:
     spot: bool = False
 
     def zones(self) -> tuple[str, ...]:
-        """Where its nodes may be."""
+        """Return the zones in which the pool's nodes may be."""
         return (self.zone,) if self.zone else ZONES
 
 
@@ -166,7 +169,7 @@ _POOLS = (
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node: its place in the fleet and what makes it differ from its pool's others."""
+    """A generated node: its pool, and the values that differ from other nodes of the pool."""
 
     name: str
     pool: Pool
@@ -176,7 +179,7 @@ class Node:
     instance_id: str
 
     def manifest(self, max_pods: int, *, lean: bool) -> dict[str, Any]:
-        """The node as the API server would return it."""
+        """Build the node as the API server would return it; ``lean`` omits its list of images."""
         kind, taint = self.pool.instance, self.pool.taint
         labels = {
             "beta.kubernetes.io/arch": "amd64",
@@ -272,7 +275,10 @@ class Node:
 
 
 def make_pools(n_nodes: int) -> list[tuple[Pool, int]]:
-    """How many nodes each pool has: by share, largest remainder first, ties in the order of the table."""
+    """Distribute ``n_nodes`` nodes over the pools by share: (pool, number of nodes), without empty pools.
+
+    Remaining nodes go to the largest remainders first, ties in the order of the table.
+    """
     exact = [pool.share * n_nodes for pool in _POOLS]
     sizes = [share // 100 for share in exact]
     by_remainder = sorted(range(len(_POOLS)), key=lambda i: (-(exact[i] % 100), i))
@@ -282,13 +288,13 @@ def make_pools(n_nodes: int) -> list[tuple[Pool, int]]:
 
 
 def make_nodes(pools: list[tuple[Pool, int]], rng: SplitMix64) -> list[Node]:
-    """The nodes, pool by pool."""
+    """Draw the nodes, pool after pool."""
     nodes: list[Node] = []
     for pool, size in pools:
         zones = pool.zones()
         for i in range(size):
-            at = len(nodes) + 256
-            address = f"10.{at >> 16}.{at >> 8 & 255}.{at & 255}"
+            number = len(nodes) + 256
+            address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
             name = f"ip-{address.replace('.', '-')}.ec2.internal"
             nodes.append(Node(name, pool, zones[i % len(zones)], address, rng.uid(), f"i-0{rng.bits():016x}"))
     return nodes

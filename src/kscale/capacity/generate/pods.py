@@ -1,4 +1,4 @@
-"""Pods of a generated cluster as the API server returns them."""
+"""Pods of a generated cluster, as the API server returns them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _OWNER_KIND = {"Deployment": ("apps/v1", "ReplicaSet"), "Job": ("batch/v1", "Job
 
 
 def template_of(manifest: dict[str, Any]) -> Callable[[dict[str, str]], str]:
-    """The JSON text of a manifest in which ``@@variable@@`` stands for what is filled in later."""
+    """Compile a manifest with ``@@variable@@`` placeholders.
+
+    Returns a function that takes the variables' values and returns the JSON text.
+    """
     text = msgspec.json.encode(manifest).decode()
     order = _TOKEN.findall(text)
     pattern = _TOKEN.sub("%s", text.replace("%", "%%"))
@@ -38,15 +41,15 @@ def template_of(manifest: dict[str, Any]) -> Callable[[dict[str, str]], str]:
 
 
 def pod_labels(workload: Workload) -> dict[str, str]:
-    """The labels that every pod of a workload has and that its selectors use."""
+    """Return the labels that every pod of a workload has and that its selectors use."""
     return {"app.kubernetes.io/name": workload.name, "app.kubernetes.io/part-of": workload.namespace}
 
 
 def _tolerations(workload: Workload) -> list[dict[str, Any]]:
     if "*" in workload.tolerates:
         return [{"operator": "Exists"}]
-    own = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in workload.tolerates]
-    return own + _DEFAULT_TOLERATIONS
+    declared = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in workload.tolerates]
+    return declared + _DEFAULT_TOLERATIONS
 
 
 def _affinity(workload: Workload) -> dict[str, Any]:
@@ -149,7 +152,7 @@ def _volumes(workload: Workload, lean: bool) -> list[dict[str, Any]]:
 
 
 def pod_spec(workload: Workload, *, lean: bool) -> dict[str, Any]:
-    """The spec without what the scheduler adds."""
+    """Build the pod spec without the fields that the scheduler sets; ``lean`` omits what no autoscaler reads."""
     spec: dict[str, Any] = {
         "containers": [
             _container(workload, container, i == 0, lean) for i, container in enumerate(workload.containers)
@@ -188,7 +191,7 @@ def pod_spec(workload: Workload, *, lean: bool) -> dict[str, Any]:
 
 
 def pod_template(workload: Workload) -> dict[str, Any]:
-    """The pod template of the workload's controller: no field that is set for one pod."""
+    """Build the pod template of the workload's controller, without fields that are set per pod."""
     spec = pod_spec(workload, lean=True)
     for key in ("priority", "preemptionPolicy"):
         del spec[key]
@@ -245,7 +248,7 @@ def _status(workload: Workload, running: bool, lean: bool) -> dict[str, Any]:
 
 
 def _managed(value: Any) -> dict[str, Any]:
-    """The field set of a value, in the shape of ``managedFields[].fieldsV1``."""
+    """Return the field set of a value, in the form of ``managedFields[].fieldsV1``."""
     out: dict[str, Any] = {}
     for key, child in value.items():
         if key in ("containerStatuses", "tolerations"):  # atomic lists
@@ -274,7 +277,7 @@ def _entry(manager: str, subresource: str, fields: dict[str, Any]) -> dict[str, 
 
 
 def pod_manifest(workload: Workload, *, running: bool, lean: bool) -> dict[str, Any]:
-    """A pod of the workload with ``@@variable@@`` for each of :data:`VARIABLES`."""
+    """Build a pod of the workload, with an ``@@variable@@`` placeholder for each of :data:`VARIABLES`."""
     version, kind = _OWNER_KIND.get(workload.kind, ("apps/v1", workload.kind))
     owner = f"{workload.name}-{workload.template_hash}" if workload.kind == "Deployment" else workload.name
     labels = pod_labels(workload)

@@ -1,6 +1,6 @@
-"""Workloads of a generated cluster, drawn from one random stream, the nodes of their pods, and their usage.
+"""Workloads of a generated cluster, drawn from one random stream: their pods, placement on nodes, and usage.
 
-It fills nodes; it does not imitate the choice of the scheduler among them.
+The placement fills nodes; it does not imitate the scheduler's choice among them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu", "volumes")  # milli-cores, MiB, and numbers
+RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu", "volumes")  # milli-cores, MiB, then counts
 PRIORITIES = {
     "system-node-critical": 2000001000,
     "system-cluster-critical": 2000000000,
@@ -45,7 +45,7 @@ PRIORITIES = {
     "batch-low": -100,
 }
 
-_HOST_PORTS = 20000  # each workload that wants one has its own, from here
+_HOST_PORTS = 20000  # the first host port; each workload that uses one gets its own
 _TEAMS = (
     "checkout",
     "search",
@@ -92,7 +92,7 @@ _MEMORY_PER_CORE = (1024, 2048, 3584, 4096, 8192)  # MiB
 
 @dataclass(slots=True)
 class Container:
-    """A container and what it asks for."""
+    """A container and its requests."""
 
     name: str
     image: str
@@ -102,52 +102,52 @@ class Container:
 
 @dataclass(slots=True)
 class Workload:
-    """One controller and its pods: ``running`` holds the node index of each placed pod, ``pending`` counts the rest."""
+    """A controller and its pods: ``running`` holds the node index of each placed pod, ``pending`` counts the others."""
 
     kind: str  # Deployment, StatefulSet, Job or DaemonSet
     namespace: str
     name: str
     uid: str
-    owner_uid: str  # of what owns the pods: the ReplicaSet of a Deployment, else the workload
+    owner_uid: str  # UID of the pods' owner: a Deployment's ReplicaSet, else the workload
     template_hash: str
     containers: list[Container]
     gpu: int = 0
     storage_gib: int = 0  # one claim per pod of a StatefulSet
     classes: tuple[str, ...] = ()  # required values of the node label workload-class
     zones: tuple[str, ...] = ()  # required zones
-    tolerates: tuple[str, ...] = ()  # taint keys; "*" is every taint
-    anti_affinity: str = ""  # required or preferred, by host name
+    tolerates: tuple[str, ...] = ()  # taint keys; "*" tolerates every taint
+    anti_affinity: str = ""  # required or preferred, by hostname
     spread: str = ""  # DoNotSchedule or ScheduleAnyway, by zone, max skew 1
     host_port: int = 0
     priority_class: str = ""
     disrupts: int = 0  # maxUnavailable of its budget; 0 = no budget
     running: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     pending: int = 0
-    message: str = ""  # why its pending pods are
+    message: str = ""  # scheduler message of its pending pods
 
     @property
     def replicas(self) -> int:
-        """All pods, running or pending."""
+        """Return the number of all pods, running or pending."""
         return len(self.running) + self.pending
 
     @property
     def demand(self) -> NDArray[np.int64]:
-        """What one pod takes of :data:`RESOURCES`."""
+        """Return the amounts of :data:`RESOURCES` that one pod requests: int64[RESOURCES]."""
         cpu = sum(container.cpu for container in self.containers)
         memory = sum(container.memory_mib for container in self.containers)
         return np.array([cpu, memory, 1, self.gpu, int(self.storage_gib > 0)], dtype=np.int64)
 
     @property
     def per_node(self) -> int:
-        """The most pods on one node (0 = no limit)."""
+        """Return the maximum number of its pods on one node (0 = no limit)."""
         return int(self.anti_affinity == "required" or self.host_port > 0)
 
     def selects(self, pool: Pool) -> bool:
-        """Do the pool's labels match, its zone aside?"""
+        """Check whether the pool's labels match the workload's node classes; the zone is not checked."""
         return not self.classes or pool.labels.get("workload-class", "") in self.classes
 
     def tolerates_taint(self, pool: Pool) -> bool:
-        """Is the pool's taint tolerated?"""
+        """Check whether the workload tolerates the pool's taint, or the pool has none."""
         return pool.taint is None or "*" in self.tolerates or pool.taint[0] in self.tolerates
 
 
@@ -169,10 +169,10 @@ def _new(kind: str, namespace: str, name: str, containers: list[Container], rng:
 
 
 def _sizes(budget_cpu: int, budget_memory: int, rng: SplitMix64) -> tuple[int, int]:
-    """Milli-cores and MiB near the budget: mostly below, now and then far above."""
-    near = sum(cpu <= budget_cpu for cpu in _CPU) - 1
+    """Draw a container's requests (milli-cores, MiB) near the budget: mostly below, sometimes far above."""
+    base = sum(cpu <= budget_cpu for cpu in _CPU) - 1
     step = rng.weighted(((-3, 10), (-2, 16), (-1, 22), (0, 22), (1, 16), (2, 8), (3, 4), (4, 2)))
-    cpu = _CPU[min(max(near + step, 0), len(_CPU) - 1)]
+    cpu = _CPU[min(max(base + step, 0), len(_CPU) - 1)]
     memory = cpu * rng.choice(_MEMORY_PER_CORE) // 1000
     cap = max(64, 3 * budget_memory if rng.percent(15) else budget_memory + budget_memory // 3)
     memory = min(max(memory, 32), cap)
@@ -183,10 +183,11 @@ def _sizes(budget_cpu: int, budget_memory: int, rng: SplitMix64) -> tuple[int, i
 def draw_workload(
     index: int, budget_cpu: int, budget_memory: int, typical: int, rng: SplitMix64
 ) -> tuple[Workload, int]:
-    """An ordinary workload and the number of pods it wants.
+    """Draw an ordinary workload and its number of pods.
 
-    ``budget_*``: what an average pod may take so that the cluster fills up evenly; ``typical``: an ordinary number of
-    replicas. ``index`` makes the name unique.
+    ``budget_*`` (milli-cores, MiB) are what an average pod may request for the cluster to fill up evenly, ``typical``
+    is
+    an ordinary number of replicas. ``index`` makes the name unique.
     """
     namespace = rng.choice(_TEAMS)
     name = f"{rng.choice(_FLAVOUR)}-{rng.choice(_WHAT)}-{index}"
@@ -205,7 +206,7 @@ def draw_workload(
 
 
 def _constrain(workload: Workload, index: int, replicas: int, rng: SplitMix64) -> None:
-    """Placement rules, priority and budget."""
+    """Draw the workload's placement rules, priority and disruption budget, and set them."""
     trait = rng.below(100)
     if trait < 9:
         workload.tolerates = ("spot",)
@@ -245,7 +246,10 @@ def _critical(kind: str, name: str, image: str, cpu: int, memory_mib: int, rng: 
 
 
 def system_workloads(n_nodes: int, n_pods: int, rng: SplitMix64) -> list[tuple[Workload, int]]:
-    """At most ``n_pods`` pods: DaemonSets (their number is given as 0: one on every node) and a few Deployments."""
+    """Draw the system's DaemonSets and a few Deployments: (workload, number of pods), at most ``n_pods`` pods in total.
+
+    The number is 0 for DaemonSets, which have a pod on every node.
+    """
     daemons = [
         _critical("DaemonSet", "aws-node", "amazon-k8s-cni:v1.21.0", 50, 64, rng),
         _critical("DaemonSet", "kube-proxy", "kube-proxy:v1.37.0", 100, 64, rng),
@@ -256,14 +260,14 @@ def system_workloads(n_nodes: int, n_pods: int, rng: SplitMix64) -> list[tuple[W
     daemons[3].host_port = 9100
     daemons[3].namespace = daemons[4].namespace = "monitoring"
     system = [(daemon, 0) for daemon in daemons[: min(len(daemons), n_pods // n_nodes)]]
-    left = min(n_pods - len(system) * n_nodes, 8 + n_nodes // 100)
+    remaining = min(n_pods - len(system) * n_nodes, 8 + n_nodes // 100)
     for name, image, cpu, memory, share in (
         ("coredns", "coredns:v1.12.2", 100, 70, 40),
         ("metrics-server", "metrics-server:v0.8.0", 100, 200, 20),
         ("ebs-csi-controller", "aws-ebs-csi-driver:v1.48.0", 60, 240, 20),
         ("cluster-autoscaler", "cluster-autoscaler:v1.37.0", 100, 600, 20),
     ):
-        replicas = left * share // 100
+        replicas = remaining * share // 100
         if replicas:
             workload = _critical("Deployment", name, image, cpu, memory, rng)
             workload.disrupts = 1
@@ -273,12 +277,12 @@ def system_workloads(n_nodes: int, n_pods: int, rng: SplitMix64) -> list[tuple[W
 
 
 VOLUMES_PER_NODE = 25
-_Nodes = NDArray[np.int64]  # positions of nodes
+_Nodes = NDArray[np.int64]  # node indices
 _NONE: _Nodes = np.zeros(0, dtype=np.int64)
 
 
 class Placement:
-    """The free room of every node, int64[nodes, RESOURCES]."""
+    """The free resources of every node, int64[nodes, RESOURCES]."""
 
     def __init__(self, nodes: list[Node], max_pods: int) -> None:
         self.pools: list[Pool] = []
@@ -297,15 +301,15 @@ class Placement:
         self._cache: dict[tuple[object, ...], _Nodes] = {}
         untainted = np.isin(self._pool, [i for i, pool in enumerate(self.pools) if pool.taint is None])
         self._ordinary = untainted if untainted.any() else ~untainted
-        self.ordinary_free = self.free[self._ordinary].sum(axis=0)  # of the nodes that any pod may use
+        self.ordinary_free = self.free[self._ordinary].sum(axis=0)  # totals of the nodes that any pod may use
         self.largest: tuple[int, int] = (int(self.free[:, 0].max()), int(self.free[:, 1].max()))
 
     def eligible(self, workload: Workload, zone: str = "", *, taints: bool = True) -> _Nodes:
-        """Nodes that selectors, zone and (unless told otherwise) taints allow."""
+        """Return the indices of nodes that the workload's selectors, zones and (if ``taints``) tolerations allow."""
         zones = (zone,) if zone else workload.zones
         key = (workload.classes, zones, workload.tolerates if taints else None)
-        found = self._cache.get(key)
-        if found is None:
+        nodes = self._cache.get(key)
+        if nodes is None:
             pools = [
                 i
                 for i, pool in enumerate(self.pools)
@@ -314,70 +318,70 @@ class Placement:
             mask = np.isin(self._pool, pools)
             if zones:
                 mask &= np.isin(self._zone, [ZONES.index(z) for z in zones if z in ZONES])
-            found = self._cache[key] = np.flatnonzero(mask)
-        return found
+            nodes = self._cache[key] = np.flatnonzero(mask)
+        return nodes
 
     def room(self, workload: Workload, nodes: _Nodes) -> _Nodes:
-        """How many pods each of the nodes can still take."""
+        """Return how many more pods of the workload each of the nodes can take."""
         demand = workload.demand
         used = np.flatnonzero(demand)
         return np.asarray((self.free[np.ix_(nodes, used)] // demand[used]).min(axis=1))
 
     def place_everywhere(self, workload: Workload) -> _Nodes:
-        """One pod on every eligible node, as a DaemonSet does."""
+        """Place one pod on every eligible node with room, as a DaemonSet does; return those nodes."""
         nodes = self.eligible(workload)
         nodes = nodes[self.room(workload, nodes) > 0]
         self._take(nodes, np.ones(len(nodes), dtype=np.int64), workload)
         return nodes
 
     def place(self, workload: Workload, replicas: int, rng: SplitMix64) -> _Nodes:
-        """Place up to ``replicas`` pods; the node of each one that has a place, all rules kept."""
+        """Place up to ``replicas`` pods by all their rules; return the node of each placed pod."""
         if workload.spread != "DoNotSchedule":
             return self._fill(workload, self.eligible(workload), replicas, rng)
-        # Every zone that the selectors allow counts, tainted or full: none may lag more than one pod behind another.
+        # All zones that the selectors allow count, even if tainted or full: their pod counts may differ by at most one.
         zones = [z for z in ZONES if self.eligible(workload, z, taints=False).size]
-        turn = rng.below(len(zones)) if zones else 0
-        zones = zones[turn:] + zones[:turn]
+        start = rng.below(len(zones)) if zones else 0
+        zones = zones[start:] + zones[:start]
         chosen = [
             self._fill(workload, self.eligible(workload, z), (replicas + len(zones) - 1 - i) // len(zones), rng)
             for i, z in enumerate(zones)
         ]
-        most = min((len(nodes) for nodes in chosen), default=0) + 1
+        limit = min((len(nodes) for nodes in chosen), default=0) + 1
         for nodes in chosen:
-            again, pods = np.unique(nodes[most:], return_counts=True)
-            self._take(again, -pods, workload)
-        kept = [nodes[:most] for nodes in chosen]
-        return np.concatenate(kept) if kept else _NONE
+            extra_nodes, pods = np.unique(nodes[limit:], return_counts=True)
+            self._take(extra_nodes, -pods, workload)
+        remaining = [nodes[:limit] for nodes in chosen]
+        return np.concatenate(remaining) if remaining else _NONE
 
     def _fill(self, workload: Workload, nodes: _Nodes, replicas: int, rng: SplitMix64) -> _Nodes:
         if not nodes.size or not replicas:
             return _NONE
         start, window = rng.below(len(nodes)), 4 * replicas + 64
-        while True:  # look at a few nodes first: at all of them only if those have no room
+        while True:  # try a few nodes first, all nodes only if those have no room
             window = min(window, len(nodes))
-            some = np.concatenate([nodes[start : start + window], nodes[: max(0, start + window - len(nodes))]])
-            room = self.room(workload, some)
+            window_nodes = np.concatenate([nodes[start : start + window], nodes[: max(0, start + window - len(nodes))]])
+            room = self.room(workload, window_nodes)
             if workload.per_node:
                 room = np.minimum(room, workload.per_node)
             if window == len(nodes) or int(room.sum()) >= replicas:
                 break
             window *= 8
-        cap = 1  # a few on each node, not one node full of them
+        cap = 1  # spread a few pods per node instead of filling one node
         while cap < replicas and int(np.minimum(room, cap).sum()) < replicas:
             cap *= 2
         room = np.minimum(room, cap)
         before = np.cumsum(room) - room
         take = np.clip(replicas - before, 0, room)
-        self._take(some, take, workload)
-        return np.repeat(some, take)
+        self._take(window_nodes, take, workload)
+        return np.repeat(window_nodes, take)
 
     def _take(self, nodes: _Nodes, pods: _Nodes, workload: Workload) -> None:
-        """Take the room of so many pods from each of the nodes, which differ."""
+        """Subtract so many pods' resources from each of the nodes, which must be distinct."""
         self.free[nodes] -= pods[:, None] * workload.demand
         self.ordinary_free -= int(pods[self._ordinary[nodes]].sum()) * workload.demand
 
     def why_not(self, workload: Workload) -> str:
-        """What kube-scheduler writes about a pod that fits nowhere; empty if it fits."""
+        """Return kube-scheduler's message about a pod that fits no node; empty if it fits."""
         n = len(self.free)
         selected = self.eligible(workload, taints=False)
         untainted = np.isin(self._pool, [i for i, pool in enumerate(self.pools) if workload.tolerates_taint(pool)])
@@ -406,7 +410,7 @@ _DAY: Final = 86400
 
 
 class UsageOfContainer(NamedTuple):
-    """``cpu`` (cores) and ``memory`` (bytes) of one container at the same times."""
+    """Usage samples of one container: ``cpu`` in cores, ``memory`` in bytes, at the common times."""
 
     namespace: str
     pod: str
@@ -418,9 +422,9 @@ class UsageOfContainer(NamedTuple):
 def usage_of(
     pods: Iterable[Pod], *, seed: int = 0, hours: float = 48.0, step: float = 300.0
 ) -> tuple[npt.NDArray[np.int64], Iterator[UsageOfContainer]]:
-    """(times in seconds, usage of every container of the running pods).
+    """Generate usage: (times in seconds, iterator over the usage of every container of the running pods).
 
-    Containers of one workload use alike: between a twentieth and one and a half of what they request.
+    Containers of one workload have similar usage, between 5 % and 150 % of their requests.
     """
     count = max(int(hours * 3600 // step), 1)
     times = END - (np.arange(count, dtype=np.int64)[::-1] * step).astype(np.int64)
@@ -434,26 +438,31 @@ def usage_of(
                 requests = container.resources.requests or {}
                 cores = requests["cpu"].approximate_float() if "cpu" in requests else 0.1
                 size = requests["memory"].approximate_float() if "memory" in requests else 128.0 * 2**20
-                alike = np.random.default_rng([seed, *f"{pod.namespace}/{owner}/{container.name}".encode()])
-                own = np.random.default_rng([seed, *f"{pod.key}/{container.name}".encode()])
-                level, swing, phase = alike.uniform(0.05, 0.9), alike.uniform(0.0, 0.6), alike.uniform(0, 2 * np.pi)
-                rhythm = 1 + swing * np.sin(2 * np.pi * (times % _DAY) / _DAY + phase)
-                cpu = cores * level * rhythm * own.lognormal(0.0, 0.25, count)
-                base = alike.uniform(0.2, 0.95)
-                drift = np.cumsum(own.normal(0.0, 0.004, count))
-                memory = size * base * (1 + 0.2 * np.tanh(drift)) * (1 + 0.05 * swing * rhythm)
+                common = np.random.default_rng([seed, *f"{pod.namespace}/{owner}/{container.name}".encode()])
+                own_rng = np.random.default_rng([seed, *f"{pod.key}/{container.name}".encode()])
+                level, swing, phase = (
+                    common.uniform(0.05, 0.9),
+                    common.uniform(0.0, 0.6),
+                    common.uniform(0, 2 * np.pi),
+                )
+                daily = 1 + swing * np.sin(2 * np.pi * (times % _DAY) / _DAY + phase)
+                cpu = cores * level * daily * own_rng.lognormal(0.0, 0.25, count)
+                base = common.uniform(0.2, 0.95)
+                drift = np.cumsum(own_rng.normal(0.0, 0.004, count))
+                memory = size * base * (1 + 0.2 * np.tanh(drift)) * (1 + 0.05 * swing * daily)
                 yield UsageOfContainer(pod.namespace, pod.name, container.name, np.round(cpu, 6), np.floor(memory))
 
     return times, each()
 
 
 def write_usage(path: Path, pods: Iterable[Pod], *, seed: int = 0, hours: float = 48.0, step: float = 300.0) -> int:
-    """Write usage as ``.csv`` or ``.parquet`` with the columns that ``kscale recommend`` reads; the number of rows."""
-    times, each = usage_of(pods, seed=seed, hours=hours, step=step)
+    """Write usage as ``.csv`` or ``.parquet`` with the columns that ``kscale recommend`` reads; return the number of
+    rows."""
+    times, usages = usage_of(pods, seed=seed, hours=hours, step=step)
     if path.suffix == ".csv":
-        return _write_csv(path, times, each)
+        return _write_csv(path, times, usages)
     if path.suffix == ".parquet":
-        return _write_parquet(path, times, each)
+        return _write_parquet(path, times, usages)
     raise InputError(f"{path}: usage is written as .csv or .parquet")
 
 
@@ -461,9 +470,9 @@ def _write_csv(path: Path, times: npt.NDArray[np.int64], each: Iterable[UsageOfC
     rows = 0
     with replacing(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as file:
         file.write("time,namespace,pod,container,cpu_cores,memory_bytes\n")
-        for one in each:
-            middle = f",{one.namespace},{one.pod},{one.container},"
-            columns = zip(times.tolist(), one.cpu.tolist(), one.memory.astype(np.int64).tolist(), strict=True)
+        for usage in each:
+            middle = f",{usage.namespace},{usage.pod},{usage.container},"
+            columns = zip(times.tolist(), usage.cpu.tolist(), usage.memory.astype(np.int64).tolist(), strict=True)
             file.writelines(f"{time}{middle}{cpu:.6g},{memory}\n" for time, cpu, memory in columns)
             rows += len(times)
     return rows
@@ -485,35 +494,36 @@ def _write_parquet(path: Path, times: npt.NDArray[np.int64], each: Iterable[Usag
 
 
 def _tables(pa: Any, schema: Any, times: npt.NDArray[np.int64], each: Iterable[UsageOfContainer]) -> Iterator[Any]:
-    """About a million rows at a time: one row group each."""
-    together = max(1, 1_000_000 // len(times))
-    waiting: list[UsageOfContainer] = []
+    """Yield tables of about a million rows, one per row group."""
+    per_table = max(1, 1_000_000 // len(times))
+    batch: list[UsageOfContainer] = []
 
     def table() -> Any:
         n = len(times)
 
         def named(texts: list[str]) -> Any:
-            # Each text once: with one twice the writer gives up on dictionaries, and reading takes many times longer.
+            # Each text must occur once: with duplicates the writer falls back from dictionary encoding, and reading
+            # becomes many times slower.
             numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
             codes = np.repeat(np.array([numbers[text] for text in texts], np.int32), n)
             return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(numbers)))
 
         return pa.table(
             [
-                pa.array(np.tile(times * 1000, len(waiting))).cast(pa.timestamp("ms", "UTC")),
-                named([one.namespace for one in waiting]),
-                named([one.pod for one in waiting]),
-                named([one.container for one in waiting]),
-                pa.array(np.concatenate([one.cpu for one in waiting])),
-                pa.array(np.concatenate([one.memory for one in waiting])),
+                pa.array(np.tile(times * 1000, len(batch))).cast(pa.timestamp("ms", "UTC")),
+                named([entry.namespace for entry in batch]),
+                named([entry.pod for entry in batch]),
+                named([entry.container for entry in batch]),
+                pa.array(np.concatenate([entry.cpu for entry in batch])),
+                pa.array(np.concatenate([entry.memory for entry in batch])),
             ],
             schema=schema,
         )
 
-    for one in each:
-        waiting.append(one)
-        if len(waiting) == together:
+    for usage in each:
+        batch.append(usage)
+        if len(batch) == per_table:
             yield table()
-            waiting.clear()
-    if waiting:
+            batch.clear()
+    if batch:
         yield table()

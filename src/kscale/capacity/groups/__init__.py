@@ -1,4 +1,4 @@
-"""Node groups for an estimate: from a groups file, or recognised in the labels of the nodes of a dump."""
+"""Node groups: read from a groups file, or recognised by the labels of a dump's nodes."""
 
 from __future__ import annotations
 

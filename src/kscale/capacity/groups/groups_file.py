@@ -1,6 +1,6 @@
-"""The groups file (``-g``): entries, JSON Schema and reading; every mistake is reported with its field.
+"""The groups file (``-g``): its entries, JSON Schema and reader. Every mistake is reported with its field.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NUMBER: Final = "a list of at least one"
 
 
 def read_plain_file(path: str | os.PathLike[str], what: str, number: str = _NUMBER) -> Any:
-    """:func:`read_plain` of a file. Raises InputError, also for one that cannot be read."""
+    """Read and decode a file as :func:`read_plain` does. Raises InputError, also if the file cannot be read."""
     try:
         raw = read_file(path)
     except OSError as error:
@@ -63,12 +63,16 @@ def read_plain_file(path: str | os.PathLike[str], what: str, number: str = _NUMB
 
 
 def read_plain(raw: bytes, source: str, what: str, number: str = _NUMBER) -> Any:
-    """The data in a file's bytes (packed or not). ``what`` is looked for in it, and how many (``number``). Raises
-    InputError with ``source`` and the place."""
-    found_text = unpacked(raw, source)
-    if isinstance(found_text, Problem):
-        raise InputError(found_text)
-    text = bytes(found_text)
+    """Decode a file's bytes (JSON or YAML, compressed or not) to plain data.
+
+    ``what`` and ``number`` name the expected content and how many, for the message about an empty file. Raises
+    InputError
+    with ``source`` and the position.
+    """
+    unpacked_text = unpacked(raw, source)
+    if isinstance(unpacked_text, Problem):
+        raise InputError(unpacked_text)
+    text = bytes(unpacked_text)
     name = source.removesuffix(".gz").removesuffix(".zst")
     if text.lstrip()[:1] in (b"[", b"{") and not name.endswith((".yaml", ".yml")):
         try:
@@ -85,18 +89,18 @@ def read_plain(raw: bytes, source: str, what: str, number: str = _NUMBER) -> Any
             raise InputError(Problem(f"not UTF-8: {error}", source)) from None
     from kscale.snapshot.text.documents import only_document
 
-    found = only_document(text, source)
-    if found is None:
+    document = only_document(text, source)
+    if document is None:
         raise InputError(Problem(f"no {what} in it: {number} is expected", source))
-    return found
+    return document
 
 
 class GroupOptions(NodeGroupOptions, forbid_unknown_fields=True):
-    """What differs for this group from the autoscaler's own options. Durations are seconds."""
+    """Options of the autoscaler that differ for this group. Durations are in seconds."""
 
 
 class GroupTemplate(Node):
-    """A new node, as the API server would return it, and what drivers publish for it.
+    """A new node as the API server would return it, and the objects that drivers publish for it.
 
     ``resourceSlices``: its own devices (dynamic resource allocation). The name of the node is filled in; a pool without
     ``resourceSliceCount`` is taken to be complete. ``csiNode``: its CSI drivers and their attach limits.
@@ -107,12 +111,14 @@ class GroupTemplate(Node):
 
     @property
     def node(self) -> Node:
-        """The node alone."""
+        """Return the template as a plain Node."""
         return Node(**{name: getattr(self, name) for name in Node.__struct_fields__})
 
     def node_template(self, pods: list[Pod]) -> NodeTemplate:
         """Return the template with these pods."""
-        counts = Counter((each.spec.driver, each.spec.pool.name) for each in self.resource_slices)
+        counts = Counter(
+            (resource_slice.spec.driver, resource_slice.spec.pool.name) for resource_slice in self.resource_slices
+        )
 
         def complete(item: ResourceSlice) -> ResourceSlice:
             pool = item.spec.pool
@@ -130,11 +136,12 @@ class GroupTaint(Taint, forbid_unknown_fields=True):
 
 
 class GroupEntry(ApiStruct, forbid_unknown_fields=True):
-    """A node group: how many nodes it may have, and what a new one looks like.
+    """A node group: its limits, and the template of its new nodes.
 
-    What a new node looks like comes from exactly one of ``template``, ``fromNode`` and ``instanceType``; without any,
-    from the first good node among those that ``nodes`` or ``nodeSelector`` name. ``labels``, ``taints`` and
-    ``capacity`` are put on top.
+    The template comes from exactly one of ``template``, ``fromNode`` and ``instanceType``; without any of them, from
+    the
+    first good node among those that ``nodes`` or ``nodeSelector`` select. ``labels``, ``taints`` and ``capacity`` are
+    applied to it.
     """
 
     id: str
@@ -183,9 +190,12 @@ def _quantity_schema(type_: type) -> dict[str, Any]:
 
 
 def groups_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a groups file: what the reader checks, as far as a schema can say it."""
+    """Build the JSON Schema (2020-12) of a groups file.
+
+    It contains the checks of the reader as far as a schema can express them.
+    """
     name, definitions = components_of(GroupEntry, _quantity_schema)
-    # What the objects of the API are, Kubernetes publishes.
+    # Kubernetes publishes the schemas of API objects.
     for kind in ("Pod", "ResourceSlice", "CSINode"):
         definitions[kind] = {"type": "object", "description": f"A {kind}, as the API server returns it."}
     _restrict_template(definitions["GroupTemplate"])
@@ -227,7 +237,10 @@ _AMOUNTS: dict[str, Any] = {
 
 
 def _restrict_template(template: dict[str, Any]) -> None:
-    """No field but those of a node and what comes with it; of these, null is absent."""
+    """Forbid fields other than those of a node, its resource slices and its CSI node, in place.
+
+    For ``resourceSlices``, null is allowed and means absent.
+    """
     template["additionalProperties"] = False
     fields = template["properties"]
     fields |= {name: {} for name in ("apiVersion", "kind", "metadata", "spec", "status")}
@@ -237,7 +250,7 @@ def _restrict_template(template: dict[str, Any]) -> None:
 
 
 def _restrict(definitions: dict[str, Any]) -> None:
-    """What the types do not say."""
+    """Add the constraints that the types do not express to the schema's definitions, in place."""
     entry, taint, options = (definitions[name] for name in ("GroupEntry", "GroupTaint", "GroupOptions"))
     fields = entry["properties"]
     fields["id"] |= {"minLength": 1, "pattern": "^[^\\u0000-\\u001f\\u007f]*$"}
@@ -256,15 +269,15 @@ def _restrict(definitions: dict[str, Any]) -> None:
     taint["required"] = ["key", "effect"]
     for struct in (entry, taint):
         for name, schema in struct["properties"].items():
-            if name not in ("id", "key", "effect") and "anyOf" not in schema:  # the reader takes null for absent
+            if name not in ("id", "key", "effect") and "anyOf" not in schema:  # the reader treats null as absent
                 default = {"default": schema.pop("default")} if "default" in schema else {}
                 struct["properties"][name] = {"anyOf": [schema, {"type": "null"}], **default}
     templates = ("template", "fromNode", "instanceType")
     entry["anyOf"] = [*map(_given, templates), _given("nodes", minItems=1), _given("nodeSelector", minProperties=1)]
     entry["allOf"] = [{"not": {"allOf": [_given(a), _given(b)]}} for a, b in itertools.combinations(templates, 2)]
     entry["allOf"] += [
-        {"if": _given(name, **some), "then": _given(needed)}
-        for name, some, needed in (
+        {"if": _given(name, **limits), "then": _given(needed)}
+        for name, limits, needed in (
             ("catalogue", {"minLength": 1}, "instanceType"),
             ("zone", {"minLength": 1}, "instanceType"),
             ("region", {"minLength": 1}, "instanceType"),
@@ -274,25 +287,25 @@ def _restrict(definitions: dict[str, Any]) -> None:
 
 
 def _given(name: str, **some: int) -> dict[str, Any]:
-    """That a field is there, and not null."""
+    """Return a schema that requires a field which is not null; ``some`` are further constraints on it."""
     return {"required": [name], "properties": {name: {"not": {"type": "null"}, **some}}}
 
 
 def _reachable(root: str, definitions: dict[str, Any]) -> dict[str, Any]:
-    """The definitions that ``root`` refers to, itself included, by name."""
-    found: dict[str, Any] = {}
-    ahead = [root]
-    while ahead:
-        name = ahead.pop()
-        if name in found:
+    """Return the definitions that ``root`` refers to, directly or not, itself included, sorted by name."""
+    result: dict[str, Any] = {}
+    queue = [root]
+    while queue:
+        name = queue.pop()
+        if name in result:
             continue
-        found[name] = definitions[name]
-        ahead += re.findall(r'"#/\$defs/(\w+)"', msgspec.json.encode(definitions[name]).decode())
-    return dict(sorted(found.items()))
+        result[name] = definitions[name]
+        queue += re.findall(r'"#/\$defs/(\w+)"', msgspec.json.encode(definitions[name]).decode())
+    return dict(sorted(result.items()))
 
 
 def groups_schema_text() -> str:
-    """The schema as it is published: indented JSON with a final line feed."""
+    """Return the schema as it is published: indented JSON with a final line feed."""
     return msgspec.json.format(msgspec.json.encode(groups_schema()), indent=2).decode() + "\n"
 
 
@@ -307,11 +320,26 @@ def read_groups(
     node_names: Container[str] | None = None,
     catalogue: str | os.PathLike[str] | Catalogue | None = None,
 ) -> list[NodeGroup]:
-    """The node groups of a file (JSON or YAML, ``.gz`` or not), in order.
+    """Read the node groups of a file.
 
-    ``node_names``: the nodes of the cluster, so that ``fromNode`` and ``nodes`` can be checked (None = not checked).
-    ``catalogue``: where ``instanceType`` is looked up in entries that name no catalogue themselves.
-    Raises InputError with every mistake in the file.
+    Parameters
+    ----------
+    path : path
+        JSON or YAML, compressed (``.gz``, ``.zst``) or not.
+    node_names : container of str, optional
+        Names of the cluster's nodes, to check ``fromNode`` and ``nodes``. None: not checked.
+    catalogue : path or Catalogue, optional
+        Where ``instanceType`` is looked up for entries that name no catalogue themselves.
+
+    Returns
+    -------
+    list of NodeGroup
+        The groups in the order of the file.
+
+    Raises
+    ------
+    InputError
+        With every mistake in the file.
     """
     data, folder = read_plain_file(path, "node group"), Path(path).parent
     return groups_from(data, source=str(path), folder=folder, node_names=node_names, catalogue=catalogue)
@@ -321,12 +349,12 @@ _OWN_FIELDS: Final[dict[str, type[msgspec.Struct]]] = {"": GroupEntry, "options"
 
 
 def _with_known_fields(problem: Problem) -> Problem:
-    """Where a field is not known: which are."""
+    """Return the problem; if it is an unknown field, its message also lists the known fields."""
     owner = _OWN_FIELDS.get(problem.field.partition("[")[0])
     if owner is None or "unknown field" not in problem.message:
         return problem
-    known = ", ".join(each.encode_name for each in msgspec.structs.fields(owner))
-    return dataclasses_replace(problem, message=f"{problem.message}; there are {known}")
+    names = ", ".join(field.encode_name for field in msgspec.structs.fields(owner))
+    return dataclasses_replace(problem, message=f"{problem.message}; there are {names}")
 
 
 @typed
@@ -338,9 +366,23 @@ def groups_from(
     node_names: Container[str] | None = None,
     catalogue: str | os.PathLike[str] | Catalogue | None = None,
 ) -> list[NodeGroup]:
-    """The node groups of plain data, a list of dicts; relative catalogue paths start at ``folder``.
+    """Decode node groups from plain data.
 
-    ``source``: what problems call the data. Otherwise as :func:`read_groups`. Raises InputError with every mistake.
+    Parameters
+    ----------
+    data : list of dict
+        Entries of a groups file, or a dict with only ``groups``.
+    source : str
+        Name of the data in problems.
+    folder : path
+        Where relative catalogue paths start.
+    node_names, catalogue
+        As for :func:`read_groups`.
+
+    Raises
+    ------
+    InputError
+        With every mistake.
     """
     if isinstance(data, dict) and set(data) == {"groups"}:
         data = data["groups"]
@@ -408,13 +450,13 @@ def _group(entry: GroupEntry, template: NodeTemplate | None, price: float | None
 
 
 def _mistakes(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[tuple[str, str]]:
-    """(field, what is wrong with it) of an entry that has the right shape."""
+    """Yield (field, message) for each mistake of an entry whose fields have the right types."""
     if not entry.id:
         yield "id", "is empty"
     elif not entry.id.isprintable():
         yield "id", "has control characters"
     yield from _limits(entry)
-    given = [
+    sources = [
         name
         for name, value in (
             ("template", entry.template),
@@ -423,9 +465,9 @@ def _mistakes(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[
         )
         if value is not None
     ]
-    if len(given) > 1:
-        yield given[1], f"{' and '.join(given)} exclude each other"
-    if not given and not entry.nodes and not entry.node_selector:
+    if len(sources) > 1:
+        yield sources[1], f"{' and '.join(sources)} exclude each other"
+    if not sources and not entry.nodes and not entry.node_selector:
         yield "", "no template: give template, fromNode, instanceType, nodes or nodeSelector"
     for field, value in (("catalogue", entry.catalogue), ("zone", entry.zone), ("region", entry.region)):
         if value and entry.instance_type is None:
@@ -445,24 +487,24 @@ def _mistakes(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[
 
 
 def _template(entry: GroupEntry) -> Iterator[tuple[str, str]]:
-    """What no node can be, as the reading of a dump says it."""
+    """Yield (field, message) for what no node or pod can have, by the checks that also apply to dumps."""
     if entry.template is not None:
         node = entry.template.node
         named = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, name="x"))
         for finding in check(named):
             yield f"template.{finding.field}", finding.message
         yield from _labels("template.metadata.labels", entry.template.metadata.labels)
-        for position, each in enumerate(entry.template.resource_slices):
-            spec, field = each.spec, f"template.resourceSlices[{position}].spec"
+        for position, resource_slice in enumerate(entry.template.resource_slices):
+            spec, field = resource_slice.spec, f"template.resourceSlices[{position}].spec"
             for name, value in (("driver", spec.driver), ("pool.name", spec.pool.name)):
                 if not value:
                     yield f"{field}.{name}", "is empty"
-            for name, given in (
+            for name, is_set in (
                 ("nodeSelector", spec.node_selector is not None),
                 ("allNodes", bool(spec.all_nodes)),
                 ("perDeviceNodeSelection", bool(spec.per_device_node_selection)),
             ):
-                if given:
+                if is_set:
                     yield f"{field}.{name}", "is not of one node: a template has its own devices only"
     for position, pod in enumerate(entry.pods):
         for finding in check(pod):
@@ -475,11 +517,11 @@ _ALSO_KNOWN: Final[dict[type, frozenset[str]]] = {ObjectMeta: frozenset({"manage
 
 
 def _unknown_fields(data: Any, type_: msgspec.inspect.Type, path: str) -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) of every field of plain data that the type of the API does not have."""
+    """Yield (path, message) for every field of plain data that the API type does not have."""
     match type_:
         case msgspec.inspect.UnionType():
-            for each in type_.types:
-                yield from _unknown_fields(data, each, path)
+            for member in type_.types:
+                yield from _unknown_fields(data, member, path)
         case msgspec.inspect.ListType() if isinstance(data, list):
             for i, item in enumerate(data):
                 yield from _unknown_fields(item, type_.item_type, f"{path}[{i}]")
@@ -533,7 +575,7 @@ def _additions(entry: GroupEntry) -> Iterator[tuple[str, str]]:
 
 
 class _Shelf:
-    """The catalogues of a file, each read once."""
+    """Cache of the catalogues that a file names; each is read once."""
 
     def __init__(self, folder: Path, default: str | os.PathLike[str] | Catalogue | None) -> None:
         self._folder = folder
@@ -541,7 +583,10 @@ class _Shelf:
         self._read: dict[Path, Catalogue] = {}
 
     def template(self, entry: GroupEntry) -> tuple[NodeTemplate | None, float | None]:
-        """What a new node is, if the entry itself says so, and what the catalogue asks for it."""
+        """Return the template and the price in $/h of an entry with ``template`` or ``instanceType``.
+
+        (None, None) for other entries; the price of a ``template`` is None.
+        """
         if entry.template is not None:
             return entry.template.node_template(entry.pods), None
         if entry.instance_type is None:
@@ -559,7 +604,7 @@ class _Shelf:
         else:
             return self._default
         if path not in self._read:
-            from kscale.capacity.catalogue import read_catalogue  # most files name no instance types
+            from kscale.capacity.catalogue import read_catalogue  # read lazily: most files name no instance types
 
             self._read[path] = read_catalogue(path)
         return self._read[path]

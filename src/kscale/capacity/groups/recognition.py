@@ -1,9 +1,7 @@
-"""Recognise node groups in a dump by the labels that clouds and provisioners set on nodes, and build their templates.
+"""Recognises node groups by the labels that clouds and provisioners set on nodes, and builds their templates.
 
 A dump does not say how large a group may become: ``min_size`` and ``max_size`` of a recognised group are the defaults
-of :class:`~kscale.objects.nodegroup.NodeGroup`, and ``limits_known`` is False.
-
-kscale's own.
+of :class:`~kscale.objects.nodegroup.NodeGroup`, and ``limits_known`` is False. Not in upstream.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ __all__ = [
 _READY_FOR = 60 * SECOND
 _TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 _UNREADY_TAINTS = frozenset(
-    f"node.kubernetes.io/{what}" for what in ("not-ready", "disk-pressure", "network-unavailable")
+    f"node.kubernetes.io/{suffix}" for suffix in ("not-ready", "disk-pressure", "network-unavailable")
 )
 _INSTANCE_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 _ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
@@ -48,7 +46,7 @@ _MACHINE_SUFFIX = re.compile(r"-[a-z0-9]{5}$")
 
 
 class RecognisedGroup(msgspec.Struct, frozen=True):
-    """A node group, who runs it (``provider``) and what it was recognised by (``key``: a label or an annotation)."""
+    """A node group, its ``provider``, and the label or annotation (``key``) by which it was recognised."""
 
     group: NodeGroup
     provider: str
@@ -57,7 +55,7 @@ class RecognisedGroup(msgspec.Struct, frozen=True):
 
 
 class Recognised(msgspec.Struct, frozen=True):
-    """The groups in the order of their first node, and the names of the nodes that carry no known sign."""
+    """Groups in the order of their first node, and the names of nodes without a known label or annotation."""
 
     groups: list[RecognisedGroup] = msgspec.field(default_factory=list)
     others: list[str] = msgspec.field(default_factory=list)
@@ -73,11 +71,29 @@ class _Rule(NamedTuple):
 
 @typed
 def recognise_groups(nodes: Iterable[Node], *, now: datetime | Moment | None = None) -> Recognised:
-    """Which nodes form node groups.
+    """Group nodes by the labels and annotations of clouds and provisioners.
 
-    Each group names its members (``nodes``), their number (``target_size``) and the node that new ones are modelled on
-    (``from_node``): the first good one (ready for a minute at ``now``, schedulable, not about to be deleted), else the
-    first. ``now``: None = every ready node has been so long enough; InputError for what is no moment.
+    Parameters
+    ----------
+    nodes : iterable of Node
+        Nodes of the cluster.
+    now : datetime or Moment, optional
+        Current time. None: every ready node has been ready long enough.
+
+    Returns
+    -------
+    Recognised
+        Groups, and the names of nodes that belong to none. Each group names its members (``nodes``), their number
+        (``target_size``) and the node that new nodes are modelled on (``from_node``): the first good one (ready for a
+        minute at ``now``, schedulable, not about to be deleted), else the first.
+
+    Raises
+    ------
+    InputError
+        If ``now`` is not a time.
+
+    Notes
+    -----
     Upstream: ``MixedTemplateNodeInfoProvider`` in ``processors/nodeinfosprovider``.
     """
     time = None if now is None else moment(now)
@@ -85,22 +101,22 @@ def recognise_groups(nodes: Iterable[Node], *, now: datetime | Moment | None = N
     signs: dict[tuple[str, str], _Rule] = {}
     others: list[str] = []
     for node in nodes:
-        sign = _sign(node)
-        if sign is None:
+        match = _sign(node)
+        if match is None:
             others.append(node.metadata.name)
             continue
-        rule, group_id = sign
+        rule, group_id = match
         members.setdefault((rule.provider, group_id), []).append(node)
         signs.setdefault((rule.provider, group_id), rule)
     ids = [group_id for _, group_id in members]
     groups = []
-    for (provider, group_id), found in members.items():
-        example = example_node(found, time) or found[0]
+    for (provider, group_id), group_nodes in members.items():
+        example = example_node(group_nodes, time) or group_nodes[0]
         group = NodeGroup(
             # Two provisioners may use one name.
             id=group_id if ids.count(group_id) == 1 else f"{provider}/{group_id}",
-            nodes=[member.metadata.name for member in found],
-            target_size=len(found),
+            nodes=[member.metadata.name for member in group_nodes],
+            target_size=len(group_nodes),
             from_node=example.metadata.name,
         )
         groups.append(RecognisedGroup(group, provider, signs[provider, group_id].key))
@@ -112,19 +128,20 @@ def _first(labels: dict[str, str], keys: Iterable[str]) -> str:
 
 
 def _by_type(node: Node, pool: str) -> str:
-    """A Karpenter pool makes nodes of many types; a group must be of one."""
+    """Return pool/instance type, as a Karpenter pool creates nodes of many types and a group has only one."""
     kind = _first(node.metadata.labels or {}, _INSTANCE_TYPES)
     return f"{pool}/{kind}" if kind else pool
 
 
 def _by_zone(node: Node, pool: str) -> str:
-    """A GKE pool has one managed instance group in each zone; that is what grows."""
+    """Return pool/zone, as a GKE pool has one managed instance group per zone, which is what scales."""
     zone = _first(node.metadata.labels or {}, _ZONES)
     return f"{pool}/{zone}" if zone else pool
 
 
 def _by_owner(node: Node, owner: str) -> str | None:
-    """The identity of a Cluster API owner as the autoscaler's provider writes it."""
+    """Return kind/namespace/name of the Cluster API owner, as the autoscaler's provider writes it; None if it cannot
+    scale."""
     annotations = node.metadata.annotations or {}
     kind = annotations.get("cluster.x-k8s.io/owner-kind", "MachineSet")
     if kind not in ("MachineSet", "MachineDeployment", "MachinePool"):
@@ -133,12 +150,15 @@ def _by_owner(node: Node, owner: str) -> str | None:
 
 
 def _by_machine(_node: Node, machine: str) -> str:
-    """``namespace/machine``: a machine is named after its set and five more characters."""
+    """Return the name of the machine's set from ``namespace/machine``.
+
+    A machine is named after its set, with five more characters.
+    """
     namespace, _, name = machine.rpartition("/")
     return "/".join(part for part in ("MachineSet", namespace, _MACHINE_SUFFIX.sub("", name)) if part)
 
 
-# The first rule that applies holds: a managed group before the tool that made it.
+# The first matching rule applies: managed groups come before the tool that created them.
 _RULES = (
     _Rule("EKS", "eks.amazonaws.com/nodegroup"),
     _Rule("eksctl", "alpha.eksctl.io/nodegroup-name"),
@@ -167,15 +187,19 @@ def _sign(node: Node) -> tuple[_Rule, str] | None:
 
 @typed
 def example_node(nodes: Sequence[Node], now: datetime | Moment | None = None) -> Node | None:
-    """The node that new ones are modelled on: the first good one, else the first; None without nodes. ``now``: as
-    :func:`recognise_groups` has it."""
+    """Return the node that new nodes are modelled on: the first good one, else the first; None without nodes.
+
+    ``now`` is the current time as in :func:`recognise_groups`.
+    """
     time = None if now is None else moment(now)
     return next((node for node in nodes if is_good_example(node, time)), nodes[0] if nodes else None)
 
 
 def is_good_example(node: Node, now: datetime | Moment | None = None) -> bool:
-    """Whether a node may stand for its group: ready, schedulable, staying (``isNodeGoodTemplateCandidate``). ``now``:
-    as :func:`recognise_groups` has it."""
+    """Check whether a node may represent its group: ready, schedulable, not about to be deleted.
+
+    ``now`` is the current time as in :func:`recognise_groups`. Upstream: ``isNodeGoodTemplateCandidate``.
+    """
     time = None if now is None else moment(now)
     taints = node.spec.taints
     if node.spec.unschedulable or any(taint.key == _TO_BE_DELETED for taint in taints):
@@ -197,7 +221,10 @@ def is_good_example(node: Node, now: datetime | Moment | None = None) -> bool:
 
 @typed
 def members_of(group: NodeGroup, nodes: Iterable[Node]) -> list[Node]:
-    """The nodes of the cluster that belong to the group: those it names, or those with all labels of its selector."""
+    """Return the nodes that belong to the group: those it names, or else those with all labels of its selector.
+
+    Empty if the group has neither names nor a selector.
+    """
     if group.nodes:
         names = set(group.nodes)
         return [node for node in nodes if node.metadata.name in names]
@@ -221,15 +248,39 @@ def group_template(
     force_daemonsets: bool = False,
     taints: TaintConfig | None = None,
 ) -> NodeTemplate:
-    """What a new node of the group is: its own template, else a copy of ``from_node``, else of its first good node.
+    """Build the template of a group's new nodes.
 
-    ``labels``, ``taints`` and ``capacity`` of the group are put on top before it is decided which DaemonSets run there.
-    ``daemonsets``: those of the cluster; ``csi_nodes``, ``resource_slices``: by node, and all that there are.
-    ``pods_on`` gives the pods of a node by its name. ``suffix`` stands for the random number in the names that upstream
-    makes; ``now``, ``force_daemonsets`` and ``taints`` as in
-    :func:`~kscale.ca.templates.build_template_from_node` and :func:`~kscale.capacity.groups.recognise_groups`.
+    Parameters
+    ----------
+    group : NodeGroup
+        The group. Its own template is used if it has one, else a copy of ``from_node``, else of its first good node.
+        The group's ``labels``, ``taints`` and ``capacity`` are applied before DaemonSets are placed.
+    nodes : iterable of Node
+        Nodes of the cluster.
+    pods_on : callable
+        Returns the pods on a node, by the node's name.
+    daemonsets : iterable of DaemonSet
+        All DaemonSets of the cluster.
+    csi_nodes : mapping, optional
+        CSINodes by node name.
+    resource_slices : iterable of ResourceSlice
+        All ResourceSlices of the cluster.
+    now : datetime or Moment, optional
+        Current time, as in :func:`~kscale.capacity.groups.recognise_groups`.
+    suffix : str
+        Replaces the random number in upstream's generated names.
+    force_daemonsets, taints
+        As in :func:`~kscale.ca.templates.build_template_from_node`.
 
-    Raises InputError if there is nothing to model a node on, and for a ``now`` that is no moment.
+    Returns
+    -------
+    NodeTemplate
+        The node with its DaemonSet pods and devices.
+
+    Raises
+    ------
+    InputError
+        If there is no node to model new ones on, or ``now`` is not a time.
     """
     time = None if now is None else moment(now)
     config = TaintConfig() if taints is None else taints
@@ -244,7 +295,7 @@ def group_template(
         group.id,
         suffix=suffix,
         csi_node=(csi_nodes or {}).get(example.metadata.name),
-        resource_slices=[each for each in resource_slices if each.spec.node_name == example.metadata.name],
+        resource_slices=[item for item in resource_slices if item.spec.node_name == example.metadata.name],
         force_daemonsets=force_daemonsets,
         taints=config,
     )
@@ -264,15 +315,18 @@ def _example(group: NodeGroup, nodes: Iterable[Node], now: Moment | None) -> Nod
 
 
 def _with_additions(node: Node, group: NodeGroup) -> Node:
-    """The node with the group's labels, taints and capacity; a taint replaces one of the same key and effect."""
+    """Return the node with the group's labels, taints and capacity.
+
+    A taint replaces the node's taint with the same key and effect.
+    """
     replace = msgspec.structs.replace
     if group.labels:
         labels = {**(node.metadata.labels or {}), **group.labels}
         node = replace(node, metadata=replace(node.metadata, labels=labels))
     if group.taints:
-        own = {(taint.key, taint.effect) for taint in group.taints}
-        kept = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in own]
-        node = replace(node, spec=replace(node.spec, taints=[*kept, *group.taints]))
+        replaced = {(taint.key, taint.effect) for taint in group.taints}
+        other_taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in replaced]
+        node = replace(node, spec=replace(node.spec, taints=[*other_taints, *group.taints]))
     if group.capacity:
         capacity = {**(node.status.capacity or {}), **group.capacity}
         allocatable = {**(node.status.allocatable or {}), **group.capacity}

@@ -1,4 +1,4 @@
-"""The cheapest mix of node types for pods, with a proof of how cheap it can be."""
+"""The cheapest mix of node types for pods, with a proven lower bound of the cost."""
 
 from __future__ import annotations
 

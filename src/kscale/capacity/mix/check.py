@@ -1,4 +1,4 @@
-"""Check a plan exactly: place every pod where it is planned if the predicates allow it."""
+"""Checks a plan exactly: schedules every pod on its planned node if the predicates allow it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Checked", "NewNode", "Planned", "Room", "check"]
 
 @dataclass(frozen=True, slots=True)
 class NewNode:
-    """A node that is to be made: its name in the plan, and the offer by number."""
+    """A node to create: its name in the plan, and the index of its offer."""
 
     name: str
     offer: int
@@ -26,8 +26,10 @@ class NewNode:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """``offer`` int64[M] of each new node; ``node`` int64[n] of each pod in the order of placing: nodes that exist by
-    number, new ones behind them, -1 = none."""
+    """A plan: ``offer`` int64[M] of each new node; ``node`` int64[n] of each pod in the order of placing.
+
+    Nodes are numbered: existing nodes first, then new ones; -1 = none.
+    """
 
     offer: NDArray[np.int64]
     node: NDArray[np.int64]
@@ -35,8 +37,12 @@ class Planned:
 
 @dataclass(slots=True)
 class Checked:
-    """What the predicates made of a plan. ``node`` as in :class:`Planned`; ``moved``: pods that are elsewhere than
-    planned, ``added``: new nodes that were not planned, ``left``: pods by number that found no place."""
+    """A plan after the check by the predicates.
+
+    ``node`` as in :class:`Planned`; ``moved`` counts pods on another node than planned, ``added`` the new nodes that
+    were
+    not planned; ``left`` holds the indices of pods that were not placed.
+    """
 
     nodes: list[NewNode]
     node: NDArray[np.int64]
@@ -47,24 +53,27 @@ class Checked:
 
 
 class Room:
-    """How many more nodes there may be. ``most``: of each offer, None = any number; ``rows`` int64[Q, offers] times
-    their numbers is at most ``high`` float64[Q]."""
+    """How many more nodes are allowed.
+
+    ``most``: limit of each offer, None = no limit. The numbers of new nodes, multiplied by ``rows`` int64[Q, offers],
+    must not exceed ``high`` float64[Q].
+    """
 
     def __init__(self, most: Sequence[int | None], rows: NDArray[np.int64], high: NDArray[np.float64]) -> None:
         self._most, self._rows, self._high = list(most), rows, high
         self._sums = np.zeros(len(rows), dtype=np.int64)
 
     def has(self, offer: int) -> bool:
-        """Whether there may be one more of the offer."""
-        most = self._most[offer]
+        """Check whether one more node of the offer is allowed."""
+        limit = self._most[offer]
         weights = self._rows[:, offer]
         over = (weights > 0) & (self._sums + weights > self._high)
-        return (most is None or most > 0) and not over.any()
+        return (limit is None or limit > 0) and not over.any()
 
     def take(self, offer: int) -> None:
-        """One more is there."""
-        most = self._most[offer]
-        self._most[offer] = None if most is None else most - 1
+        """Count one more node of the offer."""
+        limit = self._most[offer]
+        self._most[offer] = None if limit is None else limit - 1
         self._sums = self._sums + self._rows[:, offer]
 
 
@@ -78,46 +87,47 @@ def check(
     *,
     existing: bool = True,
 ) -> Checked:
-    """Place ``records`` in their order. What does not fit where it is planned looks for a place on any other node
-    (those that exist only if ``existing``), then on a new one of the cheapest offer of which there is one more.
+    """Schedule ``records`` in their order.
 
-    ``class_of`` int64[n]: pods of one class are refused alike; ``room``: how many more nodes there may be of each
-    offer.
+    A pod that does not fit its planned node is tried on any other node (existing nodes only if ``existing``), then on a
+    new node of the cheapest offer that is still allowed. ``class_of`` int64[n]: if one pod of a class is unplaceable,
+    so
+    are the others; ``room``: how many more nodes of each offer are allowed.
     """
     templates = sorted({*planned.offer.tolist(), *(i for i in range(len(offers)) if room.has(i))})
     place_of = {offer: i for i, offer in enumerate(templates)}
     world = fork(snapshot, records, templates=[offers[i].template for i in templates])
-    first = len(snapshot.nodes)
+    existing_count = len(snapshot.nodes)
     number = [world.add(place_of[offer]) for offer in planned.offer.tolist()]
     new = [NewNode(world.node_name(n), offer) for n, offer in zip(number, planned.offer.tolist(), strict=True)]
-    found = Checked(new, planned.node.copy())
+    result = Checked(new, planned.node.copy())
     classes = world.session.classes_of(snapshot.classify(records)).tolist()
     refused = []
-    for i, at in enumerate(planned.node.tolist()):
-        if at < 0 or not world.schedule(classes[i], at if at < first else number[at - first]):
+    for i, node in enumerate(planned.node.tolist()):
+        if node < 0 or not world.schedule(classes[i], node if node < existing_count else number[node - existing_count]):
             refused.append(i)
     acceptable = None
-    if not existing and first:
-        acceptable = np.ones(first + len(number), dtype=np.uint8)
-        acceptable[:first] = 0
+    if not existing and existing_count:
+        acceptable = np.ones(existing_count + len(number), dtype=np.uint8)
+        acceptable[:existing_count] = 0
     cheapest = sorted(place_of, key=lambda offer: (offers[offer].price, offer))
     hopeless: set[int] = set()
     for i in refused:
-        at = world.schedule_anywhere(classes[i], acceptable)
-        if at is None and int(class_of[i]) not in hopeless:
-            at = _on_new_node(world, classes[i], cheapest, place_of, room, found, number)
-            if at is None:
+        node = world.schedule_anywhere(classes[i], acceptable)
+        if node is None and int(class_of[i]) not in hopeless:
+            node = _on_new_node(world, classes[i], cheapest, place_of, room, result, number)
+            if node is None:
                 hopeless.add(int(class_of[i]))
             elif acceptable is not None:
                 acceptable = np.append(acceptable, np.uint8(1))
-        if at is None:
-            found.node[i] = -1
-            found.left.append(i)
+        if node is None:
+            result.node[i] = -1
+            result.left.append(i)
             continue
-        found.moved += planned.node[i] >= 0
-        found.node[i] = at if at < first else first + number.index(at)
-    found.unmodelled = world.session.unmodelled
-    return found
+        result.moved += planned.node[i] >= 0
+        result.node[i] = node if node < existing_count else existing_count + number.index(node)
+    result.unmodelled = world.session.unmodelled
+    return result
 
 
 def _on_new_node(
@@ -129,18 +139,18 @@ def _on_new_node(
     found: Checked,
     number: list[int],
 ) -> int | None:
-    """The number of a new node that takes the pod; None if no offer's does."""
+    """Add a new node for the pod and return its number; None if no allowed offer's node takes the pod."""
     for offer in cheapest:
         if not room.has(offer):
             continue
         world.fork()
-        at: int = world.add(place_of[offer])
-        if world.schedule(pod, at):
+        node: int = world.add(place_of[offer])
+        if world.schedule(pod, node):
             world.commit()
-            number.append(at)
-            found.nodes.append(NewNode(world.node_name(at), offer))
+            number.append(node)
+            found.nodes.append(NewNode(world.node_name(node), offer))
             found.added += 1
             room.take(offer)
-            return at
+            return node
         world.revert()
     return None

@@ -1,12 +1,12 @@
 """Placement constraints of a mix as arrays: zones and similar cells, exclusion rules, pod shapes.
 
-Nodes that agree in every topology label that some constraint counts by are one *cell*. Each cell gets one node without
-limits in a simulated cluster; the exact predicates then say where each pod may go, and of these cells it takes the one
-with fewest of its like, then the one with least load. Inside a cell only nodes tell pods apart.
+Nodes that agree in every topology label by which some constraint counts form one *cell*. Each cell gets one unlimited
+node in a simulated cluster. The exact predicates then decide which cells a pod may use; of these, the pod gets the
+cell with the fewest similar pods, then the one with the least load. Within a cell, only nodes separate pods.
 
-What predicates say about pairs of pods on one node becomes knapsack rows: host ports and required anti-affinity exactly
-(a *rule* that every plan obeys, so that a bound may use it), spread over nodes as something that is enough for it
-(``strict``: a plan uses it, a bound does not).
+Constraints between pods on one node become knapsack rows. Host ports and required anti-affinity are exact (a *rule*
+that every plan obeys, so that a bound may use it). Spread over nodes becomes a sufficient condition (``strict``: a plan
+uses it, a bound does not).
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _ROOM = {"cpu": "1T", "memory": "1Ei", "ephemeral-storage": "1Ei", "pods": "1G"}
 
 
 def topology_keys(classes: Sequence[PodClass], ctx: Context) -> list[str]:
-    """The labels by which some required term or hard constraint of a pending class counts, but for the host name."""
+    """Return the topology keys of required terms and hard constraints of pending classes, except the host name."""
     keys: dict[str, None] = {}
     for pod in classes:
         keys.update(dict.fromkeys(term.topology_key for term in (*pod.affinity, *pod.anti_affinity)))
         try:
-            keys.update(dict.fromkeys(each.row.key for each in hard_constraints(pod, ctx)))
+            keys.update(dict.fromkeys(constraint.row.key for constraint in hard_constraints(pod, ctx)))
         except SelectorError:
             continue
     keys.pop(HOSTNAME, None)
@@ -68,8 +68,12 @@ def topology_keys(classes: Sequence[PodClass], ctx: Context) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """``keys`` that make cells, ``labels`` of each cell; ``of_offer`` int64[T], ``of_node`` int64[N] of nodes that
-    exist (:data:`FREE` = in none). ``left_out``: keys with so many values that cells by them would be no help."""
+    """Cells of a mix.
+
+    - ``keys``: labels that form cells; ``labels`` of each cell
+    - ``of_offer`` int64[T], ``of_node`` int64[N] of existing nodes: cell numbers (:data:`FREE` = in no cell)
+    - ``left_out``: keys with so many values that cells by them would not help
+    """
 
     keys: tuple[str, ...]
     labels: list[dict[str, str]]
@@ -82,7 +86,7 @@ class Cells:
 
 
 def cells_of(keys: Sequence[str], offers: Sequence[dict[str, str]], nodes: Sequence[dict[str, str]]) -> Cells:
-    """Cells by labels of offers and nodes; one for everything where no key tells offers apart."""
+    """Group offers and nodes into cells by labels; a single cell if no key distinguishes offers."""
     used, left_out = [], []
     for key in keys:
         values = {labels.get(key) for labels in offers}
@@ -110,10 +114,13 @@ def cells_of(keys: Sequence[str], offers: Sequence[dict[str, str]], nodes: Seque
 
 
 def rank_of(pod: PodClass, ctx: Context) -> int:
-    """When a pod of the class is placed: those with constraints over host names first, then over other keys, then those
-    with affinity, with anti-affinity, and the others last."""
+    """Return the rank of a pod class in the order of placing.
+
+    First classes with constraints over host names, then over other keys, then those with affinity, with anti-affinity,
+    and the others last.
+    """
     try:
-        keys = {each.row.key for each in hard_constraints(pod, ctx)}
+        keys = {constraint.row.key for constraint in hard_constraints(pod, ctx)}
     except SelectorError:
         keys = set()
     if keys:
@@ -132,14 +139,15 @@ def assign(
     may: NDArray[np.bool_],
     load: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """int64[n]: the cell of each pod, in the order given; :data:`FREE` where no offer holds it at all.
+    """Assign each pod to a cell: int64[n], in the given order; :data:`FREE` if no offer holds it.
 
-    ``class_of`` int64[n]; ``may`` bool[C, cells]: where some offer holds a pod of the class; ``load`` float64[C, R]:
-    what a pod is of all that is asked of each resource.
+    ``class_of`` int64[n]; ``may`` bool[C, cells]: cells in which some offer holds a pod of the class; ``load``
+    float64[C, R]: a pod's share of the total request of each resource.
 
-    A pod goes where its rules let it and there is least of what it asks for, so that all cells come to have the same
-    mixture: pods that ask for different things fill nodes best. One that its rules let go nowhere goes by that alone:
-    whether it is so is for the exact check to say.
+    A pod goes to the allowed cell with the least load of its resources, so that all cells get the same mixture: pods
+    with
+    different requests fill nodes best. A pod that the rules allow nowhere is assigned by load alone; the exact check
+    decides whether it can be placed.
     """
     giants = [NodeTemplate(node=_giant(i, labels)) for i, labels in enumerate(cells.labels)]
     disabled = frozenset(plugin.name for plugin in PROFILE) - set(_JUDGED)
@@ -148,27 +156,27 @@ def assign(
     nodes = [world.add(i) for i in range(len(giants))]
     number = [world.pod(pod.key) for pod in stand_ins]
     labels = [(pod.namespace, tuple(sorted((pod.labels or {}).items()))) for pod in classes]
-    apart = np.array([bool(pod.anti_affinity or pod.spread) for pod in classes])
-    alike: dict[object, NDArray[np.int64]] = {}
+    separates = np.array([bool(pod.anti_affinity or pod.spread) for pod in classes])
+    counts_by_labels: dict[object, NDArray[np.int64]] = {}
     total = np.zeros((len(cells), load.shape[1]))
-    found = np.full(len(class_of), FREE, dtype=np.int64)
+    result = np.full(len(class_of), FREE, dtype=np.int64)
     for i, c in enumerate(class_of.tolist()):
-        like = alike.setdefault(labels[c], np.zeros(len(cells), dtype=np.int64))
-        most = total @ load[c]
-        order = np.lexsort((most, like)) if apart[c] else np.argsort(most, kind="stable")
+        similar = counts_by_labels.setdefault(labels[c], np.zeros(len(cells), dtype=np.int64))
+        load_of_cells = total @ load[c]
+        order = np.lexsort((load_of_cells, similar)) if separates[c] else np.argsort(load_of_cells, kind="stable")
         for cell in order.tolist():
             if may[c, cell] and world.schedule(number[c], nodes[cell]):
-                found[i] = cell
+                result[i] = cell
                 total[cell] += load[c]
-                if apart[c]:
-                    like[cell] += 1
+                if separates[c]:
+                    similar[cell] += 1
                 break
         else:
-            there = np.flatnonzero(may[c])
-            if there.size:
-                found[i] = there[np.argmin(most[there])]
-                total[found[i]] += load[c]
-    return found
+            allowed = np.flatnonzero(may[c])
+            if allowed.size:
+                result[i] = allowed[np.argmin(load_of_cells[allowed])]
+                total[result[i]] += load[c]
+    return result
 
 
 def _giant(number: int, labels: dict[str, str]) -> Node:
@@ -181,12 +189,12 @@ def _giant(number: int, labels: dict[str, str]) -> Node:
 
 
 def _only(pod: Pod, keys: Sequence[str], number: int) -> Pod:
-    """The pod with only those rules that count by some of the keys, under a name of its own."""
+    """Return the pod under a new name, with only those rules that count by some of the keys."""
     replace = msgspec.structs.replace
     spec = pod.spec
     spread = spec.topology_spread_constraints
     if spread is not None:
-        spread = [each for each in spread if each.topology_key in keys]
+        spread = [constraint for constraint in spread if constraint.topology_key in keys]
     affinity = spec.affinity
     if affinity is not None:
         affinity = replace(
@@ -204,8 +212,8 @@ def _only(pod: Pod, keys: Sequence[str], number: int) -> Pod:
 def _terms(affinity: PodAffinity | None, keys: Sequence[str]) -> PodAffinity | None:
     if affinity is None:
         return None
-    kept = [term for term in affinity.required if term.topology_key in keys]
-    return msgspec.structs.replace(affinity, required=kept, preferred=[])
+    required = [term for term in affinity.required if term.topology_key in keys]
+    return msgspec.structs.replace(affinity, required=required, preferred=[])
 
 
 _ANY = "0.0.0.0"
@@ -213,7 +221,7 @@ _ANY = "0.0.0.0"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """On one node: the sum of ``weights`` (class -> weight of one pod) is at most ``most``."""
+    """Rule for one node: the sum of ``weights`` (class -> weight of one pod) is at most ``most``."""
 
     weights: dict[int, int]
     most: int
@@ -221,14 +229,14 @@ class Rule:
 
 
 def rules_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context) -> list[Rule]:
-    """The rules among classes of pods, of which there are ``counts``."""
+    """Return the rules among classes of pods; ``counts`` is the number of pods of each class."""
     rules = [*_ports(classes), *_anti_affinity(classes, ctx)]
-    apart = max((sum(counts[c] for c in rule.weights) for rule in rules if rule.most == 1), default=0)
-    return rules + _spread(classes, counts, ctx, apart)
+    separate_pods = max((sum(counts[c] for c in rule.weights) for rule in rules if rule.most == 1), default=0)
+    return rules + _spread(classes, counts, ctx, separate_pods)
 
 
 def _ports(classes: Sequence[PodClass]) -> list[Rule]:
-    """One rule for each port on each address; a pod that wants it on every address counts for all of them."""
+    """Return one rule per host port and address; a pod that uses the port on every address counts for all of them."""
     users: dict[tuple[str, int], dict[str, list[int]]] = {}
     for c, pod in enumerate(classes):
         for ip, protocol, port in pod.ports:
@@ -241,31 +249,33 @@ def _ports(classes: Sequence[PodClass]) -> list[Rule]:
 
 
 def _anti_affinity(classes: Sequence[PodClass], ctx: Context) -> list[Rule]:
-    """One rule for each term with the host name as key whose carriers are meant by it themselves."""
+    """Return one rule per host name anti-affinity term that also matches some of the pods that carry it."""
     carriers: dict[Term, list[int]] = {}
     for c, pod in enumerate(classes):
         for term in carried_terms(pod):
             if term.key == HOSTNAME:
                 carriers.setdefault(term, []).append(c)
     rules = []
-    for term, carrying in carriers.items():
-        meant = {c for c, pod in enumerate(classes) if term.means(pod, ctx.namespace_labels(pod.namespace))}
-        own = [c for c in carrying if c in meant]
-        if not own:
+    for term, carrier_classes in carriers.items():
+        matched = {c for c, pod in enumerate(classes) if term.means(pod, ctx.namespace_labels(pod.namespace))}
+        matched_carriers = [c for c in carrier_classes if c in matched]
+        if not matched_carriers:
             continue
-        others = meant - set(carrying)
-        # One carrier fills the whole; the others, as many of them as a node may ever hold, only a part each.
-        whole = 1 << 20 if others else 1
-        rules.append(Rule({**dict.fromkeys(own, whole), **dict.fromkeys(sorted(others), 1)}, whole))
+        others = matched - set(carrier_classes)
+        # One carrier takes the full capacity; each other pod takes so little that a node never holds too many.
+        capacity = 1 << 20 if others else 1
+        rules.append(Rule({**dict.fromkeys(matched_carriers, capacity), **dict.fromkeys(sorted(others), 1)}, capacity))
     return rules
 
 
 def _spread(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context, apart: int) -> list[Rule]:
-    """For each hard constraint over host names: no more of the pods that have such constraints, and count for it, than
-    its skew. Enough as long as they are placed before other pods, and some node has none.
+    """Return rules for the hard constraints over host names: on each node at most max skew pods that have the
+    constraint.
 
-    ``apart``: pods that cannot share a node anyway. Where there are no more with constraints than that, one for each
-    node is enough for all constraints, and one rule does.
+    This is sufficient as long as these pods are placed before others, and some node has none. ``apart``: number of pods
+    that cannot share nodes anyway. If no more pods than that have constraints, one per node satisfies all constraints,
+    and
+    a single rule suffices.
     """
     rows: dict[object, tuple[int, list[int]]] = {}
     carriers: list[int] = []
@@ -274,12 +284,12 @@ def _spread(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context, ap
             constraints = hard_constraints(pod, ctx)
         except SelectorError:
             continue
-        mine = [each for each in constraints if each.row.key == HOSTNAME]
-        if mine:
+        over_nodes = [constraint for constraint in constraints if constraint.row.key == HOSTNAME]
+        if over_nodes:
             carriers.append(c)
-        for each in mine:
-            skew, _ = rows.get(each.row, (each.max_skew, []))
-            rows[each.row] = min(skew, each.max_skew), []
+        for constraint in over_nodes:
+            skew, _ = rows.get(constraint.row, (constraint.max_skew, []))
+            rows[constraint.row] = min(skew, constraint.max_skew), []
     if not carriers:
         return []
     if len(rows) > 1 and sum(counts[c] for c in carriers) <= apart:
@@ -292,12 +302,12 @@ def _spread(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context, ap
     return rules
 
 
-_MOST_RESOURCES = 14  # of an instance; rules beyond these are kept class by class only
+_MOST_RESOURCES = 14  # columns of an instance; further rules apply to each class alone
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """On numbers of bins, as in :class:`~kscale.scheduling.bounds.instance.BinKinds`."""
+    """Limits on numbers of bins, as in :class:`~kscale.scheduling.bounds.instance.BinKinds`."""
 
     available: NDArray[np.int64]
     rows: NDArray[np.int64]
@@ -306,9 +316,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """``demand`` int64[S, R] with a column for each kept rule behind the resources; ``limit``: of one node, for a
-    bound, ``strict_limit``: for a plan; ``allowed`` bool[S, T]; ``of_class`` int64[C]: which shape; ``count`` int64[S].
-    ``rule_most`` int64: what a node has of each rule; ``strict`` bool[R]: columns that a bound leaves out."""
+    """Shapes of pods: classes that are equal for a mix.
+
+    - ``demand`` int64[S, R]: resources, then a column for each rule that is modelled
+    - ``limit``: pods per node, for a bound; ``strict_limit``: for a plan
+    - ``allowed`` bool[S, T]; ``of_class`` int64[C]: shape of each class; ``count`` int64[S]
+    - ``rule_most`` int64: a node's capacity of each rule; ``strict`` bool[R]: columns that a bound omits
+    """
 
     demand: NDArray[np.int64]
     count: NDArray[np.int64]
@@ -321,7 +335,7 @@ class Shapes:
 
     @property
     def differs(self) -> bool:
-        """Whether a plan has to obey more than a bound."""
+        """Return whether a plan has to obey more constraints than a bound."""
         return bool(self.strict.any() or (self.strict_limit < np.minimum(self.limit, self.count)).any())
 
     def kinds(
@@ -332,7 +346,7 @@ class Shapes:
         *,
         strict: bool,
     ) -> BinKinds:
-        """The instance of a plan (``strict``) or of a bound. ``capacity`` int64[T, resources]: without the rules."""
+        """Build the instance of a plan (``strict``) or a bound; ``capacity`` int64[T, resources] is without rules."""
         rules = np.repeat(self.rule_most[None], len(capacity), axis=0)
         room = np.hstack([capacity, rules])
         columns = np.ones(room.shape[1], dtype=bool) if strict else ~self.strict
@@ -352,7 +366,11 @@ class Shapes:
 def shapes_of(
     demand: NDArray[np.int64], counts: NDArray[np.int64], allowed: NDArray[np.bool_], rules: Sequence[Rule]
 ) -> Shapes:
-    """``demand`` int64[C, R], ``counts`` int64[C], ``allowed`` bool[C, T] of the classes; rules refer to classes."""
+    """Merge classes into shapes.
+
+    ``demand`` int64[C, R], ``counts`` int64[C] and ``allowed`` bool[C, T] are those of the classes, to which the rules
+    refer. Rules beyond the maximum number of columns apply to each class alone.
+    """
     part: list[list[tuple[int, int]]] = [[] for _ in counts]
     for number, rule in enumerate(rules):
         for c, weight in rule.weights.items():
@@ -390,6 +408,6 @@ def shapes_of(
         strict_limit=strict_limit,
         allowed=allowed[first],
         of_class=of_class,
-        rule_most=np.array([most for _, most, _, _ in columns], dtype=np.int64),
+        rule_most=np.array([maximum for _, maximum, _, _ in columns], dtype=np.int64),
         strict=np.array([False] * demand.shape[1] + [strict for *_, strict in columns], dtype=bool),
     )

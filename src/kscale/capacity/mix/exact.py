@@ -1,7 +1,8 @@
-"""The cheapest nodes for few pods: enumerate fillings and solve an integer program (extra ``[solver]``).
+"""The cheapest nodes for few pods: enumerates fillings and solves one integer program (extra ``[solver]``).
 
-Other searches share pods out to zones first and look for fillings one by one. Where pods are few, all of that is one
-small program: bins with their contents, the zone of each pod, spread over zones, limits and the number of types.
+Other searches first distribute pods over zones and generate fillings one by one. With few pods, one small program
+covers
+everything: bins with their contents, the zone of each pod, spread over zones, limits and the number of types.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from kscale.snapshot.columns import median
 __all__ = ["SmallMix"]
 
 _PODS = 200
-_FILLINGS = 20_000  # of one kind of bins, those that are part of others included
+_FILLINGS = 20_000  # fillings of one kind, non-maximal ones included
 _COLUMNS = 8_000
-_NODES = 3_000  # of the search
+_NODES = 3_000  # nodes of the search
 _GAP = 1e-6
 
 
 class SmallMix:
-    """The program of an instance. ``is_small``: whether there is one."""
+    """The integer program of a small instance. ``is_small``: whether the instance is small enough."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
@@ -48,7 +49,8 @@ class SmallMix:
         self.is_small = have_solver() and 0 < len(instance.class_of) <= _PODS and self._enumerate()
 
     def _enumerate(self) -> bool:
-        """Find the fillings of every kind and the rules over zones; whether that is possible."""
+        """Compute the fillings of every kind and the rules over zones; return False if that is impossible or too
+        large."""
         instance = self._instance
         if any(pod.affinity for pod in self._pods()):
             return False
@@ -70,29 +72,31 @@ class SmallMix:
         return (self._instance.classes[c] for c in np.unique(self._instance.class_of).tolist())
 
     def plan(self, effort: Effort, max_types: int | None = None) -> Planned | None:
-        """Return the cheapest plan that leaves the fewest pods out, with no more than ``max_types`` types.
+        """Return the cheapest plan that leaves the fewest pods out, with at most ``max_types`` types.
 
-        None if the search ends before it finds one.
+        None if the instance is not small, or the search ends before it finds a plan.
         """
         if not self.is_small or effort.over:
             return None
-        found = self._solved(effort, max_types, every_zone=True)
-        if self._spread and (found is None or found[1]):
-            # Without nodes in some zones more pods may have a place: such a zone does not count for spread.
-            more = self._solved(effort, max_types, every_zone=False)
-            if more is not None and (found is None or more[1] < found[1]):
-                found = more
-        return None if found is None else found[0]
+        best = self._solved(effort, max_types, every_zone=True)
+        if self._spread and (best is None or best[1]):
+            # Leaving zones without nodes may place more pods: such a zone does not count for spread.
+            relaxed_result = self._solved(effort, max_types, every_zone=False)
+            if relaxed_result is not None and (best is None or relaxed_result[1] < best[1]):
+                best = relaxed_result
+        return None if best is None else best[0]
 
     def _solved(self, effort: Effort, max_types: int | None, *, every_zone: bool) -> tuple[Planned, int] | None:
-        """Return a plan and how many pods it leaves out. ``every_zone``: pods are spread over all zones that admit
-        them, and not only over those with nodes."""
+        """Return (plan, number of pods left out), or None if no plan was found.
+
+        ``every_zone``: pods are spread over all zones that admit them, not only over those with nodes.
+        """
         program = _Program(self._instance, self._zones, self._fillings)
         program.add_limits(max_types)
-        for each in self._spread:
-            program.add_spread(each, every_zone=every_zone)
-        for weights, most in self._apart:
-            program.add_rule(weights, most)
+        for constraint in self._spread:
+            program.add_spread(constraint, every_zone=every_zone)
+        for weights, maximum in self._apart:
+            program.add_rule(weights, maximum)
         values = program.solve(effort)
         if values is None:
             return None
@@ -102,10 +106,11 @@ class SmallMix:
 
 @dataclass(frozen=True)
 class _Zones:
-    """Offers and nodes that exist by their values of the ``keys`` that rules of pods name, but for the host name.
+    """Offers and existing nodes, grouped by the values of the topology keys that rules of pods use, except the host
+    name.
 
-    Those that agree in all values are in one zone: ``labels`` of each, ``sources`` of each kind by the number of the
-    zone. Other than :class:`~kscale.capacity.mix.constraints.Cells` they include zones that have only nodes that exist.
+    Those with equal values are in one zone: ``labels`` of each zone, ``sources`` of each kind by zone number. Unlike
+    :class:`~kscale.capacity.mix.constraints.Cells`, they include zones that have only existing nodes.
     """
 
     keys: tuple[str, ...]
@@ -125,26 +130,27 @@ class _Zones:
         nodes = instance.snapshot.columns.objects
         sources: list[dict[int, Source]] = []
         for source in instance.sources:
-            found: dict[int, Source] = {}
+            by_zone: dict[int, Source] = {}
             for part in source.values():
                 for i in part.offers:
                     zone = zone_of(instance.offers[i].template.node)
-                    there = found.get(zone, Source(minimum=part.minimum))
-                    found[zone] = Source((*there.offers, i), minimum=part.minimum)
+                    current = by_zone.get(zone, Source(minimum=part.minimum))
+                    by_zone[zone] = Source((*current.offers, i), minimum=part.minimum)
                 for n in part.nodes:
                     zone = zone_of(nodes[n])
-                    found[zone] = Source(nodes=(*found.get(zone, Source()).nodes, n))
-            sources.append(found)
+                    by_zone[zone] = Source(nodes=(*by_zone.get(zone, Source()).nodes, n))
+            sources.append(by_zone)
         labels = [{k: v for k, v in zip(keys, values, strict=True) if v is not None} for values in numbers]
         return cls(keys, labels, sources)
 
 
 @dataclass(frozen=True)
 class _Spread:
-    """A constraint over zones: the classes that have it and that count for it, and what counts on nodes that exist.
+    """A constraint over zones: the classes that have it and that count for it, and the counts on existing nodes.
 
-    ``exists``, ``admits``: the zones with nodes that count, and those with offers that hold a pod of the first class;
-    ``bought``: kinds and cells of the bins that would make a node that counts, by zone.
+    ``exists``: zones with nodes that count; ``admits``: zones with offers that hold a pod of the first class;
+    ``bought``:
+    (kind, cell) of bins that create a node that counts, by zone.
     """
 
     constraint: Constraint
@@ -157,22 +163,22 @@ class _Spread:
 
 
 def _fillings(kinds: BinKinds, kind: int) -> NDArray[np.int64] | None:
-    """Return int64[N, K]: every content of a bin of a kind that no other includes; None if there are too many."""
-    most = np.minimum(kinds.most[kind], kinds.count).astype(np.int64)
-    used = np.flatnonzero(most)
+    """Return int64[N, K]: the maximal contents of a bin of a kind; None if there are too many."""
+    limits = np.minimum(kinds.most[kind], kinds.count).astype(np.int64)
+    used = np.flatnonzero(limits)
     rows = np.zeros((1, len(used)), dtype=np.int64)
     free = kinds.capacity[kind][None]
     for i, k in enumerate(used.tolist()):
-        times = np.arange(most[k] + 1)
-        left = free[:, None, :] - times[None, :, None] * kinds.demand[k]
-        row, n = np.nonzero((left >= 0).all(axis=2))
+        times = np.arange(limits[k] + 1)
+        remaining = free[:, None, :] - times[None, :, None] * kinds.demand[k]
+        row, n = np.nonzero((remaining >= 0).all(axis=2))
         if len(row) > _FILLINGS:
             return None
-        rows, free = rows[row], left[row, n]
+        rows, free = rows[row], remaining[row, n]
         rows[:, i] = n
     extensible = np.zeros(len(rows), dtype=bool)
     for i, k in enumerate(used.tolist()):
-        extensible |= (rows[:, i] < most[k]) & (free >= kinds.demand[k]).all(axis=1)
+        extensible |= (rows[:, i] < limits[k]) & (free >= kinds.demand[k]).all(axis=1)
     rows = rows[~extensible]
     fillings = np.zeros((len(rows), kinds.classes), dtype=np.int64)
     fillings[:, used] = rows
@@ -180,7 +186,7 @@ def _fillings(kinds: BinKinds, kind: int) -> NDArray[np.int64] | None:
 
 
 def _spread_of(instance: Instance, zones: _Zones) -> list[_Spread]:
-    """Return the constraints over zones. Raises SelectorError."""
+    """Return the spread constraints over zones. Raises SelectorError for an invalid selector."""
     snapshot = instance.snapshot
     present = np.unique(instance.class_of).tolist()
     carriers: dict[Constraint, set[int]] = {}
@@ -188,17 +194,17 @@ def _spread_of(instance: Instance, zones: _Zones) -> list[_Spread]:
         for constraint in hard_constraints(instance.classes[c], instance.ctx):
             if constraint.row.key in zones.keys:
                 carriers.setdefault(constraint, set()).add(c)
-    found = []
+    result = []
     placed_classes = snapshot.interner.classes
-    for constraint, carrying in carriers.items():
-        key, pod = constraint.row.key, instance.classes[min(carrying)]
+    for constraint, carrier_classes in carriers.items():
+        key, pod = constraint.row.key, instance.classes[min(carrier_classes)]
         exists = {
             node.metadata.labels[key]
             for node in snapshot.columns.objects
             if node.metadata.labels and key in node.metadata.labels and _selects(pod, node)
         }
         admits: set[str] = set()
-        shape = int(instance.shapes.of_class[min(carrying)])
+        shape = int(instance.shapes.of_class[min(carrier_classes)])
         bought: dict[str, set[tuple[int, int]]] = {}
         for kind, source in enumerate(zones.sources):
             for cell, bins in source.items():
@@ -213,15 +219,15 @@ def _spread_of(instance: Instance, zones: _Zones) -> list[_Spread]:
         placed: dict[str, int] = {}
         if exists:
             counted = [c for c in np.unique(snapshot.placed_class).tolist() if constraint.row.counts(placed_classes[c])]
-            for at in snapshot.placed_node[np.isin(snapshot.placed_class, counted)].tolist():
-                value = (snapshot.columns.objects[at].metadata.labels or {}).get(key)
+            for node in snapshot.placed_node[np.isin(snapshot.placed_class, counted)].tolist():
+                value = (snapshot.columns.objects[node].metadata.labels or {}).get(key)
                 if value is not None:
                     placed[value] = placed.get(value, 0) + 1
         members = {c for c in present if constraint.row.counts(instance.classes[c])}
-        found.append(
+        result.append(
             _Spread(
                 constraint,
-                frozenset(carrying),
+                frozenset(carrier_classes),
                 frozenset(members),
                 placed,
                 frozenset(exists),
@@ -229,7 +235,7 @@ def _spread_of(instance: Instance, zones: _Zones) -> list[_Spread]:
                 {value: frozenset(bins) for value, bins in bought.items()},
             )
         )
-    return found
+    return result
 
 
 def _selects(pod: Any, node: Node) -> bool:
@@ -237,7 +243,7 @@ def _selects(pod: Any, node: Node) -> bool:
 
 
 def _apart_of(instance: Instance, zones: _Zones) -> list[tuple[dict[tuple[int, int], int], int]]:
-    """Return anti-affinity over zones: weights by class and zone whose sum is at most a number."""
+    """Return anti-affinity over zones as (weights by (class, zone), maximum of their sum)."""
     present = np.unique(instance.class_of).tolist()
     carriers: dict[Term, list[int]] = {}
     for c in present:
@@ -245,25 +251,25 @@ def _apart_of(instance: Instance, zones: _Zones) -> list[tuple[dict[tuple[int, i
             if term.key != HOSTNAME and term.key in zones.keys:
                 carriers.setdefault(term, []).append(c)
     rows = []
-    for term, carrying in carriers.items():
+    for term, carrier_classes in carriers.items():
         pods = {c: instance.classes[c] for c in present}
-        meant = {c for c, pod in pods.items() if term.means(pod, instance.ctx.namespace_labels(pod.namespace))}
-        own, others = [c for c in carrying if c in meant], meant.difference(carrying)
+        matched = {c for c, pod in pods.items() if term.means(pod, instance.ctx.namespace_labels(pod.namespace))}
+        matched_carriers, others = [c for c in carrier_classes if c in matched], matched.difference(carrier_classes)
         total = len(instance.class_of) if others else 1
         cells: dict[str, list[int]] = {}
         for cell, labels in enumerate(zones.labels):
             if term.key in labels:
                 cells.setdefault(labels[term.key], []).append(cell)
         for of_value in cells.values():
-            weights = {(c, cell): total for c in own for cell in of_value}
+            weights = {(c, cell): total for c in matched_carriers for cell in of_value}
             weights |= {(c, cell): 1 for c in others for cell in of_value}
-            if own:
+            if matched_carriers:
                 rows.append((weights, total))
     return rows
 
 
 class _Program:
-    """Columns: bins (kind, zone, content), pods of each class in each zone, pods without a place, and choices."""
+    """The program. Columns: bins (kind, zone, content), pods of each class in each zone, unplaced pods, and choices."""
 
     def __init__(self, instance: Instance, zones: _Zones, fillings: list[NDArray[np.int64]]) -> None:
         self._instance, self._zones, self._kinds = instance, zones, instance.plan
@@ -283,8 +289,8 @@ class _Program:
         self.missing = {c: self._variable(int(self._count[c])) for c in self._present}
         self.there = {(c, z): self._variable(int(self._count[c])) for c in self._present for z in range(cells)}
         for c in self._present:
-            mine = {self.there[c, z]: 1.0 for z in range(cells)}
-            self._row(float(self._count[c]), float(self._count[c]), {**mine, self.missing[c]: 1.0})
+            terms = {self.there[c, z]: 1.0 for z in range(cells)}
+            self._row(float(self._count[c]), float(self._count[c]), {**terms, self.missing[c]: 1.0})
         self.bins: dict[tuple[int, int], list[int]] = {}
         self.filling: dict[int, NDArray[np.int64]] = {}
         cover: dict[tuple[int, int], dict[int, float]] = {}
@@ -299,9 +305,9 @@ class _Program:
                     self.filling[column] = filling
                     for s in np.flatnonzero(filling).tolist():
                         cover.setdefault((s, cell), {})[column] = float(filling[s])
-                most = instance.available(bins)
-                if most != UNLIMITED:
-                    self._row(-self._infinity, float(most), dict.fromkeys(columns, 1.0))
+                limit = instance.available(bins)
+                if limit != UNLIMITED:
+                    self._row(-self._infinity, float(limit), dict.fromkeys(columns, 1.0))
         for s in range(self._kinds.classes):
             members = [c for c in self._present if instance.shapes.of_class[c] == s]
             for z in range(cells):
@@ -322,11 +328,11 @@ class _Program:
 
     @property
     def _many(self) -> float:
-        """More bins than a plan has of one kind."""
+        """Return a number larger than the number of bins of any kind in a plan."""
         return float(len(self._instance.class_of) + 1)
 
     def add_limits(self, max_types: int | None) -> None:
-        """Add the rows of the options and the number of types."""
+        """Add the rows of the options and the limit on the number of types."""
         instance, kinds = self._instance, self._kinds
         of_kind: dict[int, list[int]] = {}
         for (kind, _), columns in self.bins.items():
@@ -349,7 +355,10 @@ class _Program:
                 self._row(-self._infinity, 0.0, {column: 1.0, chosen[name]: -self._many})
 
     def add_spread(self, spread: _Spread, *, every_zone: bool) -> None:
-        """In no zone more than the skew above any other that counts: with nodes, or (``every_zone``) with offers."""
+        """Limit each zone's count to the skew above any other zone that counts.
+
+        Zones that count are those with nodes or, with ``every_zone``, those with offers that admit the pods.
+        """
         key, cells = spread.constraint.row.key, self._zones.labels
         values = sorted({*spread.exists, *spread.bought})
         inside = {value: [z for z, labels in enumerate(cells) if labels.get(key) == value] for value in values}
@@ -364,25 +373,26 @@ class _Program:
                     for column in self.bins[bins]:
                         self._row(-self._infinity, 0.0, {column: 1.0, domain[value]: -self._many})
         for value in values:
-            some = self._variable(1)  # whether pods that have the constraint are there
+            has_carriers = self._variable(1)  # 1 if the zone has pods with the constraint
             carrying = {self.there[c, z]: 1.0 for c in spread.carriers for z in inside[value]}
-            self._row(-self._infinity, 0.0, {**carrying, some: -total})
+            self._row(-self._infinity, 0.0, {**carrying, has_carriers: -total})
             for other in values:
                 if other == value:
                     continue
-                less = dict.fromkeys(counts[other], -1.0)
+                negative = dict.fromkeys(counts[other], -1.0)
                 high = spread.constraint.max_skew + spread.placed.get(other, 0) - spread.placed.get(value, 0) + total
-                terms = {**counts[value], **less, some: total}
+                terms = {**counts[value], **negative, has_carriers: total}
                 if other in domain:
                     terms[domain[other]], high = total, high + total
                 self._row(-self._infinity, float(high), terms)
 
     def add_rule(self, weights: Mapping[tuple[int, int], int], most: int) -> None:
-        """Of some classes in some cells there are no more than a number, weighted."""
+        """Limit the weighted number of pods of some classes in some cells."""
         self._row(-self._infinity, float(most), {self.there[key]: float(w) for key, w in weights.items()})
 
     def solve(self, effort: Effort) -> NDArray[np.int64] | None:
-        """Return the values of all columns: the fewest pods without a place, then the least cost."""
+        """Return the values of all columns: with the fewest unplaced pods, then the least cost; None if none were
+        found."""
         highs = self._highs
 
         def look(event: Any) -> None:
@@ -428,7 +438,7 @@ class _Program:
         return values
 
     def planned(self, values: NDArray[np.int64], spread: list[_Spread]) -> Planned:
-        """Return the plan of a solution, each pod in a zone that spread admits in the order of placing."""
+        """Return the plan of a solution, with each pod in a zone that spread admits in the order of placing."""
         instance, kinds = self._instance, self._kinds
         cell_of = self._zone_of(values, spread)
         packed = []
@@ -449,27 +459,27 @@ class _Program:
         return give_out(instance, packed, cell_of, self._zones.sources)
 
     def _zone_of(self, values: NDArray[np.int64], spread: list[_Spread]) -> NDArray[np.int64]:
-        """Return int64[n]: the zone of each pod, -1 = without a place."""
+        """Return int64[n]: the zone of each pod, -1 = not placed."""
         instance, labels = self._instance, self._zones.labels
-        left = {key: int(values[column]) for key, column in self.there.items()}
+        remaining = {key: int(values[column]) for key, column in self.there.items()}
         rules: dict[int, list[int]] = {}
-        for i, each in enumerate(spread):
-            for c in each.members:
+        for i, rule in enumerate(spread):
+            for c in rule.members:
                 rules.setdefault(c, []).append(i)
-        counts = [dict(each.placed) for each in spread]
-        found = np.full(len(instance.class_of), -1, dtype=np.int64)
+        counts = [dict(rule.placed) for rule in spread]
+        zones = np.full(len(instance.class_of), -1, dtype=np.int64)
         for pod, c in enumerate(instance.class_of.tolist()):
-            mine = rules.get(c, ())
-            open_ones = [z for z in range(len(labels)) if left[c, z]]
+            own_rules = rules.get(c, ())
+            open_ones = [z for z in range(len(labels)) if remaining[c, z]]
             if not open_ones:
                 continue
-            value_of = {z: [labels[z].get(spread[i].constraint.row.key, "") for i in mine] for z in open_ones}
+            value_of = {z: [labels[z].get(spread[i].constraint.row.key, "") for i in own_rules] for z in open_ones}
             best = min(
                 open_ones,
-                key=lambda z: (sum(counts[i].get(v, 0) for i, v in zip(mine, value_of[z], strict=True)), z),
+                key=lambda z: (sum(counts[i].get(v, 0) for i, v in zip(own_rules, value_of[z], strict=True)), z),
             )
-            left[c, best] -= 1
-            found[pod] = best
-            for i, value in zip(mine, value_of[best], strict=True):
+            remaining[c, best] -= 1
+            zones[pod] = best
+            for i, value in zip(own_rules, value_of[best], strict=True):
                 counts[i][value] = counts[i].get(value, 0) + 1
-        return found
+        return zones

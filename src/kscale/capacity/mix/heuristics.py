@@ -1,7 +1,7 @@
-"""Packings without and with a solver: greedy filling, even filling, diving, and restricted integer programs.
+"""Packing heuristics with and without a solver: greedy filling, even filling, diving, and restricted integer programs.
 
-Diving fills one bin after the other as well as it goes, which is best where items are large. Where a bin holds many,
-all bins may come to hold nearly the same mixture, and then next to nothing is lost.
+Diving fills one bin after the other as well as possible, which is best where items are large. Where a bin holds many
+items, even filling gives all bins nearly the same mixture, and almost no room is lost.
 """
 
 from __future__ import annotations
@@ -20,52 +20,53 @@ __all__ = ["best_first_fit", "cheaper", "dive", "evenly", "fill", "packed_greedi
 
 
 _STEPS = 2_000
-_PROMISING = 8  # kinds that are tried alone
+_PROMISING = 8  # number of kinds that are tried alone
 
 
 def resource_prices(kinds: BinKinds) -> NDArray[np.float64]:
-    """float64[R]: prices such that no bin's resources are worth more than it costs, and all items together as much as
-    possible.
+    """Compute prices of resources, float64[R], in cost per unit.
 
-    Resources play against kinds of bins, with multiplicative weights: S. Arora, E. Hazan, S. Kale, "The multiplicative
-    weights update method", Theory of Computing 8 (2012).
+    No bin's resources are worth more than the bin costs, and all items together are worth as much as possible.
+    Resources
+    play against kinds of bins, with multiplicative weights: S. Arora, E. Hazan, S. Kale, "The multiplicative weights
+    update method", Theory of Computing 8 (2012).
     """
     total = kinds.demand.astype(np.float64).T @ kinds.count
     paid = kinds.cost > 0
-    # What no bin with a cost offers has no price: only free bins hold items that ask for it.
+    # A resource that no bin with a cost offers has no price: only free bins hold its items.
     used = np.flatnonzero((total > 0) & kinds.capacity[paid].any(axis=0))
     if not used.size or not paid.any():
         return np.zeros(kinds.demand.shape[1])
-    # What a bin offers of each resource, as a share of what is asked, for one unit of cost.
+    # What a bin offers of each resource per unit of cost, as a share of the total demand.
     offer = kinds.capacity[paid][:, used] / total[used] / kinds.cost[paid, None]
     offer = offer / offer.max()
     weights = np.full(len(used), 1.0 / len(used))
-    best, least = weights, np.inf
+    best, lowest = weights, np.inf
     for step in range(_STEPS):
         worth = offer @ weights
         worst = int(np.argmax(worth))
-        if worth[worst] < least:
-            best, least = weights, float(worth[worst])
-        # In units of what it is worth now: resources that are plenty everywhere lose their price at once.
+        if worth[worst] < lowest:
+            best, lowest = weights, float(worth[worst])
+        # Relative to the current worth: resources that are abundant everywhere lose their price immediately.
         weights = weights * np.exp(-offer[worst] / worth[worst] / (1.0 + step) ** 0.5)
         weights = weights / weights.sum()
     prices = np.zeros(kinds.demand.shape[1])
     prices[used] = best / total[used]
-    # Scaled so that the dearest filling of a bin is worth what the bin costs.
+    # Scaled so that the most valuable filling of a bin is worth the bin's cost.
     worth = (kinds.capacity[paid] @ prices) / kinds.cost[paid]
-    found: NDArray[np.float64] = prices / float(worth.max())
-    return found
+    result: NDArray[np.float64] = prices / float(worth.max())
+    return result
 
 
 def volume_bound(kinds: BinKinds) -> Proof:
-    """A proven least cost from prices of resources."""
-    of_resources = resource_prices(kinds)
-    prices = kinds.demand @ of_resources
+    """Return a proven lower bound of the cost, from prices of resources."""
+    per_resource = resource_prices(kinds)
+    prices = kinds.demand @ per_resource
     values = Values.of(prices, kinds)
     relaxed = relax(kinds, prices, kinds.count, np.full(kinds.size, np.inf))
     upper = np.minimum(
         surrogate(kinds, values, relaxed.weight),
-        surrogate(kinds, values, np.repeat(of_resources[None], kinds.size, axis=0)),
+        surrogate(kinds, values, np.repeat(per_resource[None], kinds.size, axis=0)),
     )
     return least_cost(kinds, values, upper, np.zeros(len(kinds.rows)))
 
@@ -73,9 +74,9 @@ def volume_bound(kinds: BinKinds) -> Proof:
 def fill(
     packing: Packing, prices: NDArray[np.float64], effort: Effort, weights: NDArray[np.float64] | None = None
 ) -> None:
-    """Put what is left into bins, one filling after the other: the one worth most for its cost, as often as it goes.
+    """Put the remaining items into bins: repeatedly the filling worth most for its cost, as often as possible.
 
-    ``weights`` float64[T]: what counts instead of the cost, such as the share of a limit that a bin takes.
+    ``weights`` float64[T] replaces the cost of each kind, for example by the share of a limit that a bin takes.
     """
     kinds = packing.kinds
     weights = kinds.cost.astype(np.float64) if weights is None else weights
@@ -90,30 +91,29 @@ def fill(
             return
         pattern = relaxed.filling[kind].astype(np.int64)
         better = packing.cheapest(pattern, kind)
-        most = np.iinfo(np.int64).max if packing.loose else 1
-        if not packing.put(better if better >= 0 else kind, pattern, most):
+        max_copies = np.iinfo(np.int64).max if packing.loose else 1
+        if not packing.put(better if better >= 0 else kind, pattern, max_copies):
             return
 
 
 def first_fit(packing: Packing, kind: int, effort: Effort) -> None:
-    """Put what is left into bins of one kind, as first-fit decreasing does, as far as it fits there.
+    """Put the remaining items that fit into bins of one kind, as first-fit decreasing does.
 
-    The first bin of first-fit decreasing holds what fits when the items are tried in decreasing order, and the next
-    bins do the same with the rest. Equal bins are filled at once. Each bin becomes the cheapest kind that holds what is
-    in it.
+    The first bin of first-fit decreasing holds the items that fit when tried in decreasing order, and the next bins do
+    the same with the rest. Equal bins are filled at once. Each bin becomes the cheapest kind that holds its content.
     """
     kinds = packing.kinds
-    capacity, most = kinds.capacity[kind], kinds.most[kind].astype(np.int64)
+    capacity, per_bin = kinds.capacity[kind], kinds.most[kind].astype(np.int64)
     size = (kinds.demand / np.maximum(capacity, 1)).max(axis=1)
     decreasing = np.lexsort((np.arange(kinds.classes), -size))
-    order = decreasing[(most[decreasing] > 0) & (packing.rest[decreasing] > 0)].tolist()
+    order = decreasing[(per_bin[decreasing] > 0) & (packing.rest[decreasing] > 0)].tolist()
     while order:
         free = capacity.copy()
         pattern = np.zeros(kinds.classes, dtype=np.int64)
         for k in order:
             demand = kinds.demand[k]
             used = demand > 0
-            number = min(int(packing.rest[k]), int(most[k]))
+            number = min(int(packing.rest[k]), int(per_bin[k]))
             if used.any():
                 number = min(number, int((free[used] // demand[used]).min()))
             pattern[k] = number
@@ -129,10 +129,10 @@ def first_fit(packing: Packing, kind: int, effort: Effort) -> None:
 
 
 def best_first_fit(packing: Packing, prices: NDArray[np.float64], effort: Effort) -> Packed:
-    """Return the best packing that puts what is left into bins of one kind first, out of the most promising kinds.
+    """Return the best of the packings that first fill bins of one kind, for the most promising kinds.
 
-    What a kind does not hold is filled by ``prices`` of items (:func:`fill`), as is everything where that is cheapest.
-    Where limits may leave items out, bins that hold most for their share of a limit are tried, too.
+    Items that the kind does not hold are placed by ``prices`` of items (:func:`fill`); filling everything that way is
+    tried, too. If limits may leave items out, bins that hold most for their share of a limit are also tried.
     """
     kinds = packing.kinds
     greedy = packing.copy()
@@ -156,17 +156,17 @@ def best_first_fit(packing: Packing, prices: NDArray[np.float64], effort: Effort
     return best
 
 
-def _better(one: Packed, other: Packed, kinds: BinKinds) -> Packed:
-    return other if other.before(one, kinds) else one
+def _better(one: Packed, second: Packed, kinds: BinKinds) -> Packed:
+    return second if second.before(one, kinds) else one
 
 
 def _promising(packing: Packing) -> list[int]:
-    """Return the kinds that are cheapest alone and, where rows limit the bins, those that need the fewest."""
+    """Return the kinds that are cheapest alone and, if rows limit the bins, those that need the fewest bins."""
     kinds = packing.kinds
-    held = (kinds.most > 0) @ packing.rest
+    holdable = (kinds.most > 0) @ packing.rest
     bins = (kinds.demand.T.astype(np.float64) @ packing.rest / np.maximum(kinds.capacity, 1)).max(axis=1)
-    usable = np.flatnonzero((held > 0) & packing.open_kinds())
-    share = np.maximum(held[usable], 1)
+    usable = np.flatnonzero((holdable > 0) & packing.open_kinds())
+    share = np.maximum(holdable[usable], 1)
     orders = [kinds.cost[usable] * bins[usable] / share]
     if not packing.loose:
         orders.append(bins[usable] / share)
@@ -175,27 +175,30 @@ def _promising(packing: Packing) -> list[int]:
 
 
 def packed_greedily(kinds: BinKinds, effort: Effort) -> Packed:
-    """Bins without a solver. ``least`` bins that stay empty are there too."""
+    """Pack all items without a solver; the required ``least`` bins are included even if they stay empty."""
     return best_first_fit(Packing(kinds), kinds.demand @ resource_prices(kinds), effort)
 
 
-_FLOWS = 5  # numbers of bins that are looked at
-_TRIES = 4  # orders of placing for each
-_POWER = 4  # of the load of a resource: the higher, the more the fullest counts
-_COPIES = 4  # times the mean of a class on one bin are looked at together
-_TIGHT = 0.5  # share of the places for a class above which it goes first
-_KINDS = 12  # with more there are too many numbers of bins to choose from
-_PAIRS = 4_000  # of a class and a kind
-_PLACES = 20_000_000  # items times bins
+_FLOWS = 5  # number of bin counts to try
+_TRIES = 4  # orders of placing to try for each
+_POWER = 4  # exponent of a resource's load: the higher, the more the fullest resource counts
+_COPIES = 4  # consider up to this multiple of a class's mean per bin at once
+_TIGHT = 0.5  # classes that need more than this share of their places go first
+_KINDS = 12  # with more kinds there are too many combinations of bin counts
+_PAIRS = 4_000  # maximum of classes times kinds
+_PLACES = 20_000_000  # maximum of items times bins
 
 
 def evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
-    """The cheapest of a few such packings; None where the instance is too large for it, or nothing was found."""
+    """Return the cheapest of a few packings that fill bins evenly.
+
+    None if the instance is too large for it, or if no packing was found.
+    """
     if kinds.size > _KINDS or kinds.size * kinds.classes > _PAIRS or not kinds.count.any() or effort.over:
         return None
     fluid = Fluid(kinds)
     count = kinds.count.copy()
-    found = None
+    best = None
     for _ in range(_FLOWS):
         flow = fluid.whole(effort, count)
         if flow is None or int(flow.bins.sum()) * int(kinds.count.sum()) > _PLACES:
@@ -203,29 +206,32 @@ def evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
         trouble = np.zeros(kinds.classes, dtype=np.int64)
         fewest = kinds.count
         for _ in range(_TRIES):
-            packed, left = _packed(kinds, flow, trouble, effort)
-            if found is None or packed.before(found, kinds):
-                found = packed
-            if left.sum() < fewest.sum():
-                fewest = left
-            if not left.any() or effort.over:
-                return found
-            trouble += left > 0
-        # Twice as many more as the last time, of those that found no place.
+            packed, unplaced = _packed(kinds, flow, trouble, effort)
+            if best is None or packed.before(best, kinds):
+                best = packed
+            if unplaced.sum() < fewest.sum():
+                fewest = unplaced
+            if not unplaced.any() or effort.over:
+                return best
+            trouble += unplaced > 0
+        # Double the surplus of the classes that were not placed.
         count = count + np.maximum(fewest, count - kinds.count) * (fewest > 0)
-    return found
+    return best
 
 
 def _packed(
     kinds: BinKinds, flow: Flow, trouble: NDArray[np.int64], effort: Effort
 ) -> tuple[Packed, NDArray[np.int64]]:
-    """(the packing, int64[K]: items that needed other bins). ``trouble`` int64[K]: what goes first."""
+    """Pack items by a flow: (packing, int64[K] items that needed other bins).
+
+    ``trouble`` int64[K] counts earlier failures of each class; classes with more failures are placed first.
+    """
     bins = _Bins(kinds, np.repeat(np.arange(kinds.size), flow.bins))
     for k in _order(kinds, flow.bins, trouble).tolist():
-        left = int(kinds.count[k])
-        for t, n in _whole(flow.share[:, k], left):
-            left -= bins.put(k, n, bins.kind == t)
-        bins.put(k, left, np.ones(len(bins.kind), dtype=bool))
+        remaining = int(kinds.count[k])
+        for t, n in _whole(flow.share[:, k], remaining):
+            remaining -= bins.put(k, n, bins.kind == t)
+        bins.put(k, remaining, np.ones(len(bins.kind), dtype=bool))
     effort.spend(kinds.classes * (50 + len(bins.kind) / 4))
     packing = Packing(kinds)
     for kind, pattern in zip(bins.kind.tolist(), bins.pattern, strict=True):
@@ -238,30 +244,36 @@ def _packed(
 
 
 def _order(kinds: BinKinds, bins: NDArray[np.int64], trouble: NDArray[np.int64]) -> NDArray[np.intp]:
-    """The classes in the order of placing: those that found no place before, those with few places, the largest."""
-    there = np.flatnonzero(bins)
-    room = np.maximum(kinds.capacity[there], 1)
+    """Return the classes in the order of placing.
+
+    First those that failed before, then those with few possible places, then the largest.
+    """
+    present = np.flatnonzero(bins)
+    room = np.maximum(kinds.capacity[present], 1)
     size = np.array([float((row / room).max(axis=1).min(initial=np.inf)) for row in kinds.demand])
-    places = bins[there] @ kinds.most[there].astype(np.int64)
+    places = bins[present] @ kinds.most[present].astype(np.int64)
     roomy = kinds.count <= _TIGHT * places
     order = np.lexsort((np.arange(kinds.classes), -size, roomy, -trouble))
     return order[kinds.count[order] > 0]
 
 
 def _whole(share: NDArray[np.float64], count: int) -> list[tuple[int, int]]:
-    """How many of ``count`` items go into which kinds of bins: shares, rounded, the largest parts up."""
+    """Divide ``count`` items among kinds of bins by share: (kind, number of items).
+
+    Shares are rounded so that the numbers add up to ``count``; the largest fractions are rounded up.
+    """
     total = float(share.sum())
     if total <= 0:
         return []
     exact = share * (count / total)
-    whole = np.floor(exact + 1e-9).astype(np.int64)
-    up = np.argsort(whole - exact, kind="stable")[: max(0, count - int(whole.sum()))]
-    whole[up] += 1
-    return [(int(t), int(whole[t])) for t in np.flatnonzero(whole)]
+    counts = np.floor(exact + 1e-9).astype(np.int64)
+    up = np.argsort(counts - exact, kind="stable")[: max(0, count - int(counts.sum()))]
+    counts[up] += 1
+    return [(int(t), int(counts[t])) for t in np.flatnonzero(counts)]
 
 
 class _Bins:
-    """``kind`` int64[N], ``pattern`` int64[N, K]: what they hold by now."""
+    """Bins being filled: ``kind`` int64[N], ``pattern`` int64[N, K] (their content)."""
 
     def __init__(self, kinds: BinKinds, kind: NDArray[np.int64]) -> None:
         self.kinds, self.kind = kinds, kind
@@ -270,18 +282,22 @@ class _Bins:
         self._room = np.maximum(kinds.capacity[kind], 1).astype(np.float64)
 
     def put(self, k: int, count: int, where: NDArray[np.bool_]) -> int:
-        """Up to ``count`` items of a class into some of the bins, each where it weighs least; how many."""
-        done = 0
+        """Put up to ``count`` items of class ``k`` into the bins that ``where`` (bool[N]) selects; return the number
+        placed.
+
+        Each item goes into the bin whose weighted load grows least.
+        """
+        placed = 0
         demand = self.kinds.demand[k]
         used = np.flatnonzero(demand)
-        while done < count:
+        while placed < count:
             fits = self.kinds.most[self.kind, k] - self.pattern[:, k]
             if len(used):
                 fits = np.minimum(fits, (self._free[:, used] // demand[used]).min(axis=1))
             open_ones = np.flatnonzero(where & (fits > 0))
             if not len(open_ones):
                 break
-            copies = 1 + _COPIES * -(-(count - done) // len(open_ones))
+            copies = 1 + _COPIES * -(-(count - placed) // len(open_ones))
             step = np.arange(1, copies + 1)
             room = self._room[open_ones][:, used]
             load = 1.0 - self._free[open_ones][:, used] / room
@@ -289,27 +305,28 @@ class _Bins:
             after = ((load[:, None] + step[:, None] * weight[:, None]) ** _POWER).sum(axis=2)
             before = ((load[:, None] + (step - 1)[:, None] * weight[:, None]) ** _POWER).sum(axis=2)
             burden = np.where(step <= fits[open_ones, None], after - before, np.inf)
-            # Column by column: of equal ones the emptier bin, and no bin its second before its first.
-            order = np.argsort(burden.T, axis=None, kind="stable")[: count - done]
+            # Column by column: ties go to the emptier bin, and no bin gets its second item before its first.
+            order = np.argsort(burden.T, axis=None, kind="stable")[: count - placed]
             order = order[np.isfinite(burden.T.ravel()[order])]
             put = np.bincount(order % len(open_ones), minlength=len(open_ones))
             self.pattern[open_ones, k] += put
             self._free[open_ones] -= put[:, None] * demand
-            done += int(put.sum())
-        return done
+            placed += int(put.sum())
+        return placed
 
 
-_ROUNDS = 4  # of new fillings after each step
+_ROUNDS = 4  # rounds of pricing after each step
 _CANDIDATES = 30
 _NEARLY = 0.8
-_KINDS_OF_ROUNDING = 60  # of which new fillings are looked for
+_KINDS_OF_ROUNDING = 60  # kinds that are priced again
 
 
 def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -> Packed:
-    """Whole bins for all items that the limits allow a bin for; the columns of ``master`` are those of ``kinds``.
+    """Build an integer packing by diving: round the linear program, fix some bins, solve again.
 
-    Every bin becomes the cheapest kind that holds what is in it. When the effort is over, what is left is packed
-    greedily.
+    The columns of ``master`` are those of ``kinds``. Every bin becomes the cheapest kind that holds its content. When
+    the
+    effort is spent, the remaining items are packed greedily. Items are left out only if the limits allow no bin.
     """
     packing = Packing(kinds)
     solved = master.solve()
@@ -328,32 +345,34 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
 
 
 def _promising_of_rounding(master: Master, solved: Solved) -> NDArray[np.intp]:
-    """The kinds with the columns that are in use or nearest to it."""
+    """Return the kinds whose columns are in use or nearest to it, in ascending order."""
     kind = np.array(master.kind, dtype=np.intp)
     worth = np.array(master.pattern) @ solved.prices / np.maximum(solved.ask[kind], 1e-300)
     best = np.full(master.kinds.size, -1.0)
     np.maximum.at(best, kind, np.where(solved.values > 0, 2.0, worth))
-    found: NDArray[np.intp] = np.sort(np.argsort(-best, kind="stable")[:_KINDS_OF_ROUNDING])
-    return found
+    kinds: NDArray[np.intp] = np.sort(np.argsort(-best, kind="stable")[:_KINDS_OF_ROUNDING])
+    return kinds
 
 
 def _whole_of_rounding(packing: Packing, master: Master, solved: Solved) -> bool:
-    """Settle the whole parts, the largest first."""
-    some = False
+    """Fix the integer parts of the solution, the largest first; return whether any bin was fixed."""
+    any_fixed = False
     for j in np.argsort(-solved.values, kind="stable").tolist():
-        whole = int(solved.values[j] + 1e-9)
-        if whole < 1:
+        copies = int(solved.values[j] + 1e-9)
+        if copies < 1:
             break
         pattern = master.pattern[j]
-        own = master.kind[j]
-        kind = packing.cheapest(pattern, own) if packing.kinds.cost[own] else own
-        some |= kind >= 0 and packing.put(kind, pattern, whole) > 0
-    return some
+        column_kind = master.kind[j]
+        kind = packing.cheapest(pattern, column_kind) if packing.kinds.cost[column_kind] else column_kind
+        any_fixed |= kind >= 0 and packing.put(kind, pattern, copies) > 0
+    return any_fixed
 
 
 def _best(packing: Packing, master: Master, solved: Solved) -> bool:
-    """Settle one bin: the one that is worth most for what it costs, among those of which the program wants some; and
-    with it others of which it wants nearly all."""
+    """Fix the bin that is worth most for its cost among the used columns; return whether a bin was fixed.
+
+    Bins of other columns with a value close to 1 are fixed with it.
+    """
     scored: list[tuple[float, int, float, NDArray[np.int64]]] = []
     for j in np.argsort(-solved.values, kind="stable")[:_CANDIDATES].tolist():
         if solved.values[j] < 1e-7:
@@ -368,11 +387,11 @@ def _best(packing: Packing, master: Master, solved: Solved) -> bool:
         score = float(pattern @ solved.prices) / cost * (0.5 + 0.5 * solved.values[j])
         scored.append((score, kind, solved.values[j], pattern))
     scored.sort(key=lambda each: -each[0])
-    settled = 0
+    fixed = 0
     for i, (_, kind, value, pattern) in enumerate(scored):
         if i == 0 or value >= _NEARLY:
-            settled += packing.put(kind, pattern, 1)
-    return settled > 0
+            fixed += packing.put(kind, pattern, 1)
+    return fixed > 0
 
 
 def _priced_again(
@@ -393,14 +412,16 @@ def _priced_again(
     return solved
 
 
-_COLUMNS = 600  # of which a program is still solved in a moment
-_NODES = 20  # of the search
-_CLOSE = 5e-4  # a plan so close to the linear program is left as it is
+_COLUMNS = 600  # maximum of columns for a program that is solved quickly
+_NODES = 20  # nodes of the search
+_CLOSE = 5e-4  # plans this close to the linear program are not improved
 
 
 def cheaper(kinds: BinKinds, master: Master, packed: Packed, effort: Effort) -> Packed:
-    """``packed``, or whole bins of the columns of ``master`` and of ``packed`` that cost less and leave no more items
-    out. ``master`` is that of ``kinds``, dived through or not; it is done with afterwards.
+    """Return the better of ``packed`` and an integer program over the columns of ``master`` and ``packed``.
+
+    The program's packing is returned only if it leaves out no more items and costs less. ``master`` is that of
+    ``kinds``; do not use it afterwards.
     """
     master.leave(kinds.count, kinds.available, kinds.least, kinds.low, kinds.high)
     master.add(packed.kind, packed.pattern)
@@ -412,22 +433,25 @@ def cheaper(kinds: BinKinds, master: Master, packed: Packed, effort: Effort) -> 
     effort.spend(5_000 + nodes * len(master.kind))
     if copies is None:
         return packed
-    found = _bins(kinds, master, copies, effort)
-    return found if found.before(packed, kinds) else packed
+    candidate = _bins(kinds, master, copies, effort)
+    return candidate if candidate.before(packed, kinds) else packed
 
 
 def _bins(kinds: BinKinds, master: Master, copies: NDArray[np.int64], effort: Effort) -> Packed:
-    """The bins: items that columns hold more often than there are any are left out of the last ones."""
+    """Build the packing of the chosen columns.
+
+    Items that the columns contain more often than they exist are left out of the last bins.
+    """
     packing = Packing(kinds)
-    left: list[tuple[int, NDArray[np.int64]]] = []
+    remaining_bins: list[tuple[int, NDArray[np.int64]]] = []
     for j in np.argsort(-kinds.cost[np.array(master.kind, dtype=np.intp)], kind="stable").tolist():
         kind, pattern, count = master.kind[j], master.pattern[j], int(copies[j])
         count -= packing.put(kind, pattern, count) if count and pattern.any() else 0
-        left += [(kind, pattern)] * count if pattern.any() else []
-    for kind, pattern in left:
-        some = np.minimum(pattern, packing.rest)
-        if some.any():
-            cheapest = packing.cheapest(some, kind)
-            packing.put(cheapest if cheapest >= 0 else kind, some, 1)
+        remaining_bins += [(kind, pattern)] * count if pattern.any() else []
+    for kind, pattern in remaining_bins:
+        remaining = np.minimum(pattern, packing.rest)
+        if remaining.any():
+            cheapest = packing.cheapest(remaining, kind)
+            packing.put(cheapest if cheapest >= 0 else kind, remaining, 1)
     fill(packing, np.ones(kinds.classes), effort)
     return packing.packed()

@@ -1,4 +1,4 @@
-"""Convert pods, existing nodes and offers to the arrays of a mix, and solutions back to nodes."""
+"""Converts pods, existing nodes and offers to the arrays of a mix."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ __all__ = ["MONEY", "Cell", "Instance", "Source"]
 MONEY = 10**9
 """Costs are whole billionths of the currency, rounded down: so a bound stays one."""
 
-_LATER = frozenset({"PodTopologySpread", "InterPodAffinity"})  # what depends on where other pods will be
-_SHARES = 10**6  # the largest denominator of a share of spot
-_ROOM = 1 << 59  # of a resource that some other plug-in counts
+_LATER = frozenset({"PodTopologySpread", "InterPodAffinity"})  # plug-ins that depend on where other pods will be
+_SHARES = 10**6  # largest denominator of a share of spot
+_ROOM = 1 << 59  # capacity for resources that another plug-in counts
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a kind's bins come from in one cell: offers by number, or nodes that exist by number.
+    """The source of a kind's bins in one cell: offers, or existing nodes, by index.
 
-    ``minimum``: the bins are the minimum nodes of the offers, which are there whether they are used or not.
+    ``minimum``: the bins are the offers' minimum nodes, which exist whether they are used or not.
     """
 
     offers: tuple[int, ...] = ()
@@ -61,8 +61,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A part that is packed by itself: ``kinds`` that it has, with what there is of each; ``count`` int64[S] of its
-    items; ``high`` float64[Q]: its share of what the rows allow."""
+    """A part of an instance that is packed separately.
+
+    ``kinds`` that the cell has and how many of each are ``available``; ``count`` int64[S] of its items; ``high``
+    float64[Q]: its share of the rows' limits.
+    """
 
     kinds: NDArray[np.intp]
     available: NDArray[np.int64]
@@ -70,16 +73,17 @@ class Cell:
     high: NDArray[np.float64]
 
     def of(self, kinds: BinKinds) -> BinKinds:
-        """The instance of the cell."""
+        """Return the instance restricted to the cell."""
         return replace(kinds.only(self.kinds), available=self.available, count=self.count, high=self.high)
 
 
 class Instance:
-    """``records``: the pods that some node holds, in the order in which they are placed; ``class_of`` int64[n];
-    ``cell_of`` int64[n]; ``nowhere``: pods that no offer and no node that exists holds, by number in ``asked``.
+    """The arrays of a mix.
 
-    ``plan`` and ``bound`` are the arrays (one object where nothing differs). Bins of one kind differ in their cell at
-    most: ``sources[kind][cell]``.
+    - ``records``: the pods that some node holds, in the order of placing; ``class_of`` and ``cell_of``: int64[n]
+    - ``nowhere``: pods that no offer and no existing node holds, as indices into ``asked``
+    - ``plan``, ``bound``: instances of the plan and of the bound (one object if they do not differ)
+    - ``sources[kind][cell]``: where the bins of a kind come from; bins of one kind differ in their cell at most
     """
 
     def __init__(
@@ -110,7 +114,7 @@ class Instance:
     # -- pods --------------------------------------------------------------------------------------------------------
 
     def _verdicts(self, judge: Fork, classes: int) -> NDArray[np.bool_]:
-        """bool[C, nodes that exist + offers]: what is not refused for reasons that will not go away."""
+        """Return bool[C, existing nodes + offers]: False if a class is rejected for a permanent reason."""
         for number in range(len(self.offers)):
             judge.add(number)
         if not classes:
@@ -123,7 +127,7 @@ class Instance:
         return allowed
 
     def _lay_out(self, numbers: NDArray[np.int64], counts: NDArray[np.int64], somewhere: NDArray[np.bool_]) -> None:
-        """Cells, and the pods in the order in which they are placed: ``records``, ``class_of``, ``cell_of``."""
+        """Set the cells, and the pods in the order of placing: ``records``, ``class_of``, ``cell_of``."""
         existing = len(self.snapshot.nodes)
         keys = topology_keys([pod for c, pod in enumerate(self.classes) if counts[c]], self.ctx)
         self.cells: Cells = cells_of(
@@ -142,45 +146,47 @@ class Instance:
         group = np.array([self._together(c) for c in range(len(self.classes))], dtype=np.int64)
         weight = np.bincount(group, weights=counts * size) if len(group) else np.zeros(0)
         chosen = np.flatnonzero(somewhere[numbers]) if len(numbers) else np.zeros(0, dtype=np.int64)
-        of = numbers[chosen]
-        # Large groups that belong together first; spread pods as they were given, so that each kind goes round.
-        belongs = np.where(rank[of] == 2, -weight[group[of]], 0.0) if len(of) else np.zeros(0)
-        which = np.where(rank[of] == 2, group[of], 0)
-        large = np.where(rank[of] == 4, -size[of], 0.0)
-        order = np.lexsort((np.arange(len(of)), large, which, belongs, rank[of]))
+        pod_classes = numbers[chosen]
+        # Large affinity groups first; pods with spread in their input order, so that all kinds alternate.
+        group_rank = (
+            np.where(rank[pod_classes] == 2, -weight[group[pod_classes]], 0.0) if len(pod_classes) else np.zeros(0)
+        )
+        affinity_group = np.where(rank[pod_classes] == 2, group[pod_classes], 0)
+        large = np.where(rank[pod_classes] == 4, -size[pod_classes], 0.0)
+        order = np.lexsort((np.arange(len(pod_classes)), large, affinity_group, group_rank, rank[pod_classes]))
         self.positions = chosen[order]
-        self.class_of = of[order]
+        self.class_of = pod_classes[order]
         self.records = _taken(self.asked, self.positions)
         if len(self.cells) <= 1:
             self.cell_of = np.zeros(len(order), dtype=np.int64)
             return
         first = {int(c): i for i, c in reversed(list(enumerate(numbers.tolist())))}
-        kept = np.flatnonzero(counts)
+        present = np.flatnonzero(counts)
         place = np.full(len(self.classes), -1)
-        place[kept] = np.arange(len(kept))
+        place[present] = np.arange(len(present))
         self.cell_of = assign(
             self.snapshot,
-            [self.classes[c] for c in kept.tolist()],
-            [self.asked[first[c]].pod for c in kept.tolist()],
+            [self.classes[c] for c in present.tolist()],
+            [self.asked[first[c]].pod for c in present.tolist()],
             place[self.class_of],
             self.cells,
-            may[kept],
-            shares[kept],
+            may[present],
+            shares[present],
         )
-        # What only nodes outside every cell hold stays out of the plan; the exact check may still place it.
+        # Pods that only nodes outside all cells hold are not planned; the exact check may still place them.
         self.cell_of = np.where(self.cell_of == FREE, 0, self.cell_of)
 
     def _shares_of_all(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """float64[C, 3]: cpu, memory and number of one pod as shares of those of all pods."""
+        """Return float64[C, 3]: one pod's cpu, memory and number as shares of those of all pods."""
         amounts = np.array(
             [[*(pod.occupancy.get(name, 0) for name in ("cpu", "memory")), 1] for pod in self.classes], dtype=np.float64
         ).reshape(-1, 3)
         total = np.maximum(amounts.T @ counts, 1.0) if len(counts) else np.ones(3)
-        found: NDArray[np.float64] = amounts / total
-        return found
+        shares: NDArray[np.float64] = amounts / total
+        return shares
 
     def _together(self, c: int) -> int:
-        """The same number for classes with the same affinity terms."""
+        """Return a number that is equal for classes with the same affinity terms and namespace."""
         if not hasattr(self, "_affine"):
             self._affine: dict[object, int] = {}
         pod = self.classes[c]
@@ -204,8 +210,8 @@ class Instance:
         minima = [existing + i for i, offer in enumerate(self.offers) if offer.least]
         for n, minimum in [*((n, False) for n in [*useful, *range(existing, total)]), *((n, True) for n in minima)]:
             key: tuple[object, ...] = room[n].tobytes(), self._allowed[:, n].tobytes(), minimum
-            own = Source(nodes=(n,)) if n < existing else Source(offers=(n - existing,), minimum=minimum)
-            if own.offers and not minimum:
+            source = Source(nodes=(n,)) if n < existing else Source(offers=(n - existing,), minimum=minimum)
+            if source.offers and not minimum:
                 offer = self.offers[n - existing]
                 key += offer.price, offer.type, offer.capacity_type, offer.most is None
                 key += tuple(_size(offer, name) for name in (CPU, *self.options.limits))
@@ -213,10 +219,10 @@ class Instance:
             if i == len(members):
                 members.append({})
                 first.append(n)
-                cost.append(price[n - existing] if own.offers and not minimum else 0)
-            where = max(0, int(cell[n]))
-            there = members[i].get(where, Source(minimum=minimum))
-            members[i][where] = Source(there.offers + own.offers, there.nodes + own.nodes, minimum)
+                cost.append(price[n - existing] if source.offers and not minimum else 0)
+            cell_number = max(0, int(cell[n]))
+            current = members[i].get(cell_number, Source(minimum=minimum))
+            members[i][cell_number] = Source(current.offers + source.offers, current.nodes + source.nodes, minimum)
         self.sources = members
         rules = rules_of(self.classes, counts.tolist(), self.ctx)
         self.shapes: Shapes = shapes_of(demand, counts, self._allowed[:, first], rules)
@@ -227,14 +233,14 @@ class Instance:
         self.bound = self.shapes.kinds(room[first], costs, limits, strict=False) if differs else self.plan
 
     def cell(self, number: int) -> Cell:
-        """One of the parts that are packed by themselves."""
+        """Return the part of the instance that belongs to a cell."""
         kinds = np.array([i for i, source in enumerate(self.sources) if number in source], dtype=np.intp)
-        some = [self.available(self.sources[i][number]) for i in kinds.tolist()]
-        mine = self.shapes.of_class[self.class_of[self.cell_of == number]]
-        count = np.bincount(mine, minlength=len(self.shapes.count)).astype(np.int64)
+        available = [self.available(self.sources[i][number]) for i in kinds.tolist()]
+        shapes = self.shapes.of_class[self.class_of[self.cell_of == number]]
+        count = np.bincount(shapes, minlength=len(self.shapes.count)).astype(np.int64)
         return Cell(
             kinds,
-            np.array(some, dtype=np.int64),
+            np.array(available, dtype=np.int64),
             count,
             np.where(
                 self.plan.high >= 0,
@@ -244,8 +250,10 @@ class Instance:
         )
 
     def _makes_up(self) -> NDArray[np.int64]:
-        """Return int64[Q]: the cell that makes up for what minima have too much of a row: the one with most pods that
-        has offers for it."""
+        """Return int64[Q]: for each row, the cell that compensates what minima exceed.
+
+        It is the cell with the most pods among those with offers for the row.
+        """
         pods = np.bincount(self.cell_of, minlength=max(1, len(self.cells)))
         chosen = np.zeros(len(self.plan.rows), dtype=np.int64)
         for q, row in enumerate(self.plan.rows):
@@ -254,13 +262,13 @@ class Instance:
         return chosen
 
     def _part_of_limits(self, cells: int) -> NDArray[np.float64]:
-        """Return float64[Q]: what the first cells may have of each row, by their share of the pods."""
+        """Return float64[Q]: the first cells' part of each row's limit, by their share of the pods."""
         pods = len(self.cell_of)
         share = float((self.cell_of < cells).sum() / pods) if pods else float(cells > 0)
         return np.floor(self.plan.high * share + 1e-9)
 
     def _amounts(self) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
-        """(resources, int64[C, R] of the classes, int64[nodes that exist + offers, R])."""
+        """Return (resources, demand int64[C, R], free resources int64[existing nodes + offers, R])."""
         judge, session = self._judge, self._judge.session
         columns = [r for r, name in enumerate(session.resources) if not name.startswith("\0")]
         names = [session.resources[r] for r in columns]
@@ -282,29 +290,32 @@ class Instance:
         ).reshape(len(self.classes), len(names) + 1)
         used: NDArray[np.bool_] = np.any(demand, axis=0)
         used[0] = True
-        kept = [name for name, some in zip(["pods", *names], used.tolist(), strict=True) if some]
-        return kept, np.ascontiguousarray(np.maximum(demand[:, used], 0)), np.ascontiguousarray(amounts[:, used])
+        resources = [name for name, is_used in zip(["pods", *names], used.tolist(), strict=True) if is_used]
+        return resources, np.ascontiguousarray(np.maximum(demand[:, used], 0)), np.ascontiguousarray(amounts[:, used])
 
     def available(self, source: Source) -> int:
-        """Return how many bins there may be."""
+        """Return how many bins a source has."""
         if source.nodes:
             return len(source.nodes)
         offers = [self.offers[n] for n in source.offers]
         if source.minimum:
             return sum(offer.least for offer in offers)
-        most = [None if offer.most is None else offer.most - offer.least for offer in offers]
-        return UNLIMITED if None in most else sum(n for n in most if n is not None)
+        limits = [None if offer.most is None else offer.most - offer.least for offer in offers]
+        return UNLIMITED if None in limits else sum(n for n in limits if n is not None)
 
     def _limits(self) -> Limits:
-        """Return how many bins of each kind there may be, and the rows of the options.
+        """Return the number of available bins of each kind, and the rows of the options.
 
-        The minimum nodes of all offers are there in any case, so the rows limit what comes beside them.
+        The minimum nodes of all offers exist in any case, so the rows limit the further nodes.
         """
-        there = [[self.available(each) for each in source.values()] for source in self.sources]
-        available = [UNLIMITED if UNLIMITED in each else sum(each) for each in there]
-        bought = [() if (each := next(iter(source.values()))).minimum else each.offers for source in self.sources]
-        self.offer_of_kind = [self.offers[each[0]] if each else None for each in bought]
-        least = np.array([offer.least for offer in self.offers], dtype=np.int64)
+        there = [[self.available(source_of_cell) for source_of_cell in source.values()] for source in self.sources]
+        available = [UNLIMITED if UNLIMITED in source_of_cell else sum(source_of_cell) for source_of_cell in there]
+        bought = [
+            () if (source_of_cell := next(iter(source.values()))).minimum else source_of_cell.offers
+            for source in self.sources
+        ]
+        self.offer_of_kind = [self.offers[source_of_cell[0]] if source_of_cell else None for source_of_cell in bought]
+        minima = np.array([offer.least for offer in self.offers], dtype=np.int64)
         rows: list[list[int]] = []
         high: list[int] = []
         share = self.options.spot_share
@@ -312,63 +323,63 @@ class Instance:
             rows.append([_spot_weight(offer, Fraction(share).limit_denominator(_SHARES)) for offer in self.offers])
             high.append(0)
             self._check_spot(rows[-1])
-        for name, most in self.options.limits.items():
+        for name, limit in self.options.limits.items():
             installed = sum(_capacity(node, name) for node in self.snapshot.columns.objects)
             rows.append([_size(offer, name) for offer in self.offers])
-            high.append(most - installed)
-            total = installed + sum(size * n for size, n in zip(rows[-1], least.tolist(), strict=True))
-            if most < total:
-                amounts = [f"{n / 1000:,g}" if name == CPU else f"{n:,}" for n in (most, total)]
+            high.append(limit - installed)
+            total = installed + sum(size * n for size, n in zip(rows[-1], minima.tolist(), strict=True))
+            if limit < total:
+                amounts = [f"{n / 1000:,g}" if name == CPU else f"{n:,}" for n in (limit, total)]
                 text = f"{amounts[0]} is less than the {amounts[1]} that the nodes that exist and minima already have"
                 raise InputError(f"limit of {name}: {text}")
         units = [math.gcd(*row) or 1 for row in rows]
         self.offer_rows: NDArray[np.int64] = np.array(
             [[weight // unit for weight in row] for row, unit in zip(rows, units, strict=True)], dtype=np.int64
         ).reshape(len(rows), len(self.offers))
-        self.high = np.array([most // unit for most, unit in zip(high, units, strict=True)], dtype=np.float64)
+        self.high = np.array([limit // unit for limit, unit in zip(high, units, strict=True)], dtype=np.float64)
         of_kinds = np.zeros((len(rows), len(self.sources)), dtype=np.int64)
         for kind, offers in enumerate(bought):
             if offers:
                 of_kinds[:, kind] = self.offer_rows[:, offers[0]]
         return Limits(
-            available=np.array(available, dtype=np.int64), rows=of_kinds, high=self.high - self.offer_rows @ least
+            available=np.array(available, dtype=np.int64), rows=of_kinds, high=self.high - self.offer_rows @ minima
         )
 
     def _check_spot(self, weights: Sequence[int]) -> None:
-        """Raise InputError if the minima have more spot than their share and no further nodes can make up for it."""
+        """Raise InputError if the minima exceed the share of spot and no further nodes can compensate."""
         balance = sum(weight * offer.least for weight, offer in zip(weights, self.offers, strict=True))
         more = [
             (weight, None if offer.most is None else offer.most - offer.least)
             for weight, offer in zip(weights, self.offers, strict=True)
             if weight < 0
         ]
-        if balance <= 0 or any(most is None for _, most in more):
+        if balance <= 0 or any(limit is None for _, limit in more):
             return
-        if balance + sum(weight * (most or 0) for weight, most in more) > 0:
+        if balance + sum(weight * (limit or 0) for weight, limit in more) > 0:
             names = ", ".join(sorted(o.name for o in self.offers if o.least and o.capacity_type == SPOT))
             share = self.options.spot_share
             raise InputError(f"spot_share: the minimum of {names} is more than a share of {share:g} allows")
 
     def free_of_offer(self, number: int) -> NDArray[np.float64]:
-        """(cpu, memory, pods) that pods find on a new node."""
+        """Return float64[(cpu, memory, pods)] that is free for pods on a new node."""
         session = self._judge.session
         slots, amounts = session.template_room(number)
         return _three(dict(zip(session.resources, amounts, strict=True)), slots)
 
     def allocatable_of_offer(self, number: int) -> NDArray[np.float64]:
-        """(cpu, memory, pods) that a new node has for all pods, DaemonSets included."""
+        """Return float64[(cpu, memory, pods)] allocatable of a new node, for all pods including DaemonSets."""
         amounts = self.offers[number].template.node.status.allocatable or {}
         pods = amounts[PODS].value() if PODS in amounts else 0
         return _three(to_integers(amounts), pods)
 
 
 def _taken(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
-    """Some of the pods, without making any where that is possible."""
+    """Return the records at some positions, without creating pods if the records are rows of a table."""
     return records.take(positions) if isinstance(records, PodRows) else [records[i] for i in positions.tolist()]
 
 
 def _spot_weight(offer: Offer, share: Fraction) -> int:
-    """Return the weight of a node in the row that limits the share of spot: the row's sum is at most 0."""
+    """Return a node's weight in the row that limits the share of spot; the row's sum must be at most 0."""
     cpu = _size(offer, CPU)
     if offer.capacity_type == SPOT:
         return cpu * (share.denominator - share.numerator)
@@ -376,7 +387,7 @@ def _spot_weight(offer: Offer, share: Fraction) -> int:
 
 
 def _size(offer: Offer, resource: str) -> int:
-    """Return the capacity of one node: milli-units of cpu, else units; ``nodes`` are 1."""
+    """Return the capacity of one node: milli-units of cpu, else units; 1 for ``nodes``."""
     return _capacity(offer.template.node, resource)
 
 
@@ -385,7 +396,7 @@ def _three(amounts: Mapping[str, int], pods: int) -> NDArray[np.float64]:
 
 
 def _capacity(node: Node, resource: str) -> int:
-    """Return what a node has of a resource; a template may know only what is allocatable."""
+    """Return a node's capacity of a resource, or its allocatable amount if the template has no capacity."""
     if resource == "nodes":
         return 1
     amounts = {**(node.status.allocatable or {}), **(node.status.capacity or {})}

@@ -1,6 +1,6 @@
-"""Offers of a mix (node templates at a price, with limits), its options and its pods.
+"""Offers of a mix (node templates with a price and limits), its options, and the pods to place.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["ALL", "ON_DEMAND", "SPOT", "MixOptions", "Offer", "offers_of", "subj
 
 ON_DEMAND, SPOT = "on-demand", "spot"
 _TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
-_DEAREST = 1_000_000  # an hour: costs of whole plans are counted in billionths
+_DEAREST = 1_000_000  # per hour: costs of plans are counted in billionths
 _ZONE = "topology.kubernetes.io/zone"
-# How clouds and Karpenter say on a node that it may be taken away.
+# Labels and values by which clouds and Karpenter mark spot nodes.
 _SPOT_LABELS = {
     "karpenter.sh/capacity-type": "spot",
     "eks.amazonaws.com/capacityType": "SPOT",
@@ -40,11 +40,12 @@ _SPOT_LABELS = {
 
 
 class Offer(msgspec.Struct, kw_only=True, frozen=True):
-    """A node that may be had: what it is (``template``), and what an hour of it costs (``price``).
+    """A node that can be bought: its ``template``, and its ``price`` per hour.
 
-    ``type`` is what ``max_types`` counts; ``capacity_type`` is ``on-demand`` or ``spot``. There are at least ``least``
-    and at most ``most`` new nodes of it (None = as many as are wanted). ``group``: the node group that it belongs to;
-    ``zone``: where it is.
+    ``type`` is counted by ``max_types``; ``capacity_type`` is ``on-demand`` or ``spot``. A plan has at least ``least``
+    and
+    at most ``most`` new nodes of the offer (None = no limit). ``group``: the node group that the offer belongs to;
+    ``zone``: the zone of its nodes.
     """
 
     name: str
@@ -63,13 +64,26 @@ class Offer(msgspec.Struct, kw_only=True, frozen=True):
 
 @typed
 def offers_of(groups: Iterable[NodeGroup | Offer], *, anew: bool = False) -> list[Offer]:
-    """Groups as offers: up to what is missing to their maximum size, at least what is missing to their minimum;
-    ``anew``: their nodes do not count, as if there were none.
+    """Convert node groups to offers.
 
-    Raises InputError that names every group without a template or a price, every name that comes twice, and limits that
-    contradict each other.
+    Parameters
+    ----------
+    groups : iterable of NodeGroup or Offer
+        Groups with template and price; offers are only validated.
+    anew : bool
+        Ignore the groups' current nodes.
+
+    Returns
+    -------
+    list of Offer
+        Limits of each group: at least what is missing to its minimum size, at most what is missing to its maximum.
+
+    Raises
+    ------
+    InputError
+        Names every group without a template or a price, every duplicate name, and limits that contradict each other.
     """
-    found: list[Offer] = []
+    result: list[Offer] = []
     problems: list[Problem] = []
     names: set[str] = set()
     for group in groups:
@@ -89,10 +103,10 @@ def offers_of(groups: Iterable[NodeGroup | Offer], *, anew: bool = False) -> lis
             problems.append(Problem(f"at least {offer.least} and at most {offer.most} nodes", object=place))
         if offer.capacity_type not in (ON_DEMAND, SPOT):
             problems.append(Problem(f'"{offer.capacity_type}" is not one of {ON_DEMAND}, {SPOT}', object=place))
-        found.append(offer)
+        result.append(offer)
     if problems:
         raise InputError(problems)
-    return found
+    return result
 
 
 def _offer(group: NodeGroup, problems: list[Problem], *, anew: bool) -> Offer | None:
@@ -127,14 +141,17 @@ _ANY: Final = Quantity("1")
 
 
 class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """``max_types``: at most so many different types of new nodes; ``curve``: what fewer or more would cost, too.
+    """Options of :func:`kscale.mix`.
 
-    ``spot_share``: at most this share of the new nodes' cpu is spot (None = as much as is cheap). ``limits``: of a
-    resource (milli-units of cpu, else units; ``nodes`` for their number) there is at most so much on all nodes
-    together, those that exist included. ``existing``: pods go on nodes that exist where that saves something.
+    ``max_types``: maximum number of different types of new nodes; ``curve``: also compute the cost for other numbers of
+    types. ``spot_share``: maximum share of spot in the new nodes' cpu (None = no limit). ``limits``: maximum of a
+    resource
+    (milli-units of cpu, else units; ``nodes`` for their number) on all nodes together, existing ones included.
+    ``existing``: place pods on existing nodes where that saves something.
 
     ``bound_effort``, ``plan_effort``: work for each, in units of about a microsecond; ``tolerance``: a bound so close
-    to the linear program is good enough. ``threads`` change the time only.
+    to
+    the linear program is good enough. ``threads`` change the time only, not the result.
     """
 
     max_types: int | None = None
@@ -151,15 +168,15 @@ class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
         check_fields(self)
 
     def check(self) -> None:
-        """Raises InputError for what cannot be meant, by the name of the option."""
+        """Raise InputError for invalid values; the message names the option."""
         problems = []
         if self.max_types is not None and self.max_types < 1:
             problems.append(Problem(f"{self.max_types} is not a number of types", field="max_types"))
         if self.spot_share is not None and not 0 <= self.spot_share <= 1:
             problems.append(Problem(f"{self.spot_share} is not a share between 0 and 1", field="spot_share"))
-        for name, most in self.limits.items():
-            if most < 0:
-                problems.append(Problem(f"{most} is negative", field=f"limits[{name}]"))
+        for name, limit in self.limits.items():
+            if limit < 0:
+                problems.append(Problem(f"{limit} is negative", field=f"limits[{name}]"))
             if name != "nodes" and name not in to_integers({name: _ANY}):
                 problems.append(Problem("no resource of nodes", field=f"limits[{name}]"))
         for name in ("bound_effort", "plan_effort"):
@@ -180,7 +197,11 @@ ALL = "all"
 def subjects(
     cluster: Cluster | Snapshot, pods: Sequence[str] | str | None, options: MixOptions
 ) -> tuple[Snapshot, list[str] | None, MixOptions]:
-    """(the world, pods by name, options): DaemonSet pods are those of new nodes, and no subject."""
+    """Return (snapshot, names of the pods to place or None for all pending, options).
+
+    DaemonSet pods are left out, as new nodes bring their own. For ``pods="all"`` the snapshot is the cluster without
+    nodes. Raises InputError for another string, or for "all" without a Cluster.
+    """
     if isinstance(pods, str):
         if pods != ALL:
             raise InputError(f'pods is "{pods}": give a list of names, "{ALL}" or None')
@@ -190,23 +211,23 @@ def subjects(
     snapshot = cluster.snapshot(dra=True) if isinstance(cluster, Cluster) else cluster
     names = list(snapshot.pending if pods is None else pods)
     records = snapshot.records(names)
-    kept = [name for name, record in zip(names, records, strict=True) if not is_daemonset_pod(record.pod)]
-    return snapshot, kept, options
+    placeable = [name for name, record in zip(names, records, strict=True) if not is_daemonset_pod(record.pod)]
+    return snapshot, placeable, options
 
 
 def _anew(cluster: Cluster) -> Snapshot:
-    """The cluster without nodes, all its pods pending: those that run or wait, but for pods of DaemonSets."""
-    made = Cluster(item for item in cluster if not isinstance(item, (Node, Pod)))
+    """Return the cluster without nodes, with all running and pending pods pending, except those of DaemonSets."""
+    result = Cluster(item for item in cluster if not isinstance(item, (Node, Pod)))
     for pod in cluster.pods():
         if pod.status.phase in ("Succeeded", "Failed") or is_daemonset_pod(pod) or is_mirror_pod(pod):
             continue
         if pod.metadata.deletion_timestamp is not None or pod.spec.scheduling_gates:
             continue
-        made.apply(
+        result.apply(
             msgspec.structs.replace(
                 pod,
                 spec=msgspec.structs.replace(pod.spec, node_name=""),
                 status=msgspec.structs.replace(pod.status, phase="Pending", container_statuses=[]),
             )
         )
-    return made.snapshot(dra=True)
+    return result.snapshot(dra=True)

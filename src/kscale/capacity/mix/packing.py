@@ -1,4 +1,4 @@
-"""Packings under construction, and the pods that each new node gets."""
+"""Packings under construction, and the assignment of pods to the bins of a packing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["Packed", "Packing", "give_out"]
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Bins: ``kind`` int64[N], ``pattern`` int64[N, K], ``copies`` int64[N]; ``missing`` int64[K]: items in none."""
+    """A complete packing: ``kind`` int64[N], ``pattern`` int64[N, K] and ``copies`` int64[N] of its bins; ``missing``
+    int64[K] counts items that are in no bin."""
 
     kind: NDArray[np.int64]
     pattern: NDArray[np.int64]
@@ -26,29 +27,29 @@ class Packed:
     missing: NDArray[np.int64]
 
     def cost(self, kinds: BinKinds) -> int:
-        """Of all bins, exactly: the sum may be more than an int64 holds."""
+        """Return the exact cost of all bins, as an int that may exceed int64."""
         return sum(cost * n for cost, n in zip(kinds.cost[self.kind].tolist(), self.copies.tolist(), strict=True))
 
     def before(self, other: Packed, kinds: BinKinds) -> bool:
-        """Whether it is better: fewer items in no bin, then a lower cost."""
+        """Check whether this packing is better: fewer missing items, then a lower cost."""
         return (int(self.missing.sum()), self.cost(kinds)) < (int(other.missing.sum()), other.cost(kinds))
 
     def used(self, kinds: BinKinds) -> NDArray[np.int64]:
-        """int64[T]: bins of each kind."""
-        found = np.zeros(kinds.size, dtype=np.int64)
-        np.add.at(found, self.kind, self.copies)
-        return found
+        """Return the number of bins of each kind, int64[T]."""
+        counts = np.zeros(kinds.size, dtype=np.int64)
+        np.add.at(counts, self.kind, self.copies)
+        return counts
 
 
 class Packing:
-    """Bins settled so far. ``rest`` int64[K]: items that are not in a bin yet; ``loose``: no row limits anything."""
+    """The bins fixed so far. ``rest`` int64[K]: items not in a bin yet; ``loose``: no row limits the bins."""
 
     def __init__(self, kinds: BinKinds) -> None:
         self.kinds = kinds
         self.rest = kinds.count.copy()
         self.used = np.zeros(kinds.size, dtype=np.int64)
         self._bins: list[tuple[int, NDArray[np.int64], int]] = []
-        self._plain = (kinds.rows >= 0).all(axis=1)  # rows that more bins can only fill up
+        self._plain = (kinds.rows >= 0).all(axis=1)  # rows without negative weights: more bins never decrease them
         self.loose = self._plain.all() and not np.isfinite(kinds.high).any()
 
     def copy(self) -> Packing:
@@ -58,19 +59,22 @@ class Packing:
         return other
 
     def room(self, kind: int) -> int:
-        """How many more bins of a kind there may be."""
+        """Return how many more bins of a kind are allowed; at least 0."""
         kinds = self.kinds
-        most = np.iinfo(np.int64).max
+        limit = np.iinfo(np.int64).max
         if kinds.available[kind] != UNLIMITED:
-            most = int(kinds.available[kind] - self.used[kind])
+            limit = int(kinds.available[kind] - self.used[kind])
         if not self.loose:
             for q in np.flatnonzero(self._plain & (kinds.rows[:, kind] > 0) & np.isfinite(kinds.high)).tolist():
-                left = int(kinds.high[q]) - int(kinds.rows[q] @ self.used)
-                most = min(most, left // int(kinds.rows[q, kind]))
-        return max(0, most)
+                remaining = int(kinds.high[q]) - int(kinds.rows[q] @ self.used)
+                limit = min(limit, remaining // int(kinds.rows[q, kind]))
+        return max(0, limit)
 
     def put(self, kind: int, pattern: NDArray[np.int64], copies: int) -> int:
-        """Settle so many bins, as far as there are items and bins; how many."""
+        """Add up to ``copies`` bins of a kind and pattern, limited by remaining items and allowed bins.
+
+        Returns the number of bins added.
+        """
         taken = np.flatnonzero(pattern)
         if taken.size:
             copies = min(copies, int((self.rest[taken] // pattern[taken]).min()))
@@ -83,8 +87,10 @@ class Packing:
         return copies
 
     def cheapest(self, pattern: NDArray[np.int64], instead_of: int = -1) -> int:
-        """The cheapest kind of which there is one more and that holds the pattern; -1 = none. ``instead_of`` a kind: it
-        takes no more of any row."""
+        """Return the cheapest kind with a bin left that holds the pattern, or -1 if there is none.
+
+        With ``instead_of`` a kind, only kinds that take no more of any row than that kind.
+        """
         fits = self.kinds.holds(pattern)
         if instead_of >= 0:
             rows = self.kinds.rows
@@ -98,14 +104,15 @@ class Packing:
     def left(
         self,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """What is left to do: items, bins of each kind, bins that must still come, low and high of the rows."""
+        """Return what remains: (items of each class, bins of each kind, bins still required, low and high of the
+        rows)."""
         kinds = self.kinds
-        there = np.where(kinds.available == UNLIMITED, UNLIMITED, kinds.available - self.used)
-        done = kinds.rows @ self.used
-        return self.rest, there, np.maximum(kinds.least - self.used, 0), kinds.low - done, kinds.high - done
+        available = np.where(kinds.available == UNLIMITED, UNLIMITED, kinds.available - self.used)
+        current = kinds.rows @ self.used
+        return self.rest, available, np.maximum(kinds.least - self.used, 0), kinds.low - current, kinds.high - current
 
     def open_kinds(self) -> NDArray[np.bool_]:
-        """Return bool[T]: kinds of which there may be one more bin so that every row still holds."""
+        """Return bool[T]: kinds that may get one more bin such that every row still holds."""
         kinds = self.kinds
         is_open = (kinds.available == UNLIMITED) | (self.used < kinds.available)
         if not self.loose:
@@ -114,10 +121,11 @@ class Packing:
         return np.asarray(is_open, dtype=np.bool_)
 
     def _mend(self) -> None:
-        """Make every balance of kinds hold, one bin after the other, the cheapest change first.
+        """Make every balance of kinds hold, one bin at a time, the cheapest change first.
 
-        A change is a bin of another kind with the same content, or one more bin that stays empty. What nothing can
-        make up for is unpacked.
+        A change is a bin of another kind with the same content, or one more bin that stays empty. If no change helps,
+        bins
+        are unpacked.
         """
         rows, cost = self.kinds.rows, self.kinds.cost
         for q in np.flatnonzero(~self._plain).tolist():
@@ -147,10 +155,10 @@ class Packing:
                     self.used[other] += 1
                 else:
                     self.rest = self.rest + pattern
-                self._bins = [each for each in self._bins if each[2]]
+                self._bins = [entry for entry in self._bins if entry[2]]
 
     def packed(self) -> Packed:
-        """What there is, equal bins together; bins that must be there and hold nothing too."""
+        """Return the packing with equal bins merged, including required bins that are empty."""
         self._mend()
         nothing = np.zeros(self.kinds.classes, dtype=np.int64)
         for kind in np.flatnonzero(self.kinds.least > self.used).tolist():
@@ -177,10 +185,11 @@ def give_out(
     cell_of: NDArray[np.int64] | None = None,
     sources: Sequence[Mapping[int, Source]] | None = None,
 ) -> Planned:
-    """Make every bin a node and every item a pod. ``cell_of`` int64[n], ``sources``: other cells than the instance's.
+    """Turn every bin into a node and every item into a pod.
 
-    Of a kind's offers the one with the fewest nodes so far gets the next node. Minimum nodes that no bin uses come
-    last, empty.
+    ``cell_of`` int64[n] and ``sources`` override the instance's cells. Of a kind's offers, the one with the fewest
+    nodes
+    so far gets the next node. Minimum nodes that no bin uses come last, empty.
     """
     cell_of = instance.cell_of if cell_of is None else cell_of
     sources = instance.sources if sources is None else sources
@@ -188,35 +197,35 @@ def give_out(
     offers = instance.offers
     offer_of: list[int] = []
     node = np.full(len(instance.class_of), -1, dtype=np.int64)
-    minimum = [0] * len(offers)  # nodes of each offer that count for its minimum
+    minimum = [0] * len(offers)  # nodes of each offer that count towards its minimum
     beyond = [0] * len(offers)
     shape = instance.shapes.of_class[instance.class_of]
     for cell, part in enumerate(packed):
-        mine = np.flatnonzero(cell_of == cell)
-        waiting = _by_shape(mine, shape[mine])
+        cell_pods = np.flatnonzero(cell_of == cell)
+        waiting = _by_shape(cell_pods, shape[cell_pods])
         free = {kind: list(source[cell].nodes) for kind, source in enumerate(sources) if cell in source}
         for kind, pattern, copies in zip(part.kind.tolist(), part.pattern, part.copies.tolist(), strict=True):
             source = sources[kind][cell]
             used = minimum if source.minimum else beyond
             for _ in range(copies):
                 if source.nodes:
-                    at = free[kind].pop(0)
+                    node_index = free[kind].pop(0)
                 else:
                     offer = _next_offer(offers, source, used)
                     used[offer] += 1
-                    at = existing + len(offer_of)
+                    node_index = existing + len(offer_of)
                     offer_of.append(offer)
                 for s in np.flatnonzero(pattern).tolist():
                     taken = waiting[s][: int(pattern[s])]
                     del waiting[s][: int(pattern[s])]
-                    node[taken] = at
+                    node[taken] = node_index
     for i, used_of_minimum in enumerate(minimum):
         offer_of += [i] * (offers[i].least - used_of_minimum)
     return Planned(np.array(offer_of, dtype=np.int64), node)
 
 
 def _next_offer(offers: Sequence[Offer], source: Source, used: Sequence[int]) -> int:
-    """Return the offer that the next node of a kind is from: one that has nodes left, then the one used least."""
+    """Return the offer of a kind's next node: one that has nodes left, then the one used least."""
 
     def is_full(i: int) -> bool:
         offer = offers[i]
@@ -228,7 +237,7 @@ def _next_offer(offers: Sequence[Offer], source: Source, used: Sequence[int]) ->
 
 
 def _by_shape(pods: NDArray[np.int64], shape: NDArray[np.int64]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    pods_by_shape: dict[int, list[int]] = {}
     for pod, s in zip(pods.tolist(), shape.tolist(), strict=True):
-        found.setdefault(s, []).append(pod)
-    return found
+        pods_by_shape.setdefault(s, []).append(pod)
+    return pods_by_shape

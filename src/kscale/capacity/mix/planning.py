@@ -1,6 +1,6 @@
-"""``kscale.mix``: offers and pods in, a checked plan and a proven bound out.
+"""``kscale.mix``: computes a plan of new nodes for pods, checks it exactly, and bounds its cost.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ __all__ = ["least_cost_of_nodes", "mix", "plan_of"]
 def plan_of(
     instance: Instance, solution: Solution, planned: Planned, checked: Checked, *, placements: bool, comparable: bool
 ) -> MixPlan:
-    """Everything that was found. ``comparable``: the proof is about the same pods."""
+    """Build the record of a plan.
+
+    ``comparable``: the proof is about the same pods, so that the bound applies to this plan.
+    """
     existing = len(instance.snapshot.nodes)
     offers = instance.offers
     used = checked.node
@@ -86,11 +89,11 @@ def plan_of(
 
 
 def _gap(cost: float, bound: float) -> float:
-    return round(cost / bound - 1.0, 6) + 0.0 if bound > 0 else 0.0  # never a negative zero
+    return round(cost / bound - 1.0, 6) + 0.0 if bound > 0 else 0.0  # avoids a negative zero
 
 
 def _money(amount: float) -> float:
-    """Without the noise of adding up."""
+    """Round a sum to nine decimals, without accumulated rounding errors."""
     return round(amount, 9)
 
 
@@ -137,26 +140,26 @@ def _counted(names: Iterable[str]) -> dict[str, int]:
 
 
 def _taken(instance: Instance, checked: Checked) -> np.ndarray:
-    """float64[new nodes, (cpu, memory, pods)] of the pods on them, those that come with the node included."""
+    """Return float64[new nodes, (cpu, memory, pods)] requested on each, including the node's own DaemonSet pods."""
     existing = len(instance.snapshot.nodes)
     amounts = np.array(
         [[pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0), 1] for pod in instance.classes], dtype=np.float64
     ).reshape(-1, 3)
-    found = np.zeros((len(checked.nodes), 3))
+    amounts_by_node = np.zeros((len(checked.nodes), 3))
     on_new = np.flatnonzero(checked.node >= existing)
-    np.add.at(found, checked.node[on_new] - existing, amounts[instance.class_of[on_new]])
+    np.add.at(amounts_by_node, checked.node[on_new] - existing, amounts[instance.class_of[on_new]])
     for i, node in enumerate(checked.nodes):
-        found[i] += _room(instance, node.offer) - instance.free_of_offer(node.offer)
-    return found
+        amounts_by_node[i] += _room(instance, node.offer) - instance.free_of_offer(node.offer)
+    return amounts_by_node
 
 
 def _room(instance: Instance, offer: int) -> np.ndarray:
-    """float64[(cpu, memory, pods)] allocatable."""
+    """Return float64[(cpu, memory, pods)] allocatable of an offer's node."""
     return instance.allocatable_of_offer(offer)
 
 
 def _reached(instance: Instance, checked: Checked) -> list[str]:
-    """Offers with a limit of which nothing is left, where that matters."""
+    """Return the names of limited offers of which all nodes are used."""
     used = Counter(node.offer for node in checked.nodes)
     return [
         offer.name
@@ -166,14 +169,14 @@ def _reached(instance: Instance, checked: Checked) -> list[str]:
 
 
 def relaxed(instance: Instance) -> list[str]:
-    """What some pod asks for and the bound does not see, with the number of pods."""
+    """Return the constraints of pods that the bound ignores, as texts with the number of pods."""
     counts: Counter[str] = Counter()
     by_class = np.bincount(instance.class_of, minlength=len(instance.classes)).tolist()
     for pod, count in zip(instance.classes, by_class, strict=True):
         if not count:
             continue
         try:
-            keys = {each.row.key for each in hard_constraints(pod, instance.ctx)}
+            keys = {constraint.row.key for constraint in hard_constraints(pod, instance.ctx)}
         except SelectorError:
             keys = set()
         for key in sorted(keys):
@@ -186,7 +189,7 @@ def relaxed(instance: Instance) -> list[str]:
             counts["volumes (limits of nodes, zones of unbound claims)"] += count
         if pod.claims:
             counts["devices (dynamic resource allocation)"] += count
-    return [f"{what}: {count:,} pods" for what, count in counts.items()]
+    return [f"{label}: {count:,} pods" for label, count in counts.items()]
 
 
 def _word(key: str) -> str:
@@ -198,9 +201,9 @@ def _word(key: str) -> str:
 def _placement(instance: Instance, checked: Checked) -> list[PlannedNode]:
     existing = len(instance.snapshot.nodes)
     pods: list[list[str]] = [[] for _ in checked.nodes]
-    for i, at in enumerate(checked.node.tolist()):
-        if at >= existing:
-            pods[at - existing].append(instance.records[i].key)
+    for i, node_index in enumerate(checked.node.tolist()):
+        if node_index >= existing:
+            pods[node_index - existing].append(instance.records[i].key)
     return [
         PlannedNode(
             name=node.name,
@@ -215,18 +218,18 @@ def _placement(instance: Instance, checked: Checked) -> list[PlannedNode]:
 
 
 def _on_existing(instance: Instance, checked: Checked) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    pods_by_node: dict[str, list[str]] = {}
     names = instance.snapshot.nodes
-    for i, at in enumerate(checked.node.tolist()):
-        if 0 <= at < len(names):
-            found.setdefault(names[at], []).append(instance.records[i].key)
-    return found
+    for i, node in enumerate(checked.node.tolist()):
+        if 0 <= node < len(names):
+            pods_by_node.setdefault(names[node], []).append(instance.records[i].key)
+    return pods_by_node
 
 
 _CURVE = (1, 2, 3, 5)
-_CHECKS = 3  # of a plan to which the check before has added nodes
-_POINT = 400_000  # effort of one point of the curve where the clock ends the search
-_SHARE = 4  # of the plan's effort, one point of the curve gets one part
+_CHECKS = 3  # maximum of checks for a plan to which the check added nodes
+_POINT = 400_000  # effort per point of the curve if only the clock limits the search
+_SHARE = 4  # each point of the curve gets this fraction of the plan's effort
 
 
 @typed
@@ -239,17 +242,43 @@ def mix(
     stop: Sequence[Callable[[], bool] | None] = (None, None),
     placements: bool = False,
 ) -> MixPlan:
-    """Which nodes, and how many, make room for pods at least cost.
+    """Find the cheapest nodes for pods, with a lower bound of the cost.
 
-    ``pods``: None = the pending ones; names of pending pods; ``"all"`` = every pod that runs or waits, on new nodes
-    only, as if the cluster were built anew (needs a Cluster). ``offers``: what may be bought, see :class:`Offer`; node
-    groups with a template and a price are offers, too. ``stop``: asked now and then while the bound, and while the
-    plan, is looked for; true = end with what there is. A third one is asked while plans of fewer types are looked for
-    (without it the second). ``placements``: which pod goes where is part of the answer.
+    With the extra ``[solver]`` uses column generation and diving; without it a greedy packing and a weaker bound.
 
-    With the extra ``[solver]`` by column generation and diving; without it greedily, and with a weaker bound. The
-    result depends on the input and on the work allowed, never on threads, and on the clock only through ``stop``.
-    Raises InputError for offers and options that cannot be meant.
+    Parameters
+    ----------
+    cluster : Cluster or Snapshot
+        Existing nodes and pods.
+    offers : iterable of Offer or NodeGroup
+        Nodes that can be bought, see :class:`Offer`; node groups need a template and a price.
+    pods : sequence of str, "all" or None
+        None: pending pods. A list: names of pending pods. ``"all"``: every running or pending pod, on new nodes only,
+        as
+        if the cluster were rebuilt (needs a Cluster).
+    options : MixOptions, optional
+        Limits and effort.
+    stop : sequence of callables
+        Polled while the bound, while the plan, and (third, default: the second) while plans of fewer types are
+        computed.
+        If one returns True, that search ends with its current result.
+    placements : bool
+        Whether the result contains the node of each pod.
+
+    Returns
+    -------
+    MixPlan
+        The plan after the exact check, its cost per hour, and the bound.
+
+    Raises
+    ------
+    InputError
+        For invalid offers and options, and if no plan satisfies the limits.
+
+    Notes
+    -----
+    The result depends on the input and on the effort, never on the number of threads, and on the clock only through
+    ``stop``.
     """
     options = options or MixOptions()
     options.check()
@@ -260,23 +289,23 @@ def mix(
     budget = Budget(
         options.bound_effort, options.plan_effort, stop[0], stop[1], options.tolerance, threads=options.threads
     )
-    whole = _planned(snapshot, names, chosen, options, budget)
-    small = SmallMix(whole.instance)
-    whole = _best([whole, *_exactly(whole, small, budget)])
+    unrestricted = _planned(snapshot, names, chosen, options, budget)
+    small_mix = SmallMix(unrestricted.instance)
+    unrestricted = _best([unrestricted, *_exactly(unrestricted, small_mix, budget)])
     later = stop[2] if len(stop) > 2 else stop[1]
     limited = dataclasses.replace(budget, stop_bound=later, stop_plan=later)
-    whole, points, best = _with_few_types(whole, small, snapshot, names, options, limited)
+    unrestricted, points, best = _with_few_types(unrestricted, small_mix, snapshot, names, options, limited)
     if best.breaks_limits:
         fields = [f"limits[{name}]" for name in options.limits]
         if options.spot_share is not None:
             fields.insert(0, "spot_share")
         raise InputError(f"{', '.join(fields)}: no nodes were found that keep to this beside the minima of the offers")
-    if not whole.instance.nowhere.size:
+    if not unrestricted.instance.nowhere.size:
         for point in points:
             if not point.nowhere:
-                checked_bound(whole.bound, point.cost, f"a mix of {point.types or 'any number of'} types")
-    best = dataclasses.replace(best, solution=whole.solution.proving(best.solution))
-    comparable = len(best.instance.nowhere) == len(whole.instance.nowhere)
+                checked_bound(unrestricted.bound, point.cost, f"a mix of {point.types or 'any number of'} types")
+    best = dataclasses.replace(best, solution=unrestricted.solution.proving(best.solution))
+    comparable = len(best.instance.nowhere) == len(unrestricted.instance.nowhere)
     plan = plan_of(
         best.instance, best.solution, best.planned, best.checked, placements=placements, comparable=comparable
     )
@@ -287,18 +316,18 @@ def mix(
 def least_cost_of_nodes(
     snapshot: Snapshot, offers: Iterable[Offer | NodeGroup], pods: Sequence[str], options: MixOptions
 ) -> float:
-    """Return a proven least cost an hour of the new nodes of any decision that places all the pods.
+    """Return a proven lower bound of the $/h of the new nodes of any decision that places all the pods.
 
     Parameters
     ----------
     snapshot : Snapshot
-        The nodes that exist and the pods on them.
+        The existing nodes and the pods on them.
     offers : iterable of Offer or NodeGroup
-        What may be bought.
+        Nodes that can be bought.
     pods : sequence of str
         Names of pending pods. Those of DaemonSets are left out, as are pods that no offer and no node can hold.
     options : MixOptions
-        ``bound_effort``, ``tolerance``, ``threads``, ``existing``, ``limits`` and ``spot_share`` count.
+        ``bound_effort``, ``tolerance``, ``threads``, ``existing``, ``limits`` and ``spot_share`` are used.
     """
     options.check()
     snapshot, names, options = subjects(snapshot, pods, options)
@@ -318,7 +347,7 @@ class _Result:
 
     @property
     def nodes(self) -> list[Offer]:
-        """The offer of each new node."""
+        """Return the offer of each new node."""
         return [self.instance.offers[node.offer] for node in self.checked.nodes]
 
     @property
@@ -327,12 +356,12 @@ class _Result:
 
     @property
     def bound(self) -> float:
-        """What any nodes for these pods cost at least."""
+        """Return the lower bound of the $/h of any nodes for these pods."""
         return (self.solution.proof.value + self.instance.minimum_cost) / MONEY
 
     @property
     def types(self) -> list[str]:
-        """The types of the new nodes, those that cost most together first."""
+        """Return the types of the new nodes, those with the highest total price first."""
         cost: dict[str, float] = {}
         for offer in self.nodes:
             cost[offer.type] = cost.get(offer.type, 0.0) + offer.price
@@ -344,13 +373,14 @@ class _Result:
 
     @property
     def breaks_limits(self) -> bool:
-        """Whether the nodes are more than a limit or the share of spot allows."""
+        """Return whether the nodes exceed a limit or the share of spot."""
         counts = np.bincount([node.offer for node in self.checked.nodes], minlength=len(self.instance.offers))
         return bool((self.instance.offer_rows @ counts > self.instance.high).any())
 
 
 def _best(results: Sequence[_Result]) -> _Result:
-    """Return the first of the best: within the limits, then with the fewest pods left, then the cheapest."""
+    """Return the best result: within the limits, then with the fewest unplaced pods, then the cheapest; ties: the
+    first."""
     return min(results, key=lambda result: (result.breaks_limits, result.homeless, round(result.cost, 9)))
 
 
@@ -365,10 +395,13 @@ def _planned(
 
 
 def _exactly(result: _Result, small: SmallMix, budget: Budget, max_types: int | None = None) -> list[_Result]:
-    """Return the cheapest plan of a small instance, with the proof of ``result``; nothing if the budget is over."""
+    """Return the cheapest plan of a small instance, with the proof of ``result``.
+
+    The list is empty if the instance is not small, or if the effort is spent.
+    """
     spent = result.solution.effort
     limit = budget.plan
-    if max_types is None:  # the same search goes on
+    if max_types is None:  # continue the same search
         if result.solution.stopped[1]:
             return []
         limit = None if limit is None else max(0, limit - spent[1])
@@ -389,38 +422,38 @@ def _with_few_types(
     options: MixOptions,
     budget: Budget,
 ) -> tuple[_Result, list[TypesPoint], _Result]:
-    """Return the best plan of any number of types, the curve, and the best plan with no more types than may be.
+    """Return (best plan of any number of types, the curve, best plan within ``max_types``).
 
-    A plan of fewer types is a plan of more types, too: no point costs more than one before it.
+    A plan with fewer types is also a plan with more types: no point costs more than one before it.
     """
-    most, free = options.max_types, whole.types
+    max_types, free = options.max_types, whole.types
     offers = whole.instance.offers
-    must = frozenset(offer.type for offer in offers if offer.least)
-    if most is not None and len(must) > most:
-        raise InputError(f"max_types: {len(must)} types have a minimum, and at most {most} may be there")
-    numbers = {k for k in _CURVE if len(must) <= k < len(free)} if options.curve else set()
-    if most is not None and most < len(free):
-        numbers.add(most)
+    required_types = frozenset(offer.type for offer in offers if offer.least)
+    if max_types is not None and len(required_types) > max_types:
+        raise InputError(f"max_types: {len(required_types)} types have a minimum, and at most {max_types} may be there")
+    numbers = {k for k in _CURVE if len(required_types) <= k < len(free)} if options.curve else set()
+    if max_types is not None and max_types < len(free):
+        numbers.add(max_types)
     results: dict[int, _Result] = {}
     if numbers:
         type_of = [None if offer is None else offer.type for offer in whole.instance.offer_of_kind]
-        sets = few_types(whole.instance.plan, type_of, free, must, max(numbers), options.threads)
+        sets = few_types(whole.instance.plan, type_of, free, required_types, max(numbers), options.threads)
         before: list[_Result] = []
         for number in sorted(numbers):
-            types = [each for each in sets if len(each) <= number][-1]
+            types = [item for item in sets if len(item) <= number][-1]
             limited = dataclasses.replace(budget, prove=False)
-            if number != most:
+            if number != max_types:
                 limited = dataclasses.replace(limited, bound=_part(limited.bound), plan=_part(limited.plan))
-            found = _exactly(whole, small, limited, number)
-            if not found:
-                chosen = [each for each in offers if each.type in types]
-                found = [_planned(snapshot, names, chosen, options, limited)]
-            before = [_best([*before, *found])]
+            candidates = _exactly(whole, small, limited, number)
+            if not candidates:
+                chosen = [item for item in offers if item.type in types]
+                candidates = [_planned(snapshot, names, chosen, options, limited)]
+            before = [_best([*before, *candidates])]
             results[number] = before[0]
         whole = _best([whole, *before])
     points = [_point(number, result) for number, result in results.items()]
-    if most is not None and most in results:
-        return whole, points, results[most]
+    if max_types is not None and max_types in results:
+        return whole, points, results[max_types]
     return whole, [*points, _point(None, whole)], whole
 
 
@@ -433,26 +466,26 @@ def _point(number: int | None, result: _Result) -> TypesPoint:
 
 
 def _checked(instance: Instance, planned: Planned, *, only_planned_types: bool = False) -> Checked:
-    """Return what the exact predicates make of a plan when all its nodes are there before the first pod is placed.
+    """Check a plan with the exact predicates, with all its nodes present before the first pod is placed.
 
-    A node that the check adds may be the first of its zone, which spread counts from then on: so the check is made
-    again with it. ``only_planned_types``: it adds no node of another type.
+    A node that the check adds may be the first of its zone, which spread then counts; the check is repeated with it.
+    ``only_planned_types``: the check adds no node of another type.
     """
     offers = instance.offers
     types = {offer.type for offer in offers}
     if only_planned_types:
         types = {offers[i].type for i in planned.offer.tolist()}
-    most = [offer.most if offer.type in types else 0 for offer in offers]
-    checked = _checked_once(instance, planned, most)
+    limits = [offer.most if offer.type in types else 0 for offer in offers]
+    checked = _checked_once(instance, planned, limits)
     if not any(instance.classes[c].spread for c in np.unique(instance.class_of).tolist()):
         return checked
-    known = len(planned.offer)
+    planned_count = len(planned.offer)
     for _ in range(_CHECKS):
-        if len(checked.nodes) == known:
+        if len(checked.nodes) == planned_count:
             break
-        known = len(checked.nodes)
+        planned_count = len(checked.nodes)
         offer = np.array([node.offer for node in checked.nodes], dtype=np.int64)
-        checked = _checked_once(instance, Planned(offer, checked.node), most)
+        checked = _checked_once(instance, Planned(offer, checked.node), limits)
     checked.added = len(checked.nodes) - len(planned.offer)
     checked.moved = int(((planned.node >= 0) & (checked.node >= 0) & (planned.node != checked.node)).sum())
     return checked

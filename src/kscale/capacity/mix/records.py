@@ -1,6 +1,6 @@
 """Result records of ``kscale mix``, and their conversion to groups files and Karpenter NodePools.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -28,13 +28,18 @@ __all__ = ["Bound", "MixLine", "MixPlan", "Repairs", "TypesPoint", "groups_entri
 
 
 class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """Base of what the record consists of."""
+    """Base of the parts of a plan's record."""
 
 
 class MixLine(Part, frozen=True):
-    """New nodes of one type and capacity type. ``price`` of one node and ``cost`` of all for an hour, ``share`` of the
-    cost of all new nodes; ``utilization``: requests over allocatable by resource; ``zones``, ``groups``: nodes in
-    each; ``arch``: as ``kubernetes.io/arch`` of the nodes has it, empty where the offer does not say."""
+    """New nodes of one type and capacity type.
+
+    ``price`` of one node and ``cost`` of all, per hour; ``share`` of the cost of all new nodes; ``utilization``:
+    requests
+    divided by allocatable, by resource; ``zones``, ``groups``: nodes in each; ``arch``: the nodes'
+    ``kubernetes.io/arch``,
+    empty if the offer does not say.
+    """
 
     type: str
     capacity_type: str
@@ -50,10 +55,12 @@ class MixLine(Part, frozen=True):
 
 
 class Bound(Part, frozen=True):
-    """``cost``: no nodes for these pods cost less an hour. ``method``: ``column_generation`` (linear programming over
-    everything a node can hold) or ``volume`` (prices of resources); proven in integers either way. ``gap``: the
-    plan's cost over it. Both null where limits leave pods without a place. ``relaxed``: what pods ask for that the
-    bound does not see."""
+    """Lower bound: no nodes for these pods cost less than ``cost`` per hour.
+
+    ``method``: ``column_generation`` (linear programming over everything a node can hold) or ``volume`` (prices of
+    resources); both are proven in integers. ``gap``: the plan's cost over the bound. Both are null if limits leave pods
+    unscheduled. ``relaxed``: constraints of pods that the bound ignores.
+    """
 
     cost: float | None
     method: str
@@ -62,8 +69,9 @@ class Bound(Part, frozen=True):
 
 
 class Repairs(Part, frozen=True):
-    """What the exact predicates changed: ``moved`` pods are elsewhere than planned, ``added`` nodes were not planned
-    and cost ``cost`` an hour."""
+    """What the check by the exact predicates changed: ``moved`` pods are on another node than planned, ``added`` nodes
+    were
+    not planned and cost ``cost`` per hour."""
 
     moved: int
     added: int
@@ -71,8 +79,9 @@ class Repairs(Part, frozen=True):
 
 
 class TypesPoint(Part, frozen=True):
-    """The cheapest plan found with at most ``types`` types (null: as many as are wanted), after the exact check;
-    ``nowhere`` pods find no place on these types."""
+    """The cheapest plan found with at most ``types`` types (null: no limit), after the exact check; ``nowhere`` pods
+    fit no
+    node of these types."""
 
     types: int | None
     cost: float
@@ -81,7 +90,7 @@ class TypesPoint(Part, frozen=True):
 
 
 class PlannedNode(Part, frozen=True):
-    """A new node and the pods that are planned on it."""
+    """A new node and the pods planned on it."""
 
     name: str
     offer: str
@@ -92,17 +101,21 @@ class PlannedNode(Part, frozen=True):
 
 
 class MixPlan(Record, frozen=True):
-    """The cheapest mix of nodes found for some pods, and how cheap it can be.
+    """The cheapest mix of nodes found for some pods, and a lower bound of the cost.
 
-    Three numbers: ``bound.cost`` <= what any plan costs; ``planned`` is the plan before, ``cost`` after the exact
-    predicates had placed every pod (``repairs`` tells the difference). Each ``cost`` is that of new nodes, per hour.
-    ``pods`` = ``onExisting`` + ``onNew`` + ``nowhere``; ``nowherePods`` names those that no offer and no node that
-    exists holds, or for which limits leave no node. ``offers``: new nodes of each offer. ``effort`` (for the bound,
-    for the plan) repeats the same search, ``stopped`` says what ended it: empty (nothing more to find), ``effort`` or
-    ``time``. ``placement`` (when asked for): the new nodes, and ``existing``: node -> pods. ``types``: how many there
-    are of them; ``lines``: what is bought, an offer each; ``curve``: the cost by how many types are allowed.
-    ``limits_reached``: groups that are at their maximum; ``unmodelled``: what the pods ask that no plan goes by. In
-    Python names have underscores: ``on_existing``, ``on_new`` and ``nowhere_pods`` as well.
+    Three costs of new nodes, per hour: ``bound.cost`` <= the cost of any plan; ``planned`` is that of the plan before
+    the
+    exact predicates had placed every pod, ``cost`` after (``repairs`` has the difference). ``pods`` = ``onExisting`` +
+    ``onNew`` + ``nowhere``; ``nowherePods`` names the pods that no offer and no existing node holds, or for which
+    limits
+    leave no node. ``offers``: new nodes of each offer. ``effort`` (for the bound, for the plan) repeats the same
+    search;
+    ``stopped`` says what ended it: empty (nothing more to find), ``effort`` or ``time``. ``placement`` (if requested):
+    the
+    new nodes, and ``existing``: node -> pods. ``types``: number of types; ``lines``: what to buy, per offer; ``curve``:
+    the cost by the number of types allowed. ``limits_reached``: groups at their maximum; ``unmodelled``: properties of
+    pods that no plan takes into account. In Python names have underscores: ``on_existing``, ``on_new`` and
+    ``nowhere_pods`` as well.
     """
 
     KIND: ClassVar[str] = "MixPlan"
@@ -131,7 +144,7 @@ class MixPlan(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Cloud:
-    """A cloud with a provider for Karpenter: how its nodes and types are recognised, and its node class."""
+    """A cloud with a Karpenter provider: how to recognise its nodes and types, and its node class."""
 
     node_class: tuple[str, str, str]
     provider_id: str
@@ -167,11 +180,25 @@ _CLOUDS: Final = {
 
 @typed
 def groups_entries(plan: MixPlan, offers: Iterable[Offer | NodeGroup]) -> list[dict[str, Any]]:
-    """A groups file: for every offer of which the plan has nodes a group without nodes that may grow to so many.
-    ``offers``: those that the plan was made of.
+    """Convert a plan to the entries of a groups file.
 
-    The template says all that is known of a node, its labels and taints and room; pods that come with a node are those
-    of DaemonSets, which an autoscaler finds by itself.
+    Parameters
+    ----------
+    plan : MixPlan
+        The plan.
+    offers : iterable of Offer or NodeGroup
+        The offers that the plan was computed from.
+
+    Returns
+    -------
+    list of dict
+        For every used offer a group with target 0 that may grow to the plan's number of nodes. Its template has labels,
+        taints and resources; DaemonSet pods are omitted, as an autoscaler finds them itself.
+
+    Raises
+    ------
+    InputError
+        If the offers are not those of the plan.
     """
     chosen = {offer.name: offer for offer in offers_of(offers)}
     entries = []
@@ -199,7 +226,7 @@ def node_pool(
     name: str = "mix",
     node_class: tuple[str, str, str] | None = None,
 ) -> dict[str, Any]:
-    """Build a NodePool of Karpenter (``karpenter.sh/v1``) for a plan.
+    """Build a Karpenter NodePool (``karpenter.sh/v1``) for a plan.
 
     It allows the plan's types, architectures, zones and capacity types, and no more cpu and memory than the plan has.
 
@@ -208,7 +235,7 @@ def node_pool(
     plan : MixPlan
         A plan with new nodes.
     offers : iterable of Offer or NodeGroup
-        Those that the plan was made of.
+        The offers that the plan was computed from.
     name : str
         The name of the NodePool.
     node_class : (str, str, str), optional
@@ -269,8 +296,8 @@ def node_class_of(offers: Iterable[Offer]) -> tuple[str, str, str]:
     clouds = {offer.name: _cloud_of(offer) for offer in offers}
     unknown = [name for name, cloud in clouds.items() if cloud is None]
     if unknown:
-        known = "AWS, Azure and Google Cloud are known"
-        raise InputError(f"nothing says of which cloud {unknown[0]} is: name the node class ({known})")
+        hint = "AWS, Azure and Google Cloud are known"
+        raise InputError(f"nothing says of which cloud {unknown[0]} is: name the node class ({hint})")
     several = sorted({cloud for cloud in clouds.values() if cloud is not None})
     if len(several) > 1:
         raise InputError(f"the nodes are of {' and '.join(several)}: a NodePool has one node class")
@@ -287,7 +314,7 @@ def _cloud_of(offer: Offer) -> str | None:
 
 
 def _counted(plan: MixPlan, offers: dict[str, Offer]) -> Counter[str]:
-    """New nodes of each offer. Raises InputError for offers that are not those of the plan."""
+    """Count the new nodes of each offer. Raises InputError if the offers are not those of the plan."""
     unknown = [name for name in plan.offers if name not in offers]
     if unknown:
         raise InputError(f"the plan has nodes of {unknown[0]}, which is not among the offers")

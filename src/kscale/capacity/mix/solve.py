@@ -1,4 +1,4 @@
-"""The least cost of nodes that hold given shapes, and a packing close to it. Arrays only."""
+"""Solves a mix on arrays: a lower bound of the cost of bins for given items, and a packing close to it."""
 
 from __future__ import annotations
 
@@ -28,30 +28,31 @@ from kscale.scheduling.bounds.pricing import Proof
 __all__ = ["Budget", "Solution", "candidates", "few_types", "least_cost", "solve", "undominated"]
 
 
-_TIMES = 4_096  # of a small bin in a large one that are looked at: so many times the highest cost is still an int64
+_TIMES = 4_096  # limit of small bins per large bin: this multiple of the highest cost fits an int64
 
 
 def undominated(kinds: BinKinds) -> NDArray[np.intp]:
     """Return the kinds that no other kind can replace, as int64[n] in ascending order.
 
-    A kind replaces another if it is as cheap, holds as much of everything and may be had without limit. Of equal kinds
+    A kind replaces another if it is as cheap, holds as much of everything and is available without limit. Of equal
+    kinds
     the first stays. A packing of least cost needs no other kinds, so a bound over these holds for all.
     """
     return _kept(kinds, several=False)
 
 
 def candidates(kinds: BinKinds) -> NDArray[np.intp]:
-    """Return the undominated kinds of which several together cost less than one larger bin that holds as much.
+    """Return the undominated kinds for which no larger bin is cheaper than several of them.
 
-    The others rarely pay. This is a hint and no proof: where there are fewer items than several bins would hold, one
-    small bin is cheaper than one large bin, so a bound has to look at the others, too.
+    The others rarely pay. This is a hint and no proof: with fewer items than several bins would hold, one small bin is
+    cheaper than one large bin, so a bound has to consider the others, too.
     """
     return _kept(kinds, several=True)
 
 
 def _kept(kinds: BinKinds, *, several: bool) -> NDArray[np.intp]:
     needed = kinds.least > 0
-    useful = kinds.most.any(axis=1) | needed | (kinds.rows < 0).any(axis=0)  # an empty bin may make up for others
+    useful = kinds.most.any(axis=1) | needed | (kinds.rows < 0).any(axis=0)  # an empty bin may balance a row
     keep = useful.copy()
     limit = kinds.most.astype(np.int64)
     count = np.minimum(kinds.count, np.iinfo(np.int32).max)
@@ -72,31 +73,34 @@ def _kept(kinds: BinKinds, *, several: bool) -> NDArray[np.intp]:
         ok = (times >= 1) & (kinds.cost[others] <= times * kinds.cost[s])
         ok &= (kinds.cost[others] < times * kinds.cost[s]) | (rank[others] < rank[s]) | (times > 1)
         others, times = others[ok], times[ok]
-        # What some of s hold must go into one of the other, class by class.
+        # For each class, one bin of the other kind must hold as much as several of s.
         holds = limit[others] >= np.minimum(limit[s] * times[:, None], count)
         if holds.all(axis=1).any():
             keep[s] = False
-    found: NDArray[np.intp] = np.flatnonzero(keep)
-    return found
+    result: NDArray[np.intp] = np.flatnonzero(keep)
+    return result
 
 
 def _times(large: NDArray[np.int64], small: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64[n]: how many of the small bin fit into each large one, or so many as are enough to compare."""
+    """Return int64[n]: how many of the small bin fit into each large one, limited to what a comparison needs."""
     used = small > 0
     if not used.any():
         return np.ones(len(large), dtype=np.int64)
-    found: NDArray[np.int64] = np.minimum((large[:, used] // small[used]).min(axis=1), _TIMES)
-    return found
+    result: NDArray[np.int64] = np.minimum((large[:, used] // small[used]).min(axis=1), _TIMES)
+    return result
 
 
-_COLUMNS = 1_500  # that a dive starts from
-_HANDED_ON = 5_000  # columns, from one program to the next
+_COLUMNS = 1_500  # columns that a dive starts with
+_HANDED_ON = 5_000  # columns passed on to the next program
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Work for the bound and for the plan (see :class:`~kscale.scheduling.bounds.effort.Effort`), and when to end each
-    by the clock. ``tolerance``: the bound is good enough."""
+    """Effort for the bound and for the plan (see :class:`~kscale.scheduling.bounds.effort.Effort`), and functions that
+    stop each of them by the clock.
+
+    ``tolerance``: relative gap at which the bound is good enough.
+    """
 
     bound: int | None = 1_500_000
     plan: int | None = 1_500_000
@@ -109,9 +113,13 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """``packed``: one packing for each cell, kinds as in the instance; ``proof`` of the least cost, by ``method``;
-    ``relaxation``: the value of the linear program of the plan, 0 without a solver. ``effort``: what the bound and the
-    plan took, ``stopped``: why no more."""
+    """The result of :func:`solve`.
+
+    - ``packed``: one packing per cell, with the kinds of the instance
+    - ``proof``: lower bound of the cost, by ``method``
+    - ``relaxation``: value of the plan's linear program, 0 without a solver
+    - ``effort``: effort spent on (bound, plan); ``stopped``: why each of them stopped
+    """
 
     packed: list[Packed]
     proof: Proof
@@ -121,13 +129,16 @@ class Solution:
     stopped: tuple[str, str]
 
     def proving(self, other: Solution) -> Solution:
-        """Another one with this one's proof: what holds of all offers holds of fewer."""
+        """Return ``other`` with this solution's proof, which also holds for a subset of the offers."""
         return replace(other, proof=self.proof, method=self.method)
 
 
 def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budget) -> Solution:
-    """``kinds``: the instance of the bound, ``strict`` that of the plan (the same object where nothing differs).
-    ``cells``: its parts.
+    """Compute a packing for each cell and a lower bound of the cost.
+
+    ``kinds`` is the instance of the bound, ``strict`` that of the plan (the same object if they do not differ).
+    ``cells``
+    are the parts that are packed separately. Without a solver, packs greedily and uses the weaker volume bound.
     """
     bound_effort = Effort(budget.bound, budget.stop_bound)
     plan_effort = Effort(budget.plan, budget.stop_plan)
@@ -138,23 +149,25 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
         return Solution(packed, volume_bound(kinds), "volume", 0.0, (0, plan_effort.spent), ("", plan_effort.stopped))
     even = [evenly(part, plan_effort) for part in parts]
     simple = [best_first_fit(Packing(part), part.demand @ resource_prices(part), plan_effort) for part in parts]
-    needed = undominated(strict)
+    kept_kinds = undominated(strict)
     same = strict is kinds
     work = Generation(
-        strict.only(needed),
+        strict.only(kept_kinds),
         bound_effort,
-        rare=_rare(strict.only(needed)),
+        rare=_rare(strict.only(kept_kinds)),
         tolerance=budget.tolerance,
         prove=same and budget.prove,
         threads=budget.threads,
     )
     work.run()
-    columns = _columns(work, needed)
+    columns = _columns(work, kept_kinds)
     proving = _relaxed(kinds, columns, bound_effort, budget) if budget.prove and not same else work
     packed = []
     for cell, part, *others in zip(cells, parts, simple, even, strict=True):
-        known = _some(columns, cell.kinds, strict.size)
-        packed.append(_within(cell, _dived(part, known, [each for each in others if each], plan_effort, budget)))
+        known_columns = _some(columns, cell.kinds, strict.size)
+        packed.append(
+            _within(cell, _dived(part, known_columns, [packing for packing in others if packing], plan_effort, budget))
+        )
     proof, method = _best_proof(kinds, proving)
     return Solution(
         packed,
@@ -167,7 +180,7 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
 
 
 def least_cost(kinds: BinKinds, budget: Budget) -> Proof:
-    """Return a proof of what the bins for all items cost at least, without a search for such bins."""
+    """Return a proof of the minimum cost of bins for all items, without searching for a packing."""
     if not have_solver():
         return volume_bound(kinds)
     none = np.zeros(0, dtype=np.intp), np.zeros((0, kinds.classes), dtype=np.int64)
@@ -175,23 +188,23 @@ def least_cost(kinds: BinKinds, budget: Budget) -> Proof:
 
 
 def _best_proof(kinds: BinKinds, work: Generation) -> tuple[Proof, str]:
-    """Return the better of what column generation and prices of resources prove, and which it is."""
+    """Return the better proof of column generation and of resource prices, with the name of its method."""
     proof = work.proof
-    if proof is not None and work.complete:  # no prices of resources prove more than the tolerance
+    if proof is not None and work.complete:  # resource prices cannot improve the bound by more than the tolerance
         return proof, "column_generation"
     volume = _by_resources(kinds)
     return (volume, "volume") if proof is None or proof.value < volume.value else (proof, "column_generation")
 
 
 def _by_resources(kinds: BinKinds) -> Proof:
-    """The better of what prices of resources prove: the same for all kinds, or for each kind its own."""
-    one = volume_bound(kinds)
-    each = Fluid(kinds).bound() if Fluid.small(kinds) else None
-    return one if each is None or each.value < one.value else each
+    """Return the better bound by resource prices: one price for all kinds, or separate prices per kind."""
+    shared = volume_bound(kinds)
+    per_kind = Fluid(kinds).bound() if Fluid.small(kinds) else None
+    return shared if per_kind is None or per_kind.value < shared.value else per_kind
 
 
 def _columns(work: Generation, kinds: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """(kind, what it holds) of every filling that was found, the most useful first. ``kinds``: those it was about."""
+    """Return (kind, content) of every generated filling, the most useful first; ``kinds`` maps to all kinds."""
     master = work.master
     if work.solved is None or not master.kind:
         return np.zeros(0, dtype=np.intp), np.zeros((0, master.kinds.classes), dtype=np.int64)
@@ -202,17 +215,18 @@ def _columns(work: Generation, kinds: NDArray[np.intp]) -> tuple[NDArray[np.intp
 def _some(
     columns: tuple[NDArray[np.intp], NDArray[np.int64]], kinds: NDArray[np.intp], size: int
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """The most useful columns of some of ``size`` kinds, by their position among these."""
+    """Return the most useful columns of ``kinds`` (a subset of ``size`` kinds), with kinds as positions in the
+    subset."""
     place = np.full(size, -1, dtype=np.intp)
     place[kinds] = np.arange(len(kinds))
-    mine = np.flatnonzero(place[columns[0]] >= 0)[:_HANDED_ON]
-    return place[columns[0][mine]], columns[1][mine]
+    selected = np.flatnonzero(place[columns[0]] >= 0)[:_HANDED_ON]
+    return place[columns[0][selected]], columns[1][selected]
 
 
 def _relaxed(
     kinds: BinKinds, columns: tuple[NDArray[np.intp], NDArray[np.int64]], effort: Effort, budget: Budget
 ) -> Generation:
-    """The bound's own program, from the fillings of the plan's on."""
+    """Run column generation for the bound's instance, starting with the plan's columns."""
     needed = undominated(kinds)
     work = Generation(
         kinds.only(needed),
@@ -227,20 +241,20 @@ def _relaxed(
 
 
 def _without_dominated(cell: Cell, kinds: BinKinds) -> Cell:
-    """Return a cell without the kinds of bins that no cheapest packing of it needs."""
+    """Return a cell without the kinds of bins that no cheapest packing of the cell needs."""
     needed = undominated(cell.of(kinds))
     return replace(cell, kinds=cell.kinds[needed], available=cell.available[needed])
 
 
 def _rare(kinds: BinKinds) -> NDArray[np.bool_]:
-    """bool[T]: kinds that rarely pay, as a hint for the search."""
+    """Return bool[T]: kinds that rarely pay, as a hint for the search."""
     mask = np.ones(kinds.size, dtype=bool)
     mask[candidates(kinds)] = False
     return mask
 
 
 def _within(cell: Cell, packed: Packed) -> Packed:
-    """What was packed into the kinds of a cell, by the numbers of all kinds."""
+    """Convert the kinds of a cell's packing to the numbers of all kinds."""
     return replace(packed, kind=cell.kinds[packed.kind].astype(np.int64))
 
 
@@ -251,7 +265,7 @@ def _dived(
     effort: Effort,
     budget: Budget,
 ) -> Packed:
-    """The cheapest of a dive from the columns that are ``known``, of ``others``, and of whole bins of both."""
+    """Return the cheapest of a dive from the ``known`` columns, of ``others``, and of integer programs over both."""
     if not part.count.any():
         return Packing(part).packed()
     master = Master(part)
@@ -272,18 +286,18 @@ def _dived(
     return cheaper(part, master, packed, effort)
 
 
-_EFFORT = 10_000  # of one look at a set of types
-_ALONE = 5  # types that are good by themselves
+_EFFORT = 10_000  # effort for the evaluation of one set of types
+_ALONE = 5  # number of types considered because they are cheap alone
 _CANDIDATES = 10
 
 
 def few_types(
     kinds: BinKinds, type_of: Sequence[str | None], used: Sequence[str], must: frozenset[str], most: int, threads: int
 ) -> list[frozenset[str]]:
-    """Sets of types, each the one before with one more, the last with ``most`` (or all that help).
+    """Choose sets of types greedily: each set adds one type to the one before, up to ``most`` types.
 
-    ``type_of`` each kind of bins (None = bins that exist); ``used``: types that a free choice takes, the most important
-    first; ``must``: types that are there in any case.
+    ``type_of`` each kind of bins (None = existing nodes); ``used``: types of an unrestricted plan, the most important
+    first; ``must``: types that are in every set. Returns the sets in order of size.
     """
     names = np.array([name or "" for name in type_of])
     cost = _alone(kinds)
@@ -291,35 +305,35 @@ def few_types(
     good = sorted(by_type, key=lambda name: (by_type[name], name))[:_ALONE]
     candidates = [name for name in dict.fromkeys([*used, *good]) if name not in must][:_CANDIDATES]
     chosen = must
-    found = [chosen] if chosen else []
+    sets = [chosen] if chosen else []
     while candidates and len(chosen) < most:
         values = [_value(kinds, _members(names, chosen | {name}), threads) for name in candidates]
         best = int(np.argmin(values))
         chosen = chosen | {candidates.pop(best)}
-        found.append(chosen)
-    return found
+        sets.append(chosen)
+    return sets
 
 
 def _alone(kinds: BinKinds) -> NDArray[np.float64]:
-    """float64[T]: what bins of one kind would cost if no two classes shared one; items that do not fit are dear."""
+    """Return float64[T]: the cost if all bins had one kind and no class shared a bin; misfits have a high cost."""
     limit = np.minimum(kinds.most, kinds.count).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        each = np.where(limit > 0, kinds.cost[:, None] / limit, 1e3 * float(kinds.cost.max(initial=1)))
-    found: NDArray[np.float64] = each @ kinds.count
-    return found
+        per_item = np.where(limit > 0, kinds.cost[:, None] / limit, 1e3 * float(kinds.cost.max(initial=1)))
+    total: NDArray[np.float64] = per_item @ kinds.count
+    return total
 
 
 def _members(names: NDArray[np.str_], types: frozenset[str]) -> NDArray[np.intp]:
-    found: NDArray[np.intp] = np.flatnonzero(np.isin(names, ["", *types]))
-    return found
+    result: NDArray[np.intp] = np.flatnonzero(np.isin(names, ["", *types]))
+    return result
 
 
 def _value(kinds: BinKinds, members: NDArray[np.intp], threads: int) -> float:
-    """About what the items cost in bins of these kinds; those that fit into none are dear."""
+    """Estimate the cost of all items in bins of these kinds; each item that fits none adds a high cost."""
     part = kinds.only(members)
     if have_solver():
         work = Generation(part, Effort(_EFFORT), prove=False, threads=threads)
         work.run()
         return work.objective
-    homeless = int(part.count[~part.most.any(axis=0)].sum()) if part.size else int(part.count.sum())
-    return volume_bound(part).value + 1e3 * float(kinds.cost.max(initial=1)) * homeless
+    unplaceable = int(part.count[~part.most.any(axis=0)].sum()) if part.size else int(part.count.sum())
+    return volume_bound(part).value + 1e3 * float(kinds.cost.max(initial=1)) * unplaceable

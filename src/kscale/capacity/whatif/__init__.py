@@ -1,4 +1,4 @@
-"""What if: scenarios are ordered edits of a base, and what each changes of a decision."""
+"""What-if analysis: scenarios are ordered edits of a base cluster; each is decided and compared with the baseline."""
 
 from __future__ import annotations
 

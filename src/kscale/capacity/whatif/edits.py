@@ -1,4 +1,4 @@
-"""Apply the edits of a scenario to its base: pods, requests, nodes, groups, prices, flags, scheduler profile."""
+"""Apply a scenario's edits to its base: pods, requests, nodes, node groups, prices, flags and the scheduler profile."""
 
 from __future__ import annotations
 
@@ -84,28 +84,34 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 class Place:
-    """A cluster, and what follows from it alone: shared by all scenarios with the same nodes and pods."""
+    """A cluster and its snapshot, shared by all scenarios with the same nodes and pods."""
 
     def __init__(self, cluster: Cluster, lost: frozenset[str] = frozenset()) -> None:
-        """``lost``: pods by name that ran on nodes that are gone."""
+        """Create the place.
+
+        ``lost`` holds the names of pods whose nodes an edit removed.
+        """
         self.cluster = cluster
         self.lost = lost
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """As the autoscaler of 1.37 takes it."""
+        """Return the cluster's snapshot with dynamic resource allocation, as the autoscaler of 1.37 takes it."""
         return self.cluster.snapshot(dra=True)
 
 
 @dataclass(frozen=True)
 class World:
-    """What a decision depends on.
+    """The inputs of a decision: an edited cluster, its node groups, options and prices.
 
-    ``digest``: everything that a decision depends on but prices and the choice among options; ``templates``: what is
-    settled about new nodes of groups, by id. ``groups`` are as described; ``retired``: those that were removed (their
-    nodes are still there) or lost (``lost_groups``). ``lost_zones``: no new node may come there. ``standing``: $/h of
-    each node that a group has already, by id, where a new one costs something else. ``notes``: what an edit does not
-    change, for whoever reads the answer.
+    - ``digest``: texts of the edits that decisions depend on, without those of prices and of the choice among options
+    - ``groups``: node groups as described, without those in ``retired``
+    - ``templates``: known templates of new nodes, by group id
+    - ``retired``: groups that were removed or lost; their remaining nodes stay in the cluster
+    - ``lost_groups``: ids of groups that were lost
+    - ``lost_zones``: zones in which no new node may be created
+    - ``standing``: $/h of each node that a group already has, by group id, if a new node costs something else
+    - ``notes``: texts for the reader about what an edit does not change
     """
 
     place: Place
@@ -124,14 +130,16 @@ class World:
 
     @property
     def prices(self) -> dict[str, float | None]:
-        """$/h of one new node by group."""
+        """Return the price of one new node in $/h by group id, retired groups included; None if unknown."""
         return {group.id: group.price for group in (*self.retired, *self.groups)}
 
 
 def zones_of(group: NodeGroup, world: World, members: Iterable[Node]) -> frozenset[str]:
-    """Return the zones in which new nodes of a group come, as far as they are known.
+    """Return the zones in which new nodes of a group are created, as far as they are known.
 
-    The zone is that of the template, of the labels that the description adds or selects by, else those of ``members``.
+    The zone comes from the template, or from the labels that the description adds or selects by, or else from the
+    labels
+    of ``members``.
     """
     template = world.templates.get(group.id) or group.template
     described = (None if template is None else template.node.metadata.labels, group.labels, group.node_selector)
@@ -143,8 +151,11 @@ def zones_of(group: NodeGroup, world: World, members: Iterable[Node]) -> frozens
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes of a place: ``members`` counts those of each group, ``group_of`` says whose a node is; ``others``:
-    those of none, and what the catalogue asks for each."""
+    """Existing nodes by node group.
+
+    ``members`` counts the nodes of each group, ``group_of`` maps node names to group ids. ``others`` maps the names of
+    nodes without group to their catalogue price in $/h, or None if it is unknown.
+    """
 
     members: Mapping[str, int]
     group_of: Mapping[str, str]
@@ -152,19 +163,22 @@ class Nodes:
 
     @classmethod
     def of(cls, world: World) -> Nodes:
-        """The first group that a node belongs to has it."""
+        """Assign the world's nodes to groups; a node that several groups match belongs to the first of them."""
         group_of: dict[str, str] = {}
         nodes = world.place.snapshot.columns.objects
         members: dict[str, int] = {}
         for group in (*world.groups, *world.retired):
-            mine = [each.metadata.name for each in members_of(group, nodes) if each.metadata.name not in group_of]
-            group_of.update(dict.fromkeys(mine, group.id))
-            members[group.id] = members.get(group.id, 0) + len(mine)
-        rest = (each for each in nodes if each.metadata.name not in group_of)
-        return cls(members, group_of, {each.metadata.name: price_of(each, (), world.catalogue) for each in rest})
+            names = [node.metadata.name for node in members_of(group, nodes) if node.metadata.name not in group_of]
+            group_of.update(dict.fromkeys(names, group.id))
+            members[group.id] = members.get(group.id, 0) + len(names)
+        ungrouped = (node for node in nodes if node.metadata.name not in group_of)
+        return cls(members, group_of, {node.metadata.name: price_of(node, (), world.catalogue) for node in ungrouped})
 
     def beside(self, world: World) -> float | None:
-        """$/h of the nodes of no group that may grow; None = not known."""
+        """Return the $/h of the nodes that belong to no growing group: those of retired groups and those without group.
+
+        None if one of their prices is unknown.
+        """
         retired = {group.id for group in world.retired} - {group.id for group in world.groups}
         prices = [
             *(price for name in retired for price in [world.standing.get(name)] * self.members[name]),
@@ -173,8 +187,11 @@ class Nodes:
         return None if None in prices else sum(price for price in prices if price is not None)
 
     def cost(self, world: World, change: Mapping[str, int], gone: Iterable[str] = ()) -> float | None:
-        """$/h with so many nodes more (or less) of each group, without those of none that are ``gone``; None = not
-        known."""
+        """Return the $/h of all nodes after a decision, or None if a needed price is unknown.
+
+        ``change`` is the number of nodes added (or, negative, removed) by group; ``gone`` names removed nodes without
+        group.
+        """
         total, prices = 0.0, world.prices
         for name in {**self.members, **change}:
             more = change.get(name, 0)
@@ -196,25 +213,27 @@ _FACTOR = re.compile(r"x(\d+(?:\.\d+)?)")
 
 
 def text_of(kind: str, edit: Any) -> str:
-    """An edit as text: equal for equal ones."""
+    """Format an edit as text; equal edits have equal texts."""
     return f"{kind} {msgspec.json.encode(edit).decode()}"
 
 
 def factor_in(text: str, what: str) -> Fraction:
-    """``x0.8`` as a number. Raises InputError that says ``what`` it was meant for."""
-    found = _FACTOR.fullmatch(text)
-    if found is None:
+    """Parse a factor such as ``x0.8``. Raises InputError that begins with ``what`` if the text is not a factor."""
+    match = _FACTOR.fullmatch(text)
+    if match is None:
         raise InputError(f'{what}: "{text}" is no factor like x0.8')
-    return Fraction(found[1])
+    return Fraction(match[1])
 
 
 def group_names(groups: Iterable[NodeGroup], pattern: str, retired: Iterable[NodeGroup] = ()) -> list[str]:
-    """The groups of a name, or of a pattern. Raises InputError where there is none; ``retired``: groups that were
-    removed or lost, of which the error says so."""
+    """Return the ids of the groups with a name or matching a pattern.
+
+    Raises InputError if there are none; the message says so if a group in ``retired`` (removed or lost) matches.
+    """
     names = _matching(groups, pattern)
     if not names:
-        gone = " any more: it was removed, or lost without rebuy: true" if _matching(retired, pattern) else ""
-        raise InputError(f'there is no node group "{pattern}"{gone}')
+        retired_note = " any more: it was removed, or lost without rebuy: true" if _matching(retired, pattern) else ""
+        raise InputError(f'there is no node group "{pattern}"{retired_note}')
     return names
 
 
@@ -222,7 +241,7 @@ def _matching(groups: Iterable[NodeGroup], pattern: str) -> list[str]:
     return [group.id for group in groups if fnmatchcase(group.id, pattern) or group.id == pattern]
 
 
-_CHOOSING = frozenset({"estimator", "expander", "legacy"})  # flags that a scale-up refuses once it begins
+_CHOOSING = frozenset({"estimator", "expander", "legacy"})  # flags whose values only the start of a scale-up validates
 _TYPE = "node.kubernetes.io/instance-type"
 _OF_MACHINE = ("kubernetes.io/", "beta.kubernetes.io/", _TYPE)
 
@@ -235,19 +254,19 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
     notes = list(world.notes)
     for pattern in edit.remove:
         lost = [group for group in world.retired if group.id in world.lost_groups]  # removing these changes nothing
-        gone = set(group_names((*groups, *lost), pattern, retired))
+        removed = set(group_names((*groups, *lost), pattern, retired))
         for group in groups:
-            if group.id in gone:
+            if group.id in removed:
                 retired.append(group)
                 standing.setdefault(group.id, group.price)
-        groups = [group for group in groups if group.id not in gone]
+        groups = [group for group in groups if group.id not in removed]
     for pattern, change in edit.set.items():
         if not change.given:
             raise InputError(f"set.{pattern}: name min, max, target, price or instanceType")
         for name in group_names(groups, pattern, retired):
-            at = next(i for i, group in enumerate(groups) if group.id == name)
-            old = groups[at]
-            groups[at] = _changed(old, change, world, templates)
+            index = next(i for i, group in enumerate(groups) if group.id == name)
+            old = groups[index]
+            groups[index] = _changed(old, change, world, templates)
             if change.instance_type is not None:
                 standing.setdefault(name, old.price)  # only new nodes are of that type
                 if count := len(members_of(old, world.place.snapshot.columns.objects)):
@@ -282,16 +301,16 @@ def _changed(group: NodeGroup, change: SetGroup, world: World, templates: dict[s
         if world.catalogue is None:
             raise InputError("instanceType needs a catalogue")
         kind = world.catalogue[change.instance_type]
-        known = templates.get(group.id) or group.template
-        old = {} if known is None else known.node.metadata.labels or {}
-        own = {key: value for key, value in old.items() if not key.startswith(_OF_MACHINE)}
-        made = kind.node(labels={**own, **(group.labels or {})})
-        if known is not None:
-            spec = msgspec.structs.replace(made.spec, taints=known.node.spec.taints)
-            made = msgspec.structs.replace(made, spec=spec)
-        plain = msgspec.structs.replace(group, template=NodeTemplate(node=made), from_node=None)
-        templates[group.id] = group_template(plain, daemonsets=list(world.place.cluster.all("DaemonSet")))
-        values.setdefault("price", kind.price(own.get("topology.kubernetes.io/region", "")) or kind.price())
+        current_template = templates.get(group.id) or group.template
+        old = {} if current_template is None else current_template.node.metadata.labels or {}
+        kept_labels = {key: value for key, value in old.items() if not key.startswith(_OF_MACHINE)}
+        node = kind.node(labels={**kept_labels, **(group.labels or {})})
+        if current_template is not None:
+            spec = msgspec.structs.replace(node.spec, taints=current_template.node.spec.taints)
+            node = msgspec.structs.replace(node, spec=spec)
+        group_of_template = msgspec.structs.replace(group, template=NodeTemplate(node=node), from_node=None)
+        templates[group.id] = group_template(group_of_template, daemonsets=list(world.place.cluster.all("DaemonSet")))
+        values.setdefault("price", kind.price(kept_labels.get("topology.kubernetes.io/region", "")) or kind.price())
     new = msgspec.structs.replace(group, **values)
     if new.min_size < 0 or new.min_size > new.max_size:
         raise InputError(f"node group {group.id}: min {new.min_size} is more than max {new.max_size}, or negative")
@@ -309,56 +328,65 @@ def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
         beside = folder / edit.catalogue
         catalogue = read_catalogue(beside if beside.exists() else edit.catalogue)
         catalogue.check_region(edit.region)
-        known = {name: price for name, kind in catalogue.items() if (price := kind.price(edit.region)) is not None}
+        catalogue_prices = {
+            name: price for name, kind in catalogue.items() if (price := kind.price(edit.region)) is not None
+        }
         others = {_type_of([node]) for node in world.place.snapshot.columns.objects}
         news, olds = _types_of(world)
-        if not known.keys() & {*news.values(), *olds.values(), *others}:
+        if not catalogue_prices.keys() & {*news.values(), *olds.values(), *others}:
             raise InputError(f"{edit.catalogue} has no price for any of these nodes")
         for i, group in enumerate(groups):
             old = standing.pop(group.id, group.price)
-            if news[group.id] in known:
-                groups[i] = msgspec.structs.replace(group, price=known[news[group.id]])
-            old = known.get(olds[group.id], old)
+            if news[group.id] in catalogue_prices:
+                groups[i] = msgspec.structs.replace(group, price=catalogue_prices[news[group.id]])
+            old = catalogue_prices.get(olds[group.id], old)
             if old != groups[i].price:
                 standing[group.id] = old
         for name in {group.id for group in world.retired} - {group.id for group in groups}:
-            standing[name] = known.get(olds[name], standing[name])
+            standing[name] = catalogue_prices.get(olds[name], standing[name])
     for pattern, text in edit.scale.items():
         factor = float(factor_in(text, f"prices.scale[{pattern}]"))
         for name in dict.fromkeys(group_names((*groups, *world.retired), pattern)):
-            at = next((i for i, group in enumerate(groups) if group.id == name), None)  # None: only its nodes are left
+            index = next(
+                (i for i, group in enumerate(groups) if group.id == name), None
+            )  # None: only its nodes are left
             old = standing.get(name)
-            price = old if at is None else groups[at].price
+            price = old if index is None else groups[index].price
             if price is None:
                 raise InputError(f"node group {name} has no price to scale")
-            if at is not None:
-                groups[at] = msgspec.structs.replace(groups[at], price=price * factor)
+            if index is not None:
+                groups[index] = msgspec.structs.replace(groups[index], price=price * factor)
             if old is not None:
                 standing[name] = old * factor
     return replace(world, groups=tuple(groups), catalogue=catalogue, standing=standing)
 
 
 def _types_of(world: World) -> tuple[dict[str, str], dict[str, str]]:
-    """(the instance type of a new node of each group, that of the nodes it has, also of groups that were removed);
-    empty = not known, or there are none."""
+    """Return the instance types by group id: (of a new node, of the existing nodes).
+
+    The second mapping includes removed groups. Empty text: unknown, or the group has no nodes.
+    """
     nodes = world.place.snapshot.columns.objects
     olds: dict[str, str] = {}
     for group in (*world.groups, *world.retired):
         olds[group.id] = olds.get(group.id) or _type_of(members_of(group, nodes)[:1])
     news = {}
     for group in world.groups:
-        made = (group.template, world.templates.get(group.id))
-        news[group.id] = _type_of([each.node for each in made if each is not None]) or olds[group.id]
+        templates = (group.template, world.templates.get(group.id))
+        news[group.id] = _type_of([template.node for template in templates if template is not None]) or olds[group.id]
     return news, olds
 
 
 def _type_of(nodes: Iterable[Node]) -> str:
     labels = (node.metadata.labels or {} for node in nodes)
-    return next((each[_TYPE] for each in labels if _TYPE in each), "")
+    return next((label_map[_TYPE] for label_map in labels if _TYPE in label_map), "")
 
 
 def change_flags(world: World, edit: Mapping[str, Any], question: Question) -> World:
-    """``question``: what will be asked, whose answer has to depend on the flags."""
+    """Return the world with other autoscaler flags.
+
+    Raises InputError for invalid flags and for flags that decisions of ``question`` do not depend on.
+    """
     values = options_in(edit, question)
     options: AutoscalingOptions = msgspec.structs.replace(world.options, **values)
     if problems := options.problems():
@@ -388,10 +416,10 @@ def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
         raise InputError("add, scale or remove something")
     cluster = world.place.cluster.copy()
     if edit.remove is not None:
-        gone = list(_chosen(world.place, edit.namespace, edit.remove))
-        if not gone:
+        removed = list(_chosen(world.place, edit.namespace, edit.remove))
+        if not removed:
             raise InputError(f'pods.remove: no pod has the labels "{edit.remove}"')
-        for pod in gone:
+        for pod in removed:
             cluster.remove(pod)
     elif edit.namespace is not None:
         raise InputError("pods.namespace is of use with remove only")
@@ -420,7 +448,7 @@ def _scale(place: Place, cluster: Cluster, edit: PodsEdit) -> None:
         wanted = size if isinstance(size, int) else math.ceil(len(pods) * factor_in(size, f"pods.scale[{key}]"))
         if wanted < 0:
             raise InputError(f"pods.scale[{name}]: {wanted} is negative")
-        pods = sorted(pods, key=lambda pod: not pod.spec.node_name)  # those that wait go first
+        pods = sorted(pods, key=lambda pod: not pod.spec.node_name)  # pending pods are removed first
         for pod in pods[wanted:]:
             cluster.remove(pod)
         first, taken = pods[0].metadata, {pod.metadata.name for pod in pods}
@@ -431,10 +459,13 @@ def _scale(place: Place, cluster: Cluster, edit: PodsEdit) -> None:
 
 
 def _workloads(scale: Iterable[str], running: Mapping[str, Sequence[Pod]]) -> list[tuple[str, str]]:
-    """Return (workload, key of ``scale`` that names it). A name wins over a pattern; a pattern means no DaemonSets,
-    which have a pod on each node. Raises InputError for what names nothing, and for two patterns of one workload."""
+    """Return (workload, key of ``scale`` that selects it) for each workload to scale.
+
+    A full name takes precedence over a pattern, and patterns do not match DaemonSets, which have a pod on each node.
+    Raises InputError if a key matches nothing, or if two patterns match one workload.
+    """
     keys: dict[str, str] = {name: name for name in scale if name in running}
-    for pattern in (each for each in scale if each not in running):
+    for pattern in (key for key in scale if key not in running):
         matches = [name for name in running if fnmatchcase(name, pattern) and name.split("/")[1] != "DaemonSet"]
         if not matches:
             near = "; a workload is named namespace/kind/name" if pattern.count("/") != 2 else ""
@@ -464,54 +495,54 @@ def _chosen(place: Place, namespace: str | None, selector: str | None) -> Iterab
     except SelectorError as error:
         raise InputError(f"selector: {error}") from None
     for pod in place.cluster.pods():
-        here = namespace is None or pod.metadata.namespace == namespace
-        if here and (wanted is None or wanted.matches(pod.metadata.labels)):
+        in_namespace = namespace is None or pod.metadata.namespace == namespace
+        if in_namespace and (wanted is None or wanted.matches(pod.metadata.labels)):
             yield pod
 
 
 def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
     nodes = world.place.snapshot.columns.objects
-    known = Nodes.of(world)
-    gone: dict[str, None] = {}
+    existing = Nodes.of(world)
+    lost_nodes: dict[str, None] = {}
     for name in edit.node:
         if name not in world.place.snapshot.columns.index:
             raise InputError(f'lose.node: there is no node "{name}"')
-        gone[name] = None
+        lost_nodes[name] = None
     for zone in edit.zone:
-        mine = [node.metadata.name for node in nodes if (node.metadata.labels or {}).get(ZONE) == zone]
-        if not mine:
+        matching = [node.metadata.name for node in nodes if (node.metadata.labels or {}).get(ZONE) == zone]
+        if not matching:
             raise InputError(f'lose.zone: no node is in zone "{zone}"')
-        gone.update(dict.fromkeys(mine))
+        lost_nodes.update(dict.fromkeys(matching))
     pools: set[str] = set()
     for pool in edit.pool:
         names = set(group_names(world.groups, pool, world.retired))
         pools |= names
-        mine = [name for name, of in known.group_of.items() if of in names]
-        if not mine:
+        matching = [name for name, group_id in existing.group_of.items() if group_id in names]
+        if not matching:
             raise InputError(f'lose.pool: "{pool}" has no nodes')
-        gone.update(dict.fromkeys(mine))
-    if not gone:
+        lost_nodes.update(dict.fromkeys(matching))
+    if not lost_nodes:
         raise InputError("lose: name a node, a zone or a pool that has nodes")
     cluster = world.place.cluster.copy()
     lost = set(world.place.lost)
-    for pod in world.place.cluster.pods_on(gone):
+    for pod in world.place.cluster.pods_on(lost_nodes):
         cluster.remove(pod)
         if not goes_with_its_node(pod):
             cluster.apply(waiting(pod))
             lost.add(pod.key)
     for node in nodes:
-        if node.metadata.name in gone:
+        if node.metadata.name in lost_nodes:
             cluster.remove(node)
-    less = Counter(known.group_of[name] for name in gone if name in known.group_of)
-    groups = [smaller(group, less[group.id], gone) for group in world.groups]
+    less = Counter(existing.group_of[name] for name in lost_nodes if name in existing.group_of)
+    groups = [smaller(group, less[group.id], lost_nodes) for group in world.groups]
     changed = replace(world, place=Place(cluster, frozenset(lost)), groups=tuple(groups))
     return changed if edit.rebuy else _without_growth(world, changed, frozenset(edit.zone), pools)
 
 
 def _without_growth(world: World, changed: World, zones: frozenset[str], pools: set[str]) -> World:
-    """Retire the lost pools and the groups whose new nodes would come in lost zones only.
+    """Retire the lost pools, and the groups whose new nodes would be created in lost zones only.
 
-    ``world`` is the one before the loss. A group that still has nodes elsewhere models its new nodes on those.
+    ``world`` is the world before the loss. A group that still has nodes elsewhere models new nodes on those.
     """
     lost_zones = world.lost_zones | zones
     before, after = world.place.snapshot.columns.objects, changed.place.snapshot.columns.objects
@@ -528,8 +559,8 @@ def _without_growth(world: World, changed: World, zones: frozenset[str], pools: 
         if places and places <= lost_zones:
             closed.add(group.id)
     moved = [group for group in moved if group.id not in closed]
-    remade = with_templates(changed.place.cluster, changed.place.snapshot, moved, options=world.options)
-    templates |= {group.id: group.template for group in remade if group.template is not None}
+    with_models = with_templates(changed.place.cluster, changed.place.snapshot, moved, options=world.options)
+    templates |= {group.id: group.template for group in with_models if group.template is not None}
     retired = [group for group in changed.groups if group.id in closed]
     standing = {group.id: group.price for group in retired} | dict(world.standing)
     return replace(
@@ -544,23 +575,26 @@ def _without_growth(world: World, changed: World, zones: frozenset[str], pools: 
 
 
 def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
-    """The pods that are meant with other requests. A factor of ``x1`` leaves them as they are and is no error: it is a
-    step of a sweep over factors."""
-    given = {name: text for name, text in ((CPU, edit.cpu), (MEMORY, edit.memory)) if text is not None}
-    if bool(given) == bool(edit.recommendation):
+    """Return the world in which the selected pods have other requests.
+
+    A factor of ``x1`` leaves the pods as they are and is no error: it may be a step of a sweep over factors. Raises
+    InputError if no pod is selected, or if the edit sets no resource of the selected pods.
+    """
+    amounts = {name: text for name, text in ((CPU, edit.cpu), (MEMORY, edit.memory)) if text is not None}
+    if bool(amounts) == bool(edit.recommendation):
         raise InputError("requests: give cpu, memory or both, or a recommendation")
     cluster = world.place.cluster.copy()
     chosen = list(_chosen(world.place, edit.namespace, edit.selector))
     if not chosen:
         raise InputError("requests: no pod is meant")
     if edit.recommendation is not None:
-        made = _recommended(world.place, chosen, folder / edit.recommendation)
+        changed = _recommended(world.place, chosen, folder / edit.recommendation)
     else:
-        changes = {name: _amount(name, text) for name, text in given.items()}
-        made = [_asking(pod, changes) for pod in chosen]
-    if all(new is old for new, old in zip(made, chosen, strict=True)):
+        changes = {name: _amount(name, text) for name, text in amounts.items()}
+        changed = [_asking(pod, changes) for pod in chosen]
+    if all(new is old for new, old in zip(changed, chosen, strict=True)):
         raise InputError("requests: it says nothing of what the pods that are meant ask for")
-    for pod in made:
+    for pod in changed:
         cluster.apply(pod)
     return replace(world, place=Place(cluster, world.place.lost))
 
@@ -589,9 +623,11 @@ def _amount(name: str, text: str) -> Fraction | Quantity:
 
 
 def _asking(pod: Pod, changes: dict[str, Fraction | Quantity]) -> Pod:
-    """The pod with other requests: a factor changes all that is asked for, by containers and for the pod as a whole,
-    and is rounded up; an amount is asked for by each container, and no longer for the pod as a whole. The pod itself
-    where there is nothing to change."""
+    """Return the pod with other requests, or the pod itself if nothing changes.
+
+    A factor scales all requests, of containers and of the pod, and rounds up. An amount is set on each container and
+    removed from the pod-level requests.
+    """
     factors = {name: change for name, change in changes.items() if isinstance(change, Fraction)}
 
     def changed(name: str, old: Quantity) -> Quantity:
@@ -615,20 +651,26 @@ def _asking(pod: Pod, changes: dict[str, Fraction | Quantity]) -> Pod:
 
 
 def edited(world: World, edit: Edit, folder: Path, question: Question) -> World:
-    """The world with one more edit; files are looked for from ``folder`` on, and ``question`` is what will be asked.
-    Raises InputError for an edit of what is not there, and for one that changes nothing."""
+    """Return the world with one more edit.
+
+    Relative file names start at ``folder``; ``question`` is what the scenario asks. Raises InputError if the edit names
+    something that does not exist, or if it changes nothing.
+    """
     if edit.flags is not None:
-        made = change_flags(world, edit.flags, question)
+        result = change_flags(world, edit.flags, question)
     else:
         change: Callable[[World, Any, Path], World] = _EDITS[edit.kind]
-        made = change(world, getattr(edit, edit.kind), folder)
-    ground = ground_of(edit, question)
-    return replace(made, digest=(*world.digest, ground)) if ground else made
+        result = change(world, getattr(edit, edit.kind), folder)
+    digest_text = ground_of(edit, question)
+    return replace(result, digest=(*world.digest, digest_text)) if digest_text else result
 
 
 def ground_of(edit: Edit, question: Question) -> str:
-    """The edit as the digest of a world has it: its text, or empty where decisions depend on it in prices and in the
-    choice among options only. Raises InputError for flags that cannot be read or that ``question`` does not read."""
+    """Return the text of an edit in a world's digest.
+
+    Empty if decisions depend on the edit only through prices or the choice among options. Raises InputError for flags
+    that cannot be parsed or that decisions of ``question`` do not depend on.
+    """
     if edit.prices is not None or (edit.groups is not None and _only_prices(edit.groups)):
         return ""
     if edit.flags is None:

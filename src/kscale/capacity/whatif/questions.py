@@ -1,4 +1,5 @@
-"""Questions about an edited cluster, and the decisions that answer them."""
+"""Answers the question of a scenario: runs the decision (scale-up, scale-down, estimate, mix ...) on the edited
+cluster."""
 
 from __future__ import annotations
 
@@ -38,9 +39,13 @@ __all__ = ["Answers", "Decided", "Simulate", "Simulated"]
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """``hours`` of simulated time; ``node_hours`` of each group in them, ``nodes`` there are at the end, and the pods
-    that wait then (``waiting``). ``pending_seconds`` of all pods together; ``decisions``: what autoscalers did, in
-    order, each with its moment. ``change``: how many nodes more (or less) each group has at the end."""
+    """Result of a simulation.
+
+    - ``hours`` of simulated time; ``node_hours`` of each group in them; ``nodes`` at the end
+    - ``waiting``: pods that are pending at the end; ``pending_seconds``: summed over all pods
+    - ``decisions``: what autoscalers did, in order, each text with its time
+    - ``change``: nodes added to (or, negative, removed from) each group until the end
+    """
 
     hours: float
     node_hours: Mapping[str, float]
@@ -60,11 +65,15 @@ _BOUND = MixOptions(bound_effort=200_000)
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision in numbers. ``change``: nodes more (or less) of each group, ``gone``: nodes that go; ``facts``: what
-    was decided, in order, each under its subject, and how that is said. ``bound``: $/h of new nodes at
-    least, None = not known. ``placed`` returns the pods that have a place after the decision, ``upcoming`` counts the
-    nodes of each group that are on their way and cost nothing more. ``rebuilt``: $/h of all nodes, of the question
-    rebuild; ``simulated``: of the question simulate."""
+    """A decision in numbers.
+
+    - ``change``: nodes added to (or, negative, removed from) each group; ``gone``: removed nodes
+    - ``facts``: (value, text) by subject, in the order of the decisions
+    - ``bound``: lower bound of the new nodes' $/h; None if unknown
+    - ``placed``: returns the pods that have a node after the decision
+    - ``upcoming``: nodes by group that are already being created and cost nothing more
+    - ``rebuilt``: $/h of all nodes, for the question rebuild only; ``simulated``: for the question simulate only
+    """
 
     nodes: int
     change: dict[str, int]
@@ -80,9 +89,11 @@ class Decided:
 
 
 class Answers:
-    """Answers to scenarios; a decision is taken once for all that agree in everything it depends on. ``shared``: how
-    often that saved one. All is kept by the digest of its world until that is forgotten. ``cached``: what is known
-    already, by the digest of the world; it grows."""
+    """Decisions for scenarios; scenarios whose inputs agree share one decision.
+
+    ``shared`` counts decisions that were reused. Results are cached by the digest of their world until :meth:`forget`.
+    ``cached`` holds results from earlier calls, by digest, and is extended.
+    """
 
     def __init__(
         self,
@@ -99,7 +110,10 @@ class Answers:
         self._kept: defaultdict[tuple[str, ...], dict[Any, Any]] = defaultdict(dict, cached or {})
 
     def of(self, world: World, question: Question) -> tuple[Decided, float | None, float | None]:
-        """(the decision, $/h of the nodes after it, a bound of that)."""
+        """Decide a question for a world: (decision, $/h of the nodes after it, lower bound of that cost).
+
+        Costs are None if unknown. Raises InputError if the world has a scheduler profile and the question ignores it.
+        """
         if world.profile is not None and question is not Question.SCALE_UP:
             raise InputError(f"scheduler: has no effect on the question {question}")
         decided: Decided = self._DECIDE[question](self, world)
@@ -112,60 +126,65 @@ class Answers:
         return decided, cost, self._bound_of(world, question, decided, nodes, cost)
 
     def forget(self, digest: tuple[str, ...]) -> None:
-        """No world with this digest will be asked about any more."""
+        """Drop the cached results of a digest that no later world has."""
         self._kept.pop(digest, None)
 
     def _once(self, world: World, key: Any, make: Any) -> Any:
-        kept = self._kept[world.digest]
-        if key in kept:
+        cached = self._kept[world.digest]
+        if key in cached:
             self.shared += 1
         else:
-            kept[key] = make()
-        return kept[key]
+            cached[key] = make()
+        return cached[key]
 
     def _nodes(self, world: World) -> Nodes:
-        kept, key = self._kept[world.digest], ("nodes", id(world.catalogue))
-        if key not in kept:
-            kept[key] = world.catalogue, Nodes.of(world)  # kept, so that no other catalogue gets its identity
-        found: Nodes = kept[key][1]
-        return found
+        cached, key = self._kept[world.digest], ("nodes", id(world.catalogue))
+        if key not in cached:
+            cached[key] = world.catalogue, Nodes.of(world)  # a reference, so that no other catalogue gets the same id()
+        nodes: Nodes = cached[key][1]
+        return nodes
 
     @staticmethod
     def _settled(world: World) -> list[NodeGroup]:
-        """The groups, with a template where it is settled what a new node is."""
+        """Return the groups, each with its template if one is known."""
         return [_with(group, template=world.templates.get(group.id, group.template)) for group in world.groups]
 
     def _described(self, world: World) -> list[NodeGroup]:
-        """The groups with their templates and today's prices."""
-        kept = self._kept[world.digest]
-        if "templates" not in kept:
-            settled = self._settled(world)
-            made = with_templates(world.place.cluster, world.place.snapshot, settled, options=world.options)
-            kept["templates"] = {group.id: group for group in made}
-        found: dict[str, NodeGroup] = kept["templates"]
-        return [_with(found[group.id], price=group.price) for group in world.groups]
+        """Return the groups with their templates and the world's current prices."""
+        cached = self._kept[world.digest]
+        if "templates" not in cached:
+            with_known_templates = self._settled(world)
+            described = with_templates(
+                world.place.cluster, world.place.snapshot, with_known_templates, options=world.options
+            )
+            cached["templates"] = {group.id: group for group in described}
+        templates: dict[str, NodeGroup] = cached["templates"]
+        return [_with(templates[group.id], price=group.price) for group in world.groups]
 
     def _bound_of(
         self, world: World, question: Question, decided: Decided, nodes: Nodes, cost: float | None
     ) -> float | None:
-        """Return what the nodes after any decision cost at least that places the same pods; None if it is not known."""
+        """Return a lower bound of the $/h of the nodes after any decision that places the same pods; None if
+        unknown."""
         new = decided.bound
         if question is not Question.MIX:
             if not self._bound or question in (Question.SCALE_DOWN, Question.HEADROOM):
                 return None
             key = "bound", question, tuple(world.prices.items()), tuple(decided.change.items())
             new = self._once(world, key, lambda: self._least_of(world, question, decided))
-        now = nodes.cost(world, {})
-        if now is None or new is None:
+        current_cost = nodes.cost(world, {})
+        if current_cost is None or new is None:
             return None
-        bound = round(now + new, 9)
+        bound = round(current_cost + new, 9)
         return bound if cost is None else checked_bound(bound, cost, f"the question {question}")
 
     def _least_of(self, world: World, question: Question, decided: Decided) -> float | None:
-        """Return a proven least cost of new nodes for the pods that a decision places; None if there is none.
+        """Return a proven lower bound of the $/h of new nodes for the pods that a decision places; None without proof.
 
-        Neither decision raises a group to its minimum, an estimate ignores maxima, too, and nodes on their way are
-        free. The autoscaler assumes that similar groups have equal nodes: of several unequal ones nothing is proven.
+        Neither decision raises a group to its minimum, an estimate also ignores maxima, and upcoming nodes cost
+        nothing.
+        The autoscaler assumes that similar groups have equal nodes; if several similar groups differ, nothing is
+        proven.
         """
         names = list(decided.placed())
         cutoff = world.options.expendable_pods_priority_cutoff
@@ -175,49 +194,53 @@ class Answers:
         described = self._described(world)
         if asks_for_tpus(snapshot, names) or not _agree(described, decided.change):
             return None
-        offers = [_replace(each, least=0) for each in offers_of(described)]
+        offers = [_replace(offer, least=0) for offer in offers_of(described)]
         if not offers:
             return 0.0
         if question is Question.ESTIMATE:
-            offers = [_replace(each, most=None) for each in offers]
+            offers = [_replace(offer, most=None) for offer in offers]
         free = [
-            _replace(each, name=f"{each.name} (upcoming)", price=0.0, most=decided.upcoming[each.name])
-            for each in offers
-            if decided.upcoming.get(each.name)
+            _replace(offer, name=f"{offer.name} (upcoming)", price=0.0, most=decided.upcoming[offer.name])
+            for offer in offers
+            if decided.upcoming.get(offer.name)
         ]
         return least_cost_of_nodes(snapshot, [*offers, *free], names, _BOUND)
 
     # -- scale-up ------------------------------------------------------------------------------------------------
 
     def _scale_up(self, world: World) -> Decided:
-        """Options do not depend on prices or on the choice among them: where nothing else is different, the expander
-        alone is asked, and the plan for its choice is taken over."""
+        """Decide a scale-up, reusing what other scenarios computed.
+
+        The options do not depend on prices or on the choice among them. If nothing else differs, only the expander
+        runs, and
+        the plan of the option that it chooses is reused.
+        """
         names = world.options.expander_names
         if world.options.legacy or world.options.salvo_scale_up or GRPC_EXPANDER in names:
             return _of_plan(world, _plan(world))
-        kept = self._kept[world.digest]
-        options = kept.get("options")
+        cached = self._kept[world.digest]
+        options = cached.get("options")
         if options is None:
             plan = _plan(world)
-            kept["options"] = _options_of(plan)
-            kept["scale-up", plan.chosen] = found = _of_plan(world, plan)
-            return found
+            cached["options"] = _options_of(plan)
+            cached["scale-up", plan.chosen] = result = _of_plan(world, plan)
+            return result
         best = None
         if options[0]:
-            given = options[1]
+            inputs = options[1]
             if "price" in names:
-                amounts: dict[int, tuple[Pod, float, float]] = kept.setdefault("amounts", {})
-                given = replace(given, prices=build_group_prices(world.groups, options[2], given, amounts))
-            chosen = expand(options[0], names, given).best
+                amounts: dict[int, tuple[Pod, float, float]] = cached.setdefault("amounts", {})
+                inputs = replace(inputs, prices=build_group_prices(world.groups, options[2], inputs, amounts))
+            chosen = expand(options[0], names, inputs).best
             best = chosen.group if chosen is not None else None
-        made: Decided = self._once(world, ("scale-up", best), lambda: _of_plan(world, _plan(world)))
-        return made
+        decided: Decided = self._once(world, ("scale-up", best), lambda: _of_plan(world, _plan(world)))
+        return decided
 
     # -- the others ------------------------------------------------------------------------------------------------
 
     def _scale_down(self, world: World) -> Decided:
-        found: Decided = self._once(world, "scale-down", lambda: _scaled_down(world))
-        return found
+        decided: Decided = self._once(world, "scale-down", lambda: _scaled_down(world))
+        return decided
 
     def _estimate(self, world: World) -> Decided:
         lost = bool(world.place.lost)
@@ -234,39 +257,39 @@ class Answers:
             key=lambda line: (-line.pods, line.nodes * (prices.get(line.group) or 0.0), line.nodes),
             default=None,
         )
-        there = len(world.place.snapshot.nodes)
+        existing = len(world.place.snapshot.nodes)
         placed = {**(report.existing or {}), **((best.placement if best else None) or {})}
-        left = set(world.place.snapshot.pending).difference(placed) if lost else set()
+        unplaced = set(world.place.snapshot.pending).difference(placed) if lost else set()
         if best is None:
-            decided = _decided(world, there, {}, report.pending - report.on_existing, left)
+            decided = _decided(world, existing, {}, report.pending - report.on_existing, unplaced)
             return replace(decided, placed=lambda: placed)
         stays = report.need_new + report.nowhere - best.pods
         facts = {
             line.group: _said(f"{line.group} would take {_pods(line.pods)} on {line.nodes:,} nodes") for line in taking
         }
         first = {"best": _said(f"{best.group} takes most for least: {_pods(best.pods)} on {best.nodes:,} nodes")}
-        decided = _decided(world, there + best.nodes, {best.group: best.nodes}, stays, left, facts=first | facts)
+        decided = _decided(world, existing + best.nodes, {best.group: best.nodes}, stays, unplaced, facts=first | facts)
         return replace(decided, placed=lambda: placed)
 
     def _mix(self, world: World) -> Decided:
-        if not world.groups:  # all are lost or removed
+        if not world.groups:  # all groups are lost or removed
             return self._on_existing(world)
         key = "mix", tuple(world.prices.items())
         options = self._mix_options
         plan = self._once(world, key, lambda: mix(world.place.snapshot, self._described(world), options=options))
         facts = {name: _said(f"{count:,} new nodes of {name}") for name, count in plan.offers.items()}
-        there = len(world.place.snapshot.nodes)
+        existing = len(world.place.snapshot.nodes)
         lost = set(plan.nowhere_pods)
-        found = _decided(world, there + plan.nodes, dict(plan.offers), plan.nowhere, lost, facts=facts)
-        return replace(found, bound=plan.bound.cost)
+        decided = _decided(world, existing + plan.nodes, dict(plan.offers), plan.nowhere, lost, facts=facts)
+        return replace(decided, bound=plan.bound.cost)
 
     def _rebuild(self, world: World) -> Decided:
-        """All pods on new nodes of the groups, as if none of the nodes were there."""
+        """Decide on new nodes of the groups for all pods, as if there were no nodes."""
         options, cluster = self._mix_options, world.place.cluster
-        if not world.groups:  # all are lost or removed
-            left = set(subjects(cluster, ALL, options)[0].pending)
-            facts = {"groups": _said(f"no node group is left: {_pods(len(left))} stay pending")}
-            return replace(_decided(world, 0, {}, len(left), left, facts=facts), rebuilt=0.0)
+        if not world.groups:  # all groups are lost or removed
+            unplaced = set(subjects(cluster, ALL, options)[0].pending)
+            facts = {"groups": _said(f"no node group is left: {_pods(len(unplaced))} stay pending")}
+            return replace(_decided(world, 0, {}, len(unplaced), unplaced, facts=facts), rebuilt=0.0)
         key = "rebuild", tuple(world.prices.items())
         plan = self._once(world, key, lambda: mix(cluster, self._described(world), pods=ALL, options=options))
         facts = {name: _said(f"{count:,} nodes of {name}") for name, count in plan.offers.items()}
@@ -276,19 +299,23 @@ class Answers:
         return replace(decided, bound=plan.bound.cost, rebuilt=plan.cost)
 
     def _on_existing(self, world: World) -> Decided:
-        """What finds a place without new nodes."""
+        """Place pending pods on existing nodes only, as no node group is left."""
         snapshot = world.place.snapshot
-        left = place(snapshot).unschedulable
-        facts = {"groups": _said(f"no node group is left: {_pods(len(left))} stay pending")}
-        decided = _decided(world, len(snapshot.nodes), {}, len(left), set(left), facts=facts)
-        return replace(decided, bound=None if left else 0.0)
+        unplaced = place(snapshot).unschedulable
+        facts = {"groups": _said(f"no node group is left: {_pods(len(unplaced))} stay pending")}
+        decided = _decided(world, len(snapshot.nodes), {}, len(unplaced), set(unplaced), facts=facts)
+        return replace(decided, bound=None if unplaced else 0.0)
 
     def _headroom(self, world: World) -> Decided:
-        found: Decided = self._once(world, "headroom", lambda: _headroom_of(world))
-        return found
+        decided: Decided = self._once(world, "headroom", lambda: _headroom_of(world))
+        return decided
 
     def _simulate(self, world: World) -> Decided:
-        """Only the price expander reads prices: without it the same run serves scenarios that differ in them."""
+        """Run the simulation, or reuse a run with the same inputs.
+
+        Only the price expander reads prices: without it, scenarios that differ in prices only share one run. Raises
+        InputError without simulator, or if existing and new nodes of a group have different prices.
+        """
         if self._simulates is None:
             raise InputError("nothing simulates: Base.simulate is None")
         simulate, names = self._simulates, world.options.expander_names
@@ -296,10 +323,10 @@ class Answers:
             if world.standing.get(group.id, group.price) != group.price:
                 raise InputError(f"node group {group.id}: a simulation does not tell nodes at two prices apart")
         priced = tuple(world.prices.items()) if "price" in names else ()
-        found: Decided = self._once(
+        decided: Decided = self._once(
             world, ("simulate", tuple(names), priced), lambda: _simulated(world, self._settled(world), simulate)
         )
-        return found
+        return decided
 
     _DECIDE: ClassVar[dict[Question, Callable[[Answers, World], Decided]]] = {
         Question.SCALE_UP: _scale_up,
@@ -313,7 +340,7 @@ class Answers:
 
 
 def _said(text: str) -> tuple[str, str]:
-    """What is decided where all of it is said."""
+    """Return the text as both the value and the description of a fact."""
     return text, text
 
 
@@ -339,18 +366,19 @@ def _plan(world: World) -> ScaleUpPlan:
 
 
 def _options_of(plan: ScaleUpPlan) -> tuple[Sequence[Any], Any, Any]:
-    """(what the expander could choose from, what it was given, templates); nothing where it was not asked."""
-    done = plan.rounds[0] if plan.rounds else None
-    if done is None or done.expander_input is None:
+    """Return what the expander read: (options, expander input, templates); ((), None, None) if the expander did not
+    run."""
+    first_round = plan.rounds[0] if plan.rounds else None
+    if first_round is None or first_round.expander_input is None:
         return (), None, None
-    return done.expander_options, done.expander_input, done.templates
+    return first_round.expander_options, first_round.expander_input, first_round.templates
 
 
 def _of_plan(world: World, plan: ScaleUpPlan) -> Decided:
     change: dict[str, int] = {}
     for info in (*plan.scale_ups, *plan.min_sizes):
         change[info.group] = change.get(info.group, 0) + info.new - info.current
-    there = len(world.place.snapshot.nodes) + sum(plan.upcoming.values())
+    node_count = len(world.place.snapshot.nodes) + sum(plan.upcoming.values())
     facts = {"fit": _said(f"{_pods(plan.lists.on_existing)} fit on nodes that exist")}
     if change:
         grown = " and ".join(f"{name} by {count:,}" for name, count in change.items())
@@ -360,24 +388,24 @@ def _of_plan(world: World, plan: ScaleUpPlan) -> Decided:
     later = plan.lists.young + plan.lists.out_of_time
     stay = plan.pending_count + later
     facts["pending"] = _said(f"{_pods(stay)} stay pending" + (f", {later:,} for a later loop" if later else ""))
-    left: set[str] = set()
+    unplaced: set[str] = set()
     if world.place.lost:
-        left.update(plan.young, plan.not_tried, *(each.pods for each in plan.pending))
+        unplaced.update(plan.young, plan.not_tried, *(item.pods for item in plan.pending))
         facts |= {
-            f"pods like {each.pods[0]}": _said(f"{_pods(len(each.pods))} stay: {each.why}") for each in plan.pending
+            f"pods like {item.pods[0]}": _said(f"{_pods(len(item.pods))} stay: {item.why}") for item in plan.pending
         }
-    decided = _decided(world, there + sum(change.values()), change, stay, left, facts=facts)
+    decided = _decided(world, node_count + sum(change.values()), change, stay, unplaced, facts=facts)
     return replace(decided, placed=partial(_placed, plan), upcoming=plan.upcoming)
 
 
 def _placed(plan: ScaleUpPlan) -> list[str]:
-    """Return the pods that have a node after a scale-up, one that exists, is on its way or is new."""
-    left = set(plan.beyond_limits)
-    return list(dict.fromkeys([*plan.existing, *(name for name in plan.triggered if name not in left)]))
+    """Return the pods that have a node after a scale-up: an existing, an upcoming or a new one."""
+    unplaced = set(plan.beyond_limits)
+    return list(dict.fromkeys([*plan.existing, *(name for name in plan.triggered if name not in unplaced)]))
 
 
 def _agree(groups: Sequence[NodeGroup], change: Mapping[str, int]) -> bool:
-    """Check whether new nodes of all the groups that grow have the same room."""
+    """Check whether new nodes of all the groups that grow have equal room."""
     grown = [group.template for group in groups if change.get(group.id, 0) > 0]
     rooms = [None if template is None else template.node.status.allocatable for template in grown]
     return all(room == rooms[0] for room in rooms)
@@ -387,57 +415,69 @@ def _scaled_down(world: World) -> Decided:
     report, _ = report_scale_down(
         world.place.snapshot, world.groups, now=world.now, options=world.options, exhaustive=True
     )
-    gone = [each for each in report.nodes if each.decision in ("delete empty", "drain")]
+    removed = [row for row in report.nodes if row.decision in ("delete empty", "drain")]
     change: dict[str, int] = {}
-    for each in gone:
-        if each.group is not None:
-            change[each.group] = change.get(each.group, 0) - 1
+    for row in removed:
+        if row.group is not None:
+            change[row.group] = change.get(row.group, 0) - 1
     facts = {
-        each.node: (each.decision, f"{each.node}: {each.decision}" + (f", {each.why}" if each.why else ""))
-        for each in report.nodes
+        row.node: (
+            row.decision,
+            f"{row.node}: {row.decision}" + (f", {row.why}" if row.why else ""),
+        )
+        for row in report.nodes
     }
-    there = len(world.place.snapshot.nodes)
+    existing = len(world.place.snapshot.nodes)
     pending = len(world.place.snapshot.pending)
-    left = set(world.place.snapshot.pending) if world.place.lost else set()
+    unplaced = set(world.place.snapshot.pending) if world.place.lost else set()
     return _decided(
-        world, there - len(gone), change, pending, left, gone=tuple(each.node for each in gone), facts=facts
+        world,
+        existing - len(removed),
+        change,
+        pending,
+        unplaced,
+        gone=tuple(row.node for row in removed),
+        facts=facts,
     )
 
 
 def _simulated(world: World, groups: Sequence[NodeGroup], simulate: Simulate) -> Decided:
-    found = simulate(world.place.cluster, groups, world.options, moment(world.now))
-    facts = {f"decision {number}": _said(text) for number, text in enumerate(found.decisions)}
+    result = simulate(world.place.cluster, groups, world.options, moment(world.now))
+    facts = {f"decision {number}": _said(text) for number, text in enumerate(result.decisions)}
     facts["waiting"] = _said(
-        f"{_pods(len(found.waiting))} wait at the end, {found.pending_seconds:,.0f} s all together"
+        f"{_pods(len(result.waiting))} wait at the end, {result.pending_seconds:,.0f} s all together"
     )
-    decided = _decided(world, found.nodes, dict(found.change), len(found.waiting), set(found.waiting), facts=facts)
-    return replace(decided, simulated=found)
+    decided = _decided(world, result.nodes, dict(result.change), len(result.waiting), set(result.waiting), facts=facts)
+    return replace(decided, simulated=result)
 
 
-def _cost_an_hour(found: Simulated, world: World, nodes: Nodes) -> float | None:
-    """$/h on average; None = some price is not known."""
+def _cost_an_hour(simulated: Simulated, world: World, nodes: Nodes) -> float | None:
+    """Return the average $/h of a simulation; None if some price is unknown."""
     beside, prices = nodes.beside(world), world.prices
-    used = {name: hours for name, hours in found.node_hours.items() if hours}
+    used = {name: hours for name, hours in simulated.node_hours.items() if hours}
     if beside is None or any(prices[name] is None for name in used):
         return None
-    return round(beside + sum(hours * (prices[name] or 0.0) for name, hours in used.items()) / found.hours, 9)
+    return round(beside + sum(hours * (prices[name] or 0.0) for name, hours in used.items()) / simulated.hours, 9)
 
 
 def _headroom_of(world: World) -> Decided:
-    """Pods of nodes that are gone already look for a place first: what they take is no room for the next loss."""
-    now = world.place.snapshot
-    homeless = [name for name in now.pending if name in world.place.lost]
-    snapshot = place(now, homeless).snapshot_after if homeless else now
+    """Decide headroom: how many pods the worst loss of one more node or zone leaves unschedulable.
+
+    Pods of nodes that are already lost are placed first, as the room they take is not available for the next loss.
+    """
+    current = world.place.snapshot
+    lost_pods = [name for name in current.pending if name in world.place.lost]
+    snapshot = place(current, lost_pods).snapshot_after if lost_pods else current
     report = headroom(snapshot)
-    losses = [*(("zone", each) for each in report.zones), *(("node", each) for each in report.nodes)]
+    losses = [*(("zone", loss) for loss in report.zones), *(("node", loss) for loss in report.nodes)]
     facts = {
-        f"{kind} {each.name}": (
-            str(each.homeless),
-            f"without {kind} {each.name} {each.homeless:,} of {_pods(each.pods)} find no place",
+        f"{kind} {loss.name}": (
+            str(loss.homeless),
+            f"without {kind} {loss.name} {loss.homeless:,} of {_pods(loss.pods)} find no place",
         )
-        for kind, each in losses
+        for kind, loss in losses
     }
-    worst = max((each.homeless for _, each in losses), default=0)
+    worst = max((loss.homeless for _, loss in losses), default=0)
     pending = len(snapshot.pending)
     return Decided(nodes=len(snapshot.nodes), change={}, gone=(), pending=pending, homeless=worst, facts=facts)
 
@@ -452,7 +492,7 @@ def _decided(
     gone: tuple[str, ...] = (),
     facts: dict[str, tuple[str, str]] | None = None,
 ) -> Decided:
-    """``left``: pods that stay without a place, as far as they matter."""
+    """Build a decision; ``left`` holds the pods that stay unscheduled, as far as the question counts them."""
     return Decided(
         nodes=nodes,
         change=change,

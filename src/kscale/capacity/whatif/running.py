@@ -1,6 +1,6 @@
-"""``kscale.whatif``: decide scenarios one after the other, beside their baseline, or in the workers of a sweep.
+"""``kscale.whatif``: decides scenarios and compares each with its baseline, also for sweeps in worker processes.
 
-kscale's own.
+Not in upstream.
 """
 
 from __future__ import annotations
@@ -52,44 +52,49 @@ __all__ = [
 
 
 def question_of(scenario: Scenario) -> Question:
-    """What it asks."""
+    """Return the scenario's question (default: scale-up)."""
     return scenario.question or Question.SCALE_UP
 
 
 def beginnings(scenario: Scenario) -> Iterator[tuple[str, ...]]:
-    """For each edit: it and those before it, as text. Scenarios that begin alike agree in them."""
-    done: tuple[str, ...] = ()
+    """Yield, for each edit, the texts of the edits up to and including it.
+
+    Scenarios with the same first edits yield equal tuples, so they can share worlds.
+    """
+    texts: tuple[str, ...] = ()
     for edit in scenario.edits:
-        done = (*done, text_of(edit.kind, getattr(edit, edit.kind)))
-        yield done
+        texts = (*texts, text_of(edit.kind, getattr(edit, edit.kind)))
+        yield texts
 
 
 class Ahead:
-    """How often scenarios that are still to come will have a digest, or begin with the same edits. The base, without
-    edits, is asked for each question once, before the first scenario that asks it."""
+    """Counters of later scenarios that will have a digest, or that begin with the same edits.
+
+    The base, without edits, is decided once per question, before the first scenario with that question.
+    """
 
     def __init__(self, scenarios: Iterable[Scenario]) -> None:
         self._digests: Counter[tuple[str, ...]] = Counter()
         self._beginnings: Counter[tuple[str, ...]] = Counter()
-        asked: set[Question] = set()
+        seen: set[Question] = set()
         for scenario in scenarios:
             question = question_of(scenario)
-            if question not in asked:
-                asked.add(question)
+            if question not in seen:
+                seen.add(question)
                 self._digests[()] += 1
             self._beginnings.update(beginnings(scenario))
             try:
                 digest = tuple(filter(None, (ground_of(edit, question) for edit in scenario.edits)))
-            except InputError:  # of flags: said when it is this scenario's turn, and no digest comes of it
+            except InputError:  # invalid flags: reported when this scenario is decided
                 continue
             self._digests[digest] += 1
 
     def begun(self, beginning: tuple[str, ...]) -> bool:
-        """One scenario has come as far as that: whether a later one will."""
+        """Count a scenario that applied these first edits; return whether a later scenario begins with them too."""
         return _one_less(self._beginnings, beginning)
 
     def decided(self, digest: tuple[str, ...]) -> bool:
-        """One world of that digest has its answer: whether a later one will have the digest."""
+        """Count a world of this digest as decided; return whether a later world has the same digest."""
         return _one_less(self._digests, digest)
 
 
@@ -106,14 +111,28 @@ _NOTHING = ("", "")
 
 @dataclass(frozen=True)
 class Base:
-    """What scenarios edit. ``groups`` as described, with or without templates, and with or without prices where a
-    ``catalogue`` has them; ``folder``: where files that edits name
-    are; ``bound``: a bound in money is looked for, too, and ``mix_options`` are those of the question ``mix``;
-    ``simulate`` answers the question ``simulate`` (:class:`kscale.simulation.Simulator`). ``source``: the file that the
-    scenarios are from, which errors name.
+    """The cluster, groups and options that scenarios edit.
 
-    The decisions of the base itself are taken once, also for several calls of :func:`whatif`, until the cluster or the
-    groups change."""
+    Parameters
+    ----------
+    groups : list of NodeGroup
+        Node groups, with or without templates, and with or without prices if ``catalogue`` has them.
+    folder : str
+        Folder at which relative file names in edits start.
+    bound : bool
+        Whether to compute a lower bound of the cost, too.
+    mix_options : MixOptions
+        Options of the questions ``mix`` and ``rebuild``.
+    simulate : callable
+        Simulator of the question ``simulate`` (:class:`kscale.simulation.Simulator`).
+    source : str
+        File of the scenarios, which errors name.
+
+    Notes
+    -----
+    Decisions of the base itself are made once, also for several calls of :func:`whatif`, until the cluster or the
+    groups change.
+    """
 
     cluster: Cluster
     groups: Sequence[NodeGroup]
@@ -132,24 +151,26 @@ class Base:
         object.__setattr__(self, "now", moment(self.now))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "cache": []}  # each process makes its own
+        return {**self.__dict__, "cache": []}  # the cache is per process
 
     def world(self) -> World:
-        """The base without edits."""
+        """Return the base as a world without edits. Raises InputError for invalid options."""
         if problems := self.options.problems():
             raise InputError(problems)
         snapshot = self.cluster.snapshot(dra=True)
         nodes = snapshot.columns.objects
-        groups, settled = loop_groups(self.cluster, snapshot, self.groups, options=self.options, now=self.now)
+        groups, templates = loop_groups(self.cluster, snapshot, self.groups, options=self.options, now=self.now)
         groups = priced(with_members(groups, nodes), self.catalogue, nodes)
-        return World(Place(self.cluster), tuple(groups), self.options, settled, self.now, catalogue=self.catalogue)
+        return World(Place(self.cluster), tuple(groups), self.options, templates, self.now, catalogue=self.catalogue)
 
 
 @dataclass
 class _Baseline:
-    """The base at one state of its cluster and groups, and what was decided of it: ``rows`` by question; ``answers``:
-    what decisions of the unedited base found out; ``models``: of groups, made when a scenario takes a group's last
-    node."""
+    """The base at one state of its cluster and groups, with the decisions made for it.
+
+    ``rows`` by question; ``answers``: cached results of the unedited base; ``models``: templates by group, built when a
+    scenario removes a group's last node.
+    """
 
     snapshot: Snapshot
     objects: list[KubeObject]
@@ -169,7 +190,7 @@ class _Baseline:
 
 
 def _baseline_of(base: Base) -> _Baseline:
-    """Return what is known of the base as it is now."""
+    """Return the baseline of the base's current state, cached until the cluster or the groups change."""
     snapshot, groups = base.cluster.snapshot(dra=True), list(base.groups)
     objects = [item for items in base.cluster.objects.values() for item in items.values()]
     for cached in base.cache:
@@ -188,27 +209,50 @@ def whatif(
     conditions: Sequence[Condition] = (),
     told: Callable[[ScenarioRow], None] | None = None,
 ) -> WhatIfReport:
-    """A row for each of ``scenarios``, edits of ``base``. ``conditions``: which of them hold is said in the row;
-    ``told`` hears of every row. A scenario's world and its answer are kept only while a later one may share them.
+    """Decide scenarios and compare each with its baseline.
 
-    Raises InputError, by scenario and edit, for an edit of what is not there, and for what a decision refuses.
+    Parameters
+    ----------
+    base : Base
+        What the scenarios edit.
+    scenarios : iterable of Scenario
+        Scenarios, decided in order.
+    conditions : sequence of Condition
+        Conditions to check; those that hold are listed in the row's ``crossed``.
+    told : callable, optional
+        Called with every row as soon as it is complete.
+
+    Returns
+    -------
+    WhatIfReport
+        One baseline per question, and one row per scenario.
+
+    Raises
+    ------
+    InputError
+        If an edit names something that does not exist, if a decision fails, or if a condition's value is not known. The
+        problem names the scenario and the edit.
+
+    Notes
+    -----
+    A scenario's world and result are cached only while a later scenario may share them.
     """
     shared = _baseline_of(base)
-    world, known = shared.world, shared.rows
+    world, rows_by_question = shared.world, shared.rows
     answers = Answers(
         bound=base.bound, mix_options=base.mix_options, simulate=base.simulate, cached={world.digest: shared.answers}
     )
     models = shared.models
     baselines: dict[Question, ScenarioRow] = {}
-    after: dict[tuple[str, ...], World] = {}
+    worlds: dict[tuple[str, ...], World] = {}
     scenarios = list(scenarios)
     ahead = Ahead(scenarios)
 
-    def row(name: str, of: World, question: Question) -> tuple[ScenarioRow, Decided]:
-        decided, cost, bound = answers.of(of, question)
-        if not ahead.decided(of.digest):
-            answers.forget(of.digest)
-        found = ScenarioRow(
+    def row(name: str, edited_world: World, question: Question) -> tuple[ScenarioRow, Decided]:
+        decided, cost, bound = answers.of(edited_world, question)
+        if not ahead.decided(edited_world.digest):
+            answers.forget(edited_world.digest)
+        scenario_row = ScenarioRow(
             name=name,
             question=str(question),
             nodes=decided.nodes,
@@ -217,62 +261,62 @@ def whatif(
             pending=decided.pending,
             homeless=decided.homeless,
             groups={name: count for name, count in decided.change.items() if count},
-            notes=[] if question is Question.REBUILD else list(of.notes),
+            notes=[] if question is Question.REBUILD else list(edited_world.notes),
             pending_seconds=None if decided.simulated is None else decided.simulated.pending_seconds,
         )
-        return found, decided
+        return scenario_row, decided
 
     def steps(scenario: Scenario, question: Question) -> World:
-        """The world after all edits; after edits of nodes and pods it is shared by scenarios that begin alike."""
-        now = world
-        for number, (edit, done) in enumerate(zip(scenario.edits, beginnings(scenario), strict=True)):
-            again = ahead.begun(done)
-            if done in after:
-                now = after[done] if again else after.pop(done)
+        """Return the world after all edits; worlds after edits of nodes and pods are shared by scenarios."""
+        current = world
+        for number, (edit, beginning) in enumerate(zip(scenario.edits, beginnings(scenario), strict=True)):
+            is_shared = ahead.begun(beginning)
+            if beginning in worlds:
+                current = worlds[beginning] if is_shared else worlds.pop(beginning)
             else:
                 try:
-                    made = edited(now, edit, Path(base.folder), question)
+                    changed = edited(current, edit, Path(base.folder), question)
                 except InputError as error:
                     place = f"edits[{number}].{edit.kind}"
                     raise InputError(Problem(str(error), base.source, f"scenario {scenario.name}", place)) from None
                 if edit.lose is not None:
-                    made = _modelled(made, world, models)
-                if again and edit.kind in ("pods", "lose", "requests"):
-                    after[done] = made
-                now = made
-        return now
+                    changed = _modelled(changed, world, models)
+                if is_shared and edit.kind in ("pods", "lose", "requests"):
+                    worlds[beginning] = changed
+                current = changed
+        return current
 
     def answered(scenario: Scenario) -> ScenarioRow:
         question = question_of(scenario)
-        if question not in known:
-            known[question] = row(BASELINE, world, question)
-        first, before = known[question]
-        baselines.setdefault(question, first)
-        there = steps(scenario, question)
+        if question not in rows_by_question:
+            rows_by_question[question] = row(BASELINE, world, question)
+        baseline, before = rows_by_question[question]
+        baselines.setdefault(question, baseline)
+        world_ = steps(scenario, question)
         try:
-            found, decided = row(scenario.name, there, question)
+            result_row, decided = row(scenario.name, world_, question)
         except (InputError, AutoscalerError) as error:
             raise InputError(Problem(str(error), base.source, f"scenario {scenario.name}")) from None
-        unknown = [condition.text for condition in conditions if not condition.known(found, first)]
+        unknown = [condition.text for condition in conditions if not condition.known(result_row, baseline)]
         if unknown:
             text = f"{unknown[0]} cannot be told: its value is not known"
             raise InputError(Problem(text, base.source, f"scenario {scenario.name}"))
-        crossed = [condition.text for condition in conditions if condition.holds(found, first)]
-        return msgspec.structs.replace(found, differs=_first_difference(before, decided), crossed=crossed)
+        crossed = [condition.text for condition in conditions if condition.holds(result_row, baseline)]
+        return msgspec.structs.replace(result_row, differs=_first_difference(before, decided), crossed=crossed)
 
     rows = []
     for scenario in scenarios:
-        found = answered(scenario)
-        rows.append(found)
+        result_row = answered(scenario)
+        rows.append(result_row)
         if told is not None:
-            told(found)
+            told(result_row)
     return WhatIfReport(baselines=list(baselines.values()), scenarios=rows, shared=answers.shared)
 
 
 def _modelled(made: World, world: World, models: list[dict[str, NodeTemplate]]) -> World:
-    """A group that has lost its last node is modelled on those that the base has."""
+    """Add a template for each group that lost its last node, modelled on the nodes that the base has."""
     nodes = made.place.snapshot.columns.objects
-    bare = [
+    without_nodes = [
         group.id
         for group in made.groups
         if group.id not in made.templates
@@ -280,27 +324,27 @@ def _modelled(made: World, world: World, models: list[dict[str, NodeTemplate]]) 
         and group.from_node is None
         and not members_of(group, nodes)
     ]
-    if not bare:
+    if not without_nodes:
         return made
     if not models:
         place = world.place
-        found = with_templates(place.cluster, place.snapshot, world.groups, options=world.options)
-        models.append({group.id: group.template for group in found if group.template is not None})
-    more = {name: models[0][name] for name in bare if name in models[0]}
-    return replace(made, templates={**made.templates, **more})
+        described = with_templates(place.cluster, place.snapshot, world.groups, options=world.options)
+        models.append({group.id: group.template for group in described if group.template is not None})
+    templates = {name: models[0][name] for name in without_nodes if name in models[0]}
+    return replace(made, templates={**made.templates, **templates})
 
 
-def _first_difference(before: Decided, now: Decided) -> str:
-    """The first decision that is another one, in words."""
-    for subject in dict.fromkeys((*now.facts, *before.facts)):
-        (mine, said), (old, before_said) = now.facts.get(subject, _NOTHING), before.facts.get(subject, _NOTHING)
-        if mine != old:
-            return f"{said or f'nothing of {subject}'} (baseline: {before_said or 'nothing'})"
+def _first_difference(baseline: Decided, now: Decided) -> str:
+    """Describe the first decision that differs from the baseline's; empty if none differs."""
+    for subject in dict.fromkeys((*now.facts, *baseline.facts)):
+        (value, text), (old, before_text) = now.facts.get(subject, _NOTHING), baseline.facts.get(subject, _NOTHING)
+        if value != old:
+            return f"{text or f'nothing of {subject}'} (baseline: {before_text or 'nothing'})"
     return ""
 
 
 class SweepRow(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A scenario of a cluster: its ``row`` beside the ``baseline``, or the ``error`` that it ended with."""
+    """A scenario of a cluster: its ``row`` and the ``baseline``, or the ``error`` that it ended with."""
 
     cluster: str
     scenario: str
@@ -310,8 +354,8 @@ class SweepRow(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class SweepReport(Record, frozen=True):
-    """Rows in the order of clusters, then of scenarios; ``unfinished`` scenarios were not decided when the sweep was
-    ended."""
+    """Rows in the order of clusters, then of scenarios; ``unfinished`` scenarios were not decided before the sweep
+    stopped."""
 
     KIND: ClassVar[str] = "SweepReport"
     rows: list[SweepRow]
@@ -320,9 +364,12 @@ class SweepReport(Record, frozen=True):
 
 @dataclass(frozen=True)
 class Fleet:
-    """How clusters in dumps are read, and what is asked of each: ``groups_file`` and ``catalogue`` as ``-g`` and
-    ``--catalogue`` of the command line name them; without, groups are those recognised in the labels. ``simulate`` is
-    that of a :class:`~kscale.capacity.whatif.running.Base`."""
+    """How to read clusters from dumps, and the inputs for each of them.
+
+    ``groups_file`` and ``catalogue`` are the command line's ``-g`` and ``--catalogue``; without a groups file, groups
+    are
+    recognised by the labels of nodes. ``simulate`` is that of a :class:`~kscale.capacity.whatif.running.Base`.
+    """
 
     groups_file: str | None
     catalogue: Catalogue | None
@@ -334,19 +381,25 @@ class Fleet:
         object.__setattr__(self, "now", moment(self.now))
 
     def base(self, dump: str) -> Base:
-        """The cluster of a dump as a base of scenarios. Raises InputError."""
+        """Read a dump as the base of scenarios.
+
+        Raises InputError if the dump or the groups file cannot be read.
+        """
         cluster: Cluster = load(dump)
         nodes = cluster.snapshot(dra=True).columns
         if self.groups_file is not None:
             groups = read_groups(self.groups_file, node_names=nodes.index, catalogue=self.catalogue)
         else:
-            found = recognise_groups(nodes.objects).groups
-            groups = [msgspec.structs.replace(each.group, max_size=UNLIMITED, from_node=None) for each in found]
+            recognised = recognise_groups(nodes.objects).groups
+            groups = [
+                msgspec.structs.replace(recognised_group.group, max_size=UNLIMITED, from_node=None)
+                for recognised_group in recognised
+            ]
         return Base(cluster, groups, self.now, self.options, self.catalogue, simulate=self.simulate)
 
 
 def rows_of_base(base: Base, part: list[Scenario]) -> Iterator[SweepRow]:
-    """Of scenarios of one cluster."""
+    """Yield a row for each scenario of one cluster."""
     report = whatif(base, part)
     baselines = {row.question: row for row in report.baselines}
     for row in report.scenarios:
@@ -354,6 +407,6 @@ def rows_of_base(base: Base, part: list[Scenario]) -> Iterator[SweepRow]:
 
 
 def rows_of_fleet(fleet: Fleet, part: list[tuple[str, list[Scenario]]]) -> Iterator[list[SweepRow]]:
-    """Of several clusters: of each dump the rows of its scenarios."""
+    """Yield, for each dump, the list of its scenarios' rows."""
     for dump, scenarios in part:
         yield [msgspec.structs.replace(row, cluster=dump) for row in rows_of_base(fleet.base(dump), scenarios)]

@@ -1,7 +1,6 @@
-"""Scenario files: edits, questions, conditions and products of scenarios; every mistake is reported with its field,
-and result records of ``kscale whatif``.
+"""Scenario files (edits, questions, products of values), conditions on results, and the records of ``kscale whatif``.
 
-kscale's own.
+Every mistake in a file is reported with its field. Not in upstream.
 """
 
 from __future__ import annotations
@@ -56,19 +55,24 @@ BASELINE = "baseline"
 
 
 class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """One scenario. ``nodes`` there are after the decision, and what an hour of them costs (null: some price is not
-    known); ``bound``: no decision on these groups that places the same pods costs less (null: not looked for, or not
-    known). Of the question simulate they are those at the end, and an hour on average; ``pending_seconds`` is how long
-    pods waited in it, all together (null: another question).
+    """The result of one scenario.
 
-    ``pending`` pods stay without a place; ``homeless`` are those of them that ran on a node that was lost. Of the
-    question headroom ``homeless`` are the pods that the worst loss of one more node, or of one more zone, would leave
-    without a place.
-    ``groups``: node groups that grow, and by how many nodes (negative: they shrink). Of the question simulate that is
-    the change until the end, of the question rebuild that from the nodes that run; the question headroom changes none.
-    ``notes``: what the edits leave as it is although a reader may expect otherwise.
-    ``differs``: the first decision that is not that of the baseline (empty: none); ``crossed``: conditions
-    (``--fail-on``) that hold.
+    ``nodes`` is the number of nodes after the decision, ``cost`` their price per hour (null: some price is not known).
+    ``bound``: no decision on these groups that places the same pods costs less (null: not computed, or not known). For
+    the question simulate, ``nodes`` is the number at the end and ``cost`` the hourly average; ``pending_seconds`` is
+    how
+    long pods were pending, summed over all pods (null for other questions).
+
+    ``pending`` counts pods that stay unscheduled, ``homeless`` those of them that ran on a node that was lost. For the
+    question headroom, ``homeless`` counts the pods that the worst loss of one more node, or of one more zone, would
+    leave
+    unschedulable. ``groups``: by how many nodes each node group grows (negative: shrinks); for the question simulate
+    the
+    change until the end, for the question rebuild the difference from the existing nodes, for the question headroom
+    empty.
+    ``notes``: what the edits leave unchanged although a reader may expect otherwise. ``differs``: the first decision
+    that
+    differs from the baseline's (empty: none). ``crossed``: conditions (``--fail-on``) that hold.
     """
 
     name: str
@@ -87,9 +91,11 @@ class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 
 class WhatIfReport(Record, frozen=True):
-    """The baseline, and a row for each scenario in their order. A baseline of another question than a scenario's is
-    made for that: ``baselines`` has one of each question. ``shared``: decisions that were taken over from another
-    scenario because nothing they depend on is different."""
+    """The baselines, and one row per scenario in their order.
+
+    ``baselines`` has one row per question that the scenarios ask. ``shared`` counts decisions that were reused from
+    another scenario because none of their inputs differ.
+    """
 
     KIND: ClassVar[str] = "WhatIfReport"
     baselines: list[ScenarioRow]
@@ -99,15 +105,17 @@ class WhatIfReport(Record, frozen=True):
 
 
 METRICS = ("nodes", "cost", "bound", "pending", "homeless", "waited")
-_FIELDS = {"waited": "pending_seconds"}  # of a row, where it is called otherwise
+_FIELDS = {"waited": "pending_seconds"}  # fields of ScenarioRow whose names differ from the metric
 _SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _TEXT = re.compile(r"\s*([a-z]+)\s*(>=|<=|>|<)\s*([+-]?)(\d+(?:\.\d+)?)(%?)\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``metric`` is ``sign`` than ``amount``; ``relative``: what is compared is the change from the baseline, with
-    ``percent`` in hundredths of it."""
+    """A condition on a scenario's result: ``metric`` compared by ``sign`` with ``amount``.
+
+    With ``relative`` the change from the baseline is compared, with ``percent`` that change in percent.
+    """
 
     text: str
     """As it was written."""
@@ -118,17 +126,21 @@ class Condition:
     percent: bool
 
     def known(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
-        """Whether there is anything to compare in the ``row`` of a scenario and that of its ``baseline``."""
-        compared = (row, baseline) if self.relative or self.percent else (row,)
-        return all(self._of(each) is not None for each in compared)
+        """Check whether the values that the condition compares are known in ``row`` and, if it needs it,
+        ``baseline``."""
+        rows = (row, baseline) if self.relative or self.percent else (row,)
+        return all(self._of(compared_row) is not None for compared_row in rows)
 
     def _of(self, row: ScenarioRow) -> float | None:
-        found: float | None = getattr(row, _FIELDS.get(self.metric, self.metric))
-        return found
+        """Return the condition's metric in a row; None if it is unknown."""
+        value: float | None = getattr(row, _FIELDS.get(self.metric, self.metric))
+        return value
 
     def holds(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
-        """Whether it is so of the ``row`` of a scenario, beside that of its ``baseline``. What is not known is not
-        so."""
+        """Check whether the condition holds for a scenario's ``row``, compared with its ``baseline`` row.
+
+        A condition on an unknown value does not hold.
+        """
         value, before = self._of(row), self._of(baseline)
         if value is None:
             return False
@@ -145,19 +157,32 @@ class Condition:
 
 @typed
 def parse_condition(text: str) -> Condition:
-    """What ``text`` asks (``cost>+5%``). Raises InputError for what is none."""
-    found = _TEXT.fullmatch(text)
-    if found is None or found[1] not in METRICS:
+    """Parse a condition such as ``cost>+5%``.
+
+    Parameters
+    ----------
+    text : str
+        A metric (nodes, cost, bound, pending, homeless, waited), then ``>``, ``>=``, ``<`` or ``<=``, then a number.
+        With
+        ``+``, ``-`` or ``%`` the number is the change from the baseline.
+
+    Raises
+    ------
+    InputError
+        If the text is not a condition.
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None or match[1] not in METRICS:
         raise InputError(
             f'"{text}" is no condition: one of {", ".join(METRICS)}, then > >= < <=, then a number; with + or - or % '
             "it is the change from the baseline"
         )
-    amount = float(found[3] + found[4])
-    return Condition(text, found[1], found[2], amount, bool(found[3]), bool(found[5]))
+    amount = float(match[3] + match[4])
+    return Condition(text, match[1], match[2], amount, bool(match[3]), bool(match[5]))
 
 
 class Question(StrEnum):
-    """What is asked of each scenario."""
+    """The question that a scenario asks: which decision is simulated."""
 
     ESTIMATE = "estimate"
     SCALE_UP = "scale-up"
@@ -169,11 +194,11 @@ class Question(StrEnum):
 
 
 class _Strict(ApiStruct, forbid_unknown_fields=True):
-    """Base of what a file may hold."""
+    """Base of the structs of a scenario file; unknown fields are errors."""
 
 
 class SetGroup(_Strict):
-    """What is other about a node group; what is left out stays."""
+    """Changed fields of a node group; absent fields are unchanged."""
 
     min: int | None = None
     max: int | None = None
@@ -184,13 +209,14 @@ class SetGroup(_Strict):
 
     @property
     def given(self) -> frozenset[str]:
-        """The names of the fields that are there."""
+        """Return the names of the fields that are set."""
         return frozenset(name for name in self.__struct_fields__ if getattr(self, name) is not None)
 
 
 class GroupsEdit(_Strict):
-    """Node groups: ``add`` holds entries as in a groups file, ``remove`` and ``set`` name groups (patterns with ``*``
-    are names, too)."""
+    """Change of node groups: ``add`` holds entries as in a groups file, ``remove`` and ``set`` name groups (patterns
+    with
+    ``*`` are allowed)."""
 
     add: list[dict[str, Any]] = msgspec.field(default_factory=list)
     remove: list[str] = msgspec.field(default_factory=list)
@@ -198,9 +224,11 @@ class GroupsEdit(_Strict):
 
 
 class PodsEdit(_Strict):
-    """Pods: those of the manifests in files (``add``), of workloads that get another size (``scale``:
-    namespace/kind/name, or a pattern of it, to a number, or to ``x1.5``), and without those that a label selector picks
-    (``remove``). A pattern (``*``: everything) means no DaemonSets, and a name in full wins over it."""
+    """Change of pods: pods of manifest files (``add``), other sizes of workloads (``scale``), pods to ``remove``.
+
+    ``scale`` maps namespace/kind/name, or a pattern of it, to a number or a factor such as ``x1.5``. A pattern (``*``:
+    everything) matches no DaemonSets, and a full name takes precedence over it. ``remove`` is a label selector.
+    """
 
     add: list[str] = msgspec.field(default_factory=list)
     scale: dict[str, int | str] = msgspec.field(default_factory=dict)
@@ -210,10 +238,10 @@ class PodsEdit(_Strict):
 
 
 class LoseEdit(_Strict):
-    """Nodes that are gone: by name, by zone, by node group. Their pods wait, but for those of DaemonSets.
+    """Loss of nodes: by name, by zone, by node group. Their pods become pending, except those of DaemonSets.
 
-    No new nodes come in a zone or a node group that is lost, unless ``rebuy`` says that they may. Nodes that are lost
-    by name may always be replaced.
+    No new nodes are created in a zone or a node group that is lost, unless ``rebuy`` is true. Nodes that are lost by
+    name may always be replaced.
     """
 
     node: list[str] = msgspec.field(default_factory=list)
@@ -224,8 +252,9 @@ class LoseEdit(_Strict):
 
 
 class RequestsEdit(_Strict):
-    """What containers ask for: ``cpu`` and ``memory`` to an amount, or to ``x0.8``; or as a report of
-    ``kscale recommend -o json`` says. Of all pods, or those of a ``namespace``, with labels (``selector``)."""
+    """Change of containers' requests: ``cpu`` and ``memory`` to an amount or by a factor (``x0.8``), or as a report of
+    ``kscale recommend -o json`` recommends. Applies to all pods, or those of a ``namespace``, with labels
+    (``selector``)."""
 
     cpu: str | None = None
     memory: str | None = None
@@ -235,8 +264,9 @@ class RequestsEdit(_Strict):
 
 
 class PricesEdit(_Strict):
-    """Prices: of groups (names or patterns) times a factor (``x0.4``, ``scale``), or those of a ``catalogue`` by the
-    instance types of the groups' nodes."""
+    """Change of prices: of groups (names or patterns) times a factor (``x0.4``, ``scale``), or those of a ``catalogue``
+    by
+    the instance types of the groups' nodes."""
 
     scale: dict[str, str] = msgspec.field(default_factory=dict)
     catalogue: str | None = None
@@ -244,7 +274,7 @@ class PricesEdit(_Strict):
 
 
 class Edit(_Strict):
-    """One change; exactly one of its fields is there."""
+    """One change; exactly one of the fields is set."""
 
     groups: GroupsEdit | None = None
     flags: dict[str, str | int | float | bool] | None = None
@@ -261,12 +291,12 @@ class Edit(_Strict):
 
     @property
     def kind(self) -> str:
-        """The name of the one field that is there."""
+        """Return the name of the one field that is set."""
         return next(name for name in self.__struct_fields__ if getattr(self, name) is not None)
 
 
 class Scenario(_Strict):
-    """A name, and edits in the order in which they are made. ``question``: instead of the file's."""
+    """A name, and edits in the order in which they are applied. ``question`` overrides the file's."""
 
     name: str
     edits: list[Edit] = msgspec.field(default_factory=list)
@@ -274,7 +304,7 @@ class Scenario(_Strict):
 
 
 class _File(_Strict):
-    """Scenarios. ``question`` is what is asked of each that does not say it itself."""
+    """A scenario file. ``question`` applies to each scenario without its own."""
 
     scenarios: list[Scenario]
     question: Question = Question.SCALE_UP
@@ -282,25 +312,46 @@ class _File(_Strict):
 
 @typed
 def read_scenarios(path: str | os.PathLike[str]) -> list[Scenario]:
-    """The scenarios of a file, each with its question. Raises InputError with every mistake."""
+    """Read the scenarios of a file; each result has its question.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or has mistakes; lists every mistake with its field.
+    """
     return scenarios_from(read_plain_file(path, "scenarios"), source=str(path))
 
 
 @typed
 def scenarios_from(data: Any, *, source: str = "") -> list[Scenario]:
-    """The scenarios in plain data: a list of them, or an object with ``scenarios`` and a ``question`` for all.
+    """Decode scenarios from plain data.
 
-    ``source``: what problems call the data. Raises InputError with every mistake.
+    Parameters
+    ----------
+    data : list or dict
+        A list of scenarios, or an object with ``scenarios`` and a ``question`` for all of them.
+    source : str
+        Name of the data in problems.
+
+    Returns
+    -------
+    list of Scenario
+        The scenarios in order, each with its question (default: scale-up).
+
+    Raises
+    ------
+    InputError
+        With every mistake: wrong fields, names that are empty or taken, edits with not exactly one change.
     """
     question = Question.SCALE_UP
     prefix = ""
     if isinstance(data, dict) and "scenarios" in data:
-        head = from_dict({**data, "scenarios": []}, _File, source=source)
-        data, question, prefix = data["scenarios"], head.question, "scenarios"
+        file = from_dict({**data, "scenarios": []}, _File, source=source)
+        data, question, prefix = data["scenarios"], file.question, "scenarios"
     if not isinstance(data, list) or not data:
         raise InputError(Problem("a list of at least one scenario expected", source))
     problems: list[Problem] = []
-    found: list[Scenario] = []
+    scenarios: list[Scenario] = []
     for number, item in enumerate(data):
         place = f"{prefix}[{number}]"
         if isinstance(item, dict) and isinstance(item.get("name"), str):
@@ -312,29 +363,29 @@ def scenarios_from(data: Any, *, source: str = "") -> list[Scenario]:
             continue
         if not scenario.name or not scenario.name.isprintable():
             problems.append(Problem("is empty or has control characters", source, place, "name"))
-        if scenario.name == "baseline" or any(scenario.name == other.name for other in found):
+        if scenario.name == "baseline" or any(scenario.name == other.name for other in scenarios):
             problems.append(Problem(f'"{scenario.name}" is taken', source, place, "name"))
         for i, edit in enumerate(scenario.edits):
-            given = [name for name in edit.__struct_fields__ if getattr(edit, name) is not None]
-            if len(given) != 1:
-                text = f"{' and '.join(given) or 'nothing'} in one edit: an edit is one change"
+            fields = [name for name in edit.__struct_fields__ if getattr(edit, name) is not None]
+            if len(fields) != 1:
+                text = f"{' and '.join(fields) or 'nothing'} in one edit: an edit is one change"
                 problems.append(Problem(text, source, place, f"edits[{i}]"))
-        found.append(msgspec.structs.replace(scenario, question=scenario.question or question))
+        scenarios.append(msgspec.structs.replace(scenario, question=scenario.question or question))
     if problems:
         raise InputError(problems, total=len(data))
-    return found
+    return scenarios
 
 
 def scenarios_schema_text() -> str:
-    """The JSON Schema (2020-12) of the file as it is published."""
+    """Return the JSON Schema (2020-12) of a scenario file as published: indented, with a final line feed."""
     name, components = components_of(_File)
-    own = components.pop(name)
+    file_schema = components.pop(name)
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "scenarios",
         "description": "Scenarios of kscale whatif: a list, or an object with a question for all.",
         "anyOf": [
-            {key: own[key] for key in own if key not in ("title", "description")},
+            {key: file_schema[key] for key in file_schema if key not in ("title", "description")},
             {"type": "array", "items": {"$ref": "#/$defs/Scenario"}, "minItems": 1},
         ],
         "$defs": components,
@@ -347,30 +398,32 @@ _MOST = 1_000_000
 
 
 def varied(texts: Iterable[str], scenarios: Iterable[Scenario] = ()) -> list[Scenario]:
-    """Every combination of the values, on top of each of ``scenarios`` (none: of the base).
+    """Build a scenario for every combination of the values, on top of each of ``scenarios`` (default: of the base).
 
-    ``groups.ID.FIELD=...`` (min, max, target, price, instanceType), ``flags.NAME=...``, ``prices.ID=x0.5,...``,
-    ``pods.NAMESPACE/KIND/NAME=...`` (a size, or a factor), ``requests.cpu=x0.8,...``. Values are separated by commas;
-    ``A..B:N`` are N numbers from A to B. Raises InputError for what is none of it.
+    ``texts`` have the form PATH=VALUES: ``groups.ID.FIELD=...`` (min, max, target, price, instanceType),
+    ``flags.NAME=...``, ``prices.ID=x0.5,...``, ``pods.NAMESPACE/KIND/NAME=...`` (a size or a factor),
+    ``requests.cpu=x0.8,...``. Values are separated by commas; ``A..B:N`` are N numbers from A to B. Raises InputError
+    if
+    a text has another form, or for more than a million combinations.
     """
     axes = [list(_axis(text)) for text in texts]
     if math.prod(len(axis) for axis in axes) > _MOST:
         raise InputError(f"more than {_MOST:,} combinations")
     starts: list[Scenario | None] = list(scenarios)
-    found = []
+    result = []
     for start in starts or [None]:
         for chosen in itertools.product(*axes):
             label = " ".join(name for name, _ in chosen)
             name = " ".join(part for part in (start.name if start is not None else "", label) if part)
-            made = scenarios_from([{"name": name, "edits": [edit for _, edit in chosen]}], source="--vary")[0]
+            scenario = scenarios_from([{"name": name, "edits": [edit for _, edit in chosen]}], source="--vary")[0]
             if start is not None:
-                made = Scenario(name=name, edits=[*start.edits, *made.edits], question=start.question)
-            found.append(made)
-    return found
+                scenario = Scenario(name=name, edits=[*start.edits, *scenario.edits], question=start.question)
+            result.append(scenario)
+    return result
 
 
 def _axis(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(what is said of a value, its edit)."""
+    """Yield (``PATH=VALUE``, the edit as plain data) for each value of a ``--vary`` text."""
     path, equals, values = text.partition("=")
     kind, dot, rest = path.partition(".")
     if not equals or not dot or not rest or not values:
@@ -469,23 +522,25 @@ how many go at once. Of a question that is not here, :func:`~kscale.ca.flag_pars
 
 
 def options_in(edit: Mapping[str, Any], question: Question) -> dict[str, Any]:
-    """The flags of an edit by field of the options. Raises InputError for one that cannot be read, and for one that the
-    answer does not depend on."""
+    """Parse the flags of an edit: values by field of the options.
+
+    Raises InputError for a flag that cannot be parsed, and for one that the result of ``question`` does not depend on.
+    """
     if not edit:
         raise InputError("no flag is named")
     parsed = parse_flags(f"{name}={_text(value)}" for name, value in edit.items())
     if question is Question.SIMULATE:  # whole loops, one after the other
         fields = AutoscalingOptions.__struct_fields__
-        idle = {name: why for name, why in parsed.idle.items() if name.replace("-", "_") not in fields}
+        idle = {name: reason for name, reason in parsed.idle.items() if name.replace("-", "_") not in fields}
     elif question not in READ:
         idle = dict(parsed.idle)
     else:
         names = {name: name.removeprefix("--").replace("-", "_") for name in edit}
-        why = f"the question {question} does not depend on it"
-        idle = {name: why for name, field in names.items() if field not in READ[question]}
+        reason = f"the question {question} does not depend on it"
+        idle = {name: reason for name, field in names.items() if field not in READ[question]}
     if idle:
-        name, why = next(iter(idle.items()))
-        raise InputError(f"flag {name} has no effect: {why}")
+        name, reason = next(iter(idle.items()))
+        raise InputError(f"flag {name} has no effect: {reason}")
     return parsed.values
 
 
