@@ -116,11 +116,12 @@ def test_renewing_counts_what_changed(tmp_path: Path, capsys: pytest.CaptureFixt
     cases: list[dict[str, Any]] = [
         {"name": "same", "input": {"text": "1"}, "want": {"error": "1"}},
         {"name": "other", "input": {"text": "2"}, "want": {"error": "before"}},
+        {"name": "kept", "input": {"text": "4"}, "want": {"error": "then"}, "tags": ["older"]},
         {"name": "drawn", "input": {"text": "3"}, "want": None},
     ]
     path = program(tmp_path, '{"output": {"error": asked["input"]["text"]}}')
-    assert renew(QUANTITY, cases, path, "upstream 2", known=2) == 1
-    assert [case["want"] for case in cases] == [{"error": "1"}, {"error": "2"}, {"error": "3"}]
+    assert renew(QUANTITY, cases, path, "upstream 2", known=3) == 1
+    assert [case["want"] for case in cases] == [{"error": "1"}, {"error": "2"}, {"error": "then"}, {"error": "3"}]
     output = capsys.readouterr().out
     assert "other" in output
-    assert "quantity, upstream 2: 1 as recorded, 1 changed, 1 added" in output
+    assert "quantity, upstream 2: 1 of an older release, 1 as recorded, 1 changed, 1 added" in output

@@ -114,8 +114,7 @@ def _add(total: ResourceList, addend: Mapping[str, Quantity] | None) -> None:
 def _raise_to(total: ResourceList, other: Mapping[str, Quantity] | None) -> None:
     for name, quantity in (other or {}).items():
         have = total.get(name)
-        if have is None or quantity > have:
-            total[name] = quantity
+        total[name] = quantity if have is None else have.at_least(quantity)
 
 
 def _of_spec(container: Container) -> ResourceList | None:

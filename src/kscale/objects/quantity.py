@@ -587,6 +587,17 @@ class Quantity:
             right *= 10 ** (other._exponent - exponent)
         return (left > right) - (left < right)
 
+    def at_least(self, other: Quantity) -> Quantity:
+        """Return ``other`` if it is greater, or this quantity.
+
+        Upstream's ``maxResourceList`` compares a small form with a big one by making it big, and keeps it so.
+        """
+        if self.cmp(other) >= 0:
+            return self
+        if self._big and not other._big:
+            return _make(other._mantissa, other._exponent, True, other.format, other._text)
+        return other
+
     def _size(self) -> tuple[int, int]:
         """Return bounds of the leading digit's exponent, derived cheaply from the number of bits."""
         bits = self._mantissa.bit_length()

@@ -34,7 +34,6 @@ from kscale.objects.kinds import find_kind
 from kscale.objects.times import nanoseconds
 from kscale.vpa import Controllers, UpdaterOptions
 from kscale.vpa.capping import LimitRanges
-from kscale.vpa.options import BEFORE_1_8_1
 from kscale.vpa.updater import (
     PodsRestriction,
     UpdaterResult,
@@ -50,17 +49,12 @@ from kscale.vpa.updater.inplace import get_resize_status
 NAMES: dict[type, str] = {Evict: "evict", Resize: "resize", Patch: "annotate"}
 BOUNDS = ("lower_bound", "target", "uncapped_target", "upper_bound")
 
-RECORDED_BEFORE_1_8_1 = "55c37cd5"
-"""The commit of upstream that answered the recorded cases."""
 
-
-def options_of(given: dict[str, Any], case: dict[str, Any]) -> UpdaterOptions:
+def options_of(given: dict[str, Any]) -> UpdaterOptions:
     fields = {
         name.removesuffix("_s"): timedelta(seconds=value) if name.endswith("_s") else value
         for name, value in given.items()
     }
-    if RECORDED_BEFORE_1_8_1 in case.get("upstream", ""):
-        fields["profile"] = BEFORE_1_8_1
     unknown = set(fields) - set(UpdaterOptions.__struct_fields__)
     assert not unknown, unknown
     return from_dict({**fields, "use_admission_controller_status": False}, UpdaterOptions)
@@ -172,7 +166,7 @@ def check_after(result: UpdaterResult, world: World, want: Any) -> None:
 
 def check(case: dict[str, Any]) -> None:
     given, want = case["input"], case["want"]
-    options = options_of(given.get("options") or {}, case)
+    options = options_of(given.get("options") or {})
     attempts = given.get("infeasible_attempts") or {}
     state = UpdaterState(
         infeasible_attempts={uid: from_dict(item, RecommendedPodResources) for uid, item in attempts.items()},

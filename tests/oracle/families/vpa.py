@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -337,14 +338,11 @@ def _controllers(random: Random, replicas: int) -> list[Json]:
 
 
 def draw_eviction(random: Random) -> Json:
-    """Draw one or two loops of the updater over a VPA and its pods.
-
-    The end of startup boosts is left out: since 1.8 a queue of its own ends them, outside of the loop.
-    """
+    """Draw one or two loops of the updater over a VPA and its pods; some pods have a startup boost."""
     now, names = random.randint(0, 10**6), _names(random)
     count = random.choice((1, 2, 2, 3, 4, 5, 7))
     pods = [_pod(random, f"web-{i}", names, now, full=True) for i in range(count)]
-    options: Json = _gates(random, "PerVPAConfig", "InPlace")
+    options: Json = _gates(random, "PerVPAConfig", "InPlace", "CPUStartupBoost")
     if _maybe(random, 0.3):
         options["min_replicas"] = random.choice((1, 1, 3))
     if _maybe(random, 0.4):
@@ -361,6 +359,8 @@ def draw_eviction(random: Random) -> Json:
         "now": _time(now),
         "options": options,
     }
+    if _maybe(random, 0.3):
+        _boost_pods(random, given["vpas"][0], pods, names, now)
     if _maybe(random, 0.3):
         given["last_in_place_attempts"] = {
             f"{_NAMESPACE}/{pod['metadata']['name']}": _time(now - random.choice((60, 299, 300, 301, 3600, 3601)))
@@ -386,6 +386,26 @@ def draw_eviction(random: Random) -> Json:
     if _maybe(random, 0.2):
         given["cycles"] = [{"now": _time(now)}, {"now": _time(now + random.choice((60, 301, 3601)))}]
     return given
+
+
+def _boost_pods(random: Random, vpa: Json, pods: list[Json], names: list[str], now: int) -> None:
+    """Give pods annotations of startup boosts, of which some have expired."""
+    if _maybe(random, 0.7):
+        vpa["spec"]["startupBoost"] = {"cpu": _boost(random)}
+    for pod in pods:
+        if _maybe(random, 0.7):
+            annotations = pod["metadata"].setdefault("annotations", {})
+            for name in random.sample([*names, "absent"], random.choice((1, 1, 2))):
+                original = {"requests": _resources(random), "limits": _resources(random) if _maybe(random, 0.3) else {}}
+                annotations[f"vpaCpuStartupBoost/{name}"] = json.dumps(original)
+        if _maybe(random, 0.85):
+            pod["status"].setdefault("conditions", []).append(
+                {
+                    "type": "Ready",
+                    "status": random.choice(("True",) * 5 + ("False",)),
+                    "lastTransitionTime": _time(now - random.choice((0, 59, 60, 61, 61, 3600))),
+                }
+            )
 
 
 # -- admission ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,7 +19,51 @@ import (
 // whoever builds a cache from events has seen everything when replace returns. It is never started.
 type staticInformer struct {
 	cache.SharedIndexInformer
+	indexer  *orderedIndexer
 	handlers []cache.ResourceEventHandler
+}
+
+func (s *staticInformer) GetIndexer() cache.Indexer { return s.indexer }
+
+func (s *staticInformer) GetStore() cache.Store { return s.indexer }
+
+// orderedIndexer lists objects in the order of the case, where upstream's lists them in the order of a Go map.
+type orderedIndexer struct {
+	cache.Indexer
+	places map[string]int
+}
+
+func (o *orderedIndexer) Add(object any) error {
+	key, err := cache.MetaNamespaceKeyFunc(object)
+	if err != nil {
+		return err
+	}
+	if _, known := o.places[key]; !known {
+		o.places[key] = len(o.places)
+	}
+	return o.Indexer.Add(object)
+}
+
+func (o *orderedIndexer) List() []any { return o.ordered(o.Indexer.List()) }
+
+func (o *orderedIndexer) Index(name string, object any) ([]any, error) {
+	objects, err := o.Indexer.Index(name, object)
+	return o.ordered(objects), err
+}
+
+func (o *orderedIndexer) ByIndex(name, value string) ([]any, error) {
+	objects, err := o.Indexer.ByIndex(name, value)
+	return o.ordered(objects), err
+}
+
+func (o *orderedIndexer) ordered(objects []any) []any {
+	slices.SortFunc(objects, func(a, b any) int { return cmp.Compare(o.place(a), o.place(b)) })
+	return objects
+}
+
+func (o *orderedIndexer) place(object any) int {
+	key, _ := cache.MetaNamespaceKeyFunc(object)
+	return o.places[key]
 }
 
 // registration is the handle of an event handler.
@@ -44,7 +90,7 @@ func (s *staticInformer) AddEventHandlerWithOptions(handler cache.ResourceEventH
 
 // replace makes objects the only ones of the type.
 func (s *staticInformer) replace(objects []runtime.Object) error {
-	indexer := s.GetIndexer()
+	indexer := s.indexer
 	for _, old := range indexer.List() {
 		if err := indexer.Delete(old); err != nil {
 			return err
@@ -53,6 +99,7 @@ func (s *staticInformer) replace(objects []runtime.Object) error {
 			handler.OnDelete(old)
 		}
 	}
+	clear(indexer.places)
 	for _, object := range objects {
 		if err := indexer.Add(object); err != nil {
 			return err
@@ -99,7 +146,9 @@ func newStaticInformers() *staticInformers {
 	for kind, empty := range informed {
 		object := empty()
 		indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-		static := &staticInformer{SharedIndexInformer: cache.NewSharedIndexInformer(&cache.ListWatch{}, object, 0, indexers)}
+		informer := cache.NewSharedIndexInformer(&cache.ListWatch{}, object, 0, indexers)
+		ordered := &orderedIndexer{Indexer: informer.GetIndexer(), places: map[string]int{}}
+		static := &staticInformer{SharedIndexInformer: informer, indexer: ordered}
 		result.byKind[kind] = static
 		result.InformerFor(object, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return static })
 	}

@@ -262,7 +262,10 @@ func (o *patchOutput) fill(in patchInput) error {
 	return err
 }
 
-// sortedPatches orders runs of patches that upstream takes from a Go map of resources.
+// boostPath begins the paths of annotations of startup boosts.
+const boostPath = "/metadata/annotations/vpaCpuStartupBoost~1"
+
+// sortedPatches orders runs of patches that upstream takes from a Go map of resources, or of annotations.
 func sortedPatches(data json.RawMessage) (json.RawMessage, error) {
 	var patches []map[string]any
 	if err := json.Unmarshal(data, &patches); err != nil {
@@ -273,6 +276,9 @@ func sortedPatches(data json.RawMessage) (json.RawMessage, error) {
 			return "", ""
 		}
 		path, _ := patches[i]["path"].(string)
+		if boosted, found := strings.CutPrefix(path, boostPath); found && patches[i]["op"] == "remove" {
+			return boostPath, boosted
+		}
 		at := strings.LastIndex(path, "/")
 		if at < 0 || !strings.Contains(path[:at], "/resources/") {
 			return "", ""

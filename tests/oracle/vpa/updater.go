@@ -426,14 +426,19 @@ func (r *updaterRun) unboost(ctx context.Context) {
 	for _, pod := range r.factory.pods {
 		r.updater.PodAddHandler(pod)
 	}
+	var crash any
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer func() { crash = recover() }()
 		r.updater.RunBoostWorker(ctx)
 	}()
 	synctest.Wait()
 	r.updater.ShutDown()
 	<-done
+	if crash != nil {
+		panic(crash) // where whoever asks catches it
+	}
 }
 
 // limiterLog notices that a rate limiter refused to wait: upstream then ends the loop, and only logs why.

@@ -135,6 +135,24 @@ def test_sums_leave_the_pod_alone() -> None:
     assert repr(given) == before
 
 
+@pytest.mark.parametrize(
+    ("regular", "init", "integer"),
+    [
+        ("1Ei", "10E", 10**19 - 2**64),  # compared with the big form, the greater is read as one: its low 64 bits
+        ("10E", "1Ei", 0),  # the greater was there before: the small form reads 0 beyond 64 bits
+        ("1E", "10E", 0),  # both are small
+        ("1Ei", "16Ei", 2**63 - 1),
+    ],
+)
+def test_the_greater_of_two_amounts_keeps_upstreams_form(regular: str, init: str, integer: int) -> None:
+    initial = pod(c(None, regular), init=[c(None, init)])
+    assert to_integers(demand(initial)) == {"memory": integer}
+    resized = pod(
+        c(None, regular), status={"containerStatuses": [{"name": "c", "allocatedResources": {"memory": init}}]}
+    )
+    assert to_integers(occupancy(resized)) == {"memory": integer}
+
+
 def test_integers_round_the_sum_once() -> None:
     two = pod(c("100.5m"), c("100.5m"))
     assert to_integers(demand(two)) == {"cpu": 201}

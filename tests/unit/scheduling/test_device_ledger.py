@@ -227,6 +227,45 @@ def test_all_devices_with_a_contradiction_and_no_capacity_left_is_an_error() -> 
     assert verdict.reasons == (f'running "DynamicResources" filter plugin: claim default/want, request b: {text}',)
 
 
+@pytest.mark.parametrize(
+    ("mode", "names", "reason"),
+    [
+        # The first device leaves "all" one in use, which only rejects; the second contradicts the first one.
+        ({}, ["a", "b"], "request b: cannot add device gpu.example.com/n/dev0"),
+        ({"count": 2}, ["a", "b"], "request b: cannot add device gpu.example.com/n/dev0"),
+        # No device is left to contradict.
+        ({"count": 4}, ["a", "b"], ""),
+        # The constraint is another request's.
+        ({}, ["a"], ""),
+    ],
+)
+def test_a_contradiction_of_all_devices_is_found_behind_equal_devices(
+    mode: Json, names: list[str], reason: str
+) -> None:
+    requests = [exactly("a", **mode), exactly("b", allocationMode="All")]
+    wanted = claim("want", *requests, constraints=[{"distinctAttribute": MODEL, "requests": names}])
+    if mode:
+        wanted["spec"]["devices"]["constraints"] = [{"distinctAttribute": f"{GPU}/absent", "requests": ["b"]}]
+    world = snapshot(node("n"), device_class(), devices("n", X, X, X, X), wanted)
+    (verdict,) = kscale.fit(world, [pod("p", "want")]).verdicts("default/p", "n")
+    assert reason in verdict.reasons[0]
+    assert verdict.code == ("Error" if reason else "UnschedulableAndUnresolvable")
+
+
+def test_an_alternative_beyond_the_limit_of_devices_does_not_become_a_contradiction() -> None:
+    """Upstream goes on with the next alternative at once, and does not try other devices for the one before."""
+    first = {
+        "name": "a",
+        "firstAvailable": [{"name": f"n{count}", "deviceClassName": GPU, "count": count} for count in (30, 1)],
+    }
+    last = {"cel": {"expression": f"'last' in device.attributes['{GPU}']"}}
+    requests = [first, exactly("b", allocationMode="All", selectors=[last]), exactly("c", count=3)]
+    wanted = claim("want", *requests, constraints=[{"distinctAttribute": MODEL, "requests": ["a", "b"]}])
+    found: list[Json] = [{"attributes": {"model": {"string": f"m{i}"}}} for i in range(30)]
+    found += [Y, {"attributes": {"model": {"string": "y"}, "last": {"bool": True}}}]
+    assert fits(device_class(), devices("n", *found), wanted)
+
+
 def test_all_devices_of_a_pool_that_is_being_updated() -> None:
     partial = devices("n", {}, pool={"name": "n", "generation": 1, "resourceSliceCount": 2})
     world = snapshot(node("n"), device_class(), partial, claim("want", exactly(allocationMode="All")))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import kscale
 
 HUGE = "9223372036854775807"
 
 
-def pod(name: str, node: str = "") -> dict[str, Any]:
-    spec: dict[str, Any] = {"containers": [{"name": "c", "resources": {"requests": {"memory": HUGE}}}]}
+def pod(name: str, node: str = "", resource: str = "memory") -> dict[str, Any]:
+    spec: dict[str, Any] = {"containers": [{"name": "c", "resources": {"requests": {resource: HUGE}}}]}
     metadata = {"name": name, "namespace": "d"}
     return {
         "apiVersion": "v1",
@@ -28,11 +30,13 @@ NODE = {
 }
 
 
-def test_what_pods_take_wraps_when_added_and_when_removed() -> None:
-    cluster = kscale.Cluster([NODE, *(pod(f"p{i}", "n") for i in range(3))])
-    assert cluster.snapshot().used["memory"].tolist() == [2**63 - 3]  # 3 * (2^63 - 1) modulo 2^64
+@pytest.mark.parametrize("resource", ["memory", "example.com/gpu"])
+@pytest.mark.filterwarnings("error")
+def test_what_pods_take_wraps_when_added_and_when_removed(resource: str) -> None:
+    cluster = kscale.Cluster([NODE, *(pod(f"p{i}", "n", resource) for i in range(3))])
+    assert cluster.snapshot().used[resource].tolist() == [2**63 - 3]  # 3 * (2^63 - 1) modulo 2^64
     cluster.remove(cluster.pod("d/p2"))
-    assert cluster.snapshot().used["memory"].tolist() == [-2]
+    assert cluster.snapshot().used[resource].tolist() == [-2]
 
 
 def test_simulated_placements_wrap_too() -> None:

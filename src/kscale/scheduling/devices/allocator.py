@@ -31,6 +31,7 @@ from kscale.objects.quantity import Quantity
 from kscale.scheduling.devices.inventory import (
     Amounts,
     CounterKey,
+    DeviceId,
     Hold,
     Inventory,
     Offer,
@@ -188,7 +189,7 @@ class Allocator:
                     f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MOST_DEVICES}"
                 )
         search = _Search(self, claims, offers, requests)
-        if not search.request(0):
+        if not search.find():
             return None
         results: list[list[Given]] = [[] for _ in claims]
         for taken in search.taken:
@@ -289,8 +290,12 @@ class Allocator:
         return True
 
 
+class _TooManyDevicesError(Exception):
+    """The claim would hold more than ``MOST_DEVICES``, whichever devices its requests take."""
+
+
 class _Search:
-    """One backtracking search; ``taken`` is the solution after ``request(0)`` returned True."""
+    """One backtracking search; ``taken`` is the solution after ``find`` returned True."""
 
     def __init__(
         self, owner: Allocator, claims: Sequence[ResourceClaim], offers: Sequence[Offer], requests: list[list[_Part]]
@@ -301,18 +306,45 @@ class _Search:
         self.requests = requests
         self.taken: list[_Taken] = []
         self._left: dict[CounterKey, Quantity] = {}
+        self._fallible = [
+            (part, {offer.identity: at for at, offer in enumerate(part.all)})
+            for parts in requests
+            for part in parts
+            if part.all and claims[part.claim].spec.devices.constraints
+        ]
+        """Requests for all devices that a constraint can turn into an error, with the place of each device."""
 
-    def request(self, i: int) -> bool:
-        """Find devices for the requests from number ``i`` on; return whether that is possible."""
-        return i == len(self.requests) or any(self._fill(i, part, 0, 0) for part in self.requests[i])
+    def find(self) -> bool:
+        """Find devices for all requests. Raises AllocationError if a claim contradicts itself."""
+        try:
+            return self._request(0)
+        except _TooManyDevicesError:
+            return False
+
+    def _request(self, i: int) -> bool:
+        """Find devices for the requests from number ``i`` on."""
+        if i == len(self.requests):
+            return True
+        parts = self.requests[i]
+        first_of_claim = i > 0 and parts[0].claim != self.requests[i - 1][0].claim
+        too_many = 0
+        for part in parts:
+            try:
+                if self._fill(i, part, 0, 0):
+                    return True
+            except _TooManyDevicesError:
+                too_many += 1
+        if too_many == len(parts) and not first_of_claim:
+            raise _TooManyDevicesError  # no other device of an earlier request of the claim mends it
+        return False
 
     def _fill(self, i: int, part: _Part, given: int, start: int) -> bool:
         if part.all is not None and not part.all:
             return False  # "all" of no devices is not satisfied
         if given == part.count:
-            return self.request(i + 1)
+            return self._request(i + 1)
         if given == 0 and sum(t.part.claim == part.claim for t in self.taken) + part.count > MOST_DEVICES:
-            return False
+            raise _TooManyDevicesError
         pool = self.offers if part.all is None else part.all[given : given + 1]
         tried: set[Hashable] = set()
         for position in range(start if part.all is None else 0, len(pool)):
@@ -331,21 +363,39 @@ class _Search:
                 continue
             if first_untolerated(part.exact.tolerations, taints_of(offer)) is None:
                 self.taken.append(_Taken(part, offer, consumed if offer.shareable else None))
-                # With "all", upstream checks constraints before the capacity: a contradiction is an error.
-                if (
-                    self._constraints_hold(part)
-                    and consumed is not None
-                    and self._fill(i, part, given + 1, position + 1)
-                ):
-                    return True
+                try:
+                    # With "all", upstream checks constraints before the capacity: a contradiction is an error.
+                    if (
+                        self._constraints_hold(part)
+                        and consumed is not None
+                        and self._fill(i, part, given + 1, position + 1)
+                    ):
+                        return True
+                except _TooManyDevicesError:
+                    self.taken.pop()
+                    self._return_counters(counted)
+                    raise
                 self.taken.pop()
             self._return_counters(counted)
         return False
 
     def _sameness(self, offer: Offer) -> Hashable:
-        """Return a key that is equal for equivalent devices. If one of them fails, the others do too."""
+        """Return what is equal for devices that nothing can tell apart: if one does not lead to a solution, none does.
+
+        A request for all devices takes them in order up to the first that is in use. Where a constraint can make it an
+        error before that, a device that moves this place is like no other.
+        """
         pool = offer.identity[:2] if offer.device.consumes_counters else None
-        return offer.kind, pool, offer.identity if offer.shareable else None
+        stops = tuple(self._stop(part, places, offer) for part, places in self._fallible)
+        return offer.kind, pool, offer.identity if offer.shareable else None, stops
+
+    def _stop(self, part: _Part, places: Mapping[DeviceId, int], offer: Offer) -> int | None:
+        """Return where a request for all devices would stop at the device; None if it does not, or stops before."""
+        place = places.get(offer.identity)
+        if place is None:
+            return None
+        blocking = (t.offer.identity for t in self.taken if not part.admin or t.part.claim == part.claim)
+        return None if any(places.get(identity, place) < place for identity in blocking) else place
 
     def _free(self, part: _Part, offer: Offer) -> bool:
         if offer.trouble:

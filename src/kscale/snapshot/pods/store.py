@@ -16,6 +16,7 @@ from kscale.objects.api.core import Pod, PodSpec
 from kscale.objects.conditions import resize_infeasible
 from kscale.objects.kinds import with_namespace
 from kscale.objects.pod_owners import controller_of
+from kscale.objects.quantity import wrap
 from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES, Growing, distinct
@@ -203,7 +204,8 @@ class PlacedSums:
             at = table.column("at")[row]
             for name, amount in interner.classes[table.column("class_of")[row]].occupancy.items():
                 if name not in FIXED_RESOURCES:
-                    self._column(name)[at] += sign * amount
+                    column = self._column(name)
+                    column[at] = wrap(int(column[at]) + sign * amount)
 
     def _add(self, amounts: _Amounts, table: PodTable, rows: NDArray[np.int64], sign: int) -> list[int] | None:
         return _rows.add_placed(

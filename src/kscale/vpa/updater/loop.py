@@ -1,4 +1,4 @@
-"""One loop of the updater as a step machine: for each VPA end startup boosts, resize in place, evict.
+"""One loop of the updater as a step machine: end startup boosts, then for each VPA resize in place and evict.
 
 Upstream: ``pkg/updater/logic/updater.go``.
 """
@@ -36,7 +36,7 @@ from kscale.objects.api.vpa import VerticalPodAutoscaler, update_mode
 from kscale.objects.argument_types import typed
 from kscale.objects.times import micro_time
 from kscale.vpa.admission.status_lease import STATUS_LEASE_NAMESPACE, check_status_steps
-from kscale.vpa.container_resources import find_expired_boosts, has_boost_in_progress, has_startup_boost
+from kscale.vpa.container_resources import has_boost_in_progress, has_startup_boost
 from kscale.vpa.controllers import ScaleNeededError, run_without_requests
 from kscale.vpa.metrics import GAUGE_RESETS, ExecutionTimer, VpaUpdateCounters
 from kscale.vpa.options import CPU_STARTUP_BOOST_GATE, IN_PLACE_GATE, UpdaterOptions, is_gate_enabled
@@ -113,7 +113,6 @@ class VpaUpdate:
             for pod in self._pods:
                 if has_boost_in_progress(pod):
                     self._leave(pod, "StartupBoost", "its startup boost is in progress")
-            yield from self._unboost()
         if mode in ("Off", "Initial"):
             for pod in available:
                 self._leave(pod, "Mode", f"update mode {mode}: running pods are left as they are")
@@ -256,17 +255,18 @@ class VpaUpdate:
 
     # -- actions -----------------------------------------------------------------------------------------------------
 
-    def _unboost(self) -> StepsOf[UpdaterAction, None]:
-        """Revert startup boosts that have expired."""
-        over = [pod for pod in self._pods if find_expired_boosts(pod, self._vpa, self._progress.now)]
-        for pod in over:
-            if not self._restriction.can_unboost(pod, self._progress.now):
-                continue
-            yield from self._wait(self._loop.in_place_limiter)
-            problem = yield from self._resize(pod)
-            if problem is not None:
-                self._note(f"unboosting {pod.key}: {problem.message}")
-                yield from self._progress.observe(self._counters.not_updated_in_place("UnboostError"))
+    def unboost(self, pod: Pod) -> StepsOf[UpdaterAction, None]:
+        """Revert the startup boosts of a pod that have expired.
+
+        Raises :class:`LoopStoppedError` if the rate limiter cannot wait.
+        """
+        if not self._restriction.can_unboost(pod, self._progress.now):
+            return
+        yield from self._wait(self._loop.in_place_limiter)
+        problem = yield from self._resize(pod)
+        if problem is not None:
+            self._note(f"unboosting {pod.key}: {problem.message}")
+            yield from self._progress.observe(self._counters.not_updated_in_place("UnboostError"))
 
     def _try_in_place(self, pod: Pod, to_evict: list[Pod]) -> StepsOf[UpdaterAction, None]:
         """Decide again on an in-place update, and resize the pod. A pod that cannot be resized may be added to
@@ -287,6 +287,8 @@ class VpaUpdate:
         yield from self._wait(self._loop.in_place_limiter, waited_in_vain)
         problem = yield from self._resize(pod)
         if problem is None:
+            self._restriction.resized(pod)
+            self._resized = True
             return
         reason = "InPlaceUpdateError"
         if not in_place_only:
@@ -322,8 +324,6 @@ class VpaUpdate:
         if annotated.error is not None:
             self._note(f"failed to annotate pod {pod.key}: {annotated.error.message}")
         yield from self._progress.emit(build_pod_event(pod, "InPlaceResizedByVPA", _RESIZED_TEXT))
-        self._restriction.resized(pod)
-        self._resized = True
         yield from self._progress.observe(self._counters.updated_in_place())
         return None
 
@@ -503,6 +503,7 @@ def dry_run_loop(
 
 
 def _run_loop_steps(loop: LoopContext, timer: ExecutionTimer) -> StepsOf[UpdaterAction, None]:
+    yield from _end_boosts_steps(loop)
     if not (yield from _is_admission_controller_alive_steps(loop)):
         return
     yield from timer.step("ListVPAs")
@@ -531,6 +532,38 @@ def _run_loop_steps(loop: LoopContext, timer: ExecutionTimer) -> StepsOf[Updater
     else:
         yield from timer.step("EvictPods")
     yield from loop.progress.observe(*loop.gauges.observations())
+
+
+def _end_boosts_steps(loop: LoopContext) -> StepsOf[UpdaterAction, None]:
+    """End the startup boosts that have expired, whatever the update mode.
+
+    Upstream's worker (``RunBoostWorker``) takes each pod from a queue and looks at the listed pods alone: resizes that
+    it has just begun do not count, and the admission controller need not be alive.
+    """
+    inputs, options = loop.given, loop.options
+    if not is_gate_enabled(options.feature_gates, CPU_STARTUP_BOOST_GATE):
+        return
+    live = filter_live_pods(inputs.pods)
+    boosted = [pod for pod in live if has_boost_in_progress(pod) and not options.ignores(pod.namespace)]
+    if not boosted:
+        return
+    namespaces = {pod.namespace for pod in boosted}
+    nearby = (vpa for vpa in inputs.vpas if vpa.namespace in namespaces)
+    vpas = yield from resolve_vpa_selectors_steps(nearby, inputs.controllers, loop.progress)
+    selectors = {vpa.key: selector for vpa, selector in vpas}
+    controlled = yield from find_controlled_pods_steps(boosted, vpas, inputs.controllers, loop.progress)
+    updates: dict[str, VpaUpdate] = {}
+    for vpa, pods in controlled:
+        selected = [
+            pod for pod in live if pod.namespace == vpa.namespace and selectors[vpa.key].matches(pod.metadata.labels)
+        ]
+        updates |= dict.fromkeys((pod.key for pod in pods), VpaUpdate(loop, vpa, selected))
+    try:
+        for pod in boosted:
+            if pod.key in updates:
+                yield from updates[pod.key].unboost(pod)
+    except LoopStoppedError:
+        return  # the next loop goes on
 
 
 def _is_admission_controller_alive_steps(loop: LoopContext) -> StepsOf[UpdaterAction, bool]:
