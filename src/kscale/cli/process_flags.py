@@ -183,6 +183,16 @@ class ProcessFlags(ServerFlags):
             rich_help_panel=_LIMITS,
         ),
     ] = 256 << 20
+    kube_api_max_buffered_bytes: Annotated[
+        int,
+        typer.Option(
+            "--kube-api-max-buffered-bytes",
+            metavar="BYTES",
+            min=1 << 16,
+            help="Size of all responses of an API server that are being read at once; further ones wait.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = 256 << 20
     kube_api_max_line_bytes: Annotated[
         int,
         typer.Option(
@@ -232,6 +242,7 @@ class ProcessFlags(ServerFlags):
         retry = go_duration(self.kube_api_max_retry_after, "--kube-api-max-retry-after").total_seconds()
         return ServerLimits(
             response_bytes=self.kube_api_max_response_bytes,
+            buffered_bytes=self.kube_api_max_buffered_bytes,
             line_bytes=self.kube_api_max_line_bytes,
             header_bytes=self.kube_api_max_header_bytes,
             request_seconds=request,

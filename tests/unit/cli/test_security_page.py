@@ -77,6 +77,7 @@ def test_commands_have_the_defaults_of_the_table() -> None:
     kube = [(flag.strip("`"), default) for _, flag, default, _ in rows("Limits") if flag.startswith("`--kube-api")]
     assert {
         "--kube-api-max-response-bytes": limits.response_bytes,
+        "--kube-api-max-buffered-bytes": limits.buffered_bytes,
         "--kube-api-max-line-bytes": limits.line_bytes,
         "--kube-api-max-header-bytes": limits.header_bytes,
         "--kube-api-request-timeout": limits.request_seconds,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import io
 import ipaddress
 import os
 import socket
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 
 from kscale.errors import InputError, Problem
 from kscale.libraries import library
+from kscale.world.kubernetes.buffers import PIECE_BYTES, Buffer, Buffers
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.credentials import CredentialError, Credentials, RunProgram
 from kscale.world.kubernetes.kubeconfig import Access, Pem, without_password
@@ -132,7 +134,7 @@ def _come_with(context: ssl.SSLContext, certificate: bytes, key: bytes, name: st
         raise InputError(Problem(text, name)) from None
 
 
-_BUFFER: Final = 2**20
+_BUFFER: Final = 2**18
 _CONNECT: Final = 30.0
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
@@ -150,7 +152,8 @@ def _url_type() -> Any:
 class AiohttpTransport:
     """Connections to one API server, with one identity. To be made and used on a running loop.
 
-    ``user_agent``: who we say we are; ``run`` runs the plug-in that gives credentials.
+    ``user_agent``: who we say we are; ``run`` runs the plug-in that gives credentials; ``buffers``: what all responses
+    hold at once.
     """
 
     def __init__(
@@ -162,8 +165,10 @@ class AiohttpTransport:
         run: RunProgram | None = None,
         environ: Mapping[str, str] | None = None,
         limits: ServerLimits = DEFAULT_LIMITS,
+        buffers: Buffers | None = None,
     ) -> None:
         self.limits = limits
+        self.buffers = buffers or Buffers(limits.buffered_bytes)
         self._http = _aiohttp()
         self._url = _url_type()
         self.client_error: type[Exception] = self._http.ClientError
@@ -186,13 +191,19 @@ class AiohttpTransport:
 
     async def call(self, call: Call) -> Answer:
         """Sends a request and gives the whole answer."""
-        async with self._sent(call) as (response, _):
-            body = _Body(self, call, response)
+        async with self._sent(call) as (response, timeout):
+            body = _Body(self, call, response, timeout)
+            buffer = self.buffers.open(kept=call.kept)
             try:
-                return Answer(body.status, body.headers, await body.read())
+                data = await body.read_into(buffer)
             except BaseException:
+                buffer.release()
                 response.close()  # what is still to come is not waited for
                 raise
+            if call.kept:
+                return Answer(body.status, body.headers, data, buffer)
+            buffer.release()
+            return Answer(body.status, body.headers, data)
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Stream]:
@@ -201,7 +212,7 @@ class AiohttpTransport:
             if response.status == 200:
                 timeout.reschedule(None)
             try:
-                yield _Body(self, call, response)
+                yield _Body(self, call, response, timeout)
             finally:
                 response.close()
 
@@ -298,23 +309,26 @@ def connect(
     ``user_agent``: who we say we are; ``qps``, ``burst``, ``limits``: as
     :class:`~kscale.world.kubernetes.client.Client` has them.
     """
-    transport = AiohttpTransport(access, clock, user_agent=user_agent, limits=limits)
-    return Client(transport, clock, qps=qps, burst=burst, limits=limits)
+    buffers = Buffers(limits.buffered_bytes)
+    transport = AiohttpTransport(access, clock, user_agent=user_agent, limits=limits, buffers=buffers)
+    return Client(transport, clock, qps=qps, burst=burst, limits=limits, buffers=buffers)
 
 
 class _Body:
     """The body of one answer."""
 
-    __slots__ = ("_call", "_of", "_response", "headers", "status")
+    __slots__ = ("_call", "_of", "_response", "_timeout", "headers", "status")
 
-    def __init__(self, of: AiohttpTransport, call: Call, response: Any) -> None:
-        self._of, self._call, self._response = of, call, response
+    def __init__(self, of: AiohttpTransport, call: Call, response: Any, timeout: asyncio.Timeout) -> None:
+        self._of, self._call, self._response, self._timeout = of, call, response, timeout
         self.status: int = response.status
         self.headers = _headers(response.headers)
 
-    async def read_some(self) -> bytes:
+    async def read_some(self, most: int = 0) -> bytes:
+        """Return the next bytes, at most so many (0: all that have come)."""
+        content = self._response.content
         try:
-            found: bytes = await self._response.content.readany()
+            found: bytes = await (content.read(most) if most else content.readany())
         except (OSError, TimeoutError, self._of.client_error) as error:
             raise self._of.failure(self._call, error) from None
         return found
@@ -337,13 +351,37 @@ class _Body:
         return None if connection is None else connection.transport
 
     async def read(self) -> bytes:
-        body = bytearray()
-        while some := await self.read_some():
-            body += some
-            if len(body) > self._of.limits.response_bytes:
-                del body
+        with self._of.buffers.open() as buffer:
+            return await self.read_into(buffer)
+
+    async def read_into(self, buffer: Buffer) -> bytes:
+        """Return all of the body, which ``buffer`` holds then."""
+        body = io.BytesIO()  # its value is not copied
+        while True:
+            await self._take(buffer)
+            some = await self.read_some(PIECE_BYTES)
+            buffer.adjust(len(some) - PIECE_BYTES)
+            if not some:
+                return body.getvalue()
+            body.write(some)
+            if body.tell() > self._of.limits.response_bytes:
+                del body  # not held by the frames of the error
                 raise self._of.too_large(self._call)
-        return bytes(body)
+
+    async def _take(self, buffer: Buffer) -> None:
+        """Hold another piece. The timeout is the server's: it does not run while other responses are waited for."""
+        end = self._timeout.when()
+        if buffer.fits or end is None:
+            await buffer.take()
+            return
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        self._timeout.reschedule(None)
+        try:
+            await buffer.take()
+        finally:
+            if not self._timeout.expired():
+                self._timeout.reschedule(end + loop.time() - begin)
 
 
 def _headers(headers: Any) -> dict[str, str]:

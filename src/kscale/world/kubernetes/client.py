@@ -18,6 +18,7 @@ from kscale.effects.actions import Metric, Observation
 from kscale.errors import KscaleError
 from kscale.objects.api.meta import ApiStruct, Int32, shortened
 from kscale.objects.names import go_quote
+from kscale.world.kubernetes.buffers import Buffers
 from kscale.world.kubernetes.transport import (
     DEFAULT_LIMITS,
     Answer,
@@ -276,11 +277,11 @@ class Client:
 
     ``qps`` and ``burst``: the client-side rate limit (``--kube-client-qps``, ``--kube-client-burst``): 0 is client-go's
     default of 5 and 10, a negative ``qps`` is none. Watches are not limited. ``max_retries``: of a request that the
-    server asks to send again. ``limits``: how much is taken from the server. ``observe`` is called with each request
-    that fails (:data:`REQUEST_METRICS`).
+    server asks to send again. ``limits``: how much is taken from the server; ``buffers``: what its responses hold.
+    ``observe`` is called with each request that fails (:data:`REQUEST_METRICS`).
     """
 
-    __slots__ = ("_bucket", "_clock", "_limit", "_max_retries", "limits", "observe", "transport")
+    __slots__ = ("_bucket", "_clock", "_limit", "_max_retries", "buffers", "limits", "observe", "transport")
 
     def __init__(
         self,
@@ -291,9 +292,11 @@ class Client:
         burst: int = 0,
         max_retries: int = MAX_RETRIES,
         limits: ServerLimits = DEFAULT_LIMITS,
+        buffers: Buffers | None = None,
     ) -> None:
         self.transport = transport
         self.limits = limits
+        self.buffers = buffers or Buffers(limits.buffered_bytes)
         self.observe: Callable[[Observation], None] = lambda _: None
         self._clock = clock
         self._limit = (qps, burst)
@@ -304,7 +307,13 @@ class Client:
         """One that goes over the same connections, with a rate limit of its own: it never waits for this one's turn."""
         qps, burst = self._limit
         client = Client(
-            self.transport, self._clock, qps=qps, burst=burst, max_retries=self._max_retries, limits=self.limits
+            self.transport,
+            self._clock,
+            qps=qps,
+            burst=burst,
+            max_retries=self._max_retries,
+            limits=self.limits,
+            buffers=self.buffers,
         )
         client.observe = self.observe
         return client
@@ -321,6 +330,8 @@ class Client:
                 found = error.with_traceback(None)  # whose frames hold what was read so far
             if isinstance(found, Answer) and is_success(found.status):
                 return found
+            if isinstance(found, Answer):
+                found.release()
             self._count_failure(found)
             pause = pause_before_retry(call, found, attempt, max_retries=self._max_retries, limits=self.limits)
             if pause is None:

@@ -17,6 +17,7 @@ from kscale.effects.actions import Metric, Observation
 from kscale.errors import InputError, Problem
 from kscale.objects.api.meta import ApiStruct, KubeObject, object_key, shortened
 from kscale.objects.kinds import find_kind
+from kscale.world.kubernetes.buffers import PIECE_BYTES, Buffer
 from kscale.world.kubernetes.client import Client, RequestFailedError, read_status
 from kscale.world.kubernetes.reflector import (
     Asked,
@@ -458,11 +459,14 @@ class Informer:
     async def _list(self, asked: ListPage) -> Listed:
         limit = str(asked.limit) if asked.limit else ""
         call = await self._call(("limit", limit), ("continue", asked.continue_), ("resourceVersion", asked.version))
-        answer = await self._client.call(call)
-        async with self._turn:
-            if asked.anew:
-                self._sink.begin()
-            version, more = self._sink.page(answer.body)
+        answer = await self._client.call(msgspec.structs.replace(call, kept=True))
+        try:
+            async with self._turn:
+                if asked.anew:
+                    self._sink.begin()
+                version, more = self._sink.page(answer.body)
+        finally:
+            answer.release()
         self._count_unreadable()
         if more and more == asked.continue_:
             raise InputError(f"a list of {self.watch.kind} whose next page is the same page")
@@ -490,12 +494,13 @@ class Informer:
     async def _read_more(self, opened: AsyncExitStack) -> Seen:
         """Events as they come, collected for a moment: many at once cost less."""
         try:
-            data, more = await self._collect()
-            if not data:
-                await self._close(opened)
-                return Ended(at=self._at())
-            async with self._turn:
-                found = self._sink.events(data)
+            with self._client.buffers.open(is_watch=True) as buffer:
+                data, more = await self._collect(buffer)
+                if not data:
+                    await self._close(opened)
+                    return Ended(at=self._at())
+                async with self._turn:
+                    found = self._sink.events(data)
         finally:
             if self._waiting is not None:
                 self._waiting.set()
@@ -520,17 +525,18 @@ class Informer:
             error=found.error,
         )
 
-    async def _collect(self) -> tuple[bytes, bool]:
+    async def _collect(self, buffer: Buffer) -> tuple[bytes, bool]:
         """At least one line, and what comes in the next moments; whether there may be more. Moments are longer where
         many lines at once cost less, and over as soon as somebody asks for what there is."""
         stream = self._open
         if stream is None:
             return b"", False
-        came = _Came(self._left)
+        came = _Came(self._left, buffer)
         self._asked.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._ends):
                 while not came.ended and not came.lines:
+                    await self._wait_for_room(buffer)
                     came.add(await _read(stream))
                     if came.size > self._limits.line_bytes and b"\n" not in came.parts[-1]:
                         text = f"a line of more than {self._limits.line_bytes:,} bytes"
@@ -542,11 +548,22 @@ class Informer:
             await self._collect_more(stream, came)
         return b"".join(came.parts) if came.lines else b"", not came.ended
 
+    async def _wait_for_room(self, buffer: Buffer) -> None:
+        """Wait until the watch may read on in a line. A line waits no longer than a request may take, so that lines
+        that never end do not keep others waiting."""
+        try:
+            async with asyncio.timeout(self._limits.request_seconds):
+                await buffer.take()
+        except TimeoutError:
+            text = "a line that has not ended, while other responses fill the buffers"
+            raise InputError(f"not a watch of {self.watch.kind}: {text}") from None
+        buffer.adjust(-PIECE_BYTES)
+
     async def _collect_more(self, stream: Stream, came: _Came) -> None:
         """What comes until it is time, somebody asks for it, or it is much; and while the sink is not free."""
         loop = asyncio.get_running_loop()
         end = loop.time() + (self._collecting if self.settled else _COLLECT)  # a list is waited for
-        while not came.ended and came.size < self._limits.response_bytes:
+        while not came.ended and came.size < self._limits.response_bytes and came.buffer.fits:
             before, left = came.size, end - loop.time()
             if self._turn.locked():
                 with _paused(stream):
@@ -559,7 +576,7 @@ class Informer:
                         await self._asked.wait()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_GLANCE):
-                    while not came.ended:
+                    while not came.ended and came.buffer.fits:
                         came.add(await _read(stream))
             came.much = came.size - before >= _MUCH
 
@@ -575,12 +592,15 @@ class Informer:
 
 
 class _Came:
-    """What has been read of a watch and is not taken up yet: ``left`` is a piece of a line from before."""
+    """What has been read of a watch and is not taken up yet, and ``buffer`` holds: ``left`` is a piece of a line from
+    before."""
 
-    __slots__ = ("ended", "lines", "much", "parts", "size")
+    __slots__ = ("buffer", "ended", "lines", "much", "parts", "size")
 
-    def __init__(self, left: bytes) -> None:
+    def __init__(self, left: bytes, buffer: Buffer) -> None:
         self.parts, self.lines, self.size = [left], 0, len(left)
+        self.buffer = buffer
+        buffer.adjust(len(left))
         self.ended = False
         self.much = False
         """Of late: the server may not have to wait."""
@@ -591,6 +611,7 @@ class _Came:
         self.parts.append(some)
         self.lines += some.count(b"\n")
         self.size += len(some)
+        self.buffer.adjust(len(some))
 
 
 async def _read(stream: Stream) -> bytes:
