@@ -331,7 +331,7 @@ ANSWERS = (
 @pytest.fixture
 def inputs(folder: Path) -> Path:
     shutil.copy(Path(kscale.__file__).parent / "examples" / "three-minutes.yaml", folder)
-    (folder / "scenarios.yaml").write_text("scenarios:\n- name: more\n  pods: {scale: {shop/web: 2}}\n")
+    (folder / "scenarios.yaml").write_text("scenarios:\n- name: none\n  edits: []\n")
     (folder / "types.csv").write_text(CATALOGUE)
     (folder / "fast.yaml").write_text(HPA.replace("NAME", "fast"))
     (folder / "load.csv").write_text("time,value\n" + "\n".join(f"{i * 30},{1 + i % 5}" for i in range(20)))

@@ -596,6 +596,35 @@ def test_a_list_that_goes_on_with_the_same_page_fails() -> None:
     against_fake(case)
 
 
+def test_a_list_of_more_pages_than_allowed_fails() -> None:
+    """Each page goes on with another one, for ever."""
+
+    async def case(api: FakeApi) -> None:
+        api.client.limits = ServerLimits(list_pages=10)
+        pages = 0
+
+        def another(call: Call) -> Answer:
+            nonlocal pages
+            pages += 1
+            metadata = {"resourceVersion": "1", "continue": f"{pages}"}
+            return Answer(200, {}, json.dumps({"kind": "PodList", "metadata": metadata, "items": []}).encode())
+
+        api.server.fault = another
+        sink = ObjectSink(PODS, lambda change: None)
+        reflector = Reflector(streaming=False)
+        informer = Informer(api.client, Resources(api.client), PODS, sink, api.clock, reflector=reflector)
+        task = asyncio.create_task(informer.run())
+        await asyncio.sleep(0.5)
+        assert "a list of Pod with more pages than allowed (10)" in str(informer.last_error)
+        assert pages == 10
+        api.server.fault = lambda call: None
+        await until(lambda: informer.synced)
+        task.cancel()
+        await asyncio.wait([task])
+
+    against_fake(case)
+
+
 def test_skipped_objects_and_failed_watches_are_counted() -> None:
     counts: dict[str, float] = {}
 

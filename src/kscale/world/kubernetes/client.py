@@ -231,14 +231,17 @@ def decoded(answer: Answer, type_: type[_T], call: Call) -> _T:
         raise _unreadable(call, error) from None
 
 
-def listed(answer: Answer, call: Call, more: str = "") -> ServerList:
-    """The page of a list in the answer to a call that went on with ``more``. Raises :class:`RequestFailedError`."""
+def listed(answer: Answer, call: Call, more: str = "", *, number: int = 1, limits: ServerLimits) -> ServerList:
+    """The page ``number`` of a list in the answer to a call that went on with ``more``. Raises
+    :class:`RequestFailedError`."""
     try:
         page = read_list(answer.body)
     except UnreadableError as error:
         raise _unreadable(call, error) from None
     if more and page.continue_ == more:
         raise _unreadable(call, "the next page is the same page")
+    if page.continue_ and number >= limits.list_pages:
+        raise _unreadable(call, f"the list has more pages than allowed ({limits.list_pages:,})")
     return page
 
 

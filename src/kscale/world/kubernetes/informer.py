@@ -357,6 +357,7 @@ class Informer:
         self._path = ""
         self._open: Stream | None = None
         self._ends = 0.0
+        self._pages = 0
         self._unreadable = 0
         self._left = b""
         self._came = 0
@@ -468,6 +469,9 @@ class Informer:
         finally:
             answer.release()
         self._count_unreadable()
+        self._pages = 1 if asked.anew else self._pages + 1
+        if more and self._pages >= self._limits.list_pages:
+            raise InputError(f"a list of {self.watch.kind} with more pages than allowed ({self._limits.list_pages:,})")
         if more and more == asked.continue_:
             raise InputError(f"a list of {self.watch.kind} whose next page is the same page")
         await asyncio.sleep(0)  # a page is a long time for others

@@ -111,9 +111,9 @@ class _Lists:
                 self._come -= come
                 pages, limit, more, come, number = [], 0, "", 0, 0
                 continue
-            page = listed(answer, call, more)
-            count, more = len(page.items), page.continue_
             number += 1
+            page = listed(answer, call, more, number=number, limits=self._client.limits)
+            count, more = len(page.items), page.continue_
             if count:
                 name = f"{resource.group_resource}, page {number}" if number > 1 or more else resource.group_resource
                 pages.append(NamedText(name, answer.body))

@@ -391,7 +391,7 @@ class Performer:
 
     async def _pages(self, resource: ServedResource, action: List, fields: str) -> list[KubeObject]:
         found: list[KubeObject] = []
-        more, limit = "", _PAGE
+        more, limit, number = "", _PAGE, 0
         while True:
             call = list_call(
                 resource, action.namespace, selector=action.selector, fields=fields, limit=limit, more=more
@@ -401,9 +401,10 @@ class Performer:
             except RequestFailedError as error:
                 if error.error.code != 410 or not more or not limit:
                     raise
-                found, more, limit = [], "", 0  # it took too long: all at once
+                found, more, limit, number = [], "", 0, 0  # it took too long: all at once
                 continue
-            page = listed(answer, call, more)
+            number += 1
+            page = listed(answer, call, more, number=number, limits=self._client.limits)
             found += self._readable(page.items, resource, action)
             more = page.continue_
             if not more:

@@ -31,6 +31,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     - ``response_bytes``: of one response, decompressed; of a watch this is the room for events that wait to be applied.
     - ``buffered_bytes``: of all responses that are being read at once
       (:class:`~kscale.world.kubernetes.buffers.Buffers`).
+    - ``list_pages``: of one list.
     - ``line_bytes``: of one line of a watch.
     - ``header_bytes``: of one header of a response, of which there may be 128.
     - ``request_seconds``: from a request to the end of its response, or to the headers of a watch.
@@ -39,6 +40,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     response_bytes: int = 256 << 20
     buffered_bytes: int = 256 << 20
+    list_pages: int = 2000
     line_bytes: int = 16 << 20
     header_bytes: int = 16 << 10
     request_seconds: float = 60.0
