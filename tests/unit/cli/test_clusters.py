@@ -274,9 +274,9 @@ def test_what_a_simulation_cannot_begin_with(servers: dict[str, FakeApiServer], 
 
 def test_the_limits_of_an_api_server_can_be_set(servers: dict[str, FakeApiServer]) -> None:
     """They mean a live cluster; a list of more pages than allowed is refused, and names the limit."""
-    got = kscale("cost", "--context", "east", "--kube-api-max-list-pages", 9, "--kube-api-max-response-bytes", 1 << 20)
+    got = kscale("cost", "--context", "east", *GROUPS, "--kube-api-max-list-pages", 9)
     assert got.code == 0
-    got = kscale("cost", "--context", "east", "--kube-api-max-list-pages", 1)
+    got = kscale("cost", "--context", "east", *GROUPS, "--kube-api-max-list-pages", 1)
     assert (got.code, got.stdout) == (2, "")
     assert "the list has more pages than allowed (1)" in got.stderr
     calls = len(servers["east"].calls)

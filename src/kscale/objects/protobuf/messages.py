@@ -405,16 +405,18 @@ IntOrString: 1 type int64?, 2 intVal int32?, 3 strVal text?
 """
 
 
-def message_types(package: str, messages: Iterable[Message]) -> dict[str, Any]:
+def message_types(package: str, messages: Iterable[Message], *, syntax: str = "proto2") -> dict[str, Any]:
     """Classes by name for messages as tables describe them (:mod:`kscale.objects.protobuf.messages`); the types
-    ``bytes`` and ``double`` are known as well. Every field knows whether it was set. Raises MissingExtraError without
-    the runtime.
+    ``bytes`` and ``double`` are known as well. Raises MissingExtraError without the runtime.
+
+    ``syntax``: with ``proto2`` every field knows whether it was set; with ``proto3`` text that is not UTF-8 makes a
+    message unreadable, as with upstream's gRPC services.
     """
     descriptor_pb2, descriptor_pool, message_factory = (
         library(f"google.protobuf.{name}", "the protobuf form of objects")
         for name in ("descriptor_pb2", "descriptor_pool", "message_factory")
     )
-    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto2")
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=syntax)
 
     def add(to: Any, number: int, name: str, type_: str, label: int) -> None:
         field = to.field.add(number=number, name=name, label=label, type=_SCALARS.get(type_, _MESSAGE))

@@ -97,7 +97,7 @@ _OUT_OF_RESOURCES, _OTHER = 1, 99
 
 @cache
 def _types() -> dict[str, Any]:
-    return message_types(_PACKAGE, parse(_MESSAGES).values())
+    return message_types(_PACKAGE, parse(_MESSAGES).values(), syntax="proto3")
 
 
 def message_of(name: str) -> Any:
