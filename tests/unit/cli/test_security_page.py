@@ -17,6 +17,7 @@ from kscale.cli.server_limits import ServerLimitFlags
 from kscale.drivers import vpa_admission
 from kscale.files import MAX_FILE
 from kscale.world.kubernetes.transport import ServerLimits
+from kscale.world.nodegroups import external
 from kscale.world.rpc import MOST_BYTES
 from unit.cli.support import kscale
 
@@ -66,6 +67,8 @@ def test_every_program_has_the_limits_of_what_it_talks_to() -> None:
 def test_limits_without_a_flag() -> None:
     fixed = {what: default for what, flag, default, _ in rows("Limits") if flag == "(fixed)"}
     assert amount(fixed["Message of a gRPC cloud or expander"]) == MOST_BYTES
+    assert amount(fixed["Node groups of a gRPC cloud"]) == external._MOST_GROUPS
+    assert amount(fixed["Instances of a group of a gRPC cloud"]) == external._MOST_INSTANCES
     assert amount(fixed["Files of settings, states and catalogues"]) == MAX_FILE
     text = next(what for what, flag, *_ in rows("Limits") if flag == "`--review-timeout`")
     assert text == "Time for a review above 64 KiB; eight of them may wait"
