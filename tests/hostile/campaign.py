@@ -130,6 +130,9 @@ class Campaign:
         for program in self.programs.values():
             if program.baseline and program.highest > program.baseline + _ROOM:
                 outcomes[program.name] = f"unbounded ({program.highest >> 20} MiB)"
+        if os.environ.get("KSCALE_HOSTILE_VERBOSE"):
+            more = {each.name: f"{(each.highest - each.baseline) >> 20} MiB" for each in self.programs.values()}
+            print(f"        memory beyond the start: {more}", flush=True)
 
     async def _measuring(self) -> None:
         while True:

@@ -30,8 +30,8 @@ HPAS: Final = "horizontalpodautoscalers.autoscaling"
 METRICS: Final = "pods.metrics.k8s.io"
 HPA_SPACE, RECOMMENDED, UPDATED, ADMITTED = "hpa", "recommended", "updated", "admitted"
 LIMITS: Final = (
-    "--kube-api-max-response-bytes=8388608", "--kube-api-max-line-bytes=1048576", "--kube-api-request-timeout=5s",
-    "--kube-api-max-retry-after=2s",
+    "--kube-api-max-response-bytes=8388608", "--kube-api-max-buffered-bytes=16777216",
+    "--kube-api-max-line-bytes=1048576", "--kube-api-request-timeout=5s", "--kube-api-max-retry-after=2s",
 )  # fmt: skip
 PROGRAMS: Final[dict[str, tuple[str, ...]]] = {
     "cluster-autoscaler": (

@@ -12,7 +12,8 @@ import typer
 import kscale
 from kscale.cli.failures import of_dump
 from kscale.cli.inputs import Dump, NamingSource, Source
-from kscale.cli.options import OptionGroup
+from kscale.cli.options import OptionGroup, fields
+from kscale.cli.server_limits import ServerLimitFlags
 from kscale.cli.terminal import Terminal, plural, progress
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(eq=False, repr=False)
-class Clusters(Dump):
+class Clusters(Dump, ServerLimitFlags):
     """Options of commands that read a dump or live clusters."""
 
     context: Annotated[
@@ -55,6 +56,9 @@ class Clusters(Dump):
     def check(self) -> None:
         """Check the input options. Raises typer.BadParameter for contradictions."""
         super().check()
+        if not self.live:
+            for option, _ in self._limits_given():
+                raise typer.BadParameter("no live cluster is read: name a context", param_hint=option)
         if self.live and self.filename:
             raise typer.BadParameter("-f and a live cluster exclude each other", param_hint="-f")
         if len(set(self.context or ())) < len(self.context or ()):
@@ -95,7 +99,18 @@ class Clusters(Dump):
         """Return the options that name the input as command-line words."""
         named = [("--context", name) for name in self.context or ()]
         named += [("--kubeconfig", self.kubeconfig)] if self.kubeconfig else []
+        named += self._limits_given()
         return [*super().words(), *(word for option, value in named for word in (option, shlex.quote(value)))]
+
+    def _limits_given(self) -> list[tuple[str, str]]:
+        """Return the options of limits that are not as they are by default, with their values."""
+        default = ServerLimitFlags()
+        values = {name: getattr(self, name) for name in fields(ServerLimitFlags)}
+        return [
+            (f"--{name.replace('_', '-')}", str(value))
+            for name, value in values.items()
+            if value != getattr(default, name)
+        ]
 
     def unknown(self, kinds: Iterable[str]) -> Iterable[str]:
         """Return those of ``kinds`` that the input may lack by accident.
@@ -126,10 +141,18 @@ class Clusters(Dump):
         from kscale.world.kubernetes.aiohttp_transport import connect
         from kscale.world.kubernetes.kubeconfig import load_access
 
+        limits = self.limits()
         access = load_access(self.kubeconfig or "", context=self.context[0] if self.context else "")
 
         async def asked() -> _T:
-            client = connect(access, SystemClock(), user_agent=f"kscale/{kscale.__version__}", qps=_QPS, burst=_BURST)
+            client = connect(
+                access,
+                SystemClock(),
+                user_agent=f"kscale/{kscale.__version__}",
+                qps=_QPS,
+                burst=_BURST,
+                limits=limits,
+            )
             try:
                 return await question(client)
             finally:
@@ -156,7 +179,8 @@ class BeginningCluster(Clusters):
         """Check the input options. Raises typer.BadParameter for options that need an input."""
         if self.named:
             super().check()
-        for name, value in (("--skip-invalid", self.skip_invalid), ("--threads", self.threads)):
+        options = [("--skip-invalid", self.skip_invalid), ("--threads", self.threads), *self._limits_given()]
+        for name, value in options:
             if value and not self.named:
                 raise typer.BadParameter("nothing is read: name a dump, or a context", param_hint=name)
 

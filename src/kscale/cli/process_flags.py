@@ -16,6 +16,7 @@ import typer
 
 from kscale.cli.go_flags import KLOG_IDLE, Idle, idle_switches
 from kscale.cli.options import OptionGroup
+from kscale.cli.server_limits import ServerLimitFlags
 from kscale.effects import duration, timedelta_of
 from kscale.errors import InputError, Problem
 from kscale.objects.quantity import Quantity, QuantityError
@@ -23,7 +24,6 @@ from kscale.objects.times import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from kscale.drivers.leader_election import LeaderElectionOptions
-    from kscale.world.kubernetes.transport import ServerLimits
     from kscale.world.serve.app import ConnectionLimits
     from kscale.world.serve.tls import ReloadingContext
 
@@ -50,7 +50,6 @@ __all__ = [
 _PROCESS: Final = "Process"
 _SERVER: Final = "HTTP server"
 _LEASE: Final = "Leader election"
-_LIMITS: Final = "Limits of what an API server sends"
 _SEVERITIES: Final = {"INFO": 0, "WARNING": 30, "ERROR": 40, "FATAL": 50}
 """Of klog, by the levels of Python's logging from which on they are."""
 _TIME: Final = {"metavar": "DURATION", "rich_help_panel": _LEASE}
@@ -100,7 +99,7 @@ class ServerFlags(OptionGroup):
 
 
 @dataclass
-class ProcessFlags(ServerFlags):
+class ProcessFlags(ServerFlags, ServerLimitFlags):
     """Flags of the process of every program. A program with another default has a subclass."""
 
     kubeconfig: Annotated[
@@ -173,70 +172,6 @@ class ProcessFlags(ServerFlags):
             rich_help_panel=_PROCESS,
         ),
     ] = False
-    kube_api_max_response_bytes: Annotated[
-        int,
-        typer.Option(
-            "--kube-api-max-response-bytes",
-            metavar="BYTES",
-            min=1 << 16,
-            help="Largest response of an API server, decompressed; also the events of a watch that wait.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = 256 << 20
-    kube_api_max_line_bytes: Annotated[
-        int,
-        typer.Option(
-            "--kube-api-max-line-bytes",
-            metavar="BYTES",
-            min=1 << 12,
-            help="Longest line of a watch.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = 16 << 20
-    kube_api_max_header_bytes: Annotated[
-        int,
-        typer.Option(
-            "--kube-api-max-header-bytes",
-            metavar="BYTES",
-            min=1 << 8,
-            help="Longest header of a response.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = 16 << 10
-    kube_api_request_timeout: Annotated[
-        str,
-        typer.Option(
-            "--kube-api-request-timeout",
-            metavar="DURATION",
-            help="Time for a whole response, or for the headers of a watch.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = "1m0s"
-    kube_api_max_retry_after: Annotated[
-        str,
-        typer.Option(
-            "--kube-api-max-retry-after",
-            metavar="DURATION",
-            help="Longest Retry-After that is waited for; a longer one counts as this.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = "30s"
-
-    def limits(self) -> ServerLimits:
-        """Return the limits on an API server's responses and retries. Raises InputError."""
-        from kscale.world.kubernetes.transport import ServerLimits
-
-        request = go_duration(self.kube_api_request_timeout, "--kube-api-request-timeout").total_seconds()
-        if request <= 0:
-            raise InputError(Problem("must be more than 0", field="--kube-api-request-timeout"))
-        retry = go_duration(self.kube_api_max_retry_after, "--kube-api-max-retry-after").total_seconds()
-        return ServerLimits(
-            response_bytes=self.kube_api_max_response_bytes,
-            line_bytes=self.kube_api_max_line_bytes,
-            header_bytes=self.kube_api_max_header_bytes,
-            request_seconds=request,
-            retry_seconds=retry,
-        )
 
     def least_level(self) -> int:
         """Return the lowest level of Python's logging that is written; 0 writes everything that ``-v`` allows.

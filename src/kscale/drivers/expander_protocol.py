@@ -31,7 +31,7 @@ BestOptionsResponse: 1 options Option*
 
 @cache
 def _types() -> dict[str, Any]:
-    return message_types("grpcplugin", parse(_MESSAGES).values())
+    return message_types("grpcplugin", parse(_MESSAGES).values(), syntax="proto3")
 
 
 class Request:

@@ -13,7 +13,7 @@ import yaml
 import kscale as library
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.kubeconfig import Access
-from kscale.world.kubernetes.transport import Answer, Call
+from kscale.world.kubernetes.transport import Answer, Call, ServerLimits
 from kscale.world.protocols import Clock
 from unit.world.fake_api_server import FakeApiServer, status
 
@@ -21,9 +21,9 @@ from unit.world.fake_api_server import FakeApiServer, status
 def serve(found: dict[str, FakeApiServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, current: str) -> None:
     """``--context NAME`` asks these servers from now on."""
 
-    def connect(access: Access, clock: Clock, *, user_agent: str, **_: Any) -> Client:
+    def connect(access: Access, clock: Clock, *, user_agent: str, limits: ServerLimits, **_: Any) -> Client:
         assert user_agent == f"kscale/{library.__version__}"
-        return Client(found[access.server.removeprefix("http://")], clock, qps=-1)
+        return Client(found[access.server.removeprefix("http://")], clock, qps=-1, limits=limits)
 
     monkeypatch.setattr("kscale.world.kubernetes.aiohttp_transport.connect", connect)
     config = {

@@ -270,3 +270,23 @@ def test_what_a_simulation_cannot_begin_with(servers: dict[str, FakeApiServer], 
         found = kscale("simulate", minute, *more)
         assert (found.code, said in found.stderr, found.stdout) == (2, True, ""), found.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_the_limits_of_an_api_server_can_be_set(servers: dict[str, FakeApiServer]) -> None:
+    """They mean a live cluster; a list of more pages than allowed is refused, and names the limit."""
+    got = kscale("cost", "--context", "east", *GROUPS, "--kube-api-max-list-pages", 9)
+    assert got.code == 0
+    got = kscale("cost", "--context", "east", *GROUPS, "--kube-api-max-list-pages", 1)
+    assert (got.code, got.stdout) == (2, "")
+    assert "the list has more pages than allowed (1)" in got.stderr
+    calls = len(servers["east"].calls)
+    for words, said in (
+        (("--kube-api-request-timeout", "0s", "--context", "east"), "must be more than 0"),
+        (("--kube-api-request-timeout", "soon", "--context", "east"), "invalid argument"),
+        (("--kube-api-max-line-bytes", 1 << 20, *DUMP), "no live cluster is read: name a context"),
+    ):
+        got = kscale("cost", *words)
+        assert (got.code, got.stdout) == (2, "")
+        assert said in got.stderr.replace("\n", " ")
+        assert words[0] in got.stderr
+    assert len(servers["east"].calls) == calls

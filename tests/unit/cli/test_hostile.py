@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,10 +17,13 @@ from typing import Any
 
 import pytest
 
+import kscale
 from kscale.objects.api.meta import shortened
 from kscale.snapshot.text import files
 from unit.cli.support import Run
 from unit.cli.support import kscale as run
+from unit.cli.test_mix import CATALOGUE
+from unit.cli.test_replay_hpa import HPA
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -138,6 +144,26 @@ def test_one_deep_object_is_named_and_left_out(folder: Path, form: str) -> None:
         field = "spec.devices.config[0].opaque.parameters.a"
         refused(got, f"{place} (ResourceClaim team/gpu): {field}", "nested too deeply", "--skip-invalid")
         assert run(*command, "-f", folder / "dump.json", "--skip-invalid").code in (0, 1)
+
+
+DEEP_YAML = {"flow": "{a: " * 1100 + "1" + "}" * 1100, "block": "".join("\n" + " " * i + "a:" for i in range(1, 1200))}
+
+
+@pytest.mark.parametrize("deep", DEEP_YAML.values(), ids=DEEP_YAML)
+def test_one_deep_yaml_document_is_named_and_left_out(folder: Path, deep: str) -> None:
+    head = "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nmetadata: {name: gpu, namespace: team}\n"
+    path = folder / "dump.yaml"
+    path.write_text("---\n".join([yaml_of(NODE), f"{head}spec: {deep}\n", yaml_of(POD)]))
+    message = "document 2 (ResourceClaim team/gpu): nested too deeply"
+    refused(run("estimate", "-f", path), f"{path}: {message}", "--skip-invalid")
+    got = run("estimate", "-f", path, "--skip-invalid")
+    assert got.code in (0, 1)
+    assert message in got.stderr
+    assert "1 pod pending" in got.stdout
+
+
+def yaml_of(obj: dict[str, Any]) -> str:
+    return f"# an object\n{json.dumps(obj, indent=1)}\n"
 
 
 @pytest.mark.parametrize("now", ["0001-01-01T00:00:00Z", "9999-12-31T00:00:00Z"])
@@ -266,7 +292,9 @@ def test_a_level_without_a_shell_redirect(folder: Path, text: str) -> None:
 # -- streams and files that cannot be written, devices that never end --------------------------------------------------
 
 
-def process(*words: object, stdout: Any = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[str]:
+def process(
+    *words: object, stdout: Any = subprocess.PIPE, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run the command line as a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "kscale", *map(str, words)],
@@ -275,6 +303,7 @@ def process(*words: object, stdout: Any = subprocess.PIPE, **environment: str) -
         text=True,
         encoding="utf-8",
         check=False,
+        cwd=cwd,
         env={**os.environ, **environment},
     )
 
@@ -288,13 +317,67 @@ def test_a_full_disk_behind_stdout(folder: Path, form: str) -> None:
     assert (got.returncode, got.stderr) == (2, "error: stdout: No space left on device\n")
 
 
-@pytest.mark.parametrize(
-    "words", ["--help", "--version", "schema EstimateReport", "generate -q --nodes 1 --pods 1 --to -"]
+ANSWERS = (
+    "mix -q -f dump.json --catalogue types.csv --ignore-existing --instance-type m5*",
+    "simulate three-minutes.yaml -q",
+    "replay hpa load.csv -f fast.yaml --request 500m -q",
+    "whatif scenarios.yaml -q -f dump.json -g groups.json",
+    "cost -q -f dump.json -g groups.json",
+    "example out",
 )
-def test_a_full_disk_behind_what_is_no_answer(words: str) -> None:
+"""Commands whose inputs are in the folder of :func:`inputs`."""
+
+
+@pytest.fixture
+def inputs(folder: Path) -> Path:
+    shutil.copy(Path(kscale.__file__).parent / "examples" / "three-minutes.yaml", folder)
+    (folder / "scenarios.yaml").write_text("scenarios:\n- name: none\n  edits: []\n")
+    (folder / "types.csv").write_text(CATALOGUE)
+    (folder / "fast.yaml").write_text(HPA.replace("NAME", "fast"))
+    (folder / "load.csv").write_text("time,value\n" + "\n".join(f"{i * 30},{1 + i % 5}" for i in range(20)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "--version", "schema EstimateReport", "generate -q --nodes 1 --pods 1 --to -", *ANSWERS]
+)
+def test_a_full_disk_behind_what_is_no_answer(inputs: Path, words: str) -> None:
     with open("/dev/full", "w") as full:
-        got = process(*words.split(), stdout=full)
+        got = process(*words.split(), stdout=full, cwd=inputs)
     assert (got.returncode, got.stderr) == (2, "error: stdout: No space left on device\n")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+@pytest.mark.parametrize("words", [words for words in ANSWERS if "example" not in words])
+def test_a_signal_while_stdout_is_written(inputs: Path, words: str, number: int, status: int) -> None:
+    """Nobody reads on, so that the command is in the middle of its answer."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    child = subprocess.Popen(
+        [sys.executable, "-c", UNIGNORED, *words.split(), "-o", "html"],
+        cwd=inputs,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writing)
+    try:
+        assert os.read(reading, 1) == b"<"
+        child.send_signal(number)
+        _, stderr = child.communicate(timeout=60)
+    finally:
+        child.kill()
+        os.close(reading)
+    assert child.returncode == status
+    assert "Traceback" not in stderr
+    assert "bug in kscale" not in stderr
+
+
+UNIGNORED = (
+    "import signal, sys, kscale.__main__; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "sys.exit(kscale.__main__.main())"
+)
+"""Shells ignore SIGINT for what they run in the background."""
 
 
 def gone_reader() -> int:
@@ -317,18 +400,17 @@ def gone_terminal() -> int:
         "--help", "--version", "estimate --help", "schema EstimateReport", "generate -q --nodes 1 --pods 1 --to -",
         "estimate -q -f dump.json -g groups.json", "estimate -q -f dump.json -g groups.json -o json",
         "scale-up -q -f dump.json -g groups.json", "scale-down -q -f dump.json -g groups.json -o yaml",
-        "recommend -q -f dump.json --history usage.csv -o csv", "manifests vpa-crds -q", "catalogue list",
+        "recommend -q -f dump.json --history usage.csv -o csv", "manifests vpa-crds -q", "catalogue list", *ANSWERS,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("stdout", "status", "said"),
     [(gone_reader, 141, ""), (gone_terminal, 2, "error: stdout: Input/output error\n")],
 )
-def test_stdout_that_nobody_reads(folder: Path, words: str, stdout: Callable[[], int], status: int, said: str) -> None:
-    names = {path.name: path for path in folder.iterdir()}
+def test_stdout_that_nobody_reads(inputs: Path, words: str, stdout: Callable[[], int], status: int, said: str) -> None:
     descriptor = stdout()
     try:
-        got = process(*(names.get(word, word) for word in words.split()), stdout=descriptor)
+        got = process(*words.split(), stdout=descriptor, cwd=inputs)
     finally:
         os.close(descriptor)
     assert (got.returncode, got.stderr) == (status, said)

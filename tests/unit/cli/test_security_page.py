@@ -13,9 +13,11 @@ import yaml
 from kscale.cli import registry
 from kscale.cli.app import command_of
 from kscale.cli.process_flags import go_duration
+from kscale.cli.server_limits import ServerLimitFlags
 from kscale.drivers import vpa_admission
 from kscale.files import MAX_FILE
 from kscale.world.kubernetes.transport import ServerLimits
+from kscale.world.nodegroups import external
 from kscale.world.rpc import MOST_BYTES
 from unit.cli.support import kscale
 
@@ -65,23 +67,34 @@ def test_every_program_has_the_limits_of_what_it_talks_to() -> None:
 def test_limits_without_a_flag() -> None:
     fixed = {what: default for what, flag, default, _ in rows("Limits") if flag == "(fixed)"}
     assert amount(fixed["Message of a gRPC cloud or expander"]) == MOST_BYTES
+    assert amount(fixed["Node groups of a gRPC cloud"]) == external._MOST_GROUPS
+    assert amount(fixed["Instances of a group of a gRPC cloud"]) == external._MOST_INSTANCES
     assert amount(fixed["Files of settings, states and catalogues"]) == MAX_FILE
     text = next(what for what, flag, *_ in rows("Limits") if flag == "`--review-timeout`")
     assert text == "Time for a review above 64 KiB; eight of them may wait"
     assert (vpa_admission.LARGE, vpa_admission._WAITING) == (64 << 10, 8)
 
 
-def test_commands_have_the_defaults_of_the_table() -> None:
-    """Those with --context, which have no flags."""
-    limits = ServerLimits()
-    kube = [(flag.strip("`"), default) for _, flag, default, _ in rows("Limits") if flag.startswith("`--kube-api")]
-    assert {
-        "--kube-api-max-response-bytes": limits.response_bytes,
-        "--kube-api-max-line-bytes": limits.line_bytes,
-        "--kube-api-max-header-bytes": limits.header_bytes,
-        "--kube-api-request-timeout": limits.request_seconds,
-        "--kube-api-max-retry-after": limits.retry_seconds,
-    } == {flag: amount(default) for flag, default in kube}
+def test_commands_that_read_a_live_cluster_have_the_limits_of_an_api_server() -> None:
+    """Each of them, with the defaults of the table, which are those of the client."""
+    documented = {flag.strip("`"): amount(default) for _, flag, default, _ in rows("Limits") if "`--kube-api" in flag}
+    live = [each.name for each in registry.COMMANDS if "--context" in options_of(each.name) and "run " not in each.name]
+    assert len(live) > 10
+    for name in live:
+        options = {flag: default for flag, default in options_of(name).items() if flag.startswith("--kube-api")}
+        defaults = {flag: seconds_or_bytes(flag, default) for flag, default in options.items()}
+        assert defaults == documented, name
+    assert ServerLimitFlags().limits() == ServerLimits()
+
+
+def options_of(name: str) -> dict[str, Any]:
+    entry = registry.find(name)
+    assert entry is not None
+    return {max(each.opts, key=len): each.default for each in command_of(entry).params}
+
+
+def seconds_or_bytes(flag: str, default: Any) -> float:
+    return go_duration(default, flag).total_seconds() if isinstance(default, str) else default
 
 
 def rules(program: str, *more: str) -> Iterator[dict[str, Any]]:

@@ -29,7 +29,7 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import ObjectMeta
 from kscale.snapshot.loading import LoadReport, load_objects
 from kscale.snapshot.text.documents import documents
-from kscale.snapshot.text.sources import RawObject, read
+from kscale.snapshot.text.sources import NamedText, RawObject, read
 
 
 def pod(name: str, cpu: Any = "100m", **extra: Any) -> dict[str, Any]:
@@ -473,10 +473,84 @@ deep = [
     b"\\n".join(b" " * i + b"a:" for i in range(2_000)),
     b"kind: Pod\\n---\\n" + b"[" * 50_000,
 ]
-print({str([*documents(text, "deep.yaml")][-1]) for text in deep})
+for text in deep:
+    print([*documents(text, "deep.yaml")][-1])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "{'deep.yaml: nested too deeply to be read'}")
+    alone, second = (f"deep.yaml: {place}nested too deeply to be read" for place in ("", "document 2: "))
+    assert (done.returncode, done.stdout.splitlines()) == (0, [*[alone] * 5, second])
+
+
+def yaml_object(kind: str, name: str, odd: str = "1") -> str:
+    return f"apiVersion: v1\nkind: {kind}\nmetadata:\n  name: {name}\n  namespace: team\nodd: {odd}\n"
+
+
+ODD_YAML = {
+    "flow": ("{a: " * 1100 + "1" + "}" * 1100, "nested too deeply"),
+    "flow sequences": ("[" * 50_000 + "]" * 50_000, "nested too deeply"),
+    "flow, not beyond LibYAML's own limit": ("[" * 600 + "]" * 600, "nested too deeply"),
+    "block": ("".join("\n" + " " * i + "a:" for i in range(1, 1200)), "nested too deeply"),
+    "block sequences": ("\n  " + "- " * 1100 + "x", "nested too deeply"),
+    "keys": ("\n  " + "? " * 1100 + "x", "nested too deeply"),
+    "damaged, and deep": ("{a: " * 1100, "nested too deeply"),
+    "an alias that holds itself": ("&a [*a]", "nested too deeply"),
+    "a bomb": ("\n" + "".join("  " + line + "\n" for line in BOMB.decode().splitlines()), "too many values"),
+    "damaged": ("[1, 2", "malformed YAML"),
+    "a key twice": ("{a: 1, a: 2}", "the key a comes twice"),
+}
+
+
+@pytest.mark.parametrize(("odd", "message"), ODD_YAML.values(), ids=ODD_YAML)
+def test_one_yaml_document_that_cannot_be_read_is_left_out(odd: str, message: str) -> None:
+    text = "---\n".join([yaml_object("Pod", "a"), "# nothing\n", yaml_object("ResourceClaim", "gpu", odd),
+        yaml_object("Pod", "b")])  # fmt: skip
+    with pytest.raises(InputError) as caught:
+        [*load_objects(NamedText("dump.yaml", text.encode()))]
+    (problem,) = [each for each in caught.value.problems if each.source == "dump.yaml"]
+    assert problem.object.startswith("document 2")
+    assert message in problem.message
+    if message == "nested too deeply to be read":
+        assert problem.object == "document 2 (ResourceClaim team/gpu)"
+    report = LoadReport()
+    read = load_objects(NamedText("dump.yaml", text.encode()), strict=False, report=report)
+    assert [each.obj.key for each in read] == ["team/a", "team/b"]
+    assert report.problems == [problem]
+
+
+@pytest.mark.parametrize("indent", ["", "  "])
+@pytest.mark.parametrize("alone", [True, False])
+def test_one_deep_item_of_a_yaml_list_is_left_out(indent: str, alone: bool) -> None:
+    objects = [
+        yaml_object("Pod", "a"),
+        yaml_object("ResourceClaim", "gpu", ODD_YAML["block"][0]),
+        yaml_object("Pod", "b"),
+    ]
+    items = "".join(
+        "".join(f"{indent}{'  ' if i else '- '}{line}\n" for i, line in enumerate(each.splitlines()))
+        for each in objects
+    )
+    text = f"apiVersion: v1\nitems:\n{items}kind: List\nmetadata:\n  resourceVersion: ''\n"
+    if not alone:
+        text = f"{yaml_object('Pod', 'first')}---\n{text}"
+    report = LoadReport()
+    read = load_objects(NamedText("dump.yaml", text.encode()), strict=False, report=report)
+    assert [each.obj.key for each in read] == [*([] if alone else ["team/first"]), "team/a", "team/b"]
+    place = "items[1] (ResourceClaim team/gpu)"
+    assert [each.object for each in report.problems] == [place if alone else f"document 2, {place}"]
+
+
+def test_lines_and_separators_of_yaml_documents() -> None:
+    """Comments, directives and what only looks like a separator are no documents, and lines are those of the file."""
+    text = (
+        "%YAML 1.1\n# a comment\n---\nkind: Pod\napiVersion: v1\nmetadata:\n  name: a\n"
+        "  annotations:\n    text: |\n      --- not\n      ---\n...\n%YAML 1.1\n--- # and a comment\nkind: [\n"
+        "--- {kind: Pod, apiVersion: v1, metadata: {name: b}}\n---\n"
+    )
+    report = LoadReport()
+    read = load_objects(NamedText("dump.yaml", text.encode()), strict=False, report=report)
+    assert [each.obj.metadata.name for each in read] == ["a", "b"]
+    (problem,) = report.problems
+    assert str(problem).startswith("dump.yaml: document 2: line 16, column 1: malformed YAML: ")
 
 
 def test_many_brackets_are_not_deep() -> None:

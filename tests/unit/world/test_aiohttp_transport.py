@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import gzip
 import ssl
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
 import trustme
 
-from kscale.world.clock import SystemClock
-from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport, proxy_of
+from kscale.effects import SECOND
+from kscale.world.clock import SystemClock, VirtualClock, run_in_virtual_time
+from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport, _Body, proxy_of
+from kscale.world.kubernetes.buffers import PIECE_BYTES, Buffers
 from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, ServerLimits
 
@@ -318,6 +322,62 @@ def test_a_response_that_does_not_come_to_its_end_is_a_failed_request() -> None:
     half = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"
     for pieces in ((), (b"HTTP/1.1 200 OK\r\n",), (half,)):
         assert over_the_limit(*pieces, hangs=True).kind == "timeout"
+
+
+class Endless(Server):
+    """Answers with a body that never ends."""
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.CancelledError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            while True:
+                writer.write(b"10000\r\n" + bytes(1 << 16) + b"\r\n")
+                await writer.drain()
+        writer.close()
+
+
+def test_responses_that_are_read_at_once_are_bounded_together() -> None:
+    """Each of them still fails with its own error when it is beyond the limit of one."""
+    count, single, shared = 25, 3 << 20, 3 << 20
+    limits = ServerLimits(response_bytes=single, buffered_bytes=shared, request_seconds=600)
+
+    async def main() -> tuple[list[Any], int, int]:
+        async with Endless(tls=False) as server:
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={}, limits=limits)
+            tracemalloc.start()
+            try:
+                results = await asyncio.gather(*[transport.call(GET) for _ in range(count)], return_exceptions=True)
+                return results, transport.buffers.peak, tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+                await transport.close()
+
+    errors, peak, allocated = asyncio.run(main())
+    assert {str(error).rpartition(": ")[2] for error in errors} == {"the response is larger than 3,145,728 bytes"}
+    assert shared < peak <= shared + single + PIECE_BYTES
+    # Beyond the buffers: what aiohttp, asyncio and the server of the test hold of each connection.
+    assert allocated < peak + count * (1 << 20) < count * single
+
+
+def test_the_time_of_a_request_does_not_run_while_it_waits_for_other_responses() -> None:
+    buffers = Buffers(0)
+
+    async def main(clock: VirtualClock) -> bytes:
+        other = buffers.open()
+        await other.take(2 * PIECE_BYTES)
+        content = asyncio.StreamReader()
+        content.feed_data(bytes(5 * PIECE_BYTES))
+        transport = SimpleNamespace(buffers=buffers, limits=ServerLimits(), client_error=OSError)
+        response = SimpleNamespace(status=200, headers={}, content=content)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(2) as limit:
+            body = _Body(transport, GET, response, limit)  # type: ignore[arg-type]
+            loop.call_later(100, other.release)
+            loop.call_later(101, content.feed_eof)
+            return await body.read()
+
+    assert len(run_in_virtual_time(main, now=SECOND)) == 5 * PIECE_BYTES
 
 
 def test_a_stream_that_breaks() -> None:

@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from kscale import InputError
 from kscale.effects import SECOND, Observation
 from kscale.objects.api.meta import KubeObject
 from kscale.world.clock import VirtualClock, run_in_virtual_time
+from kscale.world.kubernetes.buffers import FREE_BYTES, Buffers
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.informer import Informer, ObjectSink
 from kscale.world.kubernetes.reflector import Reflector
@@ -369,13 +371,27 @@ def test_who_looks_does_not_wait_although_more_comes_at_that_moment(coming: str)
 
 @asynccontextmanager
 async def informing(
-    api: FakeApi, *, typed: bool, streaming: bool = False, observe: Callable[[Observation], None] = lambda _: None
+    api: FakeApi,
+    *,
+    typed: bool,
+    streaming: bool = False,
+    turn: asyncio.Lock | None = None,
+    observe: Callable[[Observation], None] = lambda _: None,
 ) -> AsyncIterator[tuple[Informer, ObjectSink]]:
     """An informer of pods that has listed them, or (``streaming``) is about to."""
     watch = Watch(kind="Pod", api_version="v1", typed=typed)
     sink = ObjectSink(watch, lambda change: None)
     reflector = Reflector(streaming=streaming)
-    informer = Informer(api.client, Resources(api.client), watch, sink, api.clock, observe=observe, reflector=reflector)
+    informer = Informer(
+        api.client,
+        Resources(api.client),
+        watch,
+        sink,
+        api.clock,
+        observe=observe,
+        reflector=reflector,
+        turn=turn,
+    )
     task = asyncio.create_task(informer.run())
     await until(lambda: bool(api.server.watches))
     yield informer, sink
@@ -416,6 +432,85 @@ def test_a_line_without_end_is_not_collected() -> None:
             assert watch.reads - read <= 8
             await api.create("pods", pod("c"))
             await until(lambda: set(followed.names) == {"a", "b", "c"})
+
+    against_fake(case)
+
+
+def test_a_line_that_does_not_end_is_given_up_while_other_responses_fill_the_buffers() -> None:
+    """Short lines go on; a line that waits for longer than a request may take is listed instead."""
+
+    async def case(api: FakeApi) -> None:
+        api.client.limits = ServerLimits(request_seconds=20)
+        api.client.buffers = Buffers(0)
+        await api.create("pods", pod("a"))
+        async with following(api, streaming=False) as followed:
+            await api.create("pods", pod("b"))
+            await until(lambda: set(followed.names) == {"a", "b"})
+            (watch,) = api.server.watches
+            watch.queue.put_nowait(b'{"type":"ADDED","object":{"metadata":{"name":"' + b"a" * FREE_BYTES)
+            await asyncio.sleep(19)
+            assert watch in api.server.watches
+            await until(lambda: watch not in api.server.watches, seconds=2)
+            await api.create("pods", pod("c"))
+            await until(lambda: set(followed.names) == {"a", "b", "c"})
+            assert api.client.buffers.used == 0
+
+    against_fake(case)
+
+
+@pytest.mark.parametrize("limits", [ServerLimits(response_bytes=1 << 18), ServerLimits(buffered_bytes=1 << 18)])
+def test_events_that_wait_to_be_applied_are_bounded(limits: ServerLimits) -> None:
+    """By the limit of the watch, and by that of all responses: the rest stays with the server."""
+
+    async def case(api: FakeApi) -> None:
+        api.client.limits = limits
+        api.client.buffers = buffers = Buffers(limits.buffered_bytes)
+        turn = asyncio.Lock()
+        async with informing(api, typed=True, turn=turn) as (informer, sink):
+            await until(lambda: informer.synced)
+            async with turn:
+                for number in range(200):
+                    named = pod(f"p{number}")
+                    named["metadata"]["annotations"] = {"text": "a" * 10_000}
+                    await api.create("pods", named)
+                    await asyncio.sleep(0.01)
+                assert 1 << 17 < buffers.peak <= 1 << 19
+                assert not sink.objects
+            await until(lambda: len(sink.objects) == 200)
+            assert buffers.used == 0
+
+    against_fake(case)
+
+
+def test_a_page_is_buffered_until_it_is_applied() -> None:
+    async def case(api: FakeApi) -> None:
+        buffers, turn = Buffers(1 << 20), asyncio.Lock()
+        listed, ask = asyncio.Event(), api.server.call
+
+        async def call(call: Call) -> Answer:
+            answer = await ask(call)
+            if not call.kept:
+                return answer
+            buffer = buffers.open(kept=True)
+            buffer.adjust(len(answer.body) + FREE_BYTES)
+            listed.set()
+            return msgspec.structs.replace(answer, buffer=buffer)
+
+        api.server.call = call  # type: ignore[method-assign]
+        await api.create("pods", pod("a"))
+        watch = Watch(kind="Pod", api_version="v1")
+        sink = ObjectSink(watch, lambda change: None)
+        reflector = Reflector(streaming=False)
+        informer = Informer(api.client, Resources(api.client), watch, sink, api.clock, reflector=reflector, turn=turn)
+        async with turn:
+            task = asyncio.create_task(informer.run())
+            await listed.wait()
+            await asyncio.sleep(1)
+            assert buffers.used > 0
+        await until(lambda: informer.synced)
+        assert buffers.used == 0
+        task.cancel()
+        await asyncio.wait([task])
 
     against_fake(case)
 
@@ -493,6 +588,35 @@ def test_a_list_that_goes_on_with_the_same_page_fails() -> None:
         await asyncio.sleep(1)
         assert len(api.server.calls) <= 4
         assert "the same page" in str(informer.last_error)
+        api.server.fault = lambda call: None
+        await until(lambda: informer.synced)
+        task.cancel()
+        await asyncio.wait([task])
+
+    against_fake(case)
+
+
+def test_a_list_of_more_pages_than_allowed_fails() -> None:
+    """Each page goes on with another one, for ever."""
+
+    async def case(api: FakeApi) -> None:
+        api.client.limits = ServerLimits(list_pages=10)
+        pages = 0
+
+        def another(call: Call) -> Answer:
+            nonlocal pages
+            pages += 1
+            metadata = {"resourceVersion": "1", "continue": f"{pages}"}
+            return Answer(200, {}, json.dumps({"kind": "PodList", "metadata": metadata, "items": []}).encode())
+
+        api.server.fault = another
+        sink = ObjectSink(PODS, lambda change: None)
+        reflector = Reflector(streaming=False)
+        informer = Informer(api.client, Resources(api.client), PODS, sink, api.clock, reflector=reflector)
+        task = asyncio.create_task(informer.run())
+        await asyncio.sleep(0.5)
+        assert "a list of Pod with more pages than allowed (10)" in str(informer.last_error)
+        assert pages == 10
         api.server.fault = lambda call: None
         await until(lambda: informer.synced)
         task.cancel()

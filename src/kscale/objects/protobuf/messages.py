@@ -405,17 +405,18 @@ IntOrString: 1 type int64?, 2 intVal int32?, 3 strVal text?
 """
 
 
-def message_types(package: str, messages: Iterable[Message]) -> dict[str, Any]:
+def message_types(package: str, messages: Iterable[Message], *, syntax: str = "proto2") -> dict[str, Any]:
     """Build protobuf classes, by name, for messages described by tables.
 
-    The types ``bytes`` and ``double`` are allowed as well. Each field records whether it was set. Raises
+    The types ``bytes`` and ``double`` are allowed as well. With ``syntax`` ``proto2`` each field records whether it was
+    set. With ``proto3`` text that is not UTF-8 makes a message unreadable, as with upstream's gRPC services. Raises
     MissingExtraError if the protobuf runtime is not installed.
     """
     descriptor_pb2, descriptor_pool, message_factory = (
         library(f"google.protobuf.{name}", "the protobuf form of objects")
         for name in ("descriptor_pb2", "descriptor_pool", "message_factory")
     )
-    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto2")
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=syntax)
 
     def add(to: Any, number: int, name: str, type_: str, label: int) -> None:
         field = to.field.add(number=number, name=name, label=label, type=_SCALARS.get(type_, _MESSAGE))

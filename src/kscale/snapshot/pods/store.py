@@ -204,8 +204,8 @@ class PlacedSums:
             at = table.column("at")[row]
             for name, amount in interner.classes[table.column("class_of")[row]].occupancy.items():
                 if name not in FIXED_RESOURCES:
-                    column = self._column(name)
-                    column[at] = wrap(int(column[at]) + sign * amount)
+                    sums = self._column(name)
+                    sums[at] = wrap(int(sums[at]) + sign * amount)
 
     def _add(self, amounts: _Amounts, table: PodTable, rows: NDArray[np.int64], sign: int) -> list[int] | None:
         return _rows.add_placed(

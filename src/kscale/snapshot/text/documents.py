@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from typing import Any, BinaryIO, ClassVar, Final, TypeAlias
@@ -19,7 +20,7 @@ from kscale.errors import InputError, Problem
 from kscale.libraries import library
 from kscale.objects.decode import syntax_problem
 
-__all__ = ["check_syntax", "documents", "object_lines", "only_document", "several_documents"]
+__all__ = ["check_syntax", "documents", "object_lines", "only_document", "placed_documents", "several_documents"]
 
 
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
@@ -214,35 +215,117 @@ _NOT_JSON = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"}
 
 
 def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
-    """Yield every document that is not empty. A syntax error ends the documents with a :class:`Problem`."""
-    loader = _loader()
-    yaml = library("yaml", _READING)
+    """Yield every document that is not empty; a :class:`Problem` stands in for a document that cannot be read."""
+    return (document for _, document in placed_documents(text, source))
 
+
+def placed_documents(text: bytes, source: str) -> list[tuple[str, Any | Problem]]:
+    """Every document that is not empty, and where it is: ``document 2``, or empty if it is the only one. A
+    :class:`Problem` stands for one that cannot be read.
+
+    Of a list of objects in block style that is nested too deeply, as ``kubectl get -o yaml`` writes one, each object is
+    read by itself (``items[3]``).
+    """
+    budget = _Budget(len(text))
+    parts: list[tuple[int, str, str, Any | Problem]] = []
+    number = 0
+    for line, piece in _pieces(text):
+        read = [*_read_piece(piece, line, budget)]
+        number += bool(read)
+        parts += [(number, *part) for part in read]
+    placed: list[tuple[str, Any | Problem]] = []
+    for of, item, label, document in parts:
+        where = ", ".join(filter(None, (f"document {of}" if number > 1 else "", item)))
+        if isinstance(document, Problem):
+            name = f"{where} ({label})" if where and label else where or label
+            document = replace(document, source=source, object=name)
+        placed.append((where, document))
+    return placed
+
+
+_BOUNDARY: Final = re.compile(rb"^(?=---[ \t\r\n]|---\Z)|(?<=^\.\.\.\n)|(?<=^\.\.\.\r\n)", re.MULTILINE)
+
+
+def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """Split a stream where documents begin: the lines before each, and its text. A line that begins with ``---`` can be
+    nothing else, whatever is before it, and ``...`` ends one."""
+    start, line = 0, 0
+    for match in _BOUNDARY.finditer(text):
+        piece = text[start : match.start()]
+        if not all(_is_before_document(each) for each in piece.splitlines()):
+            yield line, piece
+            line += piece.count(b"\n")
+            start = match.start()
+    yield line, text[start:]
+
+
+def _is_before_document(line: bytes) -> bool:
+    """Whether a line is blank, a comment, a directive, or the end of another document."""
+    return line.lstrip()[:1] in (b"", b"#", b"%") or line.startswith(b"...")
+
+
+class _Budget:
+    """How many values the aliases of a stream may still stand for."""
+
+    def __init__(self, size: int) -> None:
+        self._left = max(_LEAST_BUDGET, _PER_BYTE * size)
+
+    def take(self, values: int) -> bool:
+        """Take so many, if as many are left."""
+        if values > self._left:
+            return False
+        self._left -= values
+        return True
+
+
+_Part: TypeAlias = "tuple[str, str, Any | Problem]"
+"""Where a part of a document is, what object it is if that is known, and the part."""
+
+
+def _read_piece(text: bytes, line: int, budget: _Budget) -> Iterator[_Part]:
+    """Read one document, item by item if it is a list that is nested too deeply."""
+    label = _too_deep(text)
+    if label is None:
+        yield from (("", "", document) for document in _loaded(text, line, budget))
+        return
+    items = _block_items(text)
+    if not items:
+        yield "", label, Problem(_TOO_DEEP)
+    for index, (place, item) in enumerate(items):
+        where = f"items[{index}]"
+        label = _too_deep(item, inside=1)
+        if label is not None:
+            yield where, label, Problem(_TOO_DEEP)
+            continue
+        for document in _loaded(item, line + place, budget):
+            yield where, "", document if isinstance(document, Problem) else document[0]
+
+
+def _loaded(text: bytes, line: int, budget: _Budget) -> Iterator[Any | Problem]:
+    """Load the document of a text that is not nested too deeply, and begins after so many lines."""
+    yaml = library("yaml", _READING)
     try:
-        if _is_too_deep(text):
-            yield Problem(_TOO_DEEP, source)
-            return
-        for document in yaml.load_all(text, Loader=loader):
+        for document in yaml.load_all(text, Loader=_loader()):
             if document is None:
                 continue
-            if b"*" in text and _size(document, {}) > max(_LEAST_BUDGET, _PER_BYTE * len(text)):
-                yield Problem("the aliases stand for too many values", source)
+            if b"*" in text and not budget.take(_size(document, {})):
+                yield Problem("the aliases stand for too many values")
                 return
             yield document
     except RecursionError:  # also an alias that contains itself
-        yield Problem(_TOO_DEEP, source)
+        yield Problem(_TOO_DEEP)
     except yaml.MarkedYAMLError as error:
         if error.problem == _PARSERS_OWN:
-            yield Problem(_TOO_DEEP, source)
+            yield Problem(_TOO_DEEP)
             return
         mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        place = f"line {line + mark.line + 1}, column {mark.column + 1}: " if mark else ""
         cause = error.problem or error.context
         if b"{{" in text:
             cause = "it looks like a template: render it first (helm template)"
-        yield Problem(f"{place}malformed YAML: {cause}", source)
+        yield Problem(f"{place}malformed YAML: {cause}")
     except (yaml.YAMLError, ValueError) as error:
-        yield Problem(f"malformed YAML: {error}", source)
+        yield Problem(f"malformed YAML: {error}")
 
 
 def only_document(text: bytes, source: str) -> Any:
@@ -256,25 +339,102 @@ def only_document(text: bytes, source: str) -> Any:
     return all_documents[0] if all_documents else None
 
 
-def _is_too_deep(text: bytes) -> bool:
-    """Return whether collections are nested more deeply than in any API object.
+def _too_deep(text: bytes, *, inside: int = 0) -> str | None:
+    """Whether collections nest deeper than objects of an API do: the object as far as it was read before (``Pod
+    team-a/web``, or empty); None if they do not. ``inside``: how many collections are around the object.
 
-    The C loader builds them by recursion and overflows the stack without a RecursionError. Therefore a text with many
-    brackets or deep indentation is parsed event by event first.
+    The C loader builds them by recursion, and there is no Python frame that could raise RecursionError before its stack
+    is full: so it is asked event by event first, where the text has as many brackets, or a line begins so far to the
+    right.
     """
     if text.count(b"[") + text.count(b"{") <= _DEEPEST and _FAR_TO_THE_RIGHT.search(text) is None:
-        return False
+        return None
     yaml = library("yaml", _READING)
+    names = _Names(inside)
+    try:
+        for event in yaml.parse(text, Loader=_loader()):
+            if isinstance(event, yaml.CollectionStartEvent):
+                if names.begin(isinstance(event, yaml.MappingStartEvent)) > _DEEPEST:
+                    return names.label
+            elif isinstance(event, yaml.CollectionEndEvent):
+                names.end()
+            elif isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent)):
+                names.scalar(getattr(event, "value", ""))
+    except yaml.MarkedYAMLError as error:
+        return names.label if error.problem == _PARSERS_OWN else None  # of another fault the loader says what it is
+    except yaml.YAMLError:
+        return None
+    return None
 
-    depth = 0
-    for event in yaml.parse(text, Loader=_loader()):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _DEEPEST:
-                return True
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-    return False
+
+class _Names:
+    """Kind, namespace and name of the object whose events are seen. ``inside``: the collections around it."""
+
+    def __init__(self, inside: int) -> None:
+        self._inside = inside
+        self._depth = 0
+        self._keys: list[str | None] = []
+        """Of the object and the mapping in it: the last key whose value is awaited, or None."""
+        self._values: dict[str, str] = {}
+
+    @property
+    def label(self) -> str:
+        names = (self._values.get("metadata.namespace", ""), self._values.get("metadata.name", ""))
+        return f"{self._values.get('kind', '')} {'/'.join(filter(None, names))}".strip()
+
+    def begin(self, is_mapping: bool) -> int:
+        """Begin a collection; return the depth."""
+        self._depth += 1
+        if self._inside < self._depth <= self._inside + 2:
+            self._keys.append(None if is_mapping else "")
+        return self._depth
+
+    def end(self) -> None:
+        if self._inside < self._depth <= self._inside + 2:
+            self._keys.pop()
+        self._depth -= 1
+        self._have_value()
+
+    def scalar(self, value: str) -> None:
+        if not self._is_near:
+            return
+        if self._keys[-1] is None:
+            self._keys[-1] = value
+            return
+        self._values.setdefault(".".join(key or "" for key in self._keys), value)
+        self._have_value()
+
+    @property
+    def _is_near(self) -> bool:
+        return self._inside < self._depth <= self._inside + 2
+
+    def _have_value(self) -> None:
+        if self._is_near:
+            self._keys[-1] = None
+
+
+_ITEMS: Final = re.compile(rb"^items:[ \t]*(?:#.*)?\r?\n", re.MULTILINE)
+_ITEM: Final = re.compile(rb"[ ]*(?=- )")
+
+
+def _block_items(text: bytes) -> list[tuple[int, bytes]]:
+    """The items of a list of objects in block style, each as a sequence of one: lines before it, and its text. Empty if
+    the text is something else."""
+    match = _ITEMS.search(text)
+    first = match and _ITEM.match(text, match.end())
+    if match is None or not first:
+        return []
+    indent = first.end() - first.start()
+    begins = re.compile(rb"^ {%d}- " % indent, re.MULTILINE)
+    after = re.compile(rb"^ {0,%d}[^ \n\r#-]" % indent, re.MULTILINE).search(text, match.end())
+    end = after.start() if after else len(text)
+    starts = [each.start() for each in begins.finditer(text, match.end(), end)]
+    items, line, before = [], 0, 0
+    for start, following in zip(starts, [*starts[1:], end], strict=True):
+        line += text.count(b"\n", before, start)
+        before = start
+        items.append((line, text[start:following]))
+    return items
 
 
 def _size(value: Any, known: dict[int, int]) -> int:

@@ -510,15 +510,13 @@ def _from_items(
 
 
 def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[_Found]:
-    from kscale.snapshot.text.documents import documents
+    from kscale.snapshot.text.documents import placed_documents
 
-    all_documents = list(documents(text, source))
-    several = sum(not isinstance(document, Problem) for document in all_documents) > 1
-    for number, document in enumerate(all_documents, start=1):
+    for where, document in placed_documents(text, source):
         if isinstance(document, Problem):
             yield document
         else:
-            yield from _from_data(document, source, f"document {number}" if several else "", in_directory)
+            yield from _from_data(document, source, where, in_directory)
 
 
 def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -> Iterator[_Found]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import io
 import ipaddress
 import os
 import socket
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 
 from kscale.errors import InputError, Problem
 from kscale.libraries import library
+from kscale.world.kubernetes.buffers import PIECE_BYTES, Buffer, Buffers
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.credentials import CredentialError, Credentials, RunProgram
 from kscale.world.kubernetes.kubeconfig import Access, Pem, without_password
@@ -154,7 +156,7 @@ def _come_with(context: ssl.SSLContext, certificate: bytes, key: bytes, name: st
         raise InputError(Problem(text, name)) from None
 
 
-_BUFFER: Final = 2**20
+_BUFFER: Final = 2**18
 _CONNECT: Final = 30.0
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
@@ -173,6 +175,7 @@ class AiohttpTransport:
     """HTTP connections to one API server, with one identity. Create and use it on a running event loop.
 
     ``user_agent`` is sent as the User-Agent header. ``run`` runs the exec plug-in that provides credentials.
+    ``buffers`` limits the bytes that all responses hold at once.
     """
 
     def __init__(
@@ -184,8 +187,10 @@ class AiohttpTransport:
         run: RunProgram | None = None,
         environ: Mapping[str, str] | None = None,
         limits: ServerLimits = DEFAULT_LIMITS,
+        buffers: Buffers | None = None,
     ) -> None:
         self.limits = limits
+        self.buffers = buffers or Buffers(limits.buffered_bytes)
         self._http = _aiohttp()
         self._url = _url_type()
         self.client_error: type[Exception] = self._http.ClientError
@@ -208,13 +213,19 @@ class AiohttpTransport:
 
     async def call(self, call: Call) -> Answer:
         """Send a request and return the complete response."""
-        async with self._sent(call) as (response, _):
-            body = _Body(self, call, response)
+        async with self._sent(call) as (response, timeout):
+            body = _Body(self, call, response, timeout)
+            buffer = self.buffers.open(kept=call.kept)
             try:
-                return Answer(body.status, body.headers, await body.read())
+                data = await body.read_into(buffer)
             except BaseException:
+                buffer.release()
                 response.close()  # do not wait for the rest of the body
                 raise
+            if call.kept:
+                return Answer(body.status, body.headers, data, buffer)
+            buffer.release()
+            return Answer(body.status, body.headers, data)
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[Stream]:
@@ -223,7 +234,7 @@ class AiohttpTransport:
             if response.status == 200:
                 timeout.reschedule(None)
             try:
-                yield _Body(self, call, response)
+                yield _Body(self, call, response, timeout)
             finally:
                 response.close()
 
@@ -333,23 +344,26 @@ def connect(
     Client
         A client with its own connections.
     """
-    transport = AiohttpTransport(access, clock, user_agent=user_agent, limits=limits)
-    return Client(transport, clock, qps=qps, burst=burst, limits=limits)
+    buffers = Buffers(limits.buffered_bytes)
+    transport = AiohttpTransport(access, clock, user_agent=user_agent, limits=limits, buffers=buffers)
+    return Client(transport, clock, qps=qps, burst=burst, limits=limits, buffers=buffers)
 
 
 class _Body:
     """Response body that is read in pieces."""
 
-    __slots__ = ("_call", "_of", "_response", "headers", "status")
+    __slots__ = ("_call", "_of", "_response", "_timeout", "headers", "status")
 
-    def __init__(self, of: AiohttpTransport, call: Call, response: Any) -> None:
-        self._of, self._call, self._response = of, call, response
+    def __init__(self, of: AiohttpTransport, call: Call, response: Any, timeout: asyncio.Timeout) -> None:
+        self._of, self._call, self._response, self._timeout = of, call, response, timeout
         self.status: int = response.status
         self.headers = _headers(response.headers)
 
-    async def read_some(self) -> bytes:
+    async def read_some(self, most: int = 0) -> bytes:
+        """Return the next bytes, at most so many (0: all that have come)."""
+        content = self._response.content
         try:
-            data: bytes = await self._response.content.readany()
+            data: bytes = await (content.read(most) if most else content.readany())
         except (OSError, TimeoutError, self._of.client_error) as error:
             raise self._of.failure(self._call, error) from None
         return data
@@ -372,13 +386,37 @@ class _Body:
         return None if connection is None else connection.transport
 
     async def read(self) -> bytes:
-        body = bytearray()
-        while some := await self.read_some():
-            body += some
-            if len(body) > self._of.limits.response_bytes:
-                del body
+        with self._of.buffers.open() as buffer:
+            return await self.read_into(buffer)
+
+    async def read_into(self, buffer: Buffer) -> bytes:
+        """Return all of the body, which ``buffer`` holds then."""
+        body = io.BytesIO()  # its value is not copied
+        while True:
+            await self._take(buffer)
+            some = await self.read_some(PIECE_BYTES)
+            buffer.adjust(len(some) - PIECE_BYTES)
+            if not some:
+                return body.getvalue()
+            body.write(some)
+            if body.tell() > self._of.limits.response_bytes:
+                del body  # not held by the frames of the error
                 raise self._of.too_large(self._call)
-        return bytes(body)
+
+    async def _take(self, buffer: Buffer) -> None:
+        """Hold another piece. The timeout is the server's: it does not run while other responses are waited for."""
+        end = self._timeout.when()
+        if buffer.fits or end is None:
+            await buffer.take()
+            return
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        self._timeout.reschedule(None)
+        try:
+            await buffer.take()
+        finally:
+            if not self._timeout.expired():
+                self._timeout.reschedule(end + loop.time() - begin)
 
 
 def _headers(headers: Any) -> dict[str, str]:

@@ -18,6 +18,7 @@ from kscale.effects.actions import Metric, Observation
 from kscale.errors import KscaleError
 from kscale.objects.api.meta import ApiStruct, Int32, shortened
 from kscale.objects.names import go_quote
+from kscale.world.kubernetes.buffers import Buffers
 from kscale.world.kubernetes.transport import (
     DEFAULT_LIMITS,
     Answer,
@@ -246,11 +247,11 @@ def decoded(answer: Answer, type_: type[_T], call: Call) -> _T:
         raise _unreadable(call, error) from None
 
 
-def listed(answer: Answer, call: Call, more: str = "") -> ServerList:
-    """Decode one page of a list from a response.
+def listed(answer: Answer, call: Call, more: str = "", *, number: int = 1, limits: ServerLimits) -> ServerList:
+    """Decode page ``number`` of a list from a response.
 
-    Raises :class:`RequestFailedError` if the body is not a list, or if the continue token equals ``more``, the token
-    of the request.
+    Raises :class:`RequestFailedError` if the body is not a list, if the list has more pages than ``limits`` allows, or
+    if the continue token equals ``more``, the token of the request.
     """
     try:
         page = read_list(answer.body)
@@ -258,6 +259,8 @@ def listed(answer: Answer, call: Call, more: str = "") -> ServerList:
         raise _unreadable(call, error) from None
     if more and page.continue_ == more:
         raise _unreadable(call, "the next page is the same page")
+    if page.continue_ and number >= limits.list_pages:
+        raise _unreadable(call, f"the list has more pages than allowed ({limits.list_pages:,})")
     return page
 
 
@@ -327,13 +330,15 @@ class Client:
         Maximum number of retries of a request.
     limits : ServerLimits
         Maximum sizes of responses and pauses.
+    buffers : Buffers
+        Limits the bytes that all responses hold at once.
 
     Notes
     -----
     ``observe`` is called with an observation for each failed request (:data:`REQUEST_METRICS`).
     """
 
-    __slots__ = ("_bucket", "_clock", "_limit", "_max_retries", "limits", "observe", "transport")
+    __slots__ = ("_bucket", "_clock", "_limit", "_max_retries", "buffers", "limits", "observe", "transport")
 
     def __init__(
         self,
@@ -344,9 +349,11 @@ class Client:
         burst: int = 0,
         max_retries: int = MAX_RETRIES,
         limits: ServerLimits = DEFAULT_LIMITS,
+        buffers: Buffers | None = None,
     ) -> None:
         self.transport = transport
         self.limits = limits
+        self.buffers = buffers or Buffers(limits.buffered_bytes)
         self.observe: Callable[[Observation], None] = lambda _: None
         self._clock = clock
         self._limit = (qps, burst)
@@ -357,7 +364,13 @@ class Client:
         """Return a client with the same connections but its own rate limit."""
         qps, burst = self._limit
         client = Client(
-            self.transport, self._clock, qps=qps, burst=burst, max_retries=self._max_retries, limits=self.limits
+            self.transport,
+            self._clock,
+            qps=qps,
+            burst=burst,
+            max_retries=self._max_retries,
+            limits=self.limits,
+            buffers=self.buffers,
         )
         client.observe = self.observe
         return client
@@ -374,6 +387,8 @@ class Client:
                 result = error.with_traceback(None)  # drop the traceback: its frames keep the data read so far alive
             if isinstance(result, Answer) and is_success(result.status):
                 return result
+            if isinstance(result, Answer):
+                result.release()
             self._count_failure(result)
             pause = pause_before_retry(call, result, attempt, max_retries=self._max_retries, limits=self.limits)
             if pause is None:

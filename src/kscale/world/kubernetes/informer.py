@@ -17,6 +17,7 @@ from kscale.effects.actions import Metric, Observation
 from kscale.errors import InputError, Problem
 from kscale.objects.api.meta import ApiStruct, KubeObject, object_key, shortened
 from kscale.objects.kinds import find_kind
+from kscale.world.kubernetes.buffers import PIECE_BYTES, Buffer
 from kscale.world.kubernetes.client import Client, RequestFailedError, read_status
 from kscale.world.kubernetes.reflector import (
     Asked,
@@ -366,6 +367,7 @@ class Informer:
         self._path = ""
         self._open: Stream | None = None
         self._ends = 0.0
+        self._pages = 0
         self._unreadable = 0
         self._left = b""
         self._came = 0
@@ -467,12 +469,18 @@ class Informer:
     async def _list(self, asked: ListPage) -> Listed:
         limit = str(asked.limit) if asked.limit else ""
         call = await self._call(("limit", limit), ("continue", asked.continue_), ("resourceVersion", asked.version))
-        answer = await self._client.call(call)
-        async with self._turn:
-            if asked.anew:
-                self._sink.begin()
-            version, next_page = self._sink.page(answer.body)
+        answer = await self._client.call(msgspec.structs.replace(call, kept=True))
+        try:
+            async with self._turn:
+                if asked.anew:
+                    self._sink.begin()
+                version, next_page = self._sink.page(answer.body)
+        finally:
+            answer.release()
         self._count_unreadable()
+        self._pages = 1 if asked.anew else self._pages + 1
+        if next_page and self._pages >= self._limits.list_pages:
+            raise InputError(f"a list of {self.watch.kind} with more pages than allowed ({self._limits.list_pages:,})")
         if next_page and next_page == asked.continue_:
             raise InputError(f"a list of {self.watch.kind} whose next page is the same page")
         await asyncio.sleep(0)  # reading a page takes long: let other tasks run
@@ -499,12 +507,13 @@ class Informer:
     async def _read_more(self, opened: AsyncExitStack) -> Seen:
         """Read a batch of events, which costs less than single events, and pass it to the sink."""
         try:
-            data, is_open = await self._collect()
-            if not data:
-                await self._close(opened)
-                return Ended(at=self._at())
-            async with self._turn:
-                absorbed = self._sink.events(data)
+            with self._client.buffers.open(is_watch=True) as buffer:
+                data, is_open = await self._collect(buffer)
+                if not data:
+                    await self._close(opened)
+                    return Ended(at=self._at())
+                async with self._turn:
+                    absorbed = self._sink.events(data)
         finally:
             if self._waiting is not None:
                 self._waiting.set()
@@ -529,7 +538,7 @@ class Informer:
             error=absorbed.error,
         )
 
-    async def _collect(self) -> tuple[bytes, bool]:
+    async def _collect(self, buffer: Buffer) -> tuple[bytes, bool]:
         """Collect at least one line and what follows shortly; return (data, whether the stream is still open).
 
         Collection takes longer where batches are much cheaper, and ends early if :meth:`caught_up` is called.
@@ -537,11 +546,12 @@ class Informer:
         stream = self._open
         if stream is None:
             return b"", False
-        received = _Came(self._left)
+        received = _Came(self._left, buffer)
         self._asked.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._ends):
                 while not received.ended and not received.lines:
+                    await self._wait_for_room(buffer)
                     received.add(await _read(stream))
                     if received.size > self._limits.line_bytes and b"\n" not in received.parts[-1]:
                         text = f"a line of more than {self._limits.line_bytes:,} bytes"
@@ -553,6 +563,17 @@ class Informer:
             await self._collect_more(stream, received)
         return b"".join(received.parts) if received.lines else b"", not received.ended
 
+    async def _wait_for_room(self, buffer: Buffer) -> None:
+        """Wait until the watch may read on in a line. A line waits no longer than a request may take, so that lines
+        that never end do not keep others waiting."""
+        try:
+            async with asyncio.timeout(self._limits.request_seconds):
+                await buffer.take()
+        except TimeoutError:
+            text = "a line that has not ended, while other responses fill the buffers"
+            raise InputError(f"not a watch of {self.watch.kind}: {text}") from None
+        buffer.adjust(-PIECE_BYTES)
+
     async def _collect_more(self, stream: Stream, came: _Came) -> None:
         """Collect lines until a time or size limit is reached or :meth:`caught_up` is called.
 
@@ -560,7 +581,7 @@ class Informer:
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + (self._collecting if self.settled else _COLLECT)  # somebody waits for the list
-        while not came.ended and came.size < self._limits.response_bytes:
+        while not came.ended and came.size < self._limits.response_bytes and came.buffer.fits:
             before, left = came.size, end - loop.time()
             if self._turn.locked():
                 with _paused(stream):
@@ -573,8 +594,10 @@ class Informer:
                         await self._asked.wait()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_GLANCE):
-                    while not came.ended:
+                    while came.buffer.fits:
                         came.add(await _read(stream))
+                        if came.ended:
+                            break
             came.much = came.size - before >= _MUCH
 
     async def _settle(self) -> None:
@@ -589,12 +612,17 @@ class Informer:
 
 
 class _Came:
-    """Data of a watch that has been read but not applied. ``left`` is the incomplete line of the previous batch."""
+    """Data of a watch that has been read but not applied, in ``buffer``.
 
-    __slots__ = ("ended", "lines", "much", "parts", "size")
+    ``left`` is the incomplete line of the previous batch.
+    """
 
-    def __init__(self, left: bytes) -> None:
+    __slots__ = ("buffer", "ended", "lines", "much", "parts", "size")
+
+    def __init__(self, left: bytes, buffer: Buffer) -> None:
         self.parts, self.lines, self.size = [left], 0, len(left)
+        self.buffer = buffer
+        buffer.adjust(len(left))
         self.ended = False
         self.much = False
         """Whether much data came last time, so that reading must not pause."""
@@ -605,6 +633,7 @@ class _Came:
         self.parts.append(some)
         self.lines += some.count(b"\n")
         self.size += len(some)
+        self.buffer.adjust(len(some))
 
 
 async def _read(stream: Stream) -> bytes:

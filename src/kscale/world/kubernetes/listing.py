@@ -135,9 +135,9 @@ class _Lists:
                 self._come -= received
                 pages, limit, next_page, received, number = [], 0, "", 0, 0
                 continue
-            page = listed(answer, call, next_page)
-            count, next_page = len(page.items), page.continue_
             number += 1
+            page = listed(answer, call, next_page, number=number, limits=self._client.limits)
+            count, next_page = len(page.items), page.continue_
             if count:
                 name = (
                     f"{resource.group_resource}, page {number}" if number > 1 or next_page else resource.group_resource

@@ -405,7 +405,7 @@ class Performer:
 
     async def _pages(self, resource: ServedResource, action: List, fields: str) -> list[KubeObject]:
         objects: list[KubeObject] = []
-        next_page, limit = "", _PAGE
+        next_page, limit, number = "", _PAGE, 0
         while True:
             call = list_call(
                 resource, action.namespace, selector=action.selector, fields=fields, limit=limit, more=next_page
@@ -415,9 +415,10 @@ class Performer:
             except RequestFailedError as error:
                 if error.error.code != 410 or not next_page or not limit:
                     raise
-                objects, next_page, limit = [], "", 0  # the continue token has expired: list all at once
+                objects, next_page, limit, number = [], "", 0, 0  # the continue token has expired: list all at once
                 continue
-            page = listed(answer, call, next_page)
+            number += 1
+            page = listed(answer, call, next_page, number=number, limits=self._client.limits)
             objects += self._readable(page.items, resource, action)
             next_page = page.continue_
             if not next_page:

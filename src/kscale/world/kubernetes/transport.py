@@ -9,6 +9,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from kscale.errors import KscaleError
+from kscale.world.kubernetes.buffers import Buffer
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -28,6 +29,9 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of what is accepted from a server.
 
     - ``response_bytes``: of one response, decompressed; for a watch, of events that wait to be applied.
+    - ``buffered_bytes``: of all responses that are being read at once
+      (:class:`~kscale.world.kubernetes.buffers.Buffers`).
+    - ``list_pages``: pages of one list.
     - ``line_bytes``: of one line of a watch.
     - ``header_bytes``: of one header of a response, which may have 128 of them.
     - ``request_seconds``: from a request to the end of its response, or to the headers of a watch.
@@ -35,6 +39,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     response_bytes: int = 256 << 20
+    buffered_bytes: int = 256 << 20
+    list_pages: int = 2000
     line_bytes: int = 16 << 20
     header_bytes: int = 16 << 10
     request_seconds: float = 60.0
@@ -47,7 +53,8 @@ DEFAULT_LIMITS: Final = ServerLimits()
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """HTTP request. ``path`` begins with a slash and is quoted already; ``query`` is not.
 
-    ``resource`` and ``name`` describe the object in messages (``pods``, ``web-1``).
+    ``resource`` and ``name`` describe the object in messages (``pods``, ``web-1``). ``kept``: the response stays
+    buffered until the caller calls :meth:`Answer.release`.
     """
 
     method: str
@@ -58,14 +65,21 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     accept: str = "application/json"
     resource: str = ""
     name: str = ""
+    kept: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """HTTP response; header names are in lower case."""
+    """HTTP response; header names are in lower case. It holds ``buffer`` until :meth:`release`."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    buffer: Buffer | None = None
+
+    def release(self) -> None:
+        """Let other responses be read in the room of this one."""
+        if self.buffer is not None:
+            self.buffer.release()
 
 
 class ConnectionFailedError(KscaleError, OSError):

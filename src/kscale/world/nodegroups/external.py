@@ -15,7 +15,7 @@ from kscale.effects import SECOND, ApiError, GetPrices, Moment, Prices
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.objects.api.core import Node, NodeSpec
-from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.meta import ObjectMeta, shortened
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import (
     NOT_IMPLEMENTED,
@@ -93,11 +93,16 @@ NodeGroupAutoscalingOptions: 1 scaleDownUtilizationThreshold double?, 2 scaleDow
 _STATES: Final = {1: "running", 2: "creating", 3: "deleting"}
 _NUMBERS: Final = {name: number for number, name in _STATES.items()}
 _OUT_OF_RESOURCES, _OTHER = 1, 99
+_LONGEST: Final = (2**63 - 1) // 10**9
+_MOST_GROUPS: Final = 10_000
+"""Node groups of a provider: each costs several calls in each loop."""
+_MOST_INSTANCES: Final = 100_000
+"""Instances of a node group. No cluster has as many nodes."""
 
 
 @cache
 def _types() -> dict[str, Any]:
-    return message_types(_PACKAGE, parse(_MESSAGES).values())
+    return message_types(_PACKAGE, parse(_MESSAGES).values(), syntax="proto3")
 
 
 def message_of(name: str) -> Any:
@@ -231,7 +236,8 @@ def options_message(options: NodeGroupAutoscalingOptions) -> Any:
 
 
 def _seconds(sent: Any) -> float:
-    return float(sent.seconds + sent.nanos / 1e9)
+    """Return a duration in seconds, at most what Go's ``AsDuration`` gives (an int64 of nanoseconds)."""
+    return float(min(max(sent.seconds + sent.nanos / 1e9, -_LONGEST), _LONGEST))
 
 
 def _duration(time: timedelta) -> dict[str, int]:
@@ -244,6 +250,7 @@ _KEYS: Final = frozenset({"address", "key", "cert", "cacert", "grpc_timeout"})
 _TIMEOUT: Final = "5s"
 _RUNNING: Final = InstanceStatus()
 _AT_ONCE: Final = 100
+_LONGEST_ID: Final = 256
 _STANDS_FOR: Final = {"k8s.io/cluster-autoscaler/fake-node-reason": "unregistered"}
 
 
@@ -341,7 +348,7 @@ class ExternalGroups(Provider):
         """
         self._call("Refresh")
         try:
-            listed = self._call("NodeGroups").nodeGroups
+            listed = _usable(self._call("NodeGroups").nodeGroups)
         except ProviderError as error:
             _log.error("the node groups: %s", error.message)
             return []
@@ -419,7 +426,10 @@ class ExternalGroups(Provider):
         )
 
     def _fetch(self, group: str) -> Instances:
-        return [instance_from(instance) for instance in self._call("NodeGroupNodes", id=group).instances]
+        instances = self._call("NodeGroupNodes", id=group).instances
+        if len(instances) > _MOST_INSTANCES:
+            raise ProviderError(f"group {group} has more than {_MOST_INSTANCES:,} instances", CLOUD_ERROR)
+        return [instance_from(instance) for instance in instances]
 
     def _is_whole(self, options: NodeGroupOptions | None) -> bool:
         effective = self._defaults if options is None else options.on_top_of(self._defaults)
@@ -561,6 +571,26 @@ class ExternalGroups(Provider):
 
     def _call(self, method: str, **given: Any) -> Any:
         return self._ended(self._begin(method, **given))
+
+
+def _usable(groups: Sequence[Any]) -> list[Any]:
+    """Return the groups that can be used; the others are logged. Raises ProviderError if there are too many.
+
+    Upstream goes on with a group whose bounds exclude each other, which it neither grows nor shrinks.
+    """
+    if len(groups) > _MOST_GROUPS:
+        raise ProviderError(f"the provider has more than {_MOST_GROUPS:,} node groups", CLOUD_ERROR)
+    usable: dict[str, Any] = {}
+    for group in groups:
+        id_ = shortened(group.id, _LONGEST_ID)
+        if group.id in usable:
+            _log.error("two node groups have the id %s: the first of them is used", id_)
+        elif not 0 <= group.minSize <= group.maxSize:
+            sizes = f"{group.minSize} to {group.maxSize}"
+            _log.error("node group %s is left out: its sizes %s exclude each other", id_, sizes)
+        else:
+            usable[group.id] = group
+    return [*usable.values()]
 
 
 def _price(answer: Any) -> float | ApiError:

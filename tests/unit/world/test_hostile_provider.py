@@ -1,0 +1,172 @@
+"""A provider of node groups behind gRPC that answers with anything: loops go on with what can be used."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import kscale
+from kscale.effects import SECOND
+from kscale.objects.api.core import Node
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.nodegroup import ProviderError
+from kscale.world.nodegroups.external import ExternalGroups, message_of
+
+grpc = pytest.importorskip("grpc")
+
+
+class HostileProvider(grpc.GenericRpcHandler):  # type: ignore[misc, name-defined]  # grpc has no types
+    """Answers calls with bytes or functions: ``odd`` by method, else as a provider with one group and one node."""
+
+    def __init__(self, odd: dict[str, Any]) -> None:
+        self.odd = {**ORDINARY, **odd}
+
+    def service(self, call: Any) -> Any:
+        answer = self.odd.get(call.method.rpartition("/")[2], b"")
+        return grpc.unary_unary_rpc_method_handler(
+            lambda request, context: answer(context) if callable(answer) else answer
+        )
+
+
+def sent(message: str, **fields: Any) -> bytes:
+    data: bytes = message_of(f"{message}Response")(**fields).SerializeToString()
+    return data
+
+
+def groups_sent(*groups: dict[str, Any]) -> bytes:
+    return sent("NodeGroups", nodeGroups=groups)
+
+
+GROUP = {"id": "g", "minSize": 0, "maxSize": 5}
+ORDINARY: dict[str, Any] = {
+    "NodeGroups": groups_sent(GROUP),
+    "NodeGroupTargetSize": sent("NodeGroupTargetSize", targetSize=1),
+    "NodeGroupForNode": sent("NodeGroupForNode", nodeGroup={"id": "g"}),
+    "NodeGroupNodes": sent("NodeGroupNodes", instances=[{"id": "i1", "status": {"instanceState": 1}}]),
+}
+BAD_TEXT = b"\x0a\x04\x0a\x02\xff\xfe"
+"""A message in field 1 whose field 1 is no UTF-8."""
+LONG_TIMES = {
+    "scaleDownUnneededDuration": {"seconds": 2**63 - 1, "nanos": 2**31 - 1},
+    "MaxNodeProvisionDuration": {"seconds": -(2**63), "nanos": -(2**31)}, "scaleDownUtilizationThreshold": float("nan"),
+}  # fmt: skip
+UNREADABLE = "Exception deserializing response!"
+HOSTILE: dict[str, tuple[dict[str, Any], list[str], str]] = {
+    "an ordinary one": ({}, ["g"], ""),
+    "noise for groups": ({"NodeGroups": bytes(range(256))}, [], UNREADABLE),
+    "groups cut off": ({"NodeGroups": b"\x0a\xff\x01a"}, [], UNREADABLE),
+    "an id that is no UTF-8": ({"NodeGroups": BAD_TEXT}, [], UNREADABLE),
+    "a wrong wire type": ({"NodeGroups": b"\x0d\x01\x02\x03\x04"}, [], ""),
+    "negative sizes": (
+        {"NodeGroups": groups_sent({"id": "a", "minSize": -3, "maxSize": -1}, GROUP)}, ["g"], "-3 to -1",
+    ),
+    "a minimum above the maximum": (
+        {"NodeGroups": groups_sent({"id": "a", "minSize": 9, "maxSize": 1}, GROUP)}, ["g"], "9 to 1 exclude",
+    ),
+    "one id twice": ({"NodeGroups": groups_sent(GROUP, GROUP)}, ["g"], "two node groups have the id g"),
+    "an empty id": ({"NodeGroups": groups_sent({"id": "", "maxSize": 5}, GROUP)}, ["", "g"], ""),
+    "a huge id": (
+        {"NodeGroups": groups_sent({"id": "a" * (4 << 20), "minSize": 2}, GROUP)}, ["g"], "exclude each other",
+    ),
+    "groups without end": (
+        {"NodeGroups": groups_sent(*({"id": f"g{i}"} for i in range(10_001)))}, [], "more than 10,000 node groups",
+    ),
+    "a message that is too large": ({"NodeGroups": b"\x0a" + bytes(130 << 20)}, [], "larger than max"),
+    "a negative target": ({"NodeGroupTargetSize": sent("NodeGroupTargetSize", targetSize=-5)}, ["g"], ""),
+    "the largest target": ({"NodeGroupTargetSize": sent("NodeGroupTargetSize", targetSize=2**31 - 1)}, ["g"], ""),
+    "noise for a target": ({"NodeGroupTargetSize": b"\xff"}, ["g"], ""),
+    "an instance twice": ({"NodeGroupNodes": sent("NodeGroupNodes", instances=[{"id": "i1"}] * 3)}, ["g"], ""),
+    "odd instances": (
+        {"NodeGroupNodes": sent("NodeGroupNodes", instances=[{}, {"id": "b", "status": {"instanceState": 77}}])},
+        ["g"], "",
+    ),
+    "long errors": (
+        {"NodeGroupNodes": sent("NodeGroupNodes", instances=[{"id": "b", "status": {"instanceState": 2, "errorInfo": {
+            "errorCode": "x" * 10**5, "errorMessage": "y" * 10**6, "instanceErrorClass": -7}}}])},
+        ["g"], "",
+    ),
+    "a template of noise": (
+        {"NodeGroupTemplateNodeInfo": sent("NodeGroupTemplateNodeInfo", nodeBytes=b"k8s\0" + b"\xff" * 100)},
+        ["g"], "",
+    ),
+    "a template that is no UTF-8": (
+        {"NodeGroupTemplateNodeInfo": sent("NodeGroupTemplateNodeInfo", nodeBytes=BAD_TEXT)}, ["g"], "",
+    ),
+    "times without end": (
+        {"NodeGroupGetOptions": sent("NodeGroupGetOptions", nodeGroupAutoscalingOptions=LONG_TIMES)}, ["g"], "",
+    ),
+    "noise for homes": ({"NodeGroupForNode": b"\xff\xff"}, ["g"], UNREADABLE),
+    "homes that are no UTF-8": ({"NodeGroupForNode": BAD_TEXT}, ["g"], UNREADABLE),
+    "a home that is no group": ({"NodeGroupForNode": sent("NodeGroupForNode", nodeGroup={"id": "x"})}, ["g"], ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("odd", "ids", "said"), HOSTILE.values(), ids=HOSTILE)
+def test_a_provider_that_answers_with_anything(
+    odd: dict[str, Any], ids: list[str], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A loop goes on with the groups that can be used."""
+    node = from_dict({"metadata": {"name": "n1"}, "spec": {"providerID": "i1"}}, Node)
+    with hostile_client(odd, lambda: [node]) as client:
+        groups = client.refresh()
+    assert [each.id for each in groups] == ids
+    assert said in caplog.text
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "1", "pods": "9"}}
+    cluster = kscale.load([{"kind": "Node", "apiVersion": "v1", **to_dict(node), "status": ready}])
+    kscale.ca.run_once(cluster, groups, now=1_800_000_000 * SECOND)
+
+
+@pytest.mark.parametrize("method", ["Refresh", "NodeGroupNodes"])
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"\xff", UNREADABLE),
+        (lambda context: context.abort(grpc.StatusCode.UNIMPLEMENTED, "x"), "Not implemented"),
+        (lambda context: context.abort(grpc.StatusCode.INTERNAL, "x" * 1000), "code = Internal"),
+        (lambda context: over.wait(60) and b"", "DeadlineExceeded"),
+    ],
+)
+def test_a_provider_that_cannot_be_looked_at_fails_a_loop(method: str, answer: Any, said: str) -> None:
+    """Such a loop ends with the error of the cloud, and the next one looks again."""
+    over.clear()
+    with hostile_client({method: answer}, list) as client:
+        with pytest.raises(ProviderError, match=said):
+            client.refresh()
+        over.set()
+
+
+def test_instances_without_end_fail_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kscale.world.nodegroups.external._MOST_INSTANCES", 10)
+    instances = [{"id": f"i{i}"} for i in range(11)]
+    with (
+        hostile_client({"NodeGroupNodes": sent("NodeGroupNodes", instances=instances)}, list) as client,
+        pytest.raises(ProviderError, match="group g has more than 10 instances"),
+    ):
+        client.refresh()
+
+
+over = threading.Event()
+
+
+@contextmanager
+def hostile_client(odd: dict[str, Any], nodes: Callable[[], list[Node]]) -> Iterator[ExternalGroups]:
+    server = grpc.server(
+        ThreadPoolExecutor(8),
+        handlers=[HostileProvider(odd)],
+        options=[(f"grpc.max_{way}_message_length", -1) for way in ("send", "receive")],
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    hangs = any(answer is not None and callable(answer) for answer in odd.values())
+    config = {"address": f"127.0.0.1:{port}", "cert": "", "grpc_timeout": "500ms" if hangs else "60s"}
+    client = ExternalGroups(config, nodes)
+    try:
+        yield client
+    finally:
+        client.disconnect()
+        server.stop(None).wait()
