@@ -36,7 +36,8 @@ GROUPS = ("-g", EXAMPLES / "groups.yaml", "--budget", 0)
 
 def test_a_cluster_is_asked_for_what_a_dump_should_have() -> None:
     named = set(DUMP_COMMAND.split()[2].split(","))
-    named |= {"resourceclaims", "resourceslices", "deviceclasses", "verticalpodautoscalers"}  # where it has them
+    named |= {"resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"}  # where it has them
+    named.add("verticalpodautoscalers")
     assert all(each in DUMP_HELP for each in named)
     plural = {each.kind: each.group_resource.partition(".")[0] for each in FakeApiServer(SystemClock()).served.values()}
     assert {plural[kind] for kind in READ} - {"verticalpodautoscalercheckpoints"} == named
@@ -154,6 +155,24 @@ def test_kinds_that_are_not_there_or_may_not_be_listed(servers: dict[str, FakeAp
     servers["west"].fault = refusing("/deviceclasses", 404, "NotFound")
     found = kscale("headroom", "--context", "west")
     assert not [line for line in found.stderr.splitlines() if line.startswith("warning")]  # an empty list is none
+
+
+@pytest.mark.parametrize("command", ["fit", "estimate", "headroom"])
+def test_quotas_of_a_cluster_are_named_as_not_judged(
+    command: str, servers: dict[str, FakeApiServer], tmp_path: Path
+) -> None:
+    metadata = {"name": "few", "namespace": "shop"}
+    servers["west"].put("resourcequotas", {"metadata": metadata, "spec": {"hard": {"pods": "0"}}})
+    containers = [{"name": "c", "image": "c", "resources": {"requests": {"cpu": "1"}}}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new", "namespace": "shop"}}
+    manifest = tmp_path / "pod.json"
+    manifest.write_text(json.dumps({**pod, "spec": {"containers": containers}}))
+    answer = kscale(command, "--context", "west", "--pod", manifest)
+    assert "ResourceQuota shop/few (whether its namespace may create the pods)" in answer.stdout
+    servers["west"].fault = refusing("/resourcequotas", 403, "Forbidden")
+    refused = kscale(command, "--context", "west", "--pod", manifest)
+    assert refused.code == answer.code
+    assert "warning: ResourceQuotas are not read: Forbidden at all" in refused.stderr
 
 
 def test_kinds_of_which_a_cluster_has_none_are_not_missing(servers: dict[str, FakeApiServer]) -> None:
