@@ -351,7 +351,8 @@ def test_without_a_status_config_map_no_event_is_about_it() -> None:
     async def case(cluster: Cluster) -> None:
         cluster.cloud.start()
         cluster.pod("a", node="pool-1")
-        running = cluster.run(replace(OPTIONS, write_status_configmap=False))
+        # Such a loop takes no time: it would follow upon itself.
+        running = cluster.run(replace(OPTIONS, write_status_configmap=False), frequent_loops=False)
         cluster.pod("b")
         await until(lambda: cluster.nodes() == ["pool-1", "pool-2"], 90)
         await running.end()
