@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from kscale.objects.api.meta import ApiStruct, KubeObject
+from kscale.objects.api.meta import ApiStruct, CustomWorkload, KubeObject
+from kscale.objects.kinds import group_of, is_custom_group
 from kscale.objects.rest_mapping import AUTOSCALING_V1, ServedResource
-from kscale.objects.scale import ScalePaths, definition_of
+from kscale.objects.scale import CustomResourceDefinition, ScalePaths, definition_of, definition_parts
 
 __all__ = [
     "PAUSED",
@@ -21,7 +22,6 @@ __all__ = [
     "CloneSet",
     "CustomObject",
     "CustomResource",
-    "CustomWorkload",
     "DeploymentConfig",
     "LeaderWorkerSet",
     "Rollout",
@@ -35,6 +35,7 @@ __all__ = [
     "is_set",
     "name_errors",
     "replica_errors",
+    "scaled_custom_kinds",
     "trigger_errors",
 ]
 
@@ -75,11 +76,28 @@ def custom_resources(definition: Mapping[str, Any]) -> list[CustomResource]:
     ]
 
 
-class CustomWorkload(KubeObject):
-    """A workload of a custom kind; what it says is checked where it is used."""
+_SCALED_BY: Final = ("HorizontalPodAutoscaler", "VerticalPodAutoscaler", "ScaledObject")
 
-    spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
+
+def scaled_custom_kinds(item: KubeObject) -> list[tuple[str, str]]:
+    """Return the custom kinds, as (group, kind), that an object shows to have a scale.
+
+    A CustomResourceDefinition defines the scale. An autoscaler shows it by its target: only kinds with a scale can be
+    targets. A VPA that reports its target as not supported shows nothing.
+    """
+    if isinstance(item, CustomResourceDefinition):
+        group, kind, _, paths = definition_parts(item)
+        return [(group, kind)] if paths else []
+    if item.kind not in _SCALED_BY:
+        return []
+    spec, status = getattr(item, "spec", None), getattr(item, "status", None)
+    target = getattr(spec, "target_ref", None) or getattr(spec, "scale_target_ref", None)
+    if target is None or any(
+        each.type == "ConfigUnsupported" and each.status == "True" for each in getattr(status, "conditions", None) or ()
+    ):
+        return []
+    group = group_of(target.api_version or "")
+    return [(group, target.kind)] if target.kind and is_custom_group(group) else []
 
 
 class Rollout(CustomWorkload):
