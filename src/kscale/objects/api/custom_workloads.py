@@ -31,6 +31,7 @@ __all__ = [
     "custom_resources",
     "fallback_errors",
     "hpa_name",
+    "irrelevant_settings",
     "is_paused",
     "is_set",
     "name_errors",
@@ -252,6 +253,25 @@ def fallback_errors(scaled: ScaledObject) -> list[str]:
     if spec.triggers and _only_resources(spec):
         return ["at least one trigger (that is not cpu or memory) is required for the fallback to be enabled"]
     return []
+
+
+def irrelevant_settings(scaled: ScaledObject) -> list[str]:
+    """Return what KEDA's webhook warns of: settings that change nothing (``verifyScaledObjects``)."""
+    spec = scaled.spec or ScaledObjectSpec()
+    if (spec.min_replica_count or 0) <= 0 or spec.idle_replica_count is not None:
+        return []
+    warnings = []
+    if spec.polling_interval is not None and not any(each.use_cached_metrics for each in spec.triggers or ()):
+        where = "minReplicaCount = 0, idleReplicaCount is set, or useCachedMetrics is enabled"
+        warnings.append(
+            f"PollingInterval is configured but is not relevant. PollingInterval is only relevant when {where}"
+        )
+    if spec.cooldown_period is not None:
+        where = "minReplicaCount = 0 or idleReplicaCount is set"
+        warnings.append(
+            f"CooldownPeriod is configured but is not relevant. CooldownPeriod is only relevant when {where}"
+        )
+    return warnings
 
 
 def _only_resources(spec: ScaledObjectSpec) -> bool:
