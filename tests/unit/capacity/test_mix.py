@@ -184,6 +184,12 @@ def test_few_types_and_the_curve(solver: bool) -> None:
     assert free.curve[-1].cost == free.cost
 
 
+def test_a_type_with_a_minimum_may_be_the_only_one() -> None:
+    small = offer("small", 2, 4, 0.10, least=1)
+    plan = mix(kscale.load(pods(9)), [small, LARGE, WIDE], options=MixOptions(max_types=1, curve=True))
+    assert (plan.types, set(plan.offers), plan.nowhere) == (1, {"small"}, 0)
+
+
 def apart(key: str) -> dict[str, Any]:
     term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "x"}}}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
