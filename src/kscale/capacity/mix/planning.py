@@ -407,14 +407,18 @@ def _with_few_types(
         sets = few_types(whole.instance.plan, type_of, free, must, max(numbers), options.threads)
         before: list[_Result] = []
         for number in sorted(numbers):
-            types = [each for each in sets if len(each) <= number][-1]
+            alternatives = [each for each in sets if len(each[0]) <= number][-1]
             limited = dataclasses.replace(budget, prove=False)
             if number != most:
                 limited = dataclasses.replace(limited, bound=_part(limited.bound), plan=_part(limited.plan))
             found = _exactly(whole, small, limited, number)
             if not found:
-                chosen = [each for each in offers if each.type in types]
-                found = [_planned(snapshot, names, chosen, options, limited)]
+                found = []
+                for types in alternatives:
+                    if found and limited.stop_plan is not None and limited.stop_plan():
+                        break
+                    chosen = [each for each in offers if each.type in types]
+                    found.append(_planned(snapshot, names, chosen, options, limited))
             before = [_best([*before, *found])]
             results[number] = before[0]
         whole = _best([whole, *before])

@@ -275,12 +275,17 @@ def _dived(
 _EFFORT = 10_000  # of one look at a set of types
 _ALONE = 5  # types that are good by themselves
 _CANDIDATES = 10
+_ALTERNATIVES = 3  # sets of one size that are worth a plan of their own
+_WORTH_A_PLAN = 1.15  # such a set's value at most, relative to the best value
 
 
 def few_types(
     kinds: BinKinds, type_of: Sequence[str | None], used: Sequence[str], must: frozenset[str], most: int, threads: int
-) -> list[frozenset[str]]:
-    """Sets of types, each the one before with one more, the last with ``most`` (or all that help).
+) -> list[list[frozenset[str]]]:
+    """Return sets of types to plan with, by size, the most promising set of each size first.
+
+    Each size is the one before with one more type, the last has ``most`` (or all that help). The values that sets are
+    compared by count parts of nodes: whole nodes of another set may be cheaper, so that there are alternatives.
 
     ``type_of`` each kind of bins (None = bins that exist); ``used``: types that a free choice takes, the most important
     first; ``must``: types that are there in any case.
@@ -291,12 +296,13 @@ def few_types(
     good = sorted(by_type, key=lambda name: (by_type[name], name))[:_ALONE]
     candidates = [name for name in dict.fromkeys([*used, *good]) if name not in must][:_CANDIDATES]
     chosen = must
-    found = [chosen] if chosen else []
+    found = [[chosen]] if chosen else []
     while candidates and len(chosen) < most:
         values = [_value(kinds, _members(names, chosen | {name}), threads) for name in candidates]
-        best = int(np.argmin(values))
-        chosen = chosen | {candidates.pop(best)}
-        found.append(chosen)
+        order = np.argsort(values, kind="stable")[:_ALTERNATIVES].tolist()
+        worth = [at for at in order if values[at] <= _WORTH_A_PLAN * values[order[0]]]
+        found.append([chosen | {candidates[at]} for at in worth])
+        chosen = chosen | {candidates.pop(order[0])}
     return found
 
 

@@ -86,7 +86,7 @@ class KEDAWebhook:
                 self._containers[target] = item.spec.template.spec.containers
             case LimitRange():
                 self._defaults.setdefault(item.namespace, set())
-                for limit in item.spec.limits if item.spec is not None else ():
+                for limit in item.spec.limits:
                     if limit.type == "Container":
                         names = {name for name in _RESOURCES if _is_set(name, limit.default_request, limit.default)}
                         self._defaults[item.namespace].update(names)

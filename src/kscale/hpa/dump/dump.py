@@ -134,8 +134,8 @@ class Dump:
     known_mapper: RESTMapper | None = None
     unanswered: list[str] | None = None
     paused: dict[str, PausedTarget] = field(default_factory=dict)
-    keda_refusals: dict[str, list[str]] = field(default_factory=dict)
     external_lists: ExternalMetricLists = field(default_factory=ExternalMetricLists)
+    keda_refusals: dict[str, list[str]] = field(default_factory=dict)
 
     def mapper(self) -> RESTMapper:
         """Build a mapper of the built-in kinds, and of custom kinds that are defined or present."""
