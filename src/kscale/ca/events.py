@@ -8,21 +8,25 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.effects import Event
 from kscale.objects.api.core import Node, ObjectReference, Pod
 
-__all__ = ["PodUidLookup", "build_node_event", "build_pod_event", "build_pod_events", "build_status_event"]
+__all__ = ["PodUidLookup", "build_node_event", "build_pod_event", "build_pod_events", "build_status_events"]
 
 PodUidLookup = Callable[[str], str]
 """The UID of a pod by ``namespace/name``; empty if it is not known."""
 
 
-def build_status_event(options: AutoscalingOptions, type_: str, reason: str, message: str) -> Event:
-    """Build an event about the whole cluster.
+def build_status_events(options: AutoscalingOptions, type_: str, reason: str, *messages: str) -> list[Event]:
+    """Build an event about the cluster as a whole for each message.
 
-    As upstream, it regards the status ConfigMap; whoever sends the event adds the UID.
+    Upstream attaches such events to its status ConfigMap, whose UID the world knows. Without
+    ``write_status_configmap`` there is no ConfigMap, and upstream records no event
+    (``pkg/clusterstate/utils/logging.go``, ``LogEventRecorder.Event``).
     """
+    if not options.write_status_configmap:
+        return []
     where = ObjectReference(
         api_version="v1", kind="ConfigMap", namespace=options.namespace, name=options.status_config_map_name
     )
-    return Event(regarding=where, type=type_, reason=reason, message=message)
+    return [Event(regarding=where, type=type_, reason=reason, message=message) for message in messages]
 
 
 def build_node_event(node: Node, type_: str, reason: str, message: str) -> Event:

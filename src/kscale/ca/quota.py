@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.errors import TRANSIENT_ERROR, AutoscalerError
-from kscale.ca.events import build_status_event
+from kscale.ca.events import build_status_events
 from kscale.ca.go_math import wrap_int64
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, get_target_gpus
 from kscale.ca.identity_cache import cached_by_identity
@@ -374,11 +374,11 @@ def cap_by_max_nodes_total(new_nodes: int, current_nodes: int, options: Autoscal
     if limit <= 0 or new_nodes + current_nodes <= limit:
         return CappedNodes(new_nodes=new_nodes)
     room = limit - current_nodes
-    event = build_status_event(
+    events = build_status_events(
         options, "Warning", "MaxNodesTotalReached", f"Max total nodes in cluster reached: {limit}"
     )
     error = AutoscalerError(TRANSIENT_ERROR, "max node total count already reached") if room < 1 else None
-    return CappedNodes(new_nodes=room, events=[event], error=error)
+    return CappedNodes(new_nodes=room, events=events, error=error)
 
 
 RECONCILED_CONDITION = "Reconciled"

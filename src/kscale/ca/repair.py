@@ -14,7 +14,7 @@ import msgspec
 
 from kscale.ca.cluster_state import ClusterStateRegistry, is_cluster_healthy
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, AutoscalerError, ErrorRecord
-from kscale.ca.events import build_status_event
+from kscale.ca.events import build_status_events
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import (
     ApiError,
@@ -90,7 +90,7 @@ def repair_steps(
     yield from remove_old_unregistered_steps(p, state, groups, repair, now=now, options=options)
     if not is_cluster_healthy(state, options):
         repair.healthy = False
-        yield from p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
+        yield from p.emit(*build_status_events(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
         return repair
     yield from delete_created_with_errors_steps(p, groups, repair, options=options)
     yield from fix_node_group_size_steps(p, state, groups, repair, now=now, options=options)
@@ -127,13 +127,11 @@ def remove_old_unregistered_steps(
         refusal = yield from _delete_instances(p, group, names, force)
         if refusal is not None:
             texts = [f"Failed to remove node {name}: {refusal.message}" for name in names]
-            yield from p.emit(
-                *(build_status_event(options, "Warning", "DeleteUnregisteredFailed", text) for text in texts)
-            )
+            yield from p.emit(*build_status_events(options, "Warning", "DeleteUnregisteredFailed", *texts))
             repair.warnings.append(f"Failed to remove unregistered nodes: {refusal.message}")
             return
         texts = [f"Removed unregistered node {name}" for name in names]
-        yield from p.emit(*(build_status_event(options, "Normal", "DeleteUnregistered", text) for text in texts))
+        yield from p.emit(*build_status_events(options, "Normal", "DeleteUnregistered", *texts))
         repair.removed[group_id] = names
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -11,7 +12,7 @@ from kscale.capacity.fit import check_count
 from kscale.errors import InputError, Problem
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Namespace, Node, Pod
-from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.meta import CustomWorkload, KubeObject
 from kscale.objects.api.policy import ResourceQuota
 from kscale.objects.api.storage import (
     PersistentVolume,
@@ -20,7 +21,7 @@ from kscale.objects.api.storage import (
     StorageClass,
     default_storage_class,
 )
-from kscale.objects.kinds import DEFAULT_NAMESPACE
+from kscale.objects.kinds import DEFAULT_NAMESPACE, custom_kind_key, group_of, is_custom_group
 from kscale.objects.pod_admission import COMPLETING_KINDS, PodClasses, with_defaults
 from kscale.objects.pod_claims import AVAILABLE, bind, create_claims, find_volume, is_bound, needs_claims
 from kscale.objects.pod_resources import CPU, MEMORY
@@ -31,7 +32,6 @@ from kscale.snapshot.loading import LoadReport, load_objects
 __all__ = ["Manifests", "completing_classes", "read_manifests", "with_manifests", "with_objects"]
 
 _WAITS: Final = "WaitForFirstConsumer"
-_BUILT_IN_GROUPS: Final = frozenset({"", "apps", "autoscaling", "batch", "extensions", "policy"})
 
 
 class Manifests(NamedTuple):
@@ -47,7 +47,13 @@ class Manifests(NamedTuple):
     @property
     def custom_resources(self) -> list[str]:
         """Return the kinds of custom resources with their numbers, such as ``2 Kafka.kafka.strimzi.io``."""
-        return [f"{count:,} {kind}" for kind, count in self.report.skipped.items() if _is_custom(kind)]
+        counts = {kind: count for kind, count in self.report.skipped.items() if is_custom_group(kind.partition(".")[2])}
+        workloads = Counter(
+            custom_kind_key(group_of(item.api_version), item.kind)
+            for item in self.objects
+            if isinstance(item, CustomWorkload)
+        )
+        return [f"{count:,} {kind}" for kind, count in (*counts.items(), *workloads.items())]
 
     def unmodelled(self, cluster: Cluster) -> list[str]:
         """Return what a result about the workloads does not take into account.
@@ -80,12 +86,6 @@ def _limits_pods(quota: ResourceQuota) -> bool:
         or (name.startswith(("requests.", "limits.", "hugepages-")) and name != "requests.storage")
         for name in names
     )
-
-
-def _is_custom(kind: str) -> bool:
-    """Check whether ``Kind.group`` is not a kind of Kubernetes itself."""
-    group = kind.partition(".")[2]
-    return group not in _BUILT_IN_GROUPS and (not group.endswith(".k8s.io") or group.endswith(".x-k8s.io"))
 
 
 def read_manifests(*sources: Any, namespace: str = DEFAULT_NAMESPACE) -> Manifests:

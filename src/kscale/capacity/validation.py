@@ -1,7 +1,7 @@
 """``kscale validate``: reads all objects and reports those that would be refused.
 
 The rules are those of :mod:`kscale.hpa.api.admission`, :mod:`kscale.vpa.admission` and
-:mod:`kscale.objects.api.custom_workloads`.
+:mod:`kscale.hpa.api.keda_webhook`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,10 @@ from kscale.capacity.namespace_labels import asks_labels, warning
 from kscale.errors import InputError, Problem
 from kscale.hpa.api.admission import DecodeError, decode_hpa, validate_stored
 from kscale.hpa.api.keda import generate_hpa
+from kscale.hpa.api.keda_webhook import KEDAWebhook, check_scaled_object_alone
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.api.custom_workloads import (
-    ScaledObject,
-    fallback_errors,
-    name_errors,
-    replica_errors,
-    trigger_errors,
-)
+from kscale.objects.api.custom_workloads import ScaledObject, irrelevant_settings
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.vpa import API_VERSION as VPA_VERSION
 from kscale.objects.api.vpa import VerticalPodAutoscaler
@@ -128,10 +123,8 @@ def _schema_errors(vpa: VerticalPodAutoscaler) -> list[FieldError]:
 
 def _of_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Refusal]:
     unknown = _unknown(data, ScaledObject)
-    refused = [Refusal("metadata.name", text) for text in name_errors(obj)]
-    refused += [Refusal("spec", text) for text in replica_errors(obj)]
-    refused += [Refusal("spec.fallback", text) for text in fallback_errors(obj)]
-    refused += [Refusal("spec.triggers", text) for text in trigger_errors(obj)]
+    unknown += [Refusal("spec", text, is_warning=True) for text in irrelevant_settings(obj)]
+    refused = [Refusal(field, text) for field, text in check_scaled_object_alone(obj)]
     if refused:
         return [*unknown, *refused]
     generated = generate_hpa(data)
@@ -199,6 +192,8 @@ def validate(sources: Sequence[str]) -> Validation:
     in_doubt = 0
     refused: list[Problem] = []
     lacking: list[str] = []
+    webhook = KEDAWebhook()
+    scaled_objects: list[tuple[ScaledObject, Problem]] = []
     with suppress(InputError):  # raised at the end for sources that cannot be read; the report contains them
         for loaded in load_objects(*sources, strict=False, report=report):
             for refusal in refusals_of(loaded.obj, loaded.raw):
@@ -207,12 +202,22 @@ def validate(sources: Sequence[str]) -> Validation:
                     lacking.append(str(problem))
                 else:
                     refused.append(problem)
+            if isinstance(loaded.obj, ScaledObject):
+                scaled_objects.append((loaded.obj, report.place()))
+            else:
+                webhook.add(loaded.obj)
             if isinstance(loaded.obj, Node):
                 nodes.add(loaded.obj.name)
             elif isinstance(loaded.obj, Pod):
                 in_doubt += loaded.obj.status.phase not in ("Succeeded", "Failed") and asks_labels(loaded.obj.spec)
                 if loaded.obj.spec.node_name:
                     placed[loaded.obj.spec.node_name] += 1
+    for scaled, place in scaled_objects:
+        refused += [replace(place, message=text, field=field) for field, text in webhook.check(scaled)]
+        if webhook.is_target_missing(scaled):
+            text = "its target is not in the input: whether its containers have requests is not checked"
+            lacking.append(str(replace(place, message=text, field="spec.scaleTargetRef")))
+        webhook.add(scaled)  # the one that comes later is refused
     if unserved := report.skipped["HorizontalPodAutoscaler.autoscaling"]:
         name = f"{unserved:,} HorizontalPodAutoscaler{'s' if unserved > 1 else ''}"
         refused.append(Problem(unserved_version("autoscaling/v2beta1"), object=name, field="apiVersion"))

@@ -115,8 +115,8 @@ def kind_of(text: str) -> str:
 DUMP_COMMAND = (
     "kubectl get nodes,pods,namespaces,services,deployments,replicasets,statefulsets,daemonsets,"
     "replicationcontrollers,jobs,cronjobs,poddisruptionbudgets,persistentvolumeclaims,persistentvolumes,"
-    "storageclasses,csinodes,csidrivers,csistoragecapacities,volumeattachments,limitranges,priorityclasses,runtimeclasses,"
-    "horizontalpodautoscalers "
+    "storageclasses,csinodes,csidrivers,csistoragecapacities,volumeattachments,limitranges,resourcequotas,"
+    "priorityclasses,runtimeclasses,horizontalpodautoscalers "
     "-A -o json"
 )
 # A paragraph after \b is printed without wrapping, so that it can be copied.
@@ -125,9 +125,10 @@ DUMP_HELP = f"""A full dump comes from
 \b
 {DUMP_COMMAND} > cluster.json
 
-(add resourceclaims,resourceslices,deviceclasses where the cluster has them, and verticalpodautoscalers). It needs the
-permission to list these kinds in all namespaces (the built-in ClusterRole view, and list on nodes, persistentvolumes
-and the storage.k8s.io kinds) and nothing else: secrets and configmaps are not read."""
+(add resourceclaims,resourceclaimtemplates,resourceslices,deviceclasses where the cluster has them, and
+verticalpodautoscalers). It needs the permission to list these kinds in all namespaces (the built-in ClusterRole view,
+and list on nodes, persistentvolumes and the storage.k8s.io kinds) and nothing else: secrets and configmaps are not
+read."""
 
 SHOWN = 10  # warnings shown without -v
 

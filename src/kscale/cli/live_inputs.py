@@ -130,6 +130,29 @@ class Clusters(Dump, ServerLimitFlags):
         with of_dump():
             return kscale.load(*listing.pages, strict=not self.skip_invalid, threads=self.threads)
 
+    def load_with_owners(self, terminal: Terminal, tell: Callable[[str], None]) -> Cluster:
+        """The cluster with the owners and VPA targets of custom kinds, of which a live cluster is asked for the scales.
+
+        Raises InputError.
+        """
+        cluster = self.load(terminal, tell)
+        if not self.live:
+            return cluster
+        from kscale.drivers.live_dump import read_custom_owners
+        from kscale.vpa.custom_owners import find_custom_owners
+        from kscale.world.clock import SystemClock
+
+        owners = find_custom_owners(cluster)
+        if not owners:
+            return cluster
+        tell(f"reading the scales of {len(owners):,} custom {plural('resource', len(owners))}")
+        answer = self.ask(lambda client: read_custom_owners(client, SystemClock(), owners))
+        for item in answer.objects:
+            cluster.apply(item)
+        for problem in answer.problems:
+            terminal.warn(f"not read: {problem}")
+        return cluster
+
     def ask(self, question: Callable[[Client], Awaitable[_T]]) -> _T:
         """Run ``question`` with a client of the cluster's API server and return its result.
 

@@ -17,8 +17,10 @@ __all__ = [
     "KINDS",
     "NAMESPACED",
     "check_kind",
+    "custom_kind_key",
     "find_kind",
     "group_of",
+    "is_custom_group",
     "item_kind",
     "kind_of",
     "with_namespace",
@@ -89,6 +91,16 @@ An empty target is a version that is not read although others of its kind are.
 def group_of(api_version: str) -> str:
     """Return the API group of an ``apiVersion``: ``apps`` for ``apps/v1``, empty for the core group."""
     return api_version.rpartition("/")[0]
+
+
+def custom_kind_key(group: str, kind: str) -> str:
+    """Return the name under which a cluster holds objects of a custom kind that no struct is made for."""
+    return f"{kind}.{group}"
+
+
+def is_custom_group(group: str) -> bool:
+    """Return whether an API group does not belong to Kubernetes itself."""
+    return "." in group and (not group.endswith(".k8s.io") or group.endswith(".x-k8s.io"))
 
 
 @lru_cache(1024)  # the keys come from input files

@@ -14,9 +14,17 @@ import msgspec
 
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Pod
-from kscale.objects.api.meta import KubeObject, ObjectMeta
+from kscale.objects.api.meta import CustomWorkload, KubeObject, ObjectMeta
 from kscale.objects.decode import describe, from_dict, from_json, object_head, refuse_depth
-from kscale.objects.kinds import DEFAULT_NAMESPACE, KINDS, find_kind, with_namespace
+from kscale.objects.kinds import (
+    DEFAULT_NAMESPACE,
+    KINDS,
+    custom_kind_key,
+    find_kind,
+    group_of,
+    is_custom_group,
+    with_namespace,
+)
 from kscale.objects.names import with_name
 from kscale.objects.validation import check, refuse_repeated_keys
 from kscale.snapshot.text.sources import NamedText, RawObject, Scan, Source, read_scanned
@@ -173,6 +181,7 @@ def load_batches(
     seen: set[tuple[str, str, str]] = set()
     pods: set[str] = set()
     name_counts: Counter[str] = Counter()
+    custom = _CustomRecords()
     for record in _each(sources, scan, report):
         if isinstance(record, Problem):
             report.problems.append(record)
@@ -184,7 +193,9 @@ def load_batches(
         checked = bool(record.source) if validate is None else validate
         loaded = _load(record, report, checked, namespace, name_counts)
         if loaded is None:
+            custom.keep(record)
             continue
+        custom.note(loaded.obj)
         report.read[record.kind] += 1
         report.current = record
         if not isinstance(loaded.obj, Pod):
@@ -201,9 +212,60 @@ def load_batches(
             report.duplicates += 1
             report.warn(_TWICE, record)
         yield loaded
+    yield from custom.load(report, namespace)
     report.current = None
     if (error := report.error(strict=strict)) is not None:
         raise error
+
+
+_SCALING_KINDS = frozenset(
+    {"CustomResourceDefinition", "HorizontalPodAutoscaler", "VerticalPodAutoscaler", "ScaledObject"}
+)
+
+
+class _CustomRecords:
+    """Objects of custom kinds, until everything is read: then it is known which kinds have a scale."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, str], list[RawObject]] = {}
+        self._scaled: dict[tuple[str, str], None] = {}
+
+    def keep(self, record: RawObject) -> None:
+        """Keep an object that was not read, if its kind is custom."""
+        group = group_of(record.api_version)
+        if record.kind and is_custom_group(group) and find_kind(record.api_version, record.kind) is None:
+            self._records.setdefault((group, record.kind), []).append(record)
+
+    def note(self, item: KubeObject) -> None:
+        """Note what an object shows of the scales of custom kinds."""
+        if item.kind in _SCALING_KINDS:
+            from kscale.objects.api.custom_workloads import scaled_custom_kinds
+
+            self._scaled.update(dict.fromkeys(scaled_custom_kinds(item)))
+
+    def load(self, report: LoadReport, namespace: str) -> Iterator[Loaded]:
+        """Yield the objects of kinds with a scale; one that cannot be read stays skipped, with a warning."""
+        for group, kind in self._scaled:
+            key = custom_kind_key(group, kind)
+            names: set[str] = set()
+            for record in self._records.get((group, kind), ()):
+                try:
+                    loaded = _decoded(record, CustomWorkload, namespace)
+                except InputError as error:
+                    report.warn(f"not read: {error.problems[0].message}", record, error.problems[0].field)
+                    continue
+                metadata = loaded.obj.metadata
+                loaded.obj.metadata = msgspec.structs.replace(metadata, namespace=metadata.namespace or namespace)
+                if loaded.obj.key in names:
+                    report.duplicates += 1
+                    report.warn(_TWICE, record)
+                names.add(loaded.obj.key)
+                report.current = record
+                report.total += 1
+                report.read[key] += 1
+                report.skipped[key] -= 1
+                yield loaded
+            report.skipped += Counter()  # without those of which none is left
 
 
 def _each(

@@ -9,7 +9,7 @@ import msgspec
 
 from kscale.objects.api.cluster_autoscaler import CapacityBuffer, CapacityQuota, ProvisioningRequest
 from kscale.objects.api.core import Node, PodTemplate, Service
-from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.meta import CustomWorkload, KubeObject
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from kscale.objects.api.storage import (
@@ -21,7 +21,7 @@ from kscale.objects.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from kscale.objects.kinds import kind_of, with_namespace
+from kscale.objects.kinds import custom_kind_key, group_of, kind_of, with_namespace
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.snapshot.columns import NodeColumns
 
@@ -276,6 +276,8 @@ class ObjectStore:
 
 def kind_name(item: KubeObject) -> str:
     """Return the kind of an object, even if its kind field is empty. Raises TypeError for unknown types."""
+    if type(item) is CustomWorkload:  # of any kind, which another group may have, too
+        return custom_kind_key(group_of(item.api_version), item.kind)
     if item.kind:
         return item.kind
     api_kind = kind_of(type(item))

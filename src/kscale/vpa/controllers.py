@@ -31,11 +31,11 @@ from kscale.errors import KscaleError
 from kscale.objects.api.apps import CronJob, DaemonSet, Deployment, Job, ReplicaSet, StatefulSet
 from kscale.objects.api.autoscaling import Scale, ScaleStatus
 from kscale.objects.api.core import PodTemplateSpec, ReplicationController
-from kscale.objects.api.custom_workloads import CustomWorkload
-from kscale.objects.api.meta import KubeObject, LabelSelector, ObjectMeta
+from kscale.objects.api.custom_workloads import scaled_custom_kinds
+from kscale.objects.api.meta import CustomWorkload, KubeObject, LabelSelector, ObjectMeta
 from kscale.objects.argument_types import typed
 from kscale.objects.decode import to_dict
-from kscale.objects.kinds import group_of
+from kscale.objects.kinds import custom_kind_key, group_of
 from kscale.objects.rest_mapping import (
     BUILT_IN,
     AnyKindRESTMapper,
@@ -465,6 +465,11 @@ class DumpScales:
             group, kind, plural, paths = definition_parts(definition)
             self._definitions[group, kind] = paths
             plurals.append(ServedResource(group, "", kind, plural))
+        self._targets: dict[tuple[str, str], str] = {}
+        for target_kind in _SCALING_KINDS:
+            for item in cluster.all(target_kind):
+                for key in scaled_custom_kinds(item):
+                    self._targets.setdefault(key, f"{target_kind} {item.key} scales one")
         self.mapper = _KindTrackingMapper(plurals)
         self._objects: dict[tuple[str, str, str, str], CustomWorkload] = {
             (group_of(each.api_version), each.kind, each.namespace, each.name): each
@@ -509,6 +514,8 @@ class DumpScales:
                 return _NO_SCALE_ERROR
             version = "" if item is None else item.api_version.rpartition("/")[2]
             paths = versions.get(version) or next(iter(versions.values()))
+        elif paths is None and (group, kind) in self._targets:
+            return self._guess(key, item, name, self._targets[group, kind])
         elif paths is None and not has_built_in_scale(group, kind):
             if "." in group and not group.endswith(".k8s.io"):
                 text = f"the input has no CustomResourceDefinition of {name}: taken to have no scale"
@@ -518,18 +525,45 @@ class DumpScales:
             text = f"the input has no CustomResourceDefinition of {name}: its scale is read as it usually is"
             self.assumed[key.namespace, text] = None
         if item is None:
-            self.assumed[key.namespace, f"the input has no {name} {key.namespace}/{key.name}, which owns others"] = None
-            metadata = ObjectMeta(name=key.name, namespace=key.namespace)
-            return Scale(metadata=metadata, status=ScaleStatus(selector=self._selectors.get(key, "")))
+            return self._without_object(key, name)
         try:
             return scale_of(to_dict(item), paths)
         except ScaleError as error:
             return ApiError(str(error))
 
+    def _without_object(self, key: ScaleKey, name: str) -> Scale:
+        self.assumed[key.namespace, f"the input has no {name} {key.namespace}/{key.name}, which owns others"] = None
+        metadata = ObjectMeta(name=key.name, namespace=key.namespace)
+        return Scale(metadata=metadata, status=ScaleStatus(selector=self._selectors.get(key, "")))
+
+    def _guess(self, key: ScaleKey, item: CustomWorkload | None, name: str, shown_by: str) -> Scale:
+        """Return the scale of a kind that is not defined in the dump, but that an autoscaler of the dump scales."""
+        if item is None:
+            text = f"the input has no CustomResourceDefinition of {name}: taken to have a scale, as {shown_by}"
+            self.assumed[key.namespace, text] = None
+            return self._without_object(key, name)
+        text = f"the input has no CustomResourceDefinition of {name}: its selector is read from .status.selector"
+        self.assumed[key.namespace, f"{text}, as {shown_by}"] = None
+        selector = (item.status or {}).get("selector")
+        return Scale(
+            metadata=ObjectMeta(name=key.name, namespace=key.namespace),
+            status=ScaleStatus(selector=selector if isinstance(selector, str) else ""),
+        )
+
+
+_SCALING_KINDS = ("VerticalPodAutoscaler", "HorizontalPodAutoscaler", "ScaledObject")
+
 
 def list_custom_workloads(cluster: ObjectSource) -> list[CustomWorkload]:
     """Return the custom workloads of a cluster."""
-    return [each for kind in _CUSTOM_KINDS for each in cluster.all(kind) if isinstance(each, CustomWorkload)]
+    scaled = dict.fromkeys(
+        custom_kind_key(*key)
+        for kind in ("CustomResourceDefinition", *_SCALING_KINDS)
+        for item in cluster.all(kind)
+        for key in scaled_custom_kinds(item)
+    )
+    workloads = [each for kind in (*_CUSTOM_KINDS, *scaled) for each in cluster.all(kind)]
+    return [each for each in workloads if isinstance(each, CustomWorkload)]
 
 
 @typed

@@ -184,6 +184,21 @@ def test_few_types_and_the_curve(solver: bool) -> None:
     assert free.curve[-1].cost == free.cost
 
 
+def test_one_type_for_several_zones_is_the_cheapest_in_whole_nodes() -> None:
+    """Parts of large nodes are cheaper than parts of small nodes, but each zone needs whole nodes of its own."""
+    objects = [each for zone in "abc" for each in pods(100, "2", "1Gi", zone, nodeSelector={ZONE: zone})]
+    sizes = (("large", 36, 0.9), ("small", 10, 0.26), ("tiny", 2, 0.11))
+    offers = [offer(f"{kind}-{zone}", cpu, 64, price, zone, type=kind) for kind, cpu, price in sizes for zone in "abc"]
+    plan = mix(kscale.load(objects), offers, options=MixOptions(max_types=1, curve=True))
+    assert (plan.types, plan.nodes, round(plan.cost, 2)) == (1, 60, 15.6)  # 18 large nodes cost 16.20
+
+
+def test_a_type_with_a_minimum_may_be_the_only_one() -> None:
+    small = offer("small", 2, 4, 0.10, least=1)
+    plan = mix(kscale.load(pods(9)), [small, LARGE, WIDE], options=MixOptions(max_types=1, curve=True))
+    assert (plan.types, set(plan.offers), plan.nowhere) == (1, {"small"}, 0)
+
+
 def apart(key: str) -> dict[str, Any]:
     term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "x"}}}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}

@@ -19,6 +19,7 @@ from kscale.cli.inputs import DUMP_COMMAND, DUMP_HELP
 from kscale.cli.output import View
 from kscale.cli.terminal import Terminal, progress
 from kscale.objects.decode import to_dict
+from kscale.objects.rest_mapping import ServedResource
 from kscale.schemas import schema
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client
@@ -36,7 +37,8 @@ GROUPS = ("-g", EXAMPLES / "groups.yaml", "--budget", 0)
 
 def test_a_cluster_is_asked_for_what_a_dump_should_have() -> None:
     named = set(DUMP_COMMAND.split()[2].split(","))
-    named |= {"resourceclaims", "resourceslices", "deviceclasses", "verticalpodautoscalers"}  # where it has them
+    named |= {"resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"}  # where it has them
+    named.add("verticalpodautoscalers")
     assert all(each in DUMP_HELP for each in named)
     plural = {each.kind: each.group_resource.partition(".")[0] for each in FakeApiServer(SystemClock()).served.values()}
     assert {plural[kind] for kind in READ} - {"verticalpodautoscalercheckpoints"} == named
@@ -147,6 +149,85 @@ def test_recommendations_of_several(servers: dict[str, FakeApiServer], tmp_path:
     assert (found.code, "it is of one cluster" in found.stderr) == (2, True)
 
 
+def owned_pod(name: str, api_version: str, kind: str, owner: str) -> dict[str, Any]:
+    reference = {"apiVersion": api_version, "kind": kind, "name": owner, "uid": owner, "controller": True}
+    metadata = {"name": name, "namespace": "shop", "labels": {"app": owner}, "ownerReferences": [reference]}
+    containers = [{"name": "c", "image": "c", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}]
+    spec = {"nodeName": "alone", "containers": containers}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
+
+
+def put_custom_owners(server: FakeApiServer) -> None:
+    """Put a Gateway, which has a scale and is the target of a VPA, and an App without one, which owns a Deployment."""
+    selector = {"matchLabels": {"app": "front"}}
+    gateway = {"metadata": {"name": "front", "namespace": "shop"}, "spec": {"replicas": 2, "selector": selector}}
+    server.put("gateways.example.com", gateway)
+    for name in ("front-1", "front-2"):
+        server.put("pods", owned_pod(name, "example.com/v1", "Gateway", "front"))
+    app = {"apiVersion": "example.com/v1", "kind": "App", "name": "site", "uid": "site", "controller": True}
+    template = {"metadata": {"labels": {"app": "back"}}, "spec": {"containers": [{"name": "c", "image": "c"}]}}
+    metadata = {"name": "back", "namespace": "shop", "ownerReferences": [app]}
+    spec = {"selector": {"matchLabels": {"app": "back"}}, "template": template}
+    server.put("deployments.apps", {"metadata": metadata, "spec": spec})
+    server.put("pods", owned_pod("back-1", "apps/v1", "Deployment", "back"))
+    target = {"apiVersion": "example.com/v1", "kind": "Gateway", "name": "front"}
+    amounts = {name: {"cpu": "2", "memory": "1Gi"} for name in ("target", "lowerBound", "upperBound")}
+    recommendation = {"containerRecommendations": [{"containerName": "c", **amounts}]}
+    server.put("verticalpodautoscalers.autoscaling.k8s.io", {
+        "metadata": {"name": "front", "namespace": "shop"},
+        "spec": {"targetRef": target},
+        "status": {"recommendation": recommendation},
+    })  # fmt: skip
+
+
+@pytest.fixture
+def custom(servers: dict[str, FakeApiServer]) -> FakeApiServer:
+    """``west`` with custom kinds."""
+    kinds = [
+        ServedResource("example.com", "v1", "Gateway", "gateways", True, "autoscaling/v1"),
+        ServedResource("example.com", "v1", "App", "apps", True, ""),
+    ]
+    server = servers["west"] = FakeApiServer(SystemClock(), resources=kinds)
+    node = {"metadata": {"name": "alone"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}}
+    server.put("nodes", {"apiVersion": "v1", "kind": "Node", **node})
+    put_custom_owners(server)
+    return server
+
+
+def test_scales_of_custom_owners_are_asked_for(custom: FakeApiServer, tmp_path: Path) -> None:
+    history = tmp_path / "usage.csv"
+    pods = ("front-1", "front-2", "back-1")
+    rows = [f"2026-07-{day:02}T{hour:02}:00:00Z,shop,{pod},c,0.5,1000000000" for pod in pods
+            for day in (1, 2, 3) for hour in range(24)]  # fmt: skip
+    history.write_text("\n".join(["time,namespace,pod,container,cpu_cores,memory_bytes", *rows]))
+    answer = kscale("recommend", "--context", "west", "--history", history, "-o", "json")
+    assert answer.code == 0, answer.stderr
+    record = json.loads(answer.stdout)
+    assert [(each["workload"], each["pods"]) for each in record["containers"]] == [
+        ("Deployment/back", 1),
+        ("Gateway/front", 2),
+    ]
+    assert record["notes"] == []
+    asked = [call.path for call in custom.calls if call.path.endswith("/scale")]
+    assert asked == ["/apis/example.com/v1/namespaces/shop/gateways/front/scale"]
+    answer = kscale("vpa", "--context", "west", "-o", "json")
+    assert answer.code == 0, answer.stderr
+    (plan,) = json.loads(answer.stdout)["vpas"]
+    assert plan["pods"] == 2
+
+
+def test_a_scale_that_may_not_be_read_is_named(custom: FakeApiServer, tmp_path: Path) -> None:
+    custom.fault = refusing("/scale", 403, "Forbidden")
+    answer = kscale("vpa", "--context", "west")
+    assert answer.code == 0
+    assert "warning: not read: the scale of Gateway.example.com shop/front: Forbidden at all" in answer.stderr
+
+
+def test_without_custom_owners_nothing_more_is_asked_for(servers: dict[str, FakeApiServer]) -> None:
+    assert kscale("vpa", "--context", "west").code == 0
+    assert not [call.path for call in servers["west"].calls if call.path in ("/apis", "/api")]
+
+
 def test_kinds_that_are_not_there_or_may_not_be_listed(servers: dict[str, FakeApiServer]) -> None:
     servers["west"].fault = refusing("/storageclasses", 403, "Forbidden")
     found = kscale("headroom", "--context", "west")
@@ -154,6 +235,24 @@ def test_kinds_that_are_not_there_or_may_not_be_listed(servers: dict[str, FakeAp
     servers["west"].fault = refusing("/deviceclasses", 404, "NotFound")
     found = kscale("headroom", "--context", "west")
     assert not [line for line in found.stderr.splitlines() if line.startswith("warning")]  # an empty list is none
+
+
+@pytest.mark.parametrize("command", ["fit", "estimate", "headroom"])
+def test_quotas_of_a_cluster_are_named_as_not_judged(
+    command: str, servers: dict[str, FakeApiServer], tmp_path: Path
+) -> None:
+    metadata = {"name": "few", "namespace": "shop"}
+    servers["west"].put("resourcequotas", {"metadata": metadata, "spec": {"hard": {"pods": "0"}}})
+    containers = [{"name": "c", "image": "c", "resources": {"requests": {"cpu": "1"}}}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new", "namespace": "shop"}}
+    manifest = tmp_path / "pod.json"
+    manifest.write_text(json.dumps({**pod, "spec": {"containers": containers}}))
+    answer = kscale(command, "--context", "west", "--pod", manifest)
+    assert "ResourceQuota shop/few (whether its namespace may create the pods)" in answer.stdout
+    servers["west"].fault = refusing("/resourcequotas", 403, "Forbidden")
+    refused = kscale(command, "--context", "west", "--pod", manifest)
+    assert refused.code == answer.code
+    assert "warning: ResourceQuotas are not read: Forbidden at all" in refused.stderr
 
 
 def test_kinds_of_which_a_cluster_has_none_are_not_missing(servers: dict[str, FakeApiServer]) -> None:

@@ -423,3 +423,24 @@ def test_a_deleting_and_a_failed_pod_do_not_hold_back_a_scale_up(profile: str, t
     flags = ("--profile", profile, "--now", "2026-11-28T12:00:00Z", "-o", "json")
     report = json.loads(kscale("hpa", "-f", str(tmp_path / "dump.json"), *flags).stdout)
     assert [each["desiredReplicas"] for each in report["hpas"]] == [4]
+
+
+@pytest.mark.parametrize("spec", [None, {"size": 4}])
+def test_an_hpa_whose_custom_target_is_not_in_the_input_is_not_judged(
+    spec: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    """What is an error here is none in the cluster, whose server knows where the scale is."""
+    target = {"apiVersion": "x.example.com/v1", "kind": "Widget", "name": "w"}
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "AverageValue"}}}]
+    metrics[0]["resource"]["target"]["averageValue"] = "1"  # type: ignore[index]  # plain data
+    metadata = {"name": "w", "namespace": "shop"}
+    hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata}
+    items = [{**hpa, "spec": {"maxReplicas": 3, "scaleTargetRef": target, "metrics": metrics}}]
+    if spec is not None:
+        items.append({"apiVersion": "x.example.com/v1", "kind": "Widget", "metadata": metadata, "spec": spec})
+    path = tmp_path / "dump.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    out = kscale("hpa", "-f", path).stdout
+    unknown = "1 is not judged (the input does not hold the scale of its target)"
+    assert out.startswith(f"0 of 1 HPA would rescale, {unknown}.\n")
+    assert "Warning: shop/w: the input has no" in out

@@ -54,6 +54,30 @@ def test_custom_resources_are_named(command: str, dump: Path, manifests: Path) -
 
 
 @pytest.mark.parametrize("command", ["fit", "estimate", "headroom"])
+@pytest.mark.parametrize("defined", [False, True])
+def test_custom_workloads_beside_others_are_named(command: str, defined: bool, dump: Path, tmp_path: Path) -> None:
+    """Kinds that kscale reads for their scale are custom resources here, too."""
+    items = [
+        {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "r"}, "spec": {"replicas": 2}},
+        {"apiVersion": "apps.example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"replicas": 2}},
+        deployment("small", "100m"),
+    ]
+    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    spec = {
+        "group": "apps.example.com",
+        "names": {"kind": "Widget", "plural": "widgets"},
+        "versions": [{"name": "v1", "subresources": {"scale": scale}}],
+    }
+    definition = {"kind": "CustomResourceDefinition", "metadata": {"name": "widgets.apps.example.com"}, "spec": spec}
+    path = tmp_path / "manifests.json"
+    items += [{"apiVersion": "apiextensions.k8s.io/v1", **definition}] if defined else []
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    got = kscale(command, "-q", "-f", dump, "--pod", path)
+    for name in ("Rollout.argoproj.io", "Widget.apps.example.com"):
+        assert f"1 {name} (custom resource: which pods it makes is not known)" in got.stdout
+
+
+@pytest.mark.parametrize("command", ["fit", "estimate", "headroom"])
 def test_classes_and_quotas_that_are_not_judged_are_named(command: str, dump: Path, tmp_path: Path) -> None:
     workload = deployment("small", "100m")
     workload["spec"]["template"]["spec"] |= {"runtimeClassName": "kata", "priorityClassName": "high"}

@@ -448,6 +448,108 @@ def test_what_admission_refuses_is_named(
     assert run.code == (2 if problems else 0)
 
 
+def workload(kind: str = "Deployment", version: str = "apps/v1", **resources: Any) -> dict[str, Any]:
+    containers = [{"name": "app", "image": "x", "resources": resources}, {"name": "side", "image": "x",
+                   "resources": {"requests": {"cpu": "1", "memory": "1"}}}]  # fmt: skip
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}}
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "template": template}
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "web", "namespace": "a"}, "spec": spec}
+
+
+def limit_range(namespace: str = "a", type_: str = "Container", **limits: Any) -> dict[str, Any]:
+    spec = {"limits": [{"type": type_, **limits}]}
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l", "namespace": namespace}, "spec": spec}
+
+
+def other(item: dict[str, Any], name: str = "other", **metadata: Any) -> dict[str, Any]:
+    return {**item, "metadata": {**item["metadata"], "name": name, **metadata}}
+
+
+def trigger(type_: str, **metadata: Any) -> dict[str, Any]:
+    return {"type": type_, "metadata": {"value": "60", **metadata}}
+
+
+NO_REQUEST = "the scaledobject has a {} trigger but the container app doesn't have the {} request defined"
+NO_RANGE = " (no LimitRange in the input gives it one)"
+MANAGED = "the workload 'web' of type 'apps/v1.Deployment' is already managed by"
+OWNED = [{"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "web", "uid": "u", "controller": True}]
+STATEFUL = scaled(scaleTargetRef={"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"})
+NAMED = {"horizontalPodAutoscalerConfig": {"name": "mine"}}
+TRANSFER = {"scaledobject.keda.sh/transfer-hpa-ownership": "true"}
+
+
+def keda_hpa(**metadata: Any) -> dict[str, Any]:
+    item = hpa()
+    item["spec"]["scaleTargetRef"] = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    return other(item, **{"name": "mine", "namespace": "a", **metadata})
+
+
+@pytest.mark.parametrize(
+    ("items", "refused"),
+    [
+        # Requests of the target's containers.
+        ([scaled(), workload()], NO_REQUEST.format("cpu", "cpu") + NO_RANGE),
+        ([scaled(), workload(requests={"memory": "1Gi"})], NO_REQUEST.format("cpu", "cpu") + NO_RANGE),
+        ([scaled(), workload(requests={"cpu": "0"})], NO_REQUEST.format("cpu", "cpu") + NO_RANGE),
+        ([scaled(), workload(requests={"cpu": "1"})], ""),
+        ([scaled(), workload(limits={"cpu": "1"})], ""),
+        ([scaled(triggers=[trigger("memory")]), workload()], NO_REQUEST.format("memory", "memory") + NO_RANGE),
+        ([scaled(triggers=[{**trigger("cpu"), "metricType": "AverageValue"}]), workload()],
+         NO_REQUEST.format("cpu", "cpu") + NO_RANGE),
+        ([scaled(triggers=[trigger("cpu", containerName="side")]), workload()], ""),
+        ([scaled(triggers=[KAFKA]), workload()], ""),
+        ([STATEFUL, workload("StatefulSet")], NO_REQUEST.format("cpu", "cpu") + NO_RANGE),
+        ([scaled(scaleTargetRef={"apiVersion": "x.io/v1", "kind": "Thing", "name": "web"}), workload()], ""),
+        ([scaled(), workload(), limit_range(default={"cpu": "1"})], ""),
+        ([scaled(), workload(), limit_range(defaultRequest={"cpu": "1"})], ""),
+        ([scaled(), workload(), limit_range(default={"memory": "1"})], NO_REQUEST.format("cpu", "cpu")),
+        ([scaled(), workload(), limit_range(type_="Pod", default={"cpu": "1"})], NO_REQUEST.format("cpu", "cpu")),
+        ([scaled(), workload(), limit_range("b", default={"cpu": "1"})], NO_REQUEST.format("cpu", "cpu") + NO_RANGE),
+        # Two ScaledObjects.
+        ([scaled(triggers=[KAFKA]), other(scaled(triggers=[KAFKA]))], f"{MANAGED} the ScaledObject 'web'"),
+        ([scaled(triggers=[KAFKA]), other(scaled(triggers=[KAFKA]), namespace="b")], ""),
+        ([scaled(), STATEFUL | {"metadata": {"name": "other", "namespace": "a"}}], ""),
+        (
+            [
+                scaled(triggers=[KAFKA], advanced=NAMED),
+                other(scaled(scaleTargetRef={"name": "b"}, triggers=[KAFKA], advanced=NAMED)),
+            ],
+            "the HPA 'mine' is already managed by the ScaledObject 'web'",
+        ),
+        # An HPA of somebody else.
+        ([scaled(triggers=[KAFKA]), keda_hpa()], f"{MANAGED} the hpa 'mine'"),
+        ([scaled(triggers=[KAFKA]), keda_hpa(ownerReferences=OWNED)], ""),
+        ([scaled(triggers=[KAFKA]), keda_hpa(annotations={"validations.keda.sh/hpa-ownership": "false"})], ""),
+        ([other(scaled(triggers=[KAFKA]), "web", annotations=TRANSFER), keda_hpa()],
+         ("the existing hpa 'mine' for workload 'web' of type 'apps/v1.Deployment' must be specified by name in "
+         "advanced settings to enable ownership transfer")),
+        ([other(scaled(triggers=[KAFKA], advanced=NAMED), "web", annotations=TRANSFER), keda_hpa()], ""),
+        ([STATEFUL, keda_hpa()], ""),
+    ],
+)  # fmt: skip
+def test_what_keda_refuses_beside_other_objects_is_named(
+    file: Callable[[str, bytes], Path], items: list[dict[str, Any]], refused: str
+) -> None:
+    for order in (items, items[::-1]) if "ScaledObject 'web'" not in refused else (items,):
+        run = kscale("validate", "-f", file("a.json", listed(node("n"), *order)), "-o", "json")
+        problems = json.loads(run.stdout)["problems"]
+        assert [text.partition("): ")[2].partition(": ")[2] for text in problems] == ([refused] if refused else [])
+
+
+def test_what_keda_cannot_check_or_warns_of_is_a_warning(file: Callable[[str, bytes], Path]) -> None:
+    item = scaled(pollingInterval=5, cooldownPeriod=9)
+    run = kscale("validate", "-f", file("a.json", listed(node("n"), item)), "-o", "json")
+    record = json.loads(run.stdout)
+    assert record["problems"] == []
+    polling, cooldown, target = record["warnings"]
+    assert "PollingInterval is configured but is not relevant" in polling
+    assert "CooldownPeriod is configured but is not relevant" in cooldown
+    assert "its target is not in the input: whether its containers have requests is not checked" in target
+    idle = scaled(triggers=[KAFKA], minReplicaCount=2, idleReplicaCount=0, pollingInterval=5, cooldownPeriod=9)
+    run = kscale("validate", "-f", file("b.json", listed(node("n"), idle)), "-o", "json")
+    assert json.loads(run.stdout)["warnings"] == []
+
+
 def test_unknown_fields_of_a_stored_object_are_a_warning(file: Callable[[str, bytes], Path]) -> None:
     item = hpa(stored=True)
     item["spec"]["minimumReplicas"] = 1

@@ -345,6 +345,23 @@ def test_a_cloud_that_refuses() -> None:
     autoscaled(case)
 
 
+def test_without_a_status_config_map_no_event_is_about_it() -> None:
+    """Upstream's ``LogEventRecorder`` is inactive without ``--write-status-configmap``; pods have their events."""
+
+    async def case(cluster: Cluster) -> None:
+        cluster.cloud.start()
+        cluster.pod("a", node="pool-1")
+        # Such a loop takes no time: it would follow upon itself.
+        running = cluster.run(replace(OPTIONS, write_status_configmap=False), frequent_loops=False)
+        cluster.pod("b")
+        await until(lambda: cluster.nodes() == ["pool-1", "pool-2"], 90)
+        await running.end()
+        assert ("TriggeredScaleUp", "b") in cluster.events()
+        assert {each["involvedObject"]["kind"] for each in cluster.server.all("events")} == {"Pod", "Lease"}
+
+    autoscaled(case)
+
+
 def test_each_event_names_its_object_by_uid() -> None:
     """``kubectl describe`` selects the events of an object by its UID."""
 

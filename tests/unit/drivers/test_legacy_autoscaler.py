@@ -271,5 +271,6 @@ def test_without_a_status_it_runs_on() -> None:
         await until(lambda: bool(cluster.cloud.calls), 30)
         assert cluster.status() == ""
         await running.end()
+        assert "ConfigMap" not in {each["involvedObject"]["kind"] for each in cluster.server.all("events")}
 
     autoscaled(case)

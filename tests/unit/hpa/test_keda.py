@@ -8,7 +8,7 @@ import pytest
 
 from kscale.errors import InputError
 from kscale.hpa.api.admission import admit
-from kscale.hpa.api.keda import generate_hpa, list_guessed_metric_names, list_unmodelled_features
+from kscale.hpa.api.keda import generate_hpa, get_pause, list_guessed_metric_names, list_unmodelled_features
 from kscale.hpa.dump.dump import read_dump
 from kscale.hpa.dump.report import hpa_report
 
@@ -267,3 +267,98 @@ def test_different_lists_for_the_same_selector_are_refused() -> None:
     with pytest.raises(InputError, match="lists with different values and no labels"):
         read_dump(two_objects(), metrics=[("ns/a", listed("1")), ("ns/a", listed("2"))])
     assert proposals(("ns/a", listed("100")), ("ns/a", listed("100")), ("ns/b", listed("30"))) == [10, 3]
+
+
+def deployment(**resources: Any) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "app", "resources": resources}]}}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "w"}}, "template": template}
+    metadata = {"name": "worker", "namespace": "ns"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"replicas": 2},
+    }
+
+
+def warnings_of(*items: dict[str, Any]) -> dict[str, list[str]]:
+    return {each.name: list(each.warnings) for each in hpa_report(read_dump(list(items))).hpas}
+
+
+def test_what_the_webhook_refuses_is_a_warning_of_the_hpa() -> None:
+    refuses = "KEDA's webhook refuses ScaledObject ns/jobs:"
+    request = "the scaledobject has a cpu trigger but the container app doesn't have the cpu request defined"
+    never_zero = (
+        "scaledobject has only cpu/memory triggers AND minReplica is 0 (scale to zero doesn't work in this case)"
+    )
+    triggers = [{"type": "cpu", "metadata": {"value": "60"}}]
+    item = scaled(triggers=triggers, minReplicaCount=1)
+    assert warnings_of(item, deployment()) == {
+        "keda-hpa-jobs": [f"{refuses} {request} (no LimitRange in the input gives it one)"]
+    }
+    limits = [{"type": "Container", "defaultRequest": {"cpu": "1"}}]
+    limit_range = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l", "namespace": "ns"}}
+    assert warnings_of(item, deployment(), {**limit_range, "spec": {"limits": limits}}) == {"keda-hpa-jobs": []}
+    assert warnings_of(item, deployment(requests={"cpu": "1"})) == {"keda-hpa-jobs": []}
+    assert warnings_of(scaled(triggers=triggers), deployment(requests={"cpu": "1"})) == {
+        "keda-hpa-jobs": [f"{refuses} {never_zero}"]
+    }
+
+
+def test_two_scaled_objects_of_one_target_are_named_and_block_each_other() -> None:
+    first, second = scaled(minReplicaCount=1), scaled(minReplicaCount=1)
+    second["metadata"] = {"name": "more", "namespace": "ns"}
+    managed = "the workload 'worker' of type 'apps/v1.Deployment' is already managed by the ScaledObject 'jobs'"
+    resources = {"requests": {"cpu": "1", "memory": "1"}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns", "labels": {"app": "w"}}}
+    report = hpa_report(read_dump([first, second, deployment(**resources), {**pod, "spec": {}}]))
+    assert {each.name: list(each.warnings) for each in report.hpas} == {
+        "keda-hpa-jobs": [],
+        "keda-hpa-more": [f"KEDA's webhook refuses ScaledObject ns/more: {managed}"],
+    }
+    assert all("AmbiguousSelector" in str(each.conditions) for each in report.hpas)
+
+
+def test_an_hpa_that_scales_the_target_already_is_named() -> None:
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}}]
+    metrics[0]["resource"]["target"]["averageUtilization"] = 50  # type: ignore[index]  # plain data
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "worker"}
+    mine = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "mine", "namespace": "ns"},
+        "spec": {"scaleTargetRef": target, "maxReplicas": 3, "metrics": metrics},
+    }
+    found = warnings_of(scaled(minReplicaCount=1), deployment(requests={"cpu": "1", "memory": "1"}), mine)
+    managed = "the workload 'worker' of type 'apps/v1.Deployment' is already managed by the hpa 'mine'"
+    assert found == {"mine": [], "keda-hpa-jobs": [f"KEDA's webhook refuses ScaledObject ns/jobs: {managed}"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "replicas", "error"),
+    [
+        ("3", 3, ""),
+        ("+3", 3, ""),
+        ("000000000003", 3, ""),
+        ("-1", None, "autoscaling.keda.sh/paused-replicas is negative, which the API server refuses: '-1'"),
+        ("3.0", None, "autoscaling.keda.sh/paused-replicas is not a whole number: '3.0'"),
+        ("2147483648", None, "autoscaling.keda.sh/paused-replicas is not a whole number: '2147483648'"),
+    ],
+)
+@pytest.mark.parametrize("recorded", [None, 7])
+def test_the_annotation_says_how_many_replicas_a_paused_target_has(
+    recorded: int | None, text: str, replicas: int | None, error: str
+) -> None:
+    """KEDA writes ``status.pausedReplicaCount`` after the annotation, and pauses by the annotation alone."""
+    item = scaled()
+    item["metadata"]["annotations"] = {
+        "autoscaling.keda.sh/paused": "false",
+        "autoscaling.keda.sh/paused-replicas": text,
+    }
+    item["status"] = {"pausedReplicaCount": recorded}
+    pause = get_pause(item)
+    assert pause is not None
+    assert (pause.replicas, pause.error) == (replicas, error)
+    del item["metadata"]["annotations"]
+    assert get_pause(item) is None  # KEDA clears the status

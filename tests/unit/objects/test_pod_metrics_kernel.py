@@ -16,7 +16,7 @@ from kscale.errors import InputError
 from kscale.hpa.controller.metrics_client import get_pod_usage
 from kscale.objects.api.metrics import MetricValue, PodMetrics, PodMetricsList
 from kscale.objects.decode import from_dict
-from kscale.objects.pod_metrics import PodUsage
+from kscale.objects.pod_metrics import PodUsage, seams_of
 from kscale.objects.quantity import Quantity
 
 texts = st.one_of(st.sampled_from(["web-1", "a", "log", "main"]), st.text(st.characters(codec="utf-8"), max_size=6))
@@ -127,6 +127,23 @@ def test_what_was_joined_of_others_is_joined_again(given: list[list[dict[str, An
             rows = np.arange(len(again))
             for mine, theirs in zip(again.samples(resource, rows), anew.samples(resource, rows), strict=True):
                 assert mine.tolist() == theirs.tolist()
+
+
+def test_parts_behind_others_keep_their_boundaries() -> None:
+    """Parts of an earlier result that stand elsewhere now, with a new part of another size behind them."""
+
+    def part(*names: str) -> PodUsage:
+        containers = [{"name": "c", "usage": {"cpu": "1"}}]
+        metadata = [{"name": name, "namespace": "n", "labels": {"app": name}} for name in names]
+        return PodUsage.of([from_dict({"metadata": each, "containers": containers}, PodMetrics) for each in metadata])
+
+    a, b, more, new, last = part("a"), part("b"), part("c", "d"), part("e"), part("f")
+    joined = PodUsage.joined([a, b, more, part("g")])
+    again = PodUsage.joined([new, a, b, last], joined)
+    assert again.seams is not None
+    assert again.seams.tolist() == seams_of([new, a, b, last]).tolist()
+    third = [last, a, new]
+    same(PodUsage.joined(third, again), PodUsage.joined(third))
 
 
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))

@@ -162,6 +162,11 @@ def definition(group: str, kind: str, scale: dict[str, str] | None) -> dict[str,
     }
 
 
+SELECTING = {
+    "specReplicasPath": ".spec.replicas",
+    "statusReplicasPath": ".status.replicas",
+    "labelSelectorPath": ".status.selector",
+}
 PATHS = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
 
 
@@ -206,6 +211,64 @@ def test_a_rollout_is_a_workload() -> None:
     report = vpa.recommend([*objects, broken, own], [batch()])
     assert report.containers == []
     assert any("has an empty selector for scale sub-resource" in note for note in report.notes)
+
+
+GATEWAY = {**ROLLOUT, "apiVersion": "example.com/v1", "kind": "Gateway"}
+TARGET = {"apiVersion": "example.com/v1", "kind": "Gateway", "name": "top"}
+
+
+def test_a_workload_of_any_kind_with_a_scale_is_read() -> None:
+    objects = owned_by("example.com/v1", "Gateway", direct=True)
+    for order in ([GATEWAY, definition("example.com", "Gateway", SELECTING)],
+                  [definition("example.com", "Gateway", SELECTING), GATEWAY]):  # fmt: skip
+        report = vpa.recommend(kscale.load([*objects, *order]), [batch()])
+        assert [(each.workload, each.cpu.target, each.pods) for each in report.containers] == [("Gateway/top", 126, 1)]
+        assert report.notes == []
+    without = kscale.load([*objects, GATEWAY, definition("example.com", "Gateway", None)])
+    assert without.report is not None
+    assert without.report.skipped == {"Gateway.example.com": 1}
+    assert [each.workload for each in vpa.recommend(without, [batch()]).containers] == ["ReplicaSet/web-5d4f8"]
+
+
+@pytest.mark.parametrize("scaler", ["VerticalPodAutoscaler", "HorizontalPodAutoscaler", "ScaledObject"])
+def test_what_an_autoscaler_scales_has_a_scale(scaler: str) -> None:
+    """The definition is not in the dump, but an autoscaler of the dump has the kind as its target."""
+    version, field = {
+        "VerticalPodAutoscaler": ("autoscaling.k8s.io/v1", "targetRef"),
+        "HorizontalPodAutoscaler": ("autoscaling/v2", "scaleTargetRef"),
+        "ScaledObject": ("keda.sh/v1alpha1", "scaleTargetRef"),
+    }[scaler]
+    spec = {field: TARGET, **({"maxReplicas": 3} if scaler == "HorizontalPodAutoscaler" else {})}
+    metadata = {"name": "mine", "namespace": "shop"}
+    own = {"apiVersion": version, "kind": scaler, "metadata": metadata, "spec": spec}
+    objects = [*owned_by("example.com/v1", "Gateway", direct=True), own]
+    report = vpa.recommend(kscale.load([*objects, GATEWAY]), [batch()])
+    assert [(each.workload, each.cpu.target) for each in report.containers] == [("Gateway/top", 126)]
+    missing = "the input has no CustomResourceDefinition of Gateway.example.com"
+    shown = f"as {scaler} shop/mine scales one"
+    assert report.notes == [f"{missing}: its selector is read from .status.selector, {shown}"]
+    report = vpa.recommend(kscale.load(objects), [batch()])
+    assert [(each.workload, each.cpu.target) for each in report.containers] == [("Gateway/top", 126)]
+    assert report.notes[0] == f"{missing}: taken to have a scale, {shown}"
+
+
+def test_a_target_that_a_vpa_reports_as_not_supported_shows_no_scale() -> None:
+    status = {"conditions": [{"type": "ConfigUnsupported", "status": "True"}]}
+    body = {"metadata": {"name": "mine", "namespace": "shop"}, "spec": {"targetRef": TARGET}, "status": status}
+    own = {"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", **body}
+    report = vpa.recommend(kscale.load([*owned_by("example.com/v1", "Gateway"), GATEWAY, own]), [batch()])
+    assert [each.workload for each in report.containers] == ["Deployment/web"]
+    assert "the input has no CustomResourceDefinition of Gateway.example.com: taken to have no scale" in report.notes
+
+
+def test_a_custom_object_that_cannot_be_read_is_left_out_with_a_warning() -> None:
+    odd = {**GATEWAY, "status": []}
+    cluster = kscale.load([odd, definition("example.com", "Gateway", SELECTING)])
+    assert cluster.report is not None
+    assert cluster.report.skipped == {"Gateway.example.com": 1}
+    assert [(each.message.split(":")[0], each.object) for each in cluster.report.warnings] == [
+        ("not read", "Gateway shop/top")
+    ]
 
 
 def test_pods_of_a_clone_set_belong_to_it() -> None:

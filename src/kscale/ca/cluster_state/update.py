@@ -19,7 +19,7 @@ from kscale.ca.cluster_state.health import (
 from kscale.ca.cluster_state.readiness import classify_nodes, classify_unregistered_nodes, find_unregistered_nodes
 from kscale.ca.cluster_state.register import register_failed_scale_up, register_scale_up
 from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleUpRequest
-from kscale.ca.events import build_status_event
+from kscale.ca.events import build_status_events
 from kscale.ca.nodes import RegisteredNodes
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import (
@@ -155,7 +155,7 @@ class _ClusterStateUpdate:
         self.lowered: dict[str, int] = {}
 
     def warn(self, reason: str, message: str) -> StepsOf[Emit, None]:
-        return self.p.emit(build_status_event(self.options, "Warning", reason, message))
+        return self.p.emit(*build_status_events(self.options, "Warning", reason, message))
 
     def look_at(self, nodes: RegisteredNodes, has_instance: Mapping[str, bool]) -> None:
         state, defaults = self.state, self.options.node_group_defaults

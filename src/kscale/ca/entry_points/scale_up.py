@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kscale.ca.cluster_state import clear_scale_up_failures, is_cluster_healthy
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
-from kscale.ca.events import build_status_event
+from kscale.ca.events import build_status_events
 from kscale.ca.expander.chain import build_dry_run_responder, build_expander_chain
 from kscale.ca.expander.types import ExpanderInput, RankResponder
 from kscale.ca.group_inputs import get_described_targets, restore_targets
@@ -183,7 +183,7 @@ def scale_up_steps(
     idle = check_actionable(len(scene.lists.all), len(scene.lists.ready), options, extra_inputs.process_age)
     if idle is not None:
         if idle.tell:
-            yield from p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", idle.message))
+            yield from p.emit(*build_status_events(options, "Warning", "ClusterUnhealthy", idle.message))
         return ScaleUpPlan(
             result=SCALE_UP_NOT_TRIED,
             before=PodFilterResult(scene.snapshot, warnings=[idle.message]),
@@ -208,7 +208,7 @@ def scale_up_steps(
     loop.find_templates(extra_inputs.templates)
     yield from loop.update()
     if not is_cluster_healthy(loop.state.cluster, options):
-        yield from p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
+        yield from p.emit(*build_status_events(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
         loop.state = clear_unneeded_nodes(loop.state)
         return loop.plan()
     yield from loop.look_at_pods(

@@ -28,7 +28,7 @@ from kscale.ca.cluster_state import (
 )
 from kscale.ca.cluster_state.state import GroupReadiness, StatusCondition
 from kscale.ca.errors import API_CALL_ERROR, CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
-from kscale.ca.events import build_node_event, build_status_event
+from kscale.ca.events import build_node_event, build_status_events
 from kscale.ca.go_math import format_shortest
 from kscale.ca.legacy.metrics import get_legacy_gpu_name
 from kscale.ca.legacy.scale_down import plan_legacy_scale_down, reject_unsupported_inputs
@@ -184,7 +184,7 @@ def remove_legacy_unregistered_steps(
             )
             continue
         text = f"Removing unregistered node {name}"
-        yield from p.emit(build_status_event(options, "Normal", "DeleteUnregistered", text))
+        yield from p.emit(*build_status_events(options, "Normal", "DeleteUnregistered", text))
         refusal = (yield from p.act(DeleteNodes(group=group.id, nodes=(name,)))).error
         if refusal is not None:
             return AutoscalerError(CLOUD_PROVIDER_ERROR, refusal.message)
@@ -228,7 +228,7 @@ def delete_empty_nodes(
     """
     for node in nodes:
         text = f"Scale-down: removing empty node {node.name}"
-        yield from p.emit(build_status_event(options, "Normal", "ScaleDownEmpty", text))
+        yield from p.emit(*build_status_events(options, "Normal", "ScaleDownEmpty", text))
     errors: list[AutoscalerError | None] = yield from p.together(
         [partial(_delete_empty_node, node, groups, tracker, templates) for node in nodes]
     )
@@ -280,7 +280,7 @@ def start_node_drain(
     names = ",".join(pod.key for pod in pods)
     share = format_shortest(utilization)
     text = f"Scale-down: removing node {node.name}, utilization: {share}, pods to reschedule: {names}"
-    yield from p.emit(build_status_event(options, "Normal", "ScaleDown", text))
+    yield from p.emit(*build_status_events(options, "Normal", "ScaleDown", text))
     group = groups.id_of_node(node.name) or ""
     tracker.start_deletion(group, node.name, drain=True)
     yield from p.act(InBackground(partial(_drain_and_delete, node, group, pods, groups, options, tracker, templates)))
@@ -423,7 +423,7 @@ class LegacyAutoscalerLoop:
             yield from p.observe(*loop_metrics.build_inactive_observations())
             yield from self.write(idle.message)
             if idle.tell:
-                yield from p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", idle.message))
+                yield from p.emit(*build_status_events(options, "Warning", "ClusterUnhealthy", idle.message))
             raise LoopEndedError(idle.message)
         self.under_way = self.actuator.tracker.status(self.now)
         self.report.deletions_under_way = bool(self.under_way.draining)

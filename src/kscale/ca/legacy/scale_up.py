@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kscale.ca.cluster_state import ClusterStateRegistry, count_upcoming_nodes, is_safe_to_scale_up
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
-from kscale.ca.events import build_status_event
+from kscale.ca.events import build_status_events
 from kscale.ca.expander.chain import EXPANDER_FILTERS, RANDOM_EXPANDER, ExpanderStep, choose_random
 from kscale.ca.expander.types import ExpanderInput, Option, PodRun, Rng
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, get_target_gpus
@@ -567,7 +567,7 @@ class _LegacyOrchestrator:
         return main
 
     def say(self, kind: str, reason: str, message: str) -> StepsOf[Emit, None]:
-        return self.p.emit(build_status_event(self.options, kind, reason, message))
+        return self.p.emit(*build_status_events(self.options, kind, reason, message))
 
     def similar_to(self, chosen: NodeGroup, best: LegacyOption, now: Moment) -> list[NodeGroup]:
         """Return the chosen group, then the similar groups that may share its new nodes.

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kscale.ca.cluster_state import is_cluster_healthy, update_nodes_steps
-from kscale.ca.events import PodUidLookup, build_pod_events, build_status_event
+from kscale.ca.events import PodUidLookup, build_pod_events, build_status_events
 from kscale.ca.expander.price import build_group_prices
 from kscale.ca.expander.types import ExpanderInput, Rng
 from kscale.ca.legacy.scale_up import (
@@ -282,7 +282,7 @@ class LegacyScaleUpLoop:
             return True
         self.forget_unneeded()
         yield from self.p.emit(
-            build_status_event(self.scene.options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy")
+            *build_status_events(self.scene.options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy")
         )
         return False
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from kscale.ca.events import build_status_event
+from kscale.ca.events import build_status_events
 from kscale.ca.gpu import pod_requests_gpu
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up_status import SCALE_UP_IN_COOLDOWN, SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL, SCALE_UP_NOT_NEEDED
@@ -84,10 +84,10 @@ def update_degradation_counter(counter: int, unprocessed: int, options: Autoscal
     number of pods that were not checked. Call it only with graceful degradation enabled.
     """
     if unprocessed > 0:
-        event = build_status_event(options, "Warning", "GracefulDegradationStarted", _STARTED_TEXT)
-        return counter + 1, [event] if counter == 0 else []
-    event = build_status_event(options, "Normal", "GracefulDegradationStopped", _STOPPED_TEXT)
-    return 0, [event] if counter > 0 else []
+        status_events = build_status_events(options, "Warning", "GracefulDegradationStarted", _STARTED_TEXT)
+        return counter + 1, status_events if counter == 0 else []
+    status_events = build_status_events(options, "Normal", "GracefulDegradationStopped", _STOPPED_TEXT)
+    return 0, status_events if counter > 0 else []
 
 
 def is_reserved_for_scale_down(counter: int, options: AutoscalingOptions) -> bool:
@@ -157,8 +157,8 @@ def _check_gate(pods: Sequence[Pod], ready_nodes: int, now: Moment, options: Aut
         return ScaleUpGate(result=SCALE_UP_NOT_NEEDED)
     if 0 < options.max_nodes_total <= ready_nodes:
         text = f"Max total nodes in cluster reached: {options.max_nodes_total}"
-        event = build_status_event(options, "Warning", "MaxNodesTotalReached", text)
-        return ScaleUpGate(result=SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL, events=(event,))
+        status_events = build_status_events(options, "Warning", "MaxNodesTotalReached", text)
+        return ScaleUpGate(result=SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL, events=tuple(status_events))
     if not options.bypassed_scheduler_names and are_all_pods_new(pods, now):
         return ScaleUpGate(result=SCALE_UP_IN_COOLDOWN, scale_down_disabled=True)
     return ScaleUpGate()

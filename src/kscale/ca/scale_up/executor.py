@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kscale.ca.backoff import ScaleUpError
 from kscale.ca.cluster_state import ClusterStateRegistry, register_failed_scale_up, register_scale_up
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, ErrorRecord, combine_errors
-from kscale.ca.events import build_status_event
+from kscale.ca.events import build_status_events
 from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up_status import (
@@ -32,7 +32,6 @@ from kscale.effects import (
     ApiError,
     CreatedGroups,
     Emit,
-    Event,
     IncreaseSize,
     Moment,
     Progress,
@@ -132,19 +131,19 @@ def _resize_beside_others(
 def _resize_group(
     p: Progress, info: ScaleUpInfo, group: NodeGroup | None, how: _ExecutionSettings
 ) -> StepsOf[IncreaseSize | Emit, _ResizeResult]:
-    def say(kind: str, reason: str, message: str) -> Event:
-        return build_status_event(how.options, kind, reason, message)
+    def emit(kind: str, reason: str, message: str) -> StepsOf[Emit, None]:
+        return p.emit(*build_status_events(how.options, kind, reason, message))
 
     sizes = f"{info.new} instead of {info.current} (max: {info.max})"
     if not how.release_1_3:
-        yield from p.emit(say("Normal", "ScaledUpGroup", f"Scale-up: setting group {info.group} size to {sizes}"))
+        yield from emit("Normal", "ScaledUpGroup", f"Scale-up: setting group {info.group} size to {sizes}")
     delta = info.new - info.current
     refusal = (yield from p.act(IncreaseSize(group=info.group, delta=delta, atomic=how.atomic))).error
     if how.atomic and refusal is not None and is_not_implemented(refusal.message):
         refusal = (yield from p.act(IncreaseSize(group=info.group, delta=delta))).error
     if refusal is not None:
         text = f"Scale-up failed for group {info.group}: {refusal.message}"
-        yield from p.emit(say("Warning", "FailedToScaleUpGroup", text))
+        yield from emit("Warning", "FailedToScaleUpGroup", text)
         text = f"failed to increase node group size: {refusal.message}"
         failure = AutoscalerError(refusal.reason or CLOUD_PROVIDER_ERROR, text)
         return _ResizeResult(info, p.now, failure=failure, error=failure)
@@ -152,9 +151,9 @@ def _resize_group(
         text = f"increase in number of nodes cannot be negative, got: {delta}"
         return _ResizeResult(info, p.now, error=AutoscalerError(INTERNAL_ERROR, text))
     if how.release_1_3:
-        yield from p.emit(say("Normal", "ScaledUpGroup", f"Scale-up: group {info.group} size set to {info.new}"))
+        yield from emit("Normal", "ScaledUpGroup", f"Scale-up: group {info.group} size set to {info.new}")
     elif _has_coming_nodes(group):
-        yield from p.emit(say("Normal", "ScaledUpGroup", f"Scale-up: group {info.group} size set to {sizes}"))
+        yield from emit("Normal", "ScaledUpGroup", f"Scale-up: group {info.group} size set to {sizes}")
     return _ResizeResult(info, p.now)
 
 

@@ -21,7 +21,7 @@ from kscale.ca.cluster_state import (
     update_scale_down_candidates,
 )
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
-from kscale.ca.events import build_status_event
+from kscale.ca.events import build_status_events
 from kscale.ca.expander.types import ExpanderInput
 from kscale.ca.loop_context import LoopContext, check_actionable, check_csi_nodes
 from kscale.ca.metrics import FunctionTimer, build_last_activity_observation, build_observation
@@ -129,10 +129,10 @@ def remove_unneeded_groups(
             refusal = None if outcome.error is None else outcome.error.message
             if told_by is not None and refusal is not None:
                 text = f"NodeAutoprovisioning: attempt to delete node group {group.id} failed: {refusal}"
-                yield from p.emit(build_status_event(told_by, "Warning", "FailedToDeleteNodeGroup", text))
+                yield from p.emit(*build_status_events(told_by, "Warning", "FailedToDeleteNodeGroup", text))
             elif told_by is not None:
                 text = f"NodeAutoprovisioning: removed node group {group.id}"
-                yield from p.emit(build_status_event(told_by, "Normal", "DeletedNodeGroup", text))
+                yield from p.emit(*build_status_events(told_by, "Normal", "DeletedNodeGroup", text))
         if refusal is not None:
             scene.warnings.append(f"Error while removing unneeded node groups: {refusal}")
             return
@@ -379,7 +379,7 @@ class AutoscalerLoop(ScaleDownPhase):
         if options.write_status_configmap:
             yield from self.show()
         if idle.tell:
-            yield from self.p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", idle.message))
+            yield from self.p.emit(*build_status_events(options, "Warning", "ClusterUnhealthy", idle.message))
         raise LoopEndedError(idle.message)
 
     def refresh(self) -> StepsOf[LoopAction, None]:
@@ -460,7 +460,7 @@ class AutoscalerLoop(ScaleDownPhase):
         if not is_cluster_healthy(self.state.cluster, options):
             repair.healthy = False
             self.state = clear_unneeded_nodes(self.state)
-            yield from p.emit(build_status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
+            yield from p.emit(*build_status_events(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
             raise LoopEndedError("Cluster is unhealthy")
         yield from delete_created_with_errors_steps(p, scene.groups, repair, options=options)
         targets = repair.targets(scene.groups)

@@ -440,14 +440,18 @@ def _with_few_types(
         sets = few_types(whole.instance.plan, type_of, free, required_types, max(numbers), options.threads)
         before: list[_Result] = []
         for number in sorted(numbers):
-            types = [item for item in sets if len(item) <= number][-1]
+            alternatives = [item for item in sets if len(item[0]) <= number][-1]
             limited = dataclasses.replace(budget, prove=False)
             if number != max_types:
                 limited = dataclasses.replace(limited, bound=_part(limited.bound), plan=_part(limited.plan))
             candidates = _exactly(whole, small, limited, number)
             if not candidates:
-                chosen = [item for item in offers if item.type in types]
-                candidates = [_planned(snapshot, names, chosen, options, limited)]
+                candidates = []
+                for types in alternatives:
+                    if candidates and limited.stop_plan is not None and limited.stop_plan():
+                        break
+                    chosen = [item for item in offers if item.type in types]
+                    candidates.append(_planned(snapshot, names, chosen, options, limited))
             before = [_best([*before, *candidates])]
             results[number] = before[0]
         whole = _best([whole, *before])

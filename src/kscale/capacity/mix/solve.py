@@ -289,12 +289,17 @@ def _dived(
 _EFFORT = 10_000  # effort for the evaluation of one set of types
 _ALONE = 5  # number of types considered because they are cheap alone
 _CANDIDATES = 10
+_ALTERNATIVES = 3  # sets of one size that are worth a plan of their own
+_WORTH_A_PLAN = 1.15  # such a set's value at most, relative to the best value
 
 
 def few_types(
     kinds: BinKinds, type_of: Sequence[str | None], used: Sequence[str], must: frozenset[str], most: int, threads: int
-) -> list[frozenset[str]]:
-    """Choose sets of types greedily: each set adds one type to the one before, up to ``most`` types.
+) -> list[list[frozenset[str]]]:
+    """Choose sets of types to plan with, by size; the most promising set of each size is the first of its list.
+
+    Each size adds one type to the best set of the size before, up to ``most`` types. The values that compare sets count
+    fractions of nodes. Another set may need cheaper whole nodes, so there are alternatives.
 
     ``type_of`` each kind of bins (None = existing nodes); ``used``: types of an unrestricted plan, the most important
     first; ``must``: types that are in every set. Returns the sets in order of size.
@@ -305,12 +310,13 @@ def few_types(
     good = sorted(by_type, key=lambda name: (by_type[name], name))[:_ALONE]
     candidates = [name for name in dict.fromkeys([*used, *good]) if name not in must][:_CANDIDATES]
     chosen = must
-    sets = [chosen] if chosen else []
+    sets = [[chosen]] if chosen else []
     while candidates and len(chosen) < most:
         values = [_value(kinds, _members(names, chosen | {name}), threads) for name in candidates]
-        best = int(np.argmin(values))
-        chosen = chosen | {candidates.pop(best)}
-        sets.append(chosen)
+        order = np.argsort(values, kind="stable")[:_ALTERNATIVES].tolist()
+        worth = [at for at in order if values[at] <= _WORTH_A_PLAN * values[order[0]]]
+        sets.append([chosen | {candidates[at]} for at in worth])
+        chosen = chosen | {candidates.pop(order[0])}
     return sets
 
 

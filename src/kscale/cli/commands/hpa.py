@@ -271,10 +271,15 @@ def _listed(report: HPAReport, changed_only: bool = False) -> View:
             ]
         )
     rescaling = sum(each.rescales for each in report.hpas)
-    failing = sum(each.error is not None for each in report.hpas)
+    errors = [f"{each.namespace}/{each.name}" in report.assumed for each in report.hpas if each.error is not None]
+    unjudged = sum(errors)
+    failing = len(errors) - unjudged
     count = len(report.hpas)
     headline = f"{rescaling:,} of {count:,} {plural('HPA', count)} would rescale"
     headline += f", {failing:,} would report an error" if failing else ""
+    if unjudged:
+        verb, whose = ("is", "its target") if unjudged == 1 else ("are", "their targets")
+        headline += f", {unjudged:,} {verb} not judged (the input does not hold the scale of {whose})"
     paused = len(report.paused)
     if paused:
         headline += f", {paused:,} {plural('ScaledObject', paused)} {'is' if paused == 1 else 'are'} paused"

@@ -139,7 +139,7 @@ def command(
     source.check_alone(("-o", show.output if show.output in (Shape.VPA, Shape.PATCH) else None))
     threads = source.threads or _THREADS
     with terminal.step(f"reading {source.what}") as tell:
-        cluster = source.load(terminal, tell)
+        cluster = source.load_with_owners(terminal, tell)
     if cluster.report is not None:
         say_read(cluster.report, source.what, terminal)
     saved = list(cluster.all("VerticalPodAutoscalerCheckpoint")) if checkpoints and chosen.uses_recommendation else []

@@ -59,7 +59,7 @@ def command(
     terminal = show.terminal
     source.check()
     with terminal.step(f"reading {source.what}") as tell:
-        cluster = source.load(terminal, tell)
+        cluster = source.load_with_owners(terminal, tell)
     if cluster.report is not None:
         say_read(cluster.report, source.what, terminal)
     at = moment(parse_moment(now)) if now else newest_time(cluster)

@@ -25,7 +25,7 @@ __all__ = [
 
 _PAUSED_SCALE_IN: Final = "autoscaling.keda.sh/paused-scale-in"
 _PAUSED_SCALE_OUT: Final = "autoscaling.keda.sh/paused-scale-out"
-_INT32_PATTERN: Final = re.compile(r"[+-]?[0-9]{1,10}")
+_INT32_PATTERN: Final = re.compile(r"[+-]?0*[0-9]{1,10}")
 _NAME_LABEL: Final = "scaledobject.keda.sh/name"
 _THRESHOLD_KEYS: Final = (
     "threshold",
@@ -242,7 +242,10 @@ def get_pause(scaled: Mapping[str, Any]) -> PausedTarget | None:
     replicas = error = None
     if text is not None:
         replicas = int(text) if _INT32_PATTERN.fullmatch(text) and -(2**31) <= int(text) < 2**31 else None
-        error = None if replicas is not None else f"{PAUSED_REPLICAS} is not a whole number: {text!r}"
+        if replicas is None:
+            error = f"{PAUSED_REPLICAS} is not a whole number: {text!r}"
+        elif replicas < 0:
+            replicas, error = None, f"{PAUSED_REPLICAS} is negative, which the API server refuses: {text!r}"
     return PausedTarget(
         generated["metadata"]["name"], f"{reference['kind']}/{reference['name']}", replicas, error or ""
     )

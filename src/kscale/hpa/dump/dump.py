@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -23,6 +24,7 @@ from kscale.hpa.api.keda import (
     list_guessed_metric_names,
     list_unmodelled_features,
 )
+from kscale.hpa.api.keda_webhook import KEDAWebhook, check_scaled_object_alone
 from kscale.hpa.batch.decisions import Decisions, decide
 from kscale.hpa.batch.inputs import BatchObjects, prepare_batch
 from kscale.hpa.batch.pods import to_batch_pods
@@ -48,8 +50,11 @@ from kscale.hpa.dump.records import (
     with_default_namespace,
 )
 from kscale.hpa.options import HPAOptions
+from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, Scale
-from kscale.objects.api.core import Pod
+from kscale.objects.api.core import LimitRange, Pod
+from kscale.objects.api.custom_workloads import ScaledObject
+from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kscale.objects.argument_types import typed
 from kscale.objects.decode import describe, from_dict
@@ -99,6 +104,7 @@ class Dump:
     - ``definitions``: of CustomResourceDefinitions, by (group, kind): the plural, and the scale's paths by version.
     - ``paused``: paused ScaledObjects, whose HPAs KEDA deletes, by ``namespace/name``.
     - ``scaled_objects``: KEDA's ScaledObjects as plain data, by ``namespace/name``.
+    - ``keda_refusals``: what KEDA's webhook refuses of the ScaledObjects behind an HPA, as texts, by HPA.
     - ``usage``: pod usage in reading order; :meth:`finish` adds it to ``metrics``.
     - ``known_scales``: the scale of every HPA's target by the HPA's ``namespace/name``, or its error; None before they
       are computed.
@@ -129,6 +135,7 @@ class Dump:
     unanswered: list[str] | None = None
     paused: dict[str, PausedTarget] = field(default_factory=dict)
     external_lists: ExternalMetricLists = field(default_factory=ExternalMetricLists)
+    keda_refusals: dict[str, list[str]] = field(default_factory=dict)
 
     def mapper(self) -> RESTMapper:
         """Build a mapper of the built-in kinds, and of custom kinds that are defined or present."""
@@ -430,6 +437,7 @@ class Dump:
         Raises one ``InputError`` with all problems.
         """
         problems: list[Problem] = []
+        refusals = self._check_scaled_objects()
         for key, scaled in self.scaled_objects.items():
             namespace = (scaled.get("metadata") or {}).get("namespace", "")
             known = [*self.metrics.external_names(namespace), *self.external_lists.names(namespace)]
@@ -442,6 +450,8 @@ class Dump:
             missing = list_unmodelled_features(scaled)
             if get_data_key(data) not in self.hpas:
                 missing += list_guessed_metric_names(scaled, known)
+            if refusals[key]:
+                self.keda_refusals.setdefault(get_data_key(data), []).extend(refusals[key])
             if missing:
                 self.unmodelled[f"ScaledObject {key}"] = missing
             if not data["spec"]["metrics"] and get_data_key(data) not in self.hpas:
@@ -465,6 +475,31 @@ class Dump:
                 self.unmodelled[f"HorizontalPodAutoscaler {key}"] = texts
         if problems:
             raise InputError(problems)
+
+    def _check_scaled_objects(self) -> dict[str, list[str]]:
+        """Return what KEDA's webhook refuses of each ScaledObject, as texts."""
+        if not self.scaled_objects:
+            return {}
+        webhook = KEDAWebhook(self.hpas.values())
+        for (group, kind, _, _), target in self.targets.items():
+            type_ = _CHECKED_BY_KEDA.get((group, kind))
+            if type_ is not None:
+                with suppress(InputError):  # the decisions name what cannot be read of a target
+                    webhook.add(from_dict(target, type_))
+        refusals = {}
+        for key, data in self.scaled_objects.items():
+            scaled = from_dict(data, ScaledObject)
+            texts = [text for _, text in (*check_scaled_object_alone(scaled), *webhook.check(scaled))]
+            refusals[key] = [f"KEDA's webhook refuses ScaledObject {key}: {text}" for text in texts]
+            webhook.add(scaled)
+        return refusals
+
+
+_CHECKED_BY_KEDA: Final[Mapping[tuple[str, str], type[KubeObject]]] = {
+    ("apps", "Deployment"): Deployment,
+    ("apps", "StatefulSet"): StatefulSet,
+    ("", "LimitRange"): LimitRange,
+}
 
 
 @collector_paused()

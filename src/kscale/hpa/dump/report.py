@@ -397,7 +397,10 @@ def _build_decision(
             for each in row.status.conditions or ()
         ],
         events=[EventText(each.type, each.reason, each.message) for each in run.events],
-        warnings=_describe_overlap(hpa, shared),
+        warnings=[
+            *dump.keda_refusals.get(f"{hpa.metadata.namespace}/{hpa.metadata.name}", ()),
+            *_describe_overlap(hpa, shared),
+        ],
         pod_owners=shared,
     )
 

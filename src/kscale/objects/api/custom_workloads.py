@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from kscale.objects.api.meta import ApiStruct, KubeObject
+from kscale.objects.api.meta import ApiStruct, CustomWorkload, KubeObject
+from kscale.objects.kinds import group_of, is_custom_group
 from kscale.objects.rest_mapping import AUTOSCALING_V1, ServedResource
-from kscale.objects.scale import ScalePaths, definition_of
+from kscale.objects.scale import CustomResourceDefinition, ScalePaths, definition_of, definition_parts
 
 __all__ = [
     "PAUSED",
@@ -20,7 +21,6 @@ __all__ = [
     "CloneSet",
     "CustomObject",
     "CustomResource",
-    "CustomWorkload",
     "DeploymentConfig",
     "LeaderWorkerSet",
     "Rollout",
@@ -30,10 +30,12 @@ __all__ = [
     "custom_resources",
     "fallback_errors",
     "hpa_name",
+    "irrelevant_settings",
     "is_paused",
     "is_set",
     "name_errors",
     "replica_errors",
+    "scaled_custom_kinds",
     "trigger_errors",
 ]
 
@@ -74,11 +76,28 @@ def custom_resources(definition: Mapping[str, Any]) -> list[CustomResource]:
     ]
 
 
-class CustomWorkload(KubeObject):
-    """A workload of a custom kind. Its fields are validated where they are used."""
+_SCALED_BY: Final = ("HorizontalPodAutoscaler", "VerticalPodAutoscaler", "ScaledObject")
 
-    spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
+
+def scaled_custom_kinds(item: KubeObject) -> list[tuple[str, str]]:
+    """Return the custom kinds, as (group, kind), that an object shows to have a scale.
+
+    A CustomResourceDefinition defines the scale. An autoscaler shows it by its target: only kinds with a scale can be
+    targets. A VPA that reports its target as not supported shows nothing.
+    """
+    if isinstance(item, CustomResourceDefinition):
+        group, kind, _, paths = definition_parts(item)
+        return [(group, kind)] if paths else []
+    if item.kind not in _SCALED_BY:
+        return []
+    spec, status = getattr(item, "spec", None), getattr(item, "status", None)
+    target = getattr(spec, "target_ref", None) or getattr(spec, "scale_target_ref", None)
+    if target is None or any(
+        each.type == "ConfigUnsupported" and each.status == "True" for each in getattr(status, "conditions", None) or ()
+    ):
+        return []
+    group = group_of(target.api_version or "")
+    return [(group, target.kind)] if target.kind and is_custom_group(group) else []
 
 
 class Rollout(CustomWorkload):
@@ -233,6 +252,25 @@ def fallback_errors(scaled: ScaledObject) -> list[str]:
     if spec.triggers and _only_resources(spec):
         return ["at least one trigger (that is not cpu or memory) is required for the fallback to be enabled"]
     return []
+
+
+def irrelevant_settings(scaled: ScaledObject) -> list[str]:
+    """Return what KEDA's webhook warns of: settings that change nothing (``verifyScaledObjects``)."""
+    spec = scaled.spec or ScaledObjectSpec()
+    if (spec.min_replica_count or 0) <= 0 or spec.idle_replica_count is not None:
+        return []
+    warnings = []
+    if spec.polling_interval is not None and not any(each.use_cached_metrics for each in spec.triggers or ()):
+        where = "minReplicaCount = 0, idleReplicaCount is set, or useCachedMetrics is enabled"
+        warnings.append(
+            f"PollingInterval is configured but is not relevant. PollingInterval is only relevant when {where}"
+        )
+    if spec.cooldown_period is not None:
+        where = "minReplicaCount = 0 or idleReplicaCount is set"
+        warnings.append(
+            f"CooldownPeriod is configured but is not relevant. CooldownPeriod is only relevant when {where}"
+        )
+    return warnings
 
 
 def _only_resources(spec: ScaledObjectSpec) -> bool:

@@ -14,6 +14,7 @@ from kscale.objects.quantity import Quantity, QuantityError, parse
 __all__ = [
     "ApiStruct",
     "Condition",
+    "CustomWorkload",
     "Int32",
     "Int64",
     "KubeObject",
@@ -176,6 +177,17 @@ class KubeObject(ApiStruct):
     def key(self) -> str:
         """Return ``namespace/name``, or ``name`` without a namespace."""
         return object_key(self.metadata.namespace, self.metadata.name)
+
+
+class CustomWorkload(KubeObject):
+    """A workload of a custom kind; what it says is checked where it is used.
+
+    Kinds without a class of their own are read as this class if something in the input shows that they have a scale
+    (:func:`~kscale.objects.api.custom_workloads.scaled_custom_kinds`).
+    """
+
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
 
 
 def object_key(namespace: str, name: str) -> str:

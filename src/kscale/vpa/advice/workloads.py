@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from kscale.errors import InputError
 from kscale.objects.api.core import Container, Pod, PodTemplateSpec
-from kscale.objects.api.custom_workloads import CustomWorkload
-from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.meta import CustomWorkload, ObjectMeta
 from kscale.objects.api.vpa import (
     PodUpdatePolicy,
     RecommenderSelector,

@@ -23,9 +23,9 @@ NEEDED: Final = ("Node", "Pod")
 READ: Final = (
     *NEEDED, "Namespace", "Service", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController",
     "Job", "CronJob", "PodDisruptionBudget", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode",
-    "CSIDriver", "CSIStorageCapacity", "VolumeAttachment", "LimitRange", "PriorityClass", "RuntimeClass",
-    "HorizontalPodAutoscaler", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint", "ResourceClaim",
-    "ResourceSlice", "DeviceClass",
+    "CSIDriver", "CSIStorageCapacity", "VolumeAttachment", "LimitRange", "ResourceQuota", "PriorityClass",
+    "RuntimeClass", "HorizontalPodAutoscaler", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
+    "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass",
 )  # fmt: skip
 """Kinds in the order in which they are listed. Secrets and ConfigMaps are not read."""
 NEEDED_FOR_HPAS: Final = ("HorizontalPodAutoscaler", "Pod")

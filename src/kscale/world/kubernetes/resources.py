@@ -40,7 +40,8 @@ EVERYWHERE: Final = (
     *_of("", "v1", "PersistentVolume=persistentvolumes", namespaced=False),
     *_of(
         "", "v1", "ConfigMap=configmaps", "Secret=secrets", "Event=events", "LimitRange=limitranges",
-        "PersistentVolumeClaim=persistentvolumeclaims", "ServiceAccount=serviceaccounts",
+        "PersistentVolumeClaim=persistentvolumeclaims", "ResourceQuota=resourcequotas",
+        "ServiceAccount=serviceaccounts",
     ),
     *_of("policy", "v1", "PodDisruptionBudget=poddisruptionbudgets"),
     *_of("coordination.k8s.io", "v1", "Lease=leases"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from builders import N0, node, owner, pod
 from kscale import ca
+from kscale.ca.scale_down import removal
+from kscale.ca.scale_down.moving_pods import get_moving_pods
 from kscale.objects.api.core import Node, Pod, TopologySpreadConstraint
 from kscale.objects.api.meta import LabelSelector
 from kscale.objects.api.policy import PodDisruptionBudget
@@ -113,6 +116,32 @@ def test_simulators_of_one_snapshot_do_not_see_each_other() -> None:
     third = ca.RemovalSimulator(snapshot, now=N0, options=OPTIONS).run(["n1", "n3"])
     assert [(item.node, item.placement) for item in third.removable] == [("n1", {"default/a": "n3"})]
     assert [pod.metadata.name for pod in first.pods_on("n3")] == ["a"]
+
+
+@pytest.mark.parametrize(("has_ledger", "compiled"), [(False, [1, 2, 2, 2]), (True, [1, 2, 3, 4])])
+def test_a_compilation_is_shared_from_the_second_on_unless_it_has_a_ledger(
+    has_ledger: bool, compiled: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most snapshots are asked about once. A ledger of devices belongs to one engine, and cannot be copied."""
+    made: list[Any] = []
+
+    class Compiled:
+        def __init__(self, *_: Any) -> None:
+            self.session = SimpleNamespace(has_ledger=has_ledger)
+            made.append(self)
+
+        def copy(self) -> SimpleNamespace:
+            assert not has_ledger
+            return SimpleNamespace()
+
+    monkeypatch.setattr(removal, "CompiledRemoval", Compiled)
+    snapshot = Cluster([worker("n1")]).snapshot()
+    counts = []
+    for _ in compiled:
+        found = removal.get_compiled_removal(snapshot, None, get_moving_pods(snapshot))
+        assert (found is made[-1]) == (has_ledger or len(counts) == 0)  # what is cached is never handed out itself
+        counts.append(len(made))
+    assert counts == compiled
 
 
 def test_who_was_asked_for_nothing_remembers_what_it_began_with() -> None:

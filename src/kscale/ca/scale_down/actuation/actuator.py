@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kscale.ca.cluster_state import register_scale_down
 from kscale.ca.errors import INTERNAL_ERROR, NODE_GROUP_DOES_NOT_EXIST_ERROR, AutoscalerError
-from kscale.ca.events import build_status_event
+from kscale.ca.events import build_status_events
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig, get_gpu_config
 from kscale.ca.metrics import build_observation
 from kscale.ca.options import AutoscalingOptions
@@ -279,7 +279,7 @@ class Actuator:
         name = node.metadata.name
         if not bucket.drain:
             text = f'Scale-down: removing empty node "{name}"'
-            yield from p.emit(build_status_event(self._options, "Normal", "ScaleDownEmpty", text))
+            yield from p.emit(*build_status_events(self._options, "Normal", "ScaleDownEmpty", text))
         try:
             scale_down_node = build_scale_down_node(
                 snapshot, name, groups, self._options, p.now, drain=bucket.drain, gpu_label=self._gpu_label
@@ -288,7 +288,7 @@ class Actuator:
             return
         if bucket.drain:
             yield from p.emit(
-                build_status_event(self._options, "Normal", "ScaleDown", format_scale_down_event(scale_down_node))
+                *build_status_events(self._options, "Normal", "ScaleDown", format_scale_down_event(scale_down_node))
             )
         reported.append(scale_down_node)
 

@@ -19,7 +19,7 @@ from kscale.ca.errors import (
     AutoscalerError,
     ErrorRecord,
 )
-from kscale.ca.events import build_node_event, build_status_event
+from kscale.ca.events import build_node_event, build_status_events
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, get_dra_drivers_label, get_gpu_metric_labels
 from kscale.ca.metrics import build_observation
 from kscale.ca.nodes import is_ready
@@ -125,14 +125,14 @@ class DeletionRecorder:
         if gpu["gpu_name"]:
             yield from p.observe(build_observation("scaled_down_gpu_nodes_total", 1.0, reason=reason, **gpu))
         if drain:
-            event = build_status_event(
+            status_events = build_status_events(
                 self._options, "Normal", "ScaleDown", f"Scale-down: node {name} removed with drain"
             )
         else:
-            event = build_status_event(
+            status_events = build_status_events(
                 self._options, "Normal", "ScaleDownEmpty", f"Scale-down: empty node {name} removed"
             )
-        yield from p.emit(event)
+        yield from p.emit(*status_events)
         self.tracker.end_deletion(group, name, NodeDeleteResult(result=NODE_DELETE_OK), p.now)
 
 
