@@ -1,7 +1,7 @@
 """``kscale validate``: reads all objects and reports those that would be refused.
 
 The rules are those of :mod:`kscale.hpa.api.admission`, :mod:`kscale.vpa.admission` and
-:mod:`kscale.hpa.api.keda_webhook`.
+:mod:`kscale.hpa.api.keda`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import msgspec
 from kscale.capacity.namespace_labels import asks_labels, warning
 from kscale.errors import InputError, Problem
 from kscale.hpa.api.admission import DecodeError, decode_hpa, validate_stored
-from kscale.hpa.api.keda import generate_hpa
-from kscale.hpa.api.keda_webhook import KEDAWebhook, check_scaled_object_alone
+from kscale.hpa.api.keda import KEDAWebhook, check_scaled_object_alone, generate_hpa
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.custom_workloads import ScaledObject, irrelevant_settings

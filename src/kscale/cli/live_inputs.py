@@ -13,7 +13,7 @@ import kscale
 from kscale.cli.failures import of_dump
 from kscale.cli.inputs import Dump, NamingSource, Source
 from kscale.cli.options import OptionGroup, fields
-from kscale.cli.server_limits import ServerLimitFlags
+from kscale.cli.process_flags import ServerLimitFlags
 from kscale.cli.terminal import Terminal, plural, progress
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Clusters(Dump, ServerLimitFlags):
         if not self.live:
             return cluster
         from kscale.drivers.live_dump import read_custom_owners
-        from kscale.vpa.custom_owners import find_custom_owners
+        from kscale.vpa.controllers import find_custom_owners
         from kscale.world.clock import SystemClock
 
         owners = find_custom_owners(cluster)

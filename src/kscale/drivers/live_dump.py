@@ -11,7 +11,7 @@ from kscale.effects import Machine
 from kscale.hpa.controller.state import ControllerState
 from kscale.hpa.dump.dump import Dump, read_dump, request_missing_steps
 from kscale.hpa.options import HPAOptions
-from kscale.vpa.custom_owners import CustomOwner, CustomOwners, request_custom_owners_steps
+from kscale.vpa.controllers import CustomOwner, CustomOwners, request_custom_owners_steps
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.listing import NEEDED_FOR_HPAS, READ_FOR_HPAS, Listing, Tell, list_cluster
 from kscale.world.kubernetes.performer import Performer

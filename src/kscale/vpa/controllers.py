@@ -11,18 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from kscale.effects import (
     SECOND,
     ZERO_TIME,
     ApiError,
+    Discover,
     GetScale,
     Moment,
     Observation,
     Observe,
     Outcome,
     Progress,
+    Steps,
     StepsOf,
     moment,
 )
@@ -30,12 +33,13 @@ from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import KscaleError
 from kscale.objects.api.apps import CronJob, DaemonSet, Deployment, Job, ReplicaSet, StatefulSet
 from kscale.objects.api.autoscaling import Scale, ScaleStatus
-from kscale.objects.api.core import PodTemplateSpec, ReplicationController
+from kscale.objects.api.core import Pod, PodTemplateSpec, ReplicationController
 from kscale.objects.api.custom_workloads import scaled_custom_kinds
 from kscale.objects.api.meta import CustomWorkload, KubeObject, LabelSelector, ObjectMeta
 from kscale.objects.argument_types import typed
-from kscale.objects.decode import to_dict
-from kscale.objects.kinds import custom_kind_key, group_of
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.kinds import custom_kind_key, find_kind, group_of, is_custom_group
+from kscale.objects.pod_owners import controller_of
 from kscale.objects.rest_mapping import (
     BUILT_IN,
     AnyKindRESTMapper,
@@ -47,18 +51,22 @@ from kscale.objects.rest_mapping import (
 )
 from kscale.objects.scale import (
     WELL_KNOWN_PATHS,
+    CustomResourceDefinition,
     ScaleError,
     ScalePaths,
     definition_parts,
     has_built_in_scale,
     scale_of,
 )
+from kscale.snapshot.cluster import Cluster
 
 __all__ = [
     "NO_SCALES",
     "WELL_KNOWN_KINDS",
     "ControllerKey",
     "Controllers",
+    "CustomOwner",
+    "CustomOwners",
     "DumpScales",
     "FixedScales",
     "ScaleCache",
@@ -69,9 +77,11 @@ __all__ = [
     "TargetError",
     "UnknownKindError",
     "evaluate_with_scales_steps",
+    "find_custom_owners",
     "get_pod_selector",
     "list_custom_workloads",
     "read_controllers",
+    "request_custom_owners_steps",
     "run_without_requests",
 ]
 
@@ -575,3 +585,136 @@ def read_controllers(cluster: ObjectSource) -> Controllers:
     scales = DumpScales(cluster)
     objects = (item for kind in sorted(WELL_KNOWN_KINDS) for item in cluster.all(kind))
     return Controllers(objects, mapper=scales.mapper, scales=scales)
+
+
+_PATHS: Final = ScalePaths()
+
+
+class CustomOwner(NamedTuple):
+    """An object of a custom kind that owns something, or that a VPA has as its target."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.group} {self.namespace}/{self.name}"
+
+
+class CustomOwners(NamedTuple):
+    """What the API server answers about custom owners.
+
+    ``objects``: a definition for each kind that is served, which says whether the kind has a scale, and an object for
+    each scale. ``problems``: requests that failed, as texts.
+    """
+
+    objects: list[KubeObject]
+    problems: list[str]
+
+
+def find_custom_owners(cluster: Cluster) -> list[CustomOwner]:
+    """Return the custom owners of pods and controllers, and the custom targets of VPAs, each once."""
+    found: dict[CustomOwner, None] = {}
+    for item in _owned(cluster):
+        owner = controller_of(item.metadata)
+        if owner is not None and _is_custom(owner.api_version, owner.kind):
+            found[CustomOwner(group_of(owner.api_version), owner.kind, item.namespace, owner.name)] = None
+    for vpa in cluster.all("VerticalPodAutoscaler"):
+        target = vpa.spec.target_ref
+        if target is not None and _is_custom(target.api_version, target.kind):
+            found[CustomOwner(group_of(target.api_version), target.kind, vpa.namespace, target.name)] = None
+    return list(found)
+
+
+def _owned(cluster: Cluster) -> Iterator[KubeObject]:
+    pods: Iterable[Pod] = cluster.pods()
+    yield from pods
+    for kind in sorted(WELL_KNOWN_KINDS):
+        yield from cluster.all(kind)
+
+
+def _is_custom(api_version: str, kind: str) -> bool:
+    return kind not in WELL_KNOWN_KINDS and is_custom_group(group_of(api_version))
+
+
+def request_custom_owners_steps(owners: Iterable[CustomOwner], at_most: int, now: Moment) -> Steps[CustomOwners]:
+    """Ask what the server serves, and for the scale of each owner whose kind has one.
+
+    ``at_most``: how many requests are made at a time.
+    """
+    progress = Progress(now)
+    outcome = yield from progress.act(Discover())
+    if outcome.error is not None:
+        return CustomOwners([], [f"what the server serves: {outcome.error.message}"])
+    mapper: RESTMapper = outcome.value
+    objects: list[KubeObject] = []
+    served: dict[tuple[str, str], ServedResource | None] = {}
+    requested: list[tuple[CustomOwner, ServedResource]] = []
+    for owner in owners:
+        key = owner.group, owner.kind
+        if key not in served:
+            served[key] = resource = _find_resource(mapper, *key)
+            objects += [_build_definition(resource)] if resource is not None else []
+        resource = served[key]
+        if resource is not None and resource.scale:
+            requested.append((owner, resource))
+    machines = [partial(_request_owner_scale_steps, owner, resource) for owner, resource in requested]
+    answers = (yield from progress.together(machines, at_most=at_most)) if machines else []
+    problems = []
+    for (owner, resource), answer in zip(requested, answers, strict=True):
+        if isinstance(answer, ApiError):
+            problems.append(f"the scale of {owner}: {answer.message}")
+        else:
+            objects.append(_build_workload(owner, resource, answer))
+    return CustomOwners(objects, problems)
+
+
+def _find_resource(mapper: RESTMapper, group: str, kind: str) -> ServedResource | None:
+    """Return the resource of a kind, one with a scale first; None if the kind is not served."""
+    try:
+        resources = [mapper.preferred(name) for name in mapper.resources(group, kind)]
+    except RESTMappingError:
+        return None
+    return next((each for each in resources if each.scale), resources[0])
+
+
+def _request_owner_scale_steps(owner: CustomOwner, resource: ServedResource, now: Moment) -> Steps[Scale | ApiError]:
+    action = GetScale(namespace=owner.namespace, resource=resource.group_resource, name=owner.name)
+    outcome = yield from Progress(now).act(action)
+    answer: Scale | ApiError = outcome.error if outcome.error is not None else outcome.value
+    return answer
+
+
+def _build_definition(resource: ServedResource) -> CustomResourceDefinition:
+    """Build the definition of a kind whose objects hold their scale as :func:`_build_workload` writes it."""
+    paths = {
+        "specReplicasPath": _PATHS.spec_replicas,
+        "statusReplicasPath": _PATHS.status_replicas,
+        "labelSelectorPath": _PATHS.label_selector,
+    }
+    versions = [{"name": resource.version, "subresources": {"scale": paths}}] if resource.scale else []
+    names = {"kind": resource.kind, "plural": resource.name}
+    return from_dict(
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": resource.group_resource},
+            "spec": {"group": resource.group, "names": names, "versions": versions},
+        },
+        CustomResourceDefinition,
+    )
+
+
+def _build_workload(owner: CustomOwner, resource: ServedResource, scale: Scale) -> KubeObject:
+    version = resource.api_version
+    return from_dict(
+        {
+            "apiVersion": version,
+            "kind": resource.kind,
+            "metadata": {"name": owner.name, "namespace": owner.namespace, "uid": scale.metadata.uid},
+            "spec": {"replicas": scale.spec.replicas},
+            "status": {"replicas": scale.status.replicas, "selector": scale.status.selector},
+        },
+        find_kind(version, resource.kind) or CustomWorkload,
+    )

@@ -10,7 +10,6 @@ from builders import group_options
 from golden_support import adapter
 from kscale import ca
 from kscale.ca import quota
-from kscale.ca.backoff import ScaleUpError
 from kscale.ca.cluster_state import (
     ClusterStateRegistry,
     get_backoff_status,
@@ -21,6 +20,7 @@ from kscale.ca.cluster_state import (
     register_scale_up,
     update_nodes_steps,
 )
+from kscale.ca.cluster_state.state import ScaleUpError
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.expander.types import FilterResult
 from kscale.ca.node_infos import build_node_templates

@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 from kscale import ca
-from kscale.ca.backoff import Backoff, ScaleUpError
 from kscale.ca.cluster_state.state import (
+    Backoff,
     ClusterStateRegistry,
     IncorrectSize,
     ScaleDownRequest,
+    ScaleUpError,
     ScaleUpRequest,
     UnregisteredNode,
 )

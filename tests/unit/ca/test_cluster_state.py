@@ -10,7 +10,6 @@ import pytest
 
 from builders import N0, at, group_options, node, span
 from kscale import ca
-from kscale.ca.backoff import Backoff, ScaleUpError, get_active_backoff, record_failure, remove_stale_backoffs
 from kscale.ca.cluster_state import (
     AcceptableRange,
     ClusterStateRegistry,
@@ -31,6 +30,13 @@ from kscale.ca.cluster_state import (
     register_scale_up,
     update_nodes,
     update_nodes_steps,
+)
+from kscale.ca.cluster_state.state import (
+    Backoff,
+    ScaleUpError,
+    get_active_backoff,
+    record_failure,
+    remove_stale_backoffs,
 )
 from kscale.effects import SECOND, ApiError, DecreaseTargetSize, as_if_done
 from kscale.objects.api.core import Node, Taint

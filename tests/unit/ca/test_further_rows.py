@@ -8,7 +8,6 @@ import pytest
 
 from builders import N0, at, node, owner, pod, span
 from kscale import ca
-from kscale.ca.backoff import ScaleUpError, get_active_backoff, record_failure
 from kscale.ca.cluster_state import (
     ClusterStateRegistry,
     build_cluster_status,
@@ -23,6 +22,7 @@ from kscale.ca.cluster_state import (
     update_nodes,
     update_scale_down_candidates,
 )
+from kscale.ca.cluster_state.state import ScaleUpError, get_active_backoff, record_failure
 from kscale.ca.nodes import is_suspended
 from kscale.ca.pod_lists.processors import build_missing_pods, filter_out_young_pods
 from kscale.effects import SECOND

@@ -16,7 +16,6 @@ import pytest
 import kscale
 from builders import node, owner, pod
 from kscale.ca import AutoscalingOptions, LoopState
-from kscale.ca.backoff import Backoff, ScaleUpError
 from kscale.ca.cluster_state import (
     ClusterAutoscalerStatus,
     ClusterStateRegistry,
@@ -26,6 +25,7 @@ from kscale.ca.cluster_state import (
     ScaleUpRequest,
     UnregisteredNode,
 )
+from kscale.ca.cluster_state.state import Backoff, ScaleUpError
 from kscale.ca.state.loop_state import ScaleDownState
 from kscale.ca.static_autoscaler import skip_unchanged
 from kscale.ca.static_autoscaler.skip_unchanged import (

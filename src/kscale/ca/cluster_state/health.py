@@ -11,8 +11,13 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from kscale.ca.backoff import Backoff, get_active_backoff
-from kscale.ca.cluster_state.state import AcceptableRange, ClusterStateRegistry, IncorrectSize
+from kscale.ca.cluster_state.state import (
+    AcceptableRange,
+    Backoff,
+    ClusterStateRegistry,
+    IncorrectSize,
+    get_active_backoff,
+)
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import Moment, moment

@@ -10,8 +10,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kscale.ca.backoff import ScaleUpError, record_failure
-from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleDownRequest, ScaleUpFailure, ScaleUpRequest
+from kscale.ca.cluster_state.state import (
+    ClusterStateRegistry,
+    ScaleDownRequest,
+    ScaleUpError,
+    ScaleUpFailure,
+    ScaleUpRequest,
+    record_failure,
+)
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND, Moment, duration, later, moment

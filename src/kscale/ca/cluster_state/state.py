@@ -1,20 +1,21 @@
-"""State of node groups carried from loop to loop, and the status document (upstream:
-``clusterstate/clusterstate.go``, ``clusterstate/api/types.go``).
+"""State of the cluster as the autoscaler tracks it: registered and upcoming nodes, requests, failures and back-off
+(upstream: ``clusterstate/clusterstate.go``, ``utils/backoff``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from kscale.ca.backoff import Backoff, ScaleUpError
-from kscale.effects import Moment
-from kscale.effects.moments import Count
+from kscale.effects import Moment, later
+from kscale.effects.moments import Count, Nanoseconds
 
 __all__ = [
     "AcceptableRange",
+    "Backoff",
     "BackoffInfo",
     "ClusterAutoscalerStatus",
     "ClusterHealth",
@@ -30,13 +31,70 @@ __all__ = [
     "RegisteredCount",
     "ScaleDownCandidates",
     "ScaleDownRequest",
+    "ScaleUpError",
     "ScaleUpFailure",
     "ScaleUpRequest",
     "StatusCondition",
     "UnreadyCount",
     "UnregisteredNode",
     "build_initializing_status",
+    "get_active_backoff",
+    "record_failure",
+    "remove_stale_backoffs",
 ]
+
+
+class ScaleUpError(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """Reason of a failed scale-up. ``class_``: OutOfResource or Other; ``code``: the cloud's code, or an error type."""
+
+    class_: str = msgspec.field(name="class")
+    code: str
+    message: str
+
+
+class Backoff(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """Until when a group is left alone (that instant included), for how long this time (nanoseconds), and why."""
+
+    duration: Nanoseconds
+    until: Moment
+    last_failed: Moment
+    error: ScaleUpError
+
+
+def record_failure(
+    backoffs: Mapping[str, Backoff],
+    group: str,
+    error: ScaleUpError,
+    now: Moment,
+    *,
+    initial: int,
+    maximum: int,
+) -> dict[str, Backoff]:
+    """Return the back-offs after one more failure of a group.
+
+    A failure after the end of the last period doubles the period, up to ``maximum``. A failure within the period
+    restarts it. Success never ends a back-off. ``initial`` and ``maximum`` are in nanoseconds.
+    """
+    last = backoffs.get(group)
+    if last is None:
+        duration = initial
+    elif last.until < now:
+        duration = min(2 * last.duration, maximum)
+    else:
+        duration = last.duration
+    entry = Backoff(duration=duration, until=later(now, duration), last_failed=now, error=error)
+    return {**backoffs, group: entry}
+
+
+def get_active_backoff(backoffs: Mapping[str, Backoff], group: str, now: Moment) -> Backoff | None:
+    """Return the active back-off of a group, or None."""
+    entry = backoffs.get(group)
+    return None if entry is None or entry.until < now else entry
+
+
+def remove_stale_backoffs(backoffs: Mapping[str, Backoff], now: Moment, reset: int) -> dict[str, Backoff]:
+    """Return the back-offs of the groups whose last failure is at most ``reset`` nanoseconds ago."""
+    return {group: entry for group, entry in backoffs.items() if not now - entry.last_failed > reset}
 
 
 AUTOSCALER_RUNNING: Final = "Running"

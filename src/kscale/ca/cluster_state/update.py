@@ -8,7 +8,6 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from kscale.ca.backoff import ScaleUpError, remove_stale_backoffs
 from kscale.ca.cluster_state.health import (
     compute_acceptable_ranges,
     count_upcoming_nodes,
@@ -18,7 +17,7 @@ from kscale.ca.cluster_state.health import (
 )
 from kscale.ca.cluster_state.readiness import classify_nodes, classify_unregistered_nodes, find_unregistered_nodes
 from kscale.ca.cluster_state.register import register_failed_scale_up, register_scale_up
-from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleUpRequest
+from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleUpError, ScaleUpRequest, remove_stale_backoffs
 from kscale.ca.events import build_status_events
 from kscale.ca.nodes import RegisteredNodes
 from kscale.ca.options import AutoscalingOptions

@@ -14,8 +14,8 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from kscale.ca.backoff import ScaleUpError
 from kscale.ca.cluster_state import ClusterStateRegistry, register_failed_scale_up, register_scale_up
+from kscale.ca.cluster_state.state import ScaleUpError
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, ErrorRecord, combine_errors
 from kscale.ca.events import build_status_events
 from kscale.ca.node_group_set import ScaleUpInfo

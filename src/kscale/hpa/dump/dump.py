@@ -17,14 +17,15 @@ from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import InputError, Problem
 from kscale.hpa.api.admission import Admission, DecodeError, decode_hpa, validate_stored
 from kscale.hpa.api.keda import (
+    KEDAWebhook,
     PausedTarget,
     check_scaled_object,
+    check_scaled_object_alone,
     generate_hpa,
     get_pause,
     list_guessed_metric_names,
     list_unmodelled_features,
 )
-from kscale.hpa.api.keda_webhook import KEDAWebhook, check_scaled_object_alone
 from kscale.hpa.batch.decisions import Decisions, decide
 from kscale.hpa.batch.inputs import BatchObjects, prepare_batch
 from kscale.hpa.batch.pods import to_batch_pods

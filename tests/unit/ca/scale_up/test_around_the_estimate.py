@@ -8,8 +8,8 @@ import pytest
 
 from builders import N0, Ran, group_options, node, run_steps
 from kscale import ca
-from kscale.ca.backoff import ScaleUpError
 from kscale.ca.cluster_state import ClusterStateRegistry, register_failed_scale_up, update_nodes
+from kscale.ca.cluster_state.state import ScaleUpError
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.quota import Quota, QuotaTracker
 from kscale.ca.scale_up.executor import execute_scale_ups_steps

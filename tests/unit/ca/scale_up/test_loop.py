@@ -15,7 +15,7 @@ import kscale
 from builders import N0, at, node, owner, pod, run_steps, span
 from kscale import records
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, LoopState
-from kscale.ca.backoff import Backoff, ScaleUpError, remove_stale_backoffs
+from kscale.ca.cluster_state.state import Backoff, ScaleUpError, remove_stale_backoffs
 from kscale.ca.expander.price import GroupPrices
 from kscale.ca.options import ResourceRange
 from kscale.effects import GetPrices, Moment, Prices
