@@ -345,15 +345,13 @@ def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
     for pattern, text in edit.scale.items():
         factor = float(factor_in(text, f"prices.scale[{pattern}]"))
         for name in dict.fromkeys(group_names((*groups, *world.retired), pattern)):
-            i_group = next(
-                (i for i, group in enumerate(groups) if group.id == name), None
-            )  # None: only its nodes are left
+            index = next((i for i, group in enumerate(groups) if group.id == name), None)  # None: retired
             old = standing.get(name)
-            price = old if i_group is None else groups[i_group].price
+            price = old if index is None else groups[index].price
             if price is None:
                 raise InputError(f"node group {name} has no price to scale")
-            if i_group is not None:
-                groups[i_group] = msgspec.structs.replace(groups[i_group], price=price * factor)
+            if index is not None:
+                groups[index] = msgspec.structs.replace(groups[index], price=price * factor)
             if old is not None:
                 standing[name] = old * factor
     return replace(world, groups=tuple(groups), catalogue=catalogue, standing=standing)
