@@ -66,12 +66,10 @@ def architectures_of(cluster: Cluster) -> Architectures:
         if pod.status.phase in ("Succeeded", "Failed") or is_daemonset_pod(pod) or is_mirror_pod(pod):
             continue
         constraints.append(_named_by(pod))
-    named = [constraint for constraint in constraints if constraint is not None]
+    named = [names for names in constraints if names is not None]
     all_name_some = bool(named) and len(named) == len(constraints)
     needed = (
-        frozenset().union(*(constraint for constraint in named if not constraint & nodes))
-        if nodes or all_name_some
-        else frozenset()
+        frozenset().union(*(names for names in named if not names & nodes)) if nodes or all_name_some else frozenset()
     )
     accepted = named[0].intersection(*named[1:]) if all_name_some else frozenset()
     return Architectures(nodes, needed, accepted)

@@ -198,22 +198,18 @@ def _domain_detail(number: dict[str, Any]) -> str:
     key, domain = number["topologyKey"], number["domain"]
     if domain is None:
         return f"the node has no label {key}"
-    domain_text = f"{key}={domain}"
+    place = f"{key}={domain}"
     if "constraint" in number:
         if "matching" not in number:
-            return domain_text
+            return place
         extra = " and itself" if number["self"] else ""
         limits = f"the least is {number['minimum']}, maxSkew {number['maxSkew']}"
-        return f"{number['matching']} matching pods{extra} in {domain_text}, {limits}"
+        return f"{number['matching']} matching pods{extra} in {place}, {limits}"
     if number["rule"] == "affinity":
-        return (
-            f"no matching pod in {domain_text}"
-            if not number["matching"]
-            else f"{number['matching']} matching in {domain_text}"
-        )
+        return f"no matching pod in {place}" if not number["matching"] else f"{number['matching']} matching in {place}"
     more = number["matching"] - len(number["pods"])
     names = ", ".join(number["pods"]) + (f" and {more} more" if more else "")
-    return f"{names} in {domain_text}" if names else domain_text
+    return f"{names} in {place}" if names else place
 
 
 def _use_detail(number: dict[str, Any]) -> str:
@@ -371,12 +367,11 @@ def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:
     records = snapshot.records(names)
     classes = snapshot.classify(records)
     uses_tpus = {
-        pod_class.index: any(resource.startswith(TPU_RESOURCE_PREFIX) for resource in pod_class.demand)
-        for pod_class in classes
+        kind.index: any(resource.startswith(TPU_RESOURCE_PREFIX) for resource in kind.demand) for kind in classes
     }
     if not any(uses_tpus.values()):
         return {}
-    chosen = [record for record, pod_class in zip(records, classes, strict=True) if uses_tpus[pod_class.index]]
+    chosen = [record for record, kind in zip(records, classes, strict=True) if uses_tpus[kind.index]]
     return {
         record.key: pod for record, pod in zip(chosen, clear_tpu_requests([item.pod for item in chosen]), strict=True)
     }

@@ -220,14 +220,12 @@ def _more_with_claims(
         example = replace(workload, metadata=replace(workload.metadata, name=f"{workload.name}-more"))
     count = 64
     while True:
-        snapshot_with_claims = snapshot
+        extended = snapshot
         if isinstance(example, StatefulSet):
             example = replace(example, spec=replace(example.spec, replicas=count))
-            snapshot_with_claims = with_volume_claims(snapshot, example)
-        records, snapshot_with_claims = with_pod_claims(
-            snapshot_with_claims, pods_of(example, count, classes=classes), classes
-        )
-        placed = place(snapshot_with_claims, pods=records)
+            extended = with_volume_claims(snapshot, example)
+        records, extended = with_pod_claims(extended, pods_of(example, count, classes=classes), classes)
+        placed = place(extended, pods=records)
         if placed.placed_count < count:
             event = rejected(placed.snapshot_after, placed.unschedulable_records[:1])[1]
             return placed.placed_count, dict(Counter(placed.placement.values())), event

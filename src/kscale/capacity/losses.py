@@ -381,10 +381,8 @@ def repaired(
         return loss
     objects = cluster.snapshot(dra=True).columns.objects
     lost_nodes = {objects[n].metadata.name for n in nodes}
-    kept_zones = {
-        (node.metadata.labels or {}).get(zone_label) for node in objects if node.metadata.name not in lost_nodes
-    }
-    lost_zones = {(objects[n].metadata.labels or {}).get(zone_label) for n in nodes} - kept_zones - {None}
+    zones = {(node.metadata.labels or {}).get(zone_label) for node in objects if node.metadata.name not in lost_nodes}
+    lost_zones = {(objects[n].metadata.labels or {}).get(zone_label) for n in nodes} - zones - {None}
     smaller_groups = [
         smaller(group, sum(node.metadata.name in lost_nodes for node in members_of(group, objects)), lost_nodes)
         for group in groups

@@ -20,20 +20,13 @@ def asks_labels(spec: PodSpec) -> bool:
     affinity = spec.affinity
     if affinity is None:
         return False
-    return _ask(
-        term
-        for pod_affinity in (affinity.pod_affinity, affinity.pod_anti_affinity)
-        if pod_affinity
-        for term in pod_affinity.required
-    )
+    return _ask(term for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if part for term in part.required)
 
 
 def _ask(terms: Iterable[PodAffinityTerm]) -> bool:
     """Check whether a term has a namespace selector; an empty one matches every namespace and does not count."""
     selectors = (term.namespace_selector for term in terms)
-    return any(
-        selector is not None and bool(selector.match_labels or selector.match_expressions) for selector in selectors
-    )
+    return any(item is not None and bool(item.match_labels or item.match_expressions) for item in selectors)
 
 
 def pods_in_doubt(snapshot: Snapshot, workloads: Iterable[KubeObject] = ()) -> int:

@@ -66,11 +66,11 @@ def least_waste(question: RankOptions) -> list[RankedOption]:
     """
     options = [
         Option(
-            group=ranked_option.group,
-            node_count=ranked_option.node_count,
-            pods=[PodRun(run.pod, run.count) for run in ranked_option.pods],
+            group=entry.group,
+            node_count=entry.node_count,
+            pods=[PodRun(run.pod, run.count) for run in entry.pods],
         )
-        for ranked_option in question.options
+        for entry in question.options
     ]
     waste = waste_filter(options, ExpanderInput(nodes=question.nodes))
     ranked = []

@@ -188,9 +188,7 @@ def resized(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
     containers = [*pod.spec.containers, *pod.spec.init_containers]
     workload = parent.namespace, f"{parent.kind}/{parent.name}"
     recommendations = {
-        container.name: entry
-        for container in containers
-        if (entry := advised.get((*workload, container.name))) is not None
+        item.name: entry for item in containers if (entry := advised.get((*workload, item.name))) is not None
     }
     if not recommendations:
         return pod

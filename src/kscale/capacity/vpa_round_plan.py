@@ -290,16 +290,16 @@ def newest_time(cluster: Cluster) -> Moment | None:
     """Return the newest timestamp in the pods and VPAs of a dump; None if there is none."""
     texts: list[str | None] = []
     for pod in cluster.pods():
-        texts += [pod.status.start_time, *(condition.last_transition_time for condition in pod.status.conditions)]
+        texts += [pod.status.start_time, *(item.last_transition_time for item in pod.status.conditions)]
         texts += [
-            condition.last_state.terminated.finished_at
-            for condition in pod.status.container_statuses
-            if condition.last_state.terminated is not None
+            item.last_state.terminated.finished_at
+            for item in pod.status.container_statuses
+            if item.last_state.terminated is not None
         ]
     for vpa in cluster.all("VerticalPodAutoscaler"):
         texts += [
             vpa.metadata.creation_timestamp,
-            *(condition.last_transition_time for condition in vpa.status.conditions),
+            *(item.last_transition_time for item in vpa.status.conditions),
         ]
     times = [from_text(text) for text in texts if text]
     return max(times, default=None)

@@ -96,11 +96,9 @@ class Ledger:
             pod = old if new is None else new
             assert pod is not None
             uid = pod.metadata.uid
-            is_present = new is not None and not finished(new)
-            bound = is_present and bool(pod.spec.node_name)
-            waits = (
-                is_present and not bound and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
-            )
+            exists = new is not None and not finished(new)
+            bound = exists and bool(pod.spec.node_name)
+            waits = exists and not bound and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
             if bound != (uid in self._cores) or waits != (uid in self._pending) or (bound and old is not None and (
                 old.spec.containers is not pod.spec.containers)):  # fmt: skip
                 self.settle()

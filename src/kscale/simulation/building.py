@@ -128,8 +128,7 @@ def scheduling_of(world: WorldEntry, values: Values) -> Scheduling:
         return Scheduling(score_options(data), scheduler_profile(data), preemption_candidates(data))
     except InputError as error:
         values.problems += [
-            problem if problem.source else replace(problem, source=values.source, field=_FIELD)
-            for problem in error.problems
+            each if each.source else replace(each, source=values.source, field=_FIELD) for each in error.problems
         ]
         return Scheduling()
 
@@ -679,15 +678,14 @@ class _Builder:
             }
             queue = None
             if entry.queue is not None:
-                queue_entry, queue_field = entry.queue, f"{field}.queue"
+                given_queue, place = entry.queue, f"{field}.queue"
                 queue = Queue(
-                    arrivals=values.signal(queue_entry.arrivals, f"{queue_field}.arrivals"),
-                    capacity=values.milli(queue_entry.capacity, f"{queue_field}.capacity"),
+                    arrivals=values.signal(given_queue.arrivals, f"{place}.arrivals"),
+                    capacity=values.milli(given_queue.capacity, f"{place}.capacity"),
                     used={
-                        name: values.milli(amount, f"{queue_field}.used.{name}")
-                        for name, amount in queue_entry.used.items()
+                        name: values.milli(amount, f"{place}.used.{name}") for name, amount in given_queue.used.items()
                     },
-                    patience=values.duration(queue_entry.patience, f"{queue_field}.patience"),
+                    patience=values.duration(given_queue.patience, f"{place}.patience"),
                 )
             result[key] = usage, queue
         return result

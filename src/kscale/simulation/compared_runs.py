@@ -457,14 +457,14 @@ def pair_decisions(old: Ran, new: Ran) -> list[Pair]:
     before, after = _by_key(old), _by_key(new)
     pairs = [
         Pair(
-            min(from_text(decision.at) for decision in (old_decision, new_decision) if decision is not None),
+            min(from_text(item.at) for item in (first, second) if item is not None),
             key,
             number,
-            old_decision,
-            new_decision,
+            first,
+            second,
         )
         for key in dict.fromkeys((*before, *after))
-        for number, (old_decision, new_decision) in enumerate(zip_longest(before.get(key, ()), after.get(key, ())))
+        for number, (first, second) in enumerate(zip_longest(before.get(key, ()), after.get(key, ())))
     ]
     return sorted(pairs, key=lambda pair: pair[:3])
 

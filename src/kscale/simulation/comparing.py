@@ -343,19 +343,13 @@ def _needed_changes(
 ) -> list[FlagChange]:
     """Return the fewest changed flags with which a difference disappears, most important first; empty if none help."""
     action = first.key[1]
-    candidates = [
-        candidate
-        for candidate in changes
-        if candidate not in accepted and (not candidate.actions or action in candidate.actions)
-    ]
-    until = (
-        max(from_text(candidate.at) for candidate in (first.one, first.other) if candidate is not None) + 2 * SAME_TIME
-    )
+    candidates = [item for item in changes if item not in accepted and (not item.actions or action in item.actions)]
+    until = max(from_text(item.at) for item in (first.one, first.other) if item is not None) + 2 * SAME_TIME
     if not candidates or not _gone(first, rerun([*accepted, *candidates], until))[0]:
         return []
     needed, remains = candidates, {}
     for change in candidates:
-        others = [candidate for candidate in needed if candidate is not change]
+        others = [item for item in needed if item is not change]
         disappeared, distance = _gone(first, rerun([*accepted, *others], until)) if others else (False, first.apart)
         if disappeared:
             needed = others
@@ -490,15 +484,10 @@ def _tainted(decision: Decision, ran: Ran) -> Moment | None:
     """Return when a node got the taint of its deletion; None if it got none."""
     moment, node = from_text(decision.at), _node(decision)
     for entry in reversed(ran.run.decisions.entries):
-        arguments = entry.arguments
-        if (
-            entry.action != "Patch"
-            or arguments.get("kind") != "Node"
-            or arguments.get("name") != node
-            or entry.error is not None
-        ):
+        args = entry.arguments
+        if entry.action != "Patch" or args.get("kind") != "Node" or args.get("name") != node or entry.error is not None:
             continue
-        if "ToBeDeletedByClusterAutoscaler" in str(arguments.get("patch", "")) and from_text(entry.at) <= moment:
+        if "ToBeDeletedByClusterAutoscaler" in str(args.get("patch", "")) and from_text(entry.at) <= moment:
             return from_text(entry.at)
     return None
 
@@ -508,11 +497,9 @@ def words_of_both(pair: Pair, old: Ran, new: Ran) -> str:
     by, _, about = pair.key
     if by == "horizontal-pod-autoscaler":
         statuses = (_last(ran.statuses_of(about), pair.first + SAME_TIME - 1) for ran in (old, new))
-        then, today = ("nothing" if status is None else f"{status.reason}: {status.message}" for status in statuses)
+        then, today = ("nothing" if item is None else f"{item.reason}: {item.message}" for item in statuses)
     elif by == "cluster-autoscaler":
-        node = next(
-            (_node(status) for status in (pair.one, pair.other) if status and status.action == "DeleteNodes"), ""
-        )
+        node = next((_node(item) for item in (pair.one, pair.other) if item and item.action == "DeleteNodes"), "")
         then, today = (_loop_words(ran, pair.first, node) for ran in (old, new))
     else:
         then, today = ("; ".join(ran.said) or "nothing" for ran in (old, new))

@@ -284,7 +284,7 @@ class _Run:
         now = world.time.now
         ledger.settle()
         groups = self._groups(now)
-        costs = [group.cost for group in groups if group.node_hours]
+        costs = [item.cost for item in groups if item.node_hours]
         queues = [
             QueueUse(
                 workload="/".join(key),
@@ -304,8 +304,8 @@ class _Run:
             seconds=(now - self.begin) / SECOND,
             interrupted=interrupted,
             seed=self.setup.scenario.seed,
-            cost=None if None in costs else sum(group for group in costs if group is not None),
-            node_hours=sum(group.node_hours for group in groups),
+            cost=None if None in costs else sum(item for item in costs if item is not None),
+            node_hours=sum(item.node_hours for item in groups),
             ungrouped_node_hours=_hours(ledger.ungrouped_time),
             most_nodes=ledger.most_nodes,
             groups=groups,
@@ -328,10 +328,8 @@ class _Run:
                 for drive in self.drives
             ],
             pod_events=self.pod_events,
-            recommendations=[
-                group for vpa in world.api.of("VerticalPodAutoscaler").values() for group in _said_by(vpa)
-            ],
-            interruptions=sum(group.lost for group in groups),
+            recommendations=[item for vpa in world.api.of("VerticalPodAutoscaler").values() for item in _said_by(vpa)],
+            interruptions=sum(item.lost for item in groups),
             interrupted_pods=self.jobs.interrupted,
             jobs=self.jobs.uses(),
             ideal=self.mixes.told(_hours(now - self.begin)),

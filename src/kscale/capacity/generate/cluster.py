@@ -393,19 +393,17 @@ class _Builder:
         self._typical = min(60, max(8, n_pods // 400))
 
     def build(self, pending: int, lean: bool) -> GeneratedCluster:
-        remaining = self._n_pods - pending
-        for workload, replicas in system_workloads(
-            len(self.nodes), min(remaining, self._n_pods * 15 // 100), self._rng
-        ):
+        left = self._n_pods - pending
+        for workload, replicas in system_workloads(len(self.nodes), min(left, self._n_pods * 15 // 100), self._rng):
             if workload.kind == "DaemonSet":
                 workload.running = self._placement.place_everywhere(workload)
             else:
-                workload.running = self._placement.place(workload, min(replicas, remaining), self._rng)
-            remaining -= len(workload.running)
+                workload.running = self._placement.place(workload, min(replicas, left), self._rng)
+            left -= len(workload.running)
             self._keep(workload)
         failures = 0
-        while remaining:
-            workload, replicas = self._draw(remaining)
+        while left:
+            workload, replicas = self._draw(left)
             if failures:  # workloads that do not fit are drawn again, smaller and without rules
                 workload.containers[0].cpu = max(1, workload.containers[0].cpu >> (2 * failures))
                 workload.containers[0].memory_mib = max(4, workload.containers[0].memory_mib >> (2 * failures))
@@ -413,8 +411,8 @@ class _Builder:
                 workload.zones, workload.classes, workload.spread, workload.gpu = (), (), "", 0
                 workload.anti_affinity, workload.host_port = "", 0
                 workload.tolerates = ("spot", "dedicated", "nvidia.com/gpu")
-            workload.running = self._placement.place(workload, min(replicas, remaining), self._rng)
-            remaining -= len(workload.running)
+            workload.running = self._placement.place(workload, min(replicas, left), self._rng)
+            left -= len(workload.running)
             failures = 0 if len(workload.running) else failures + 1
             if failures > 20:
                 raise InputError(f"generate: {len(self.nodes)} nodes cannot hold {self._n_pods} pods")

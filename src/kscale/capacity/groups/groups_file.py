@@ -116,9 +116,7 @@ class GroupTemplate(Node):
 
     def node_template(self, pods: list[Pod]) -> NodeTemplate:
         """Return the template with these pods."""
-        counts = Counter(
-            (resource_slice.spec.driver, resource_slice.spec.pool.name) for resource_slice in self.resource_slices
-        )
+        counts = Counter((item.spec.driver, item.spec.pool.name) for item in self.resource_slices)
 
         def complete(item: ResourceSlice) -> ResourceSlice:
             pool = item.spec.pool

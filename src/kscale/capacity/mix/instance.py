@@ -308,13 +308,10 @@ class Instance:
 
         The minimum nodes of all offers exist in any case, so the rows limit the further nodes.
         """
-        there = [[self.available(source_of_cell) for source_of_cell in source.values()] for source in self.sources]
-        available = [UNLIMITED if UNLIMITED in source_of_cell else sum(source_of_cell) for source_of_cell in there]
-        bought = [
-            () if (source_of_cell := next(iter(source.values()))).minimum else source_of_cell.offers
-            for source in self.sources
-        ]
-        self.offer_of_kind = [self.offers[source_of_cell[0]] if source_of_cell else None for source_of_cell in bought]
+        there = [[self.available(entry) for entry in source.values()] for source in self.sources]
+        available = [UNLIMITED if UNLIMITED in entry else sum(entry) for entry in there]
+        bought = [() if (entry := next(iter(source.values()))).minimum else entry.offers for source in self.sources]
+        self.offer_of_kind = [self.offers[entry[0]] if entry else None for entry in bought]
         minima = np.array([offer.least for offer in self.offers], dtype=np.int64)
         rows: list[list[int]] = []
         high: list[int] = []

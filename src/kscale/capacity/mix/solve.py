@@ -166,7 +166,7 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     for cell, part, *others in zip(cells, parts, simple, even, strict=True):
         known_columns = _some(columns, cell.kinds, strict.size)
         packed.append(
-            _within(cell, _dived(part, known_columns, [packing for packing in others if packing], plan_effort, budget))
+            _within(cell, _dived(part, known_columns, [item for item in others if item], plan_effort, budget))
         )
     proof, method = _best_proof(kinds, proving)
     return Solution(

@@ -328,28 +328,24 @@ def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
         beside = folder / edit.catalogue
         catalogue = read_catalogue(beside if beside.exists() else edit.catalogue)
         catalogue.check_region(edit.region)
-        catalogue_prices = {
-            name: price for name, kind in catalogue.items() if (price := kind.price(edit.region)) is not None
-        }
+        listed = {name: price for name, kind in catalogue.items() if (price := kind.price(edit.region)) is not None}
         others = {_type_of([node]) for node in world.place.snapshot.columns.objects}
         news, olds = _types_of(world)
-        if not catalogue_prices.keys() & {*news.values(), *olds.values(), *others}:
+        if not listed.keys() & {*news.values(), *olds.values(), *others}:
             raise InputError(f"{edit.catalogue} has no price for any of these nodes")
         for i, group in enumerate(groups):
             old = standing.pop(group.id, group.price)
-            if news[group.id] in catalogue_prices:
-                groups[i] = msgspec.structs.replace(group, price=catalogue_prices[news[group.id]])
-            old = catalogue_prices.get(olds[group.id], old)
+            if news[group.id] in listed:
+                groups[i] = msgspec.structs.replace(group, price=listed[news[group.id]])
+            old = listed.get(olds[group.id], old)
             if old != groups[i].price:
                 standing[group.id] = old
         for name in {group.id for group in world.retired} - {group.id for group in groups}:
-            standing[name] = catalogue_prices.get(olds[name], standing[name])
+            standing[name] = listed.get(olds[name], standing[name])
     for pattern, text in edit.scale.items():
         factor = float(factor_in(text, f"prices.scale[{pattern}]"))
         for name in dict.fromkeys(group_names((*groups, *world.retired), pattern)):
-            index = next(
-                (i for i, group in enumerate(groups) if group.id == name), None
-            )  # None: only its nodes are left
+            index = next((i for i, group in enumerate(groups) if group.id == name), None)  # None: retired
             old = standing.get(name)
             price = old if index is None else groups[index].price
             if price is None:

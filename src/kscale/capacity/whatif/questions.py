@@ -153,10 +153,8 @@ class Answers:
         """Return the groups with their templates and the world's current prices."""
         cached = self._kept[world.digest]
         if "templates" not in cached:
-            with_known_templates = self._settled(world)
-            described = with_templates(
-                world.place.cluster, world.place.snapshot, with_known_templates, options=world.options
-            )
+            groups = self._settled(world)
+            described = with_templates(world.place.cluster, world.place.snapshot, groups, options=world.options)
             cached["templates"] = {group.id: group for group in described}
         templates: dict[str, NodeGroup] = cached["templates"]
         return [_with(templates[group.id], price=group.price) for group in world.groups]

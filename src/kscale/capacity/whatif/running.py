@@ -391,10 +391,7 @@ class Fleet:
             groups = read_groups(self.groups_file, node_names=nodes.index, catalogue=self.catalogue)
         else:
             recognised = recognise_groups(nodes.objects).groups
-            groups = [
-                msgspec.structs.replace(recognised_group.group, max_size=UNLIMITED, from_node=None)
-                for recognised_group in recognised
-            ]
+            groups = [msgspec.structs.replace(item.group, max_size=UNLIMITED, from_node=None) for item in recognised]
         return Base(cluster, groups, self.now, self.options, self.catalogue, simulate=self.simulate)
 
 
