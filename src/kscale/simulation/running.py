@@ -329,7 +329,7 @@ class _Run:
             ],
             pod_events=self.pod_events,
             recommendations=[
-                group for vpa in world.api.of("VerticalPodAutoscaler").values() for group in _said_by(vpa)
+                group for vpa in world.api.of("VerticalPodAutoscaler").values() for group in _list_recommendations(vpa)
             ],
             interruptions=sum(group.lost for group in groups),
             interrupted_pods=self.jobs.interrupted,
@@ -370,7 +370,7 @@ class _Run:
         )
 
 
-def _said_by(vpa: VerticalPodAutoscaler) -> list[Recommended]:
+def _list_recommendations(vpa: VerticalPodAutoscaler) -> list[Recommended]:
     recommendation = vpa.status.recommendation
     return [
         Recommended(

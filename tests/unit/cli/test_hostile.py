@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import kscale
-from kscale.objects.api.meta import shortened
+from kscale.objects.api.meta import shorten
 from kscale.snapshot.text import files
 from unit.cli.support import Run
 from unit.cli.support import kscale as run
@@ -223,7 +223,7 @@ def test_a_long_text_is_not_echoed_whole(folder: Path) -> None:
     got = run("estimate", "-f", folder / "dump.json", "--node", "n")
     refused(got, f'requests.cpu: "{"x" * 80}... (1,000,000 characters)" is not a quantity')
     assert len(got.stderr) < 1000
-    assert shortened("x" * 80) == "x" * 80
+    assert shorten("x" * 80) == "x" * 80
 
 
 def test_a_device_is_no_file() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler, HorizontalSight
+from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler, HorizontalView
 from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, GetMetric, GetScale, Outcome, run_virtually, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
@@ -362,7 +362,7 @@ def test_any_write_may_fail_or_be_late(seed: int) -> None:
 @pytest.mark.usefixtures("own_collector")
 def test_the_collector_is_at_ease_while_a_round_of_many_is_under_way() -> None:
     before, hpas = gc.get_threshold(), 100_000
-    sight = HorizontalSight(hpas=[HorizontalPodAutoscaler()] * hpas)
+    sight = HorizontalView(hpas=[HorizontalPodAutoscaler()] * hpas)
     steps = HorizontalAutoscaler(take_over=True).steps(sight, 1_800_000_000 * SECOND)
     next(steps)
     assert gc.get_threshold() == (50 * hpas, *before[1:])
@@ -378,7 +378,7 @@ def test_what_is_noticed_while_a_round_takes_in_is_not_lost() -> None:
 
     class Slow(kept):  # type: ignore[misc]  # of whatever it is kept in
         def append(self, noticed: Any) -> None:
-            for _ in driver.steps(HorizontalSight(), now):
+            for _ in driver.steps(HorizontalView(), now):
                 pass
             super().append(noticed)
 
@@ -438,7 +438,7 @@ def test_a_round_whose_scales_were_asked_for_is_not_repeated(watched: bool) -> N
     assert driver.controller.take_all(now) == ["shop/own", "shop/others"]
     scale = Scale(spec=ScaleSpec(replicas=1), status=ScaleStatus(replicas=1, selector="app=web"))
     known = {"shop/own" if watched else "shop/others": scale}
-    sight = HorizontalSight(hpas=hpas, scales=known, pods=Cluster().snapshot().pod_index)
+    sight = HorizontalView(hpas=hpas, scales=known, pods=Cluster().snapshot().pod_index)
 
     def perform(action: Any, at: int) -> Outcome:
         if isinstance(action, GetMetric):

@@ -22,12 +22,12 @@ from kscale.effects import SECOND, Metric, Observation
 from kscale.world.serve.app import (
     ANY_PATH,
     ConnectionLimits,
+    DebuggingSnapshotService,
     Server,
-    SnapshotDesk,
     admission_webhook,
     endpoints,
     parse_address,
-    redacted,
+    redact,
 )
 from kscale.world.serve.metrics import MetricStore, UnknownMetricError
 from kscale.world.serve.tls import ReloadingContext
@@ -266,7 +266,7 @@ def test_metrics() -> None:
 
 
 def test_the_debugging_snapshot() -> None:
-    desk = SnapshotDesk()
+    desk = DebuggingSnapshotService()
     pod = {
         "metadata": {"name": "p", "annotations": {"last-applied": "s3cr3t"}, "labels": {"a": "b"}},
         "spec": {
@@ -306,7 +306,7 @@ def test_the_debugging_snapshot() -> None:
         assert not desk.wanted
 
     served(main, endpoints(snapshot=desk))
-    assert redacted(5) == 5
+    assert redact(5) == 5
 
 
 def test_bodies_that_are_too_long() -> None:

@@ -181,7 +181,7 @@ class MetricStore:
                 source = self._families[family.metric.of or family.metric.name]
                 is_summary = family.metric.kind == "summary"
                 values = [
-                    (key, _copied(value), source.quantiles(key, now) if is_summary else [])
+                    (key, _copy_value(value), source.quantiles(key, now) if is_summary else [])
                     for key, value in source.values.items()
                 ]
                 if values:
@@ -200,7 +200,7 @@ class _Collector:
         return self._store.collect()
 
 
-def _copied(value: float | _Histogram) -> float | tuple[list[int], float]:
+def _copy_value(value: float | _Histogram) -> float | tuple[list[int], float]:
     return value if isinstance(value, float) else (list(value.counts), value.total)
 
 
@@ -227,7 +227,7 @@ def _family(core: Any, metric: Metric, values: list[tuple[Any, ...]], *, plain: 
             continue
         counts, total = value
         if kind == "histogram":
-            for bound, count in _cumulated(metric.bounds, counts, plain=plain):
+            for bound, count in _cumulate_buckets(metric.bounds, counts, plain=plain):
                 family.add_sample(f"{name}_bucket", {**label_values, "le": bound}, count)
         for share, quantile in quantiles:
             family.add_sample(name, {**label_values, "quantile": _number(share, plain=plain)}, quantile)
@@ -236,7 +236,7 @@ def _family(core: Any, metric: Metric, values: list[tuple[Any, ...]], *, plain: 
     return family
 
 
-def _cumulated(bounds: Sequence[float], counts: Sequence[int], *, plain: bool) -> list[tuple[str, int]]:
+def _cumulate_buckets(bounds: Sequence[float], counts: Sequence[int], *, plain: bool) -> list[tuple[str, int]]:
     buckets, sum_ = [], 0
     for bound, count in zip([*bounds, float("inf")], counts, strict=True):
         sum_ += count
