@@ -44,7 +44,7 @@ from kscale.hpa.batch.reconcile_all import (
     repeat_batch,
 )
 from kscale.hpa.batch.requests import has_built_in_targets
-from kscale.hpa.controller.monitor import METRICS, NUM_HPAS
+from kscale.hpa.controller.monitor import DESIRED_REPLICAS, METRICS, NUM_HPAS
 from kscale.hpa.controller.reconcile import reconcile
 from kscale.hpa.controller.state import ControllerState, HPAState, is_older_version
 from kscale.hpa.options import HPAOptions
@@ -527,6 +527,7 @@ class HorizontalAutoscaler:
             yield from progress.observe(
                 Observation(name=NUM_HPAS, value=float(controller.num_horizontal_pod_autoscalers)),
                 Observation(name=_LEFT_ALONE.name, value=float(self._rivals.left_alone)),
+                *map(_forget_size, sight.gone),
                 *controller.queue_metrics.observations(progress.now),
             )
         self._take_in()  # release old versions of objects
@@ -595,6 +596,15 @@ class HorizontalAutoscaler:
             else:
                 self._mapper, self._mapper_tick = outcome.value, tick
         return self._mapper
+
+
+def _forget_size(key: str) -> Observation:
+    """Return the observation that removes the gauge of a deleted HPA.
+
+    Upstream keeps the gauge for ever, so that HPAs that come and go fill the memory.
+    """
+    namespace, _, name = key.partition("/")
+    return Observation(name=DESIRED_REPLICAS, labels={"namespace": namespace, "hpa_name": name}, reset=True)
 
 
 def _is_behind(hpa: HorizontalPodAutoscaler, hpa_state: HPAState, seen: str) -> bool:

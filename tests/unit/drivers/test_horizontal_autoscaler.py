@@ -145,6 +145,37 @@ def test_an_hpa_that_is_gone_is_forgotten() -> None:
     scenario(case)
 
 
+def test_series_of_hpas_that_come_and_go_are_removed() -> None:
+    """Who may create HPAs cannot fill the metrics: after each batch there are as many series as after the first."""
+    sizes = "horizontal_pod_autoscaler_controller_desired_replicas"
+
+    async def case(world: World) -> None:
+        async with running(world) as around:
+            left = []
+            for batch in range(3):
+                names = [f"web-{batch}-{number}" for number in range(50)]
+                for name in names:
+                    world.deploy(name, 500)
+                    world.autoscale(name)
+                await asyncio.sleep(40)
+                assert around.metrics.value(sizes, namespace="default", hpa_name=names[0]) == 1
+                for name in names:
+                    world.server.drop(HPAS, name, "default")
+                    world.server.drop("deployments.apps", name, "default")
+                    world.server.drop("pods", f"{name}-0", "default")
+                await asyncio.sleep(40)
+                left.append(series(around))
+            assert [each for each in left[-1] if sizes in each or "web-" in each] == []
+            assert left[2] == left[1] == left[0]
+
+    scenario(case)
+
+
+def series(around: Any) -> set[str]:
+    text = around.metrics.exposition()[0].decode()
+    return {line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+
+
 def managed(world: World, manager: str, seconds: int) -> list[dict[str, Any]]:
     time = to_text(world.api.clock.now() - seconds * SECOND)
     return [

@@ -163,6 +163,15 @@ def test_a_gauge_that_is_reset() -> None:
     assert text(made)[2:] == ['backoff{group="c"} 1.0']
 
 
+def test_a_series_that_is_removed() -> None:
+    made = store(Metric("backoff", "gauge", ("group",)))
+    made.observe([Observation(name="backoff", labels={"group": each}) for each in "ab"])
+    made.observe([Observation(name="backoff", labels={"group": each}, reset=True) for each in "ax"])
+    assert text(made)[2:] == ['backoff{group="b"} 1.0']
+    with pytest.raises(UnknownMetricError):
+        made.observe([Observation(name="backoff", labels={"x": "a"}, reset=True)])
+
+
 @pytest.mark.parametrize(
     "seen",
     [

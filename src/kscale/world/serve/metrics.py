@@ -55,15 +55,20 @@ class _Family:
 
     def observe(self, seen: Observation, now: Callable[[], int]) -> None:
         name, kind, labels, bounds, _, _ = self.metric
-        if seen.reset:
+        observed, value = seen.labels, seen.value
+        if seen.reset and not observed:
             self.values.clear()
             if self.recent is not None:
                 self.recent.clear()
             return
-        observed, value = seen.labels, seen.value
         if observed.keys() != self._names:
             raise UnknownMetricError(f"{name} has the labels {labels}, not {tuple(observed)}")
         key = tuple([observed[label] for label in labels])  # a list is faster than a generator here
+        if seen.reset:
+            self.values.pop(key, None)
+            if self.recent is not None:
+                self.recent.pop(key, None)
+            return
         if kind == "gauge":
             self.values[key] = float(value)
             return
