@@ -135,6 +135,7 @@ def _own_statuses() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        abandon_stdout()  # a reader that has stopped would keep the rest waiting for ever
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:
         abandon_stdout()
