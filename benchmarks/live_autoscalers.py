@@ -37,7 +37,7 @@ from e2e.metrics_server import FakeMetrics
 from kscale.cli import inputs
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
 from kscale.drivers.manifests.autoscalers import vpa_definitions
-from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
+from kscale.drivers.process import ProcessOptions, Program, ProgramContext, run_process
 from kscale.effects import to_text
 from kscale.hpa.options import HPAOptions
 from kscale.world.clock import SystemClock
@@ -248,13 +248,13 @@ async def without_http(given: argparse.Namespace) -> None:
     command's own, and does not walk the server's objects: they would be in another."""
     inputs.start()
     server = WorkloadsServer("horizontal", given.workloads, given.pods, turns=given.turns)
-    inputs.started()
+    inputs.start_garbage_collector()
     client = Client(server, SystemClock(), qps=-1)
     options = HPAOptions(concurrent_horizontal_pod_autoscaler_syncs=SYNCS)
-    surroundings: list[Surroundings] = []
+    surroundings: list[ProgramContext] = []
     written = 0
 
-    def build(around: Surroundings) -> Program:
+    def build(around: ProgramContext) -> Program:
         surroundings.append(around)
         return Program(
             driver=HorizontalAutoscaler(options),
@@ -282,7 +282,7 @@ async def without_http(given: argparse.Namespace) -> None:
     check("horizontal", lambda path: {"items": server.all(path.rpartition("/")[2] + ".autoscaling")}, given)
 
 
-def reconciled(around: Surroundings) -> float | None:
+def reconciled(around: ProgramContext) -> float | None:
     """How many HPAs have been looked at."""
     return around.metrics.value(PROGRAMS["horizontal"][0], action="none", error="none")
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import golden_support as golden
-from kscale.snapshot.caches import Ease
+from kscale.snapshot.caches import GarbageCollectionPause
 
 os.environ["SKBUILD_EDITABLE_VERBOSE"] = "0"  # an editable install that rebuilds says so in the middle of an answer
 
@@ -74,7 +74,7 @@ def own_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The cyclic garbage collector as Python sets it, and nobody who has it at ease: a round that another test has
     abandoned holds it until it is collected."""
     before = gc.get_threshold()
-    monkeypatch.setattr("kscale.snapshot.caches._EASE", Ease())
+    monkeypatch.setattr("kscale.snapshot.caches._EASE", GarbageCollectionPause())
     gc.set_threshold(700, 10, 10)
     yield
     gc.set_threshold(*before)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import kscale
 from golden_support import decoded, profile_of
 from kscale.objects.api.core import Pod
-from kscale.scheduling.compile.pod_classes import Questions
+from kscale.scheduling.compile.pod_classes import PodCompiler
 from kscale.scheduling.profile import Context
 from kscale.scheduling.session import Session
 from strategies import clusters
@@ -81,7 +81,7 @@ def test_plain_classes_ask_what_each_would_ask_by_itself(data: st.DataObject) ->
     pods = [data.draw(clusters.pods(f"p{i}", features)) for i in range(4)]
     for dra in (False, True):
         snapshot = kscale.Cluster([*world["objects"], *pods]).snapshot(dra=dra)
-        known = Questions(Context(snapshot, kscale.SchedulerProfile()))
+        known = PodCompiler(Context(snapshot, kscale.SchedulerProfile()))
         for pod in filter(known.is_plain, snapshot.pending_classes):
             shared, own = known.of(pod), known._question(pod, ())
             assert (shared.outcome, shared.judges, shared.columns) == (own.outcome, own.judges, own.columns)

@@ -19,7 +19,7 @@ from e2e.real_api import MERGE, connected
 from e2e.rights import installed
 from e2e.widgets import DEFINITION, GROUP
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
-from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
+from kscale.drivers.process import ProcessOptions, Program, ProgramContext, run_process
 from kscale.hpa.options import HPAOptions
 from kscale.world.metrics.rest import RESTMetrics
 from unit.world.informer_cases import Api, pod
@@ -281,7 +281,7 @@ def test_upstreams_is_left_alone_while_it_writes_and_relieved_when_it_ends(tmp_p
             access = await asyncio.to_thread(installed, plane, "horizontal")
             async with connected(plane, replace(access, namespace="default")) as restricted:
                 stop = asyncio.Event()
-                seen: list[Surroundings] = []
+                seen: list[ProgramContext] = []
                 task = asyncio.create_task(process(restricted, options, stop, seen))
                 try:
                     await holds(lambda: bool(seen) and seen[0].metrics.value("kscale_horizontal_left_alone") == 1)
@@ -314,10 +314,10 @@ def serves(plane: ControlPlane, *paths: str) -> bool:
     return False
 
 
-async def process(api: Api, options: HPAOptions, stop: asyncio.Event, seen: list[Surroundings] | None = None) -> None:
+async def process(api: Api, options: HPAOptions, stop: asyncio.Event, seen: list[ProgramContext] | None = None) -> None:
     """Ours, until it is told to stop; ``seen`` gets what it has around it."""
 
-    def build(around: Surroundings) -> Program:
+    def build(around: ProgramContext) -> Program:
         if seen is not None:
             seen.append(around)
         return Program(

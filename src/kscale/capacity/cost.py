@@ -72,7 +72,7 @@ def _has(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in group.node_selector.items())
 
 
-def priced(
+def set_prices(
     groups: Iterable[NodeGroup], catalogue: Mapping[str, InstanceType] | None, nodes: Sequence[Node] = ()
 ) -> list[NodeGroup]:
     """Return the groups; those without a price get the catalogue's price of their template's instance type.

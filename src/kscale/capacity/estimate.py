@@ -30,7 +30,6 @@ __all__ = [
     "Estimated",
     "No",
     "amount",
-    "asks_for_tpus",
     "estimate_groups",
     "estimates",
     "find_pod",
@@ -38,6 +37,7 @@ __all__ = [
     "get_template",
     "prefilter_failure",
     "rejections_of",
+    "requests_tpus",
     "verdicts",
 ]
 
@@ -357,7 +357,7 @@ def estimate_groups(
     )
 
 
-def asks_for_tpus(snapshot: Snapshot, names: Sequence[str]) -> bool:
+def requests_tpus(snapshot: Snapshot, names: Sequence[str]) -> bool:
     """Check whether any of the pods requests cloud TPUs, which the autoscaler ignores (ClearTPURequests)."""
     return bool(_without_tpus(snapshot, names))
 

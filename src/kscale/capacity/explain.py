@@ -77,7 +77,7 @@ def explain(
             fits_on.append(node.name)
     after_eviction = [] if counted is snapshot else _fitting(counted, pod, [verdict.node for verdict in verdicts])
     fitting = [*fits_on, *after_eviction]
-    taken_by = _taken_by(counted, name, fitting, expendable_cutoff) if fitting else []
+    taken_by = _list_blocking_pods(counted, name, fitting, expendable_cutoff) if fitting else []
     answered: list[GroupAnswer] = []
     unmodelled = dict.fromkeys(fit.unmodelled)
     if not fitting or taken_by:
@@ -90,7 +90,7 @@ def explain(
         fits_on=fits_on,
         fits_after_eviction=after_eviction,
         verdicts=verdicts,
-        event="" if fits_on else fit_error(_counted(verdicts), len(nodes), failure),
+        event="" if fits_on else fit_error(_count_reasons(verdicts), len(nodes), failure),
         nearest=None if fitting or failure else nearest(verdicts),
         groups=answered,
         gates=[gate.name for gate in pod.spec.scheduling_gates],
@@ -105,11 +105,11 @@ def _fitting(snapshot: Snapshot, pod: Pod, nodes: Sequence[str]) -> list[str]:
     return [node for node in nodes if fit.verdict(pod.key, node).ok]
 
 
-def _counted(verdicts: Sequence[NodeVerdict]) -> Counter[str]:
+def _count_reasons(verdicts: Sequence[NodeVerdict]) -> Counter[str]:
     return Counter(reason for verdict in verdicts for reason in verdict.first.reasons)
 
 
-def _taken_by(snapshot: Snapshot, name: str, fits_on: Sequence[str], expendable_cutoff: int) -> list[str]:
+def _list_blocking_pods(snapshot: Snapshot, name: str, fits_on: Sequence[str], expendable_cutoff: int) -> list[str]:
     """Return some pods that take the pod's room, or an empty list if the pod gets placed.
 
     All pending pods that count are placed by priority. If this one does not get a node, the result names pods that were

@@ -21,9 +21,9 @@ from kscale.objects.pod_admission import BUILT_IN_CLASSES, PodClasses, with_defa
 from kscale.objects.pod_claims import create_claims, needs_claims
 from kscale.objects.workloads import (
     WORKLOADS,
-    alike,
     claims_of,
     daemonset_pod,
+    expand_if_equal,
     pod_count,
     pods_of,
     replica_set_of,
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from kscale.scheduling.scores.options import ScoreOptions
 
 __all__ = [
-    "MOST_REPLICAS",
+    "MAX_REPLICAS",
     "check_count",
     "fit_workloads",
-    "rejected",
+    "summarize_rejections",
     "with_pod_claims",
     "with_volume_claims",
     "workloads_in",
 ]
 
-MOST_REPLICAS: Final = 5_000_000
+MAX_REPLICAS: Final = 5_000_000
 _NO_NODES = "no nodes available to schedule pods"  # kube-scheduler's text
 
 
@@ -96,7 +96,7 @@ def fit_workloads(
     Raises
     ------
     InputError
-        For a workload of more than :data:`MOST_REPLICAS` pods.
+        For a workload of more than :data:`MAX_REPLICAS` pods.
     """
     state = PlaceState()
     existing = set(map(_name_of, known))
@@ -107,7 +107,7 @@ def fit_workloads(
         unmodelled.update(dict.fromkeys(classes.unknown(spec)))
         plugin, message = classes.refusal(spec, workload.namespace or "default")
         if message:
-            line = _refused(snapshot, workload, plugin, message)
+            line = _build_refused_fit(snapshot, workload, plugin, message)
         elif isinstance(workload, DaemonSet):
             line, snapshot, left_out = _daemonset(snapshot, workload, classes, placements)
         else:
@@ -123,12 +123,12 @@ def fit_workloads(
 
 
 def check_count(workload: KubeObject) -> None:
-    """Raise InputError for a workload of more than :data:`MOST_REPLICAS` pods."""
+    """Raise InputError for a workload of more than :data:`MAX_REPLICAS` pods."""
     count = pod_count(workload)
-    if count > MOST_REPLICAS:
+    if count > MAX_REPLICAS:
         kind = workload.kind or type(workload).__name__
         field = "spec.parallelism" if kind in ("Job", "CronJob") else "spec.replicas"
-        message = f"{count:,} pods are more than the {MOST_REPLICAS:,} that are tried"
+        message = f"{count:,} pods are more than the {MAX_REPLICAS:,} that are tried"
         raise InputError(Problem(message, object=f"{kind} {workload.key}", field=field))
 
 
@@ -139,7 +139,7 @@ def _pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tupl
         pods: Iterable[Pod] = [with_namespace(replace(workload, spec=spec))]
     else:
         own_claims = needs_claims(spec_of(workload))
-        equal = None if own_claims else alike(workload, classes=classes)
+        equal = None if own_claims else expand_if_equal(workload, classes=classes)
         if equal is not None:
             pod, count = equal
             return copies_of(pod, count, pod.key.removesuffix("-0"), snapshot.interner), snapshot
@@ -180,7 +180,7 @@ def with_volume_claims(snapshot: Snapshot, workload: KubeObject) -> Snapshot:
     return snapshot.with_placed([], [], informers)
 
 
-def _refused(snapshot: Snapshot, workload: KubeObject, plugin: str, message: str) -> WorkloadFit:
+def _build_refused_fit(snapshot: Snapshot, workload: KubeObject, plugin: str, message: str) -> WorkloadFit:
     """Build the result of a workload whose pods the API server would refuse."""
     if isinstance(workload, DaemonSet):
         replicas = sum(should_run(workload, node) for node in snapshot.columns.objects)
@@ -214,7 +214,7 @@ def _one_more(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> 
     """
     if not isinstance(workload, (Deployment, ReplicaSet, ReplicationController)):
         return [], snapshot
-    equal = alike(workload, classes=classes)
+    equal = expand_if_equal(workload, classes=classes)
     if equal is None:
         return [], snapshot
     pod = equal[0]
@@ -239,12 +239,12 @@ def _replicas(
         snapshot = _with_controller(snapshot, workload)
         placed = place(snapshot, pods=pods, scores=scores, state=state)
     after = placed.snapshot_after
-    rejections, event = rejected(after, placed.unschedulable_records)
+    rejections, event = summarize_rejections(after, placed.unschedulable_records)
     next_event = ""
     if not rejections:
         more, following = _one_more(after, workload, classes)
         if more:
-            next_event = rejected(following, place(following, pods=more).unschedulable_records)[1]
+            next_event = summarize_rejections(following, place(following, pods=more).unschedulable_records)[1]
     line = _line(
         workload,
         len(pods),
@@ -299,7 +299,7 @@ def _daemonset(
     return line, snapshot.with_placed(placed, fitting, reserve(snapshot, placed, fitting)), fit.unmodelled
 
 
-def rejected(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tuple[list[Rejection], str]:
+def summarize_rejections(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tuple[list[Rejection], str]:
     """Group unplaced pods by rejection (its most frequent reasons first); return (rejections, event of the first
     pod)."""
     if not stays:

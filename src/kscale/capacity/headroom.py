@@ -13,8 +13,17 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale._native import _removals
-from kscale.capacity.fit import rejected, with_pod_claims, with_volume_claims
-from kscale.capacity.losses import ZONE, Loss, PairLosses, check_zone_label, losses, named_losses, pair_losses, repaired
+from kscale.capacity.fit import summarize_rejections, with_pod_claims, with_volume_claims
+from kscale.capacity.losses import (
+    ZONE,
+    Loss,
+    PairLosses,
+    add_repair,
+    check_zone_label,
+    losses,
+    named_losses,
+    pair_losses,
+)
 from kscale.objects.api.apps import CronJob, StatefulSet
 from kscale.objects.api.core import Pod, PodStatus
 from kscale.objects.api.meta import KubeObject
@@ -31,7 +40,7 @@ from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.pods.rows import copies_of
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["HeadroomReport", "MorePods", "headroom", "lost", "more_of"]
+__all__ = ["HeadroomReport", "MorePods", "headroom", "more_of", "report_losses"]
 
 _MOST = 1_000_000
 _TOLD = 100_000
@@ -114,7 +123,7 @@ def headroom(
     unmodelled: dict[str, None] = {}
     pods: list[MorePods] = []
     for workload in requested:
-        more, left_out = _more_pods(snapshot, workload, classes)
+        more, left_out = _count_more_pods(snapshot, workload, classes)
         unmodelled.update(dict.fromkeys(left_out))
         pods.append(more)
     single = pods[0] if len(pods) == 1 else None
@@ -131,7 +140,7 @@ def headroom(
 
 
 @typed
-def lost(
+def report_losses(
     cluster: Cluster,
     texts: Sequence[str],
     groups: Sequence[NodeGroup] = (),
@@ -166,13 +175,13 @@ def lost(
     pairs = pair_losses(snapshot) if "pairs" in texts else None
     if repair:
         results = [
-            repaired(cluster, loss, nodes, groups, zone_label=zone_label)
+            add_repair(cluster, loss, nodes, groups, zone_label=zone_label)
             for loss, (_, nodes) in zip(results, named, strict=True)
         ]
         if pairs is not None:
             index = snapshot.columns.index
             worst = [
-                repaired(
+                add_repair(
                     cluster, loss, [index[name] for name in loss.name.split(" and ")], groups, zone_label=zone_label
                 )
                 for loss in pairs.worst
@@ -181,7 +190,7 @@ def lost(
     return HeadroomReport(pod=None, more=None, nodes=[], zones=[], lost=results, pairs=pairs)
 
 
-def _more_pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[MorePods, list[str]]:
+def _count_more_pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[MorePods, list[str]]:
     """Return how many more of a workload's pod fit, and which features of the pod are not evaluated."""
     spec = spec_of(workload)
     namespace = workload.namespace or DEFAULT_NAMESPACE
@@ -192,7 +201,7 @@ def _more_pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) ->
     if message:
         return replace(answer, next_event=f"{plugin} would refuse the pod: {message}"), left_out
     if needs_claims(pod.spec) or (isinstance(workload, StatefulSet) and workload.spec.volume_claim_templates):
-        more, placement, event = _more_with_claims(snapshot, workload, pod, classes)
+        more, placement, event = _count_more_with_claims(snapshot, workload, pod, classes)
         return replace(answer, more=more, placement=placement, next_event=event), left_out
     more = more_of(snapshot, pod)
     placement, event = (None, "") if more > _TOLD else _landing(snapshot, pod, more)
@@ -210,7 +219,7 @@ def _first_pod(workload: KubeObject, classes: PodClasses) -> Pod:
     return pod
 
 
-def _more_with_claims(
+def _count_more_with_claims(
     snapshot: Snapshot, workload: KubeObject, pod: Pod, classes: PodClasses
 ) -> tuple[int, dict[str, int] | None, str]:
     """Return, for a pod with its own claims: (how many more fit, number by node, why the next one does not)."""
@@ -227,7 +236,7 @@ def _more_with_claims(
         records, extended = with_pod_claims(extended, pods_of(example, count, classes=classes), classes)
         placed = place(extended, pods=records)
         if placed.placed_count < count:
-            event = rejected(placed.snapshot_after, placed.unschedulable_records[:1])[1]
+            event = summarize_rejections(placed.snapshot_after, placed.unschedulable_records[:1])[1]
             return placed.placed_count, dict(Counter(placed.placement.values())), event
         if count >= _TOLD:
             return count, None, ""
@@ -238,7 +247,9 @@ def _landing(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str, int], s
     """Return (number of new pods by node, kube-scheduler's message about the next pod)."""
     unassigned = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
     placed = place(snapshot, pods=copies_of(unassigned, more + 1, f"{pod.key}-more", snapshot.interner))
-    return dict(Counter(placed.placement.values())), rejected(placed.snapshot_after, placed.unschedulable_records)[1]
+    return dict(Counter(placed.placement.values())), summarize_rejections(
+        placed.snapshot_after, placed.unschedulable_records
+    )[1]
 
 
 @typed

@@ -32,11 +32,11 @@ __all__ = [
     "Loss",
     "PairLosses",
     "Repair",
+    "add_repair",
     "check_zone_label",
     "losses",
     "named_losses",
     "pair_losses",
-    "repaired",
 ]
 
 
@@ -50,7 +50,7 @@ def waiting(pod: Pod) -> Pod:
     )
 
 
-def goes_with_its_node(pod: Pod) -> bool:
+def is_lost_with_node(pod: Pod) -> bool:
     """Check whether a pod is not recreated elsewhere when its node is lost.
 
     True for pods of DaemonSets, mirror pods, and pods that have finished.
@@ -348,7 +348,7 @@ def _landings(pods: _Pods, nodes: Sequence[str]) -> tuple[NDArray[np.bool_], dic
 
 
 @typed
-def repaired(
+def add_repair(
     cluster: Cluster,
     loss: Loss,
     nodes: Sequence[int],
@@ -395,7 +395,7 @@ def repaired(
     displaced = []
     for pod in cluster.pods_on(lost_nodes):
         world.remove(pod)
-        if not goes_with_its_node(pod):
+        if not is_lost_with_node(pod):
             world.apply(waiting(pod))
             displaced.append(pod.key)
     if not offers:

@@ -12,18 +12,23 @@ from kscale.objects.workloads import pod_count, spec_of
 from kscale.snapshot.pods.record import FINISHED, GONE
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["asks_labels", "pods_in_doubt", "warning"]
+__all__ = ["pods_in_doubt", "selects_by_labels", "warning"]
 
 
-def asks_labels(spec: PodSpec) -> bool:
+def selects_by_labels(spec: PodSpec) -> bool:
     """Check whether a required term of a pod's (anti-)affinity selects namespaces by labels."""
     affinity = spec.affinity
     if affinity is None:
         return False
-    return _ask(term for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if part for term in part.required)
+    return _select_by_labels(
+        term
+        for pod_affinity in (affinity.pod_affinity, affinity.pod_anti_affinity)
+        if pod_affinity
+        for term in pod_affinity.required
+    )
 
 
-def _ask(terms: Iterable[PodAffinityTerm]) -> bool:
+def _select_by_labels(terms: Iterable[PodAffinityTerm]) -> bool:
     """Check whether a term has a namespace selector; an empty one matches every namespace and does not count."""
     selectors = (term.namespace_selector for term in terms)
     return any(item is not None and bool(item.match_labels or item.match_expressions) for item in selectors)
@@ -36,8 +41,10 @@ def pods_in_doubt(snapshot: Snapshot, workloads: Iterable[KubeObject] = ()) -> i
     """
     if snapshot.informers.namespaces:
         return 0
-    more = sum(pod_count(item) for item in workloads if asks_labels(spec_of(item)))
-    affected_classes = [pod.index for pod in snapshot.interner.classes if _ask((*pod.affinity, *pod.anti_affinity))]
+    more = sum(pod_count(item) for item in workloads if selects_by_labels(spec_of(item)))
+    affected_classes = [
+        pod.index for pod in snapshot.interner.classes if _select_by_labels((*pod.affinity, *pod.anti_affinity))
+    ]
     if not affected_classes:
         return more
     table = snapshot.table

@@ -23,10 +23,19 @@ from kscale.vpa.advice.records import ContainerAdvice, Effect, PackedPools, Reco
 from kscale.vpa.controllers import Controllers, TargetError, read_controllers
 from kscale.vpa.target import find_topmost_owner
 
-__all__ = ["Advised", "advice_of", "asking", "effect_of", "effect_on_pools", "packed", "resized", "waiting"]
+__all__ = [
+    "Advised",
+    "advice_of",
+    "apply_advice",
+    "compare_packing",
+    "effect_of",
+    "effect_on_pools",
+    "replace_requests",
+    "waiting",
+]
 
 
-def asking(
+def replace_requests(
     pod: Pod,
     of_container: Callable[[Container], ResourceList | None],
     of_pod: Callable[[ResourceList], ResourceList] | None = None,
@@ -85,10 +94,10 @@ def effect_of(
     """
     controllers = read_controllers(cluster)
     advised = advice_of(report)
-    return packed(cluster, lambda pod: resized(pod, controllers, advised), price=price)
+    return compare_packing(cluster, lambda pod: apply_advice(pod, controllers, advised), price=price)
 
 
-def packed(
+def compare_packing(
     cluster: Any, changed: Callable[[Pod], Pod], *, price: Callable[[Node], float | None] | None = None
 ) -> Effect:
     """Pack pods like :func:`effect_of`, before and after any change of pods."""
@@ -132,7 +141,7 @@ def effect_on_pools(
     before, after = cluster.copy(), cluster.copy()
     for pod in cluster.pods():
         if pod.spec.node_name and pod.status.phase in ("Running", ""):
-            after.apply(resized(pod, controllers, advised))
+            after.apply(apply_advice(pod, controllers, advised))
         else:
             before.remove(pod)
             after.remove(pod)
@@ -144,7 +153,7 @@ def effect_on_pools(
 def _template_resized(group: NodeGroup, controllers: Controllers, advised: Advised) -> NodeGroup:
     if group.template is None:
         return group
-    pods = [resized(pod, controllers, advised) for pod in group.template.pods]
+    pods = [apply_advice(pod, controllers, advised) for pod in group.template.pods]
     return msgspec.structs.replace(group, template=msgspec.structs.replace(group.template, pods=pods))
 
 
@@ -177,7 +186,7 @@ def advice_of(report: RecommendationReport) -> Advised:
     return {(entry.namespace, entry.workload, entry.container): entry for entry in report.containers}
 
 
-def resized(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
+def apply_advice(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
     """Return the pod with its containers' recommended requests, or the pod itself if there is no recommendation."""
     try:
         parent = find_topmost_owner(pod, controllers)
@@ -204,7 +213,7 @@ def resized(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
             requests[MEMORY] = Quantity(str(advice.memory.target))
         return requests
 
-    return asking(pod, recommended)
+    return replace_requests(pod, recommended)
 
 
 def waiting(pod: Pod) -> Pod:

@@ -30,7 +30,7 @@ from kscale.libraries import library
 from kscale.objects.argument_types import typed
 from kscale.processes import worker_processes
 
-__all__ = ["Done", "Reference", "Shared", "sweep"]
+__all__ = ["CompletedTask", "Reference", "Shared", "sweep"]
 
 
 S = TypeVar("S")
@@ -48,7 +48,7 @@ _there: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Done(Generic[R]):
+class CompletedTask(Generic[R]):
     """The result of one scenario: ``index`` is its position among the scenarios; ``error``: what it raised instead."""
 
     index: int
@@ -121,7 +121,7 @@ class Shared:
         return _InFile(self.token, self.path, self.sizes)
 
 
-def _shared(reference: Any) -> Any:
+def _resolve_reference(reference: Any) -> Any:
     """Return the object of a reference, loaded once per worker; return anything else unchanged."""
     if not isinstance(reference, Reference):
         return reference
@@ -139,7 +139,7 @@ def _part(
 
     If the call raises, the scenarios are run one by one.
     """
-    base = _shared(reference)
+    base = _resolve_reference(reference)
     try:
         return [(value, None) for value in function(base, scenarios)]
     except Exception as error:  # noqa: BLE001  # whatever the function raises is told by scenario
@@ -158,7 +158,7 @@ def sweep(
     workers: int | None = None,
     chunk: int | None = None,
     share: Callable[[Any], Any] | None = None,
-) -> Generator[Done[R], None, None]:
+) -> Generator[CompletedTask[R], None, None]:
     """Run scenarios and yield their results as they complete, in order of completion.
 
     Parameters
@@ -203,7 +203,7 @@ def sweep(
     parts: Iterator[tuple[list[int], list[S]]] = _cut(scenarios, sizes)
     if executor is None:
         for indices, part in parts:
-            yield from _told(indices, _part(function, base, part))
+            yield from _yield_results(indices, _part(function, base, part))
         return
     make: Callable[[], Executor] | None = None
     if isinstance(executor, int):
@@ -230,7 +230,7 @@ def _spread(
     given: Any,
     make: Callable[[], Executor] | None,
     workers: int,
-) -> Generator[Done[R], None, None]:
+) -> Generator[CompletedTask[R], None, None]:
     to_retry: deque[tuple[list[int], list[S]]] = deque()
     broken = 0
     while True:
@@ -253,7 +253,7 @@ def _spread(
                     answers = future.result()
                     indices, _ = under_way.pop(future)
                     broken = 0
-                    yield from _told(indices, answers)
+                    yield from _yield_results(indices, answers)
         except BrokenExecutor:
             broken += 1
             if make is None or broken > _RETRIES:
@@ -285,9 +285,9 @@ def _cut(scenarios: Iterable[S], sizes: Iterator[int]) -> Iterator[tuple[list[in
         yield [index for index, _ in part], [scenario for _, scenario in part]
 
 
-def _told(indices: list[int], answers: list[tuple[R | None, Exception | None]]) -> Iterator[Done[R]]:
+def _yield_results(indices: list[int], answers: list[tuple[R | None, Exception | None]]) -> Iterator[CompletedTask[R]]:
     for index, (value, error) in zip(indices, answers, strict=True):
-        yield Done(index, value, error)
+        yield CompletedTask(index, value, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ class RayExecutor(Executor):
                 ray.init(address, log_to_driver=False)
             except (OSError, RuntimeError) as error:
                 raise InputError(f"no Ray cluster at {address}: {error}") from None
-        self._task = ray.remote(_called)
+        self._task = ray.remote(_call)
         self._under_way: dict[Future[Any], Any] = {}
 
     @property
@@ -362,6 +362,6 @@ class RayExecutor(Executor):
             self._ray.shutdown()
 
 
-def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function; runs in a worker."""
     return function(*args, **kwargs)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kscale.capacity.namespace_labels import asks_labels, warning
+from kscale.capacity.namespace_labels import selects_by_labels, warning
 from kscale.errors import InputError, Problem
 from kscale.hpa.api.admission import DecodeError, decode_hpa, validate_stored
 from kscale.hpa.api.keda import KEDAWebhook, check_scaled_object_alone, generate_hpa
@@ -25,7 +25,7 @@ from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.vpa import API_VERSION as VPA_VERSION
 from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import to_dict
-from kscale.objects.names import FieldError, not_supported, required
+from kscale.objects.names import FieldError, build_required_error, not_supported
 from kscale.objects.validation import unknown_fields
 from kscale.records import Record
 from kscale.snapshot.loading import LoadReport, load_objects
@@ -55,11 +55,11 @@ def refusals_of(obj: KubeObject, raw: msgspec.Raw | Mapping[str, Any] | None) ->
     """
     match obj:
         case HorizontalPodAutoscaler() | HorizontalPodAutoscalerV1():
-            return _of_hpa(_plain(obj, raw), type(obj))
+            return _validate_hpa(_read_plain_data(obj, raw), type(obj))
         case VerticalPodAutoscaler():
-            return _of_vpa(obj, _plain(obj, raw))
+            return _validate_vpa(obj, _read_plain_data(obj, raw))
         case ScaledObject():
-            return _of_scaled_object(obj, _plain(obj, raw))
+            return _validate_scaled_object(obj, _read_plain_data(obj, raw))
     return []
 
 
@@ -68,7 +68,7 @@ def unserved_version(version: str) -> str:
     return f"{version} is not served since Kubernetes {_REMOVED[version]}: use autoscaling/v2"
 
 
-def _plain(obj: KubeObject, raw: msgspec.Raw | Mapping[str, Any] | None) -> dict[str, Any]:
+def _read_plain_data(obj: KubeObject, raw: msgspec.Raw | Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the object as plain data, with its namespace and the version with which it was read."""
     data: Mapping[str, Any] = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw or to_dict(obj)
     metadata = {**(data.get("metadata") or {}), "namespace": obj.namespace}
@@ -79,7 +79,7 @@ def _is_stored(data: Mapping[str, Any]) -> bool:
     return bool(data["metadata"].get("resourceVersion"))
 
 
-def _of_hpa(data: dict[str, Any], type_: type[KubeObject]) -> list[Refusal]:
+def _validate_hpa(data: dict[str, Any], type_: type[KubeObject]) -> list[Refusal]:
     version = data["apiVersion"]
     if version in _REMOVED:
         return [Refusal("apiVersion", unserved_version(version))]
@@ -91,7 +91,7 @@ def _of_hpa(data: dict[str, Any], type_: type[KubeObject]) -> list[Refusal]:
     return [*unknown, *map(_refusal, validate_stored(hpa, is_stored=_is_stored(data)).errors)]
 
 
-def _of_vpa(obj: VerticalPodAutoscaler, data: dict[str, Any]) -> list[Refusal]:
+def _validate_vpa(obj: VerticalPodAutoscaler, data: dict[str, Any]) -> list[Refusal]:
     if data["apiVersion"] != VPA_VERSION:
         return [Refusal("apiVersion", f"{data['apiVersion']} is not served: use {VPA_VERSION}")]
     admitted = admit_vpa(obj, obj if _is_stored(data) else None)
@@ -104,10 +104,10 @@ def _schema_errors(vpa: VerticalPodAutoscaler) -> list[FieldError]:
     """Return errors by the schema of the CustomResourceDefinition that the webhook does not check."""
     spec, errors = vpa.spec, []
     if spec.target_ref is None:
-        errors.append(required("spec.targetRef"))
+        errors.append(build_required_error("spec.targetRef"))
     else:
         fields = (("kind", spec.target_ref.kind), ("name", spec.target_ref.name))
-        errors += [required(f"spec.targetRef.{name}") for name, value in fields if not value]
+        errors += [build_required_error(f"spec.targetRef.{name}") for name, value in fields if not value]
     for i, change in enumerate(spec.update_policy.eviction_requirements if spec.update_policy is not None else ()):
         path = f"spec.updatePolicy.evictionRequirements[{i}].changeRequirement"
         if change.change_requirement not in _CHANGES:
@@ -120,7 +120,7 @@ def _schema_errors(vpa: VerticalPodAutoscaler) -> list[FieldError]:
     return errors
 
 
-def _of_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Refusal]:
+def _validate_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Refusal]:
     unknown = _unknown(data, ScaledObject)
     unknown += [Refusal("spec", text, is_warning=True) for text in irrelevant_settings(obj)]
     refused = [Refusal(field, text) for field, text in check_scaled_object_alone(obj)]
@@ -208,7 +208,9 @@ def validate(sources: Sequence[str]) -> Validation:
             if isinstance(loaded.obj, Node):
                 nodes.add(loaded.obj.name)
             elif isinstance(loaded.obj, Pod):
-                in_doubt += loaded.obj.status.phase not in ("Succeeded", "Failed") and asks_labels(loaded.obj.spec)
+                in_doubt += loaded.obj.status.phase not in ("Succeeded", "Failed") and selects_by_labels(
+                    loaded.obj.spec
+                )
                 if loaded.obj.spec.node_name:
                     placed[loaded.obj.spec.node_name] += 1
     for scaled, place in scaled_objects:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kscale.capacity.right_sizing import asking, packed, waiting
+from kscale.capacity.right_sizing import compare_packing, replace_requests, waiting
 from kscale.effects import Action, ApiError, Event, Evict, Moment, PatchOperation, Resize, from_text, to_text
 from kscale.objects.api.core import Container, ObjectReference, Pod, PodStatus
 from kscale.objects.api.meta import ResourceList
@@ -140,7 +140,7 @@ def update_plan(
         key = action.namespace, action.name
         vpa = chosen[key]
         actions_by_vpa.setdefault(vpa.key, ([], []))[isinstance(action, Resize)].append(action.name)
-        changed[pods[key].key] = recommended(pods[key], vpa, given.limit_ranges)
+        changed[pods[key].key] = apply_recommendation(pods[key], vpa, given.limit_ranges)
     planned = [
         PlannedVPA(
             namespace=vpas[key].namespace,
@@ -170,7 +170,7 @@ def plan_of_dump(
     pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase not in _ENDED]
     inputs = UpdaterRound(vpas=vpas, pods=pods, controllers=controllers, limit_ranges=limit_ranges)
     result = run_updater(UpdaterState(), inputs, now=now, options=options, refuse=_Budgets(cluster, pods).refuse)
-    plan = update_plan(cluster, inputs, result, _done(result), now=now)
+    plan = update_plan(cluster, inputs, result, _list_performed_actions(result), now=now)
     planned_by_key = {(each.namespace, each.name): each for each in plan.vpas}
     index = VpaIndex(vpas)
     admitted: dict[tuple[str, str], list[AdmittedContainer]] = {}
@@ -191,7 +191,7 @@ def plan_of_dump(
         )
         diagnostics |= dict.fromkeys([*map(str, answer.errors), *answer.diagnostics])
         if answer.vpa is not None:
-            admitted.setdefault((answer.vpa.namespace, answer.vpa.name), _admitted(pod, answer.patches))
+            admitted.setdefault((answer.vpa.namespace, answer.vpa.name), _list_admitted_containers(pod, answer.patches))
     unchanged: dict[tuple[str, str], list[UnchangedPod]] = {}
     for each in result.unchanged:
         unchanged.setdefault((each.namespace, each.vpa), []).append(each)
@@ -214,7 +214,7 @@ def plan_of_dump(
     return msgspec.structs.replace(plan, vpas=planned, notes=[*diagnostics, *assumed])
 
 
-def _done(result: UpdaterResult) -> list[Action]:
+def _list_performed_actions(result: UpdaterResult) -> list[Action]:
     """Return the actions of a loop without refused evictions and resizes."""
     refused = {(pod.namespace, pod.pod) for pod in result.unchanged if pod.reason == "Refused"}
     return [
@@ -230,7 +230,7 @@ def _as_new(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, spec=spec, status=PodStatus())
 
 
-def _admitted(pod: Pod, patches: Sequence[PatchOperation]) -> list[AdmittedContainer]:
+def _list_admitted_containers(pod: Pod, patches: Sequence[PatchOperation]) -> list[AdmittedContainer]:
     """Return the pod's containers with the resources that the patches set."""
     new: dict[tuple[int, str], dict[str, str]] = {}
     for patch in patches:
@@ -310,7 +310,7 @@ def recommendation_plan(cluster: Cluster, controlled: Iterable[ControlledPods], 
     planned: list[PlannedVPA] = []
     changed: dict[str, Pod] = {}
     for vpa, pods in controlled:
-        others = [(pod, recommended(pod, vpa)) for pod in pods]
+        others = [(pod, apply_recommendation(pod, vpa)) for pod in pods]
         changed_pods = {pod.key: other for pod, other in others if _requests(pod) != _requests(other)}
         if changed_pods:
             planned.append(PlannedVPA(namespace=vpa.namespace, name=vpa.name, pods=len(changed_pods)))
@@ -318,7 +318,7 @@ def recommendation_plan(cluster: Cluster, controlled: Iterable[ControlledPods], 
     return _plan("vpa-recommender", cluster, planned, changed, now)
 
 
-def recommended(pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None = None) -> Pod:
+def apply_recommendation(pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None = None) -> Pod:
     """Return the pod with the requests that its VPA recommends, or the pod itself if they cannot be computed."""
     try:
         wanted = recommend_container_resources(pod, vpa, limit_ranges).containers
@@ -332,7 +332,7 @@ def recommended(pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLo
         new = by_name.get(container.name)
         return container.resources.requests if new is None else {**(container.resources.requests or {}), **new}
 
-    return asking(pod, requests)
+    return replace_requests(pod, requests)
 
 
 def _requests(pod: Pod) -> list[ResourceList]:
@@ -342,7 +342,7 @@ def _requests(pod: Pod) -> list[ResourceList]:
 def _plan(
     program: str, cluster: Cluster, vpas: Sequence[PlannedVPA], changed: dict[str, Pod], now: Moment
 ) -> VPARoundPlan:
-    effect = packed(cluster, lambda pod: changed.get(pod.key, pod))
+    effect = compare_packing(cluster, lambda pod: changed.get(pod.key, pod))
     anew = _put_anew(cluster, changed)
     return VPARoundPlan(now=to_text(now, fraction=True), program=program, vpas=vpas, effect=effect, anew=anew)
 

@@ -44,7 +44,7 @@ from typer.core import TyperGroup
 
 import kscale
 from kscale.cli import registry
-from kscale.cli.failures import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, abandon_stdout, guarded
+from kscale.cli.failures import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, abandon_stdout, run_guarded
 from kscale.cli.terminal import Terminal, program
 
 __all__ = ["app", "command_of", "run"]
@@ -117,7 +117,7 @@ class LazyGroup(TyperGroup):
         flags = set(arguments)
         terminal = Terminal(no_color="--no-color" in flags, verbose=bool({"-v", "--verbose"} & flags))
         run_typer = super().main
-        code = guarded(
+        code = run_guarded(
             lambda: run_typer(arguments, prog_name or program(), complete_var, False, windows_expand_args, **extra),
             terminal,
         )
@@ -135,6 +135,7 @@ def _own_statuses() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        abandon_stdout()  # a reader that has stopped would keep the rest waiting for ever
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:
         abandon_stdout()

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from kscale.cli.failures import BAD_INPUT
-from kscale.cli.inputs import started
+from kscale.cli.inputs import start_garbage_collector
 from kscale.cli.options import OptionGroup, fields, parameters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.terminal import Terminal, plural
@@ -19,7 +19,7 @@ from kscale.errors import KscaleError
 from kscale.records import Record, to_builtins
 from kscale.views import Block
 
-__all__ = ["ClusterAnswer", "ClusterAnswers", "callback", "of_all", "option_groups"]
+__all__ = ["ClusterAnswer", "ClusterAnswers", "callback", "option_groups", "run_for_all"]
 
 
 class ClusterAnswer(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -37,7 +37,7 @@ class ClusterAnswers(Record, frozen=True):
     clusters: list[ClusterAnswer]
 
 
-def of_all(commands: Mapping[str, Callable[[], Answer]], terminal: Terminal) -> Answer:
+def run_for_all(commands: Mapping[str, Callable[[], Answer]], terminal: Terminal) -> Answer:
     """Run a command once per cluster and combine the answers into one.
 
     Parameters
@@ -139,7 +139,7 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
     ``function``, prints the answer and returns the exit status.
     """
     flat: list[inspect.Parameter] = []
-    function_parameters = _taken(function)
+    function_parameters = _get_parameters(function)
     groups = _groups_of(function_parameters)
     for parameter in function_parameters:
         if parameter.name in groups:
@@ -148,10 +148,10 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
             flat.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     def run(typer_context: typer.Context, **values: Any) -> int:
-        arguments = _filled(groups, values)
+        arguments = _build_option_groups(groups, values)
         show = next((value for value in arguments.values() if isinstance(value, Show)), Show())
         show.adopt(typer_context.find_root().params)
-        started()
+        start_garbage_collector()
         answer = _answer(function, arguments | values, show)
         return show.emit(answer) if answer is not None else 0
 
@@ -169,16 +169,16 @@ def _answer(function: Callable[..., Answer | None], arguments: dict[str, Any], s
         if isinstance(value, OptionGroup) and (parts := value.apart()):
             answering = cast("Callable[..., Answer]", function)  # who asks about clusters answers
             commands = {each: partial(answering, **(arguments | {name: part})) for each, part in parts.items()}
-            return of_all(commands, show.terminal)
+            return run_for_all(commands, show.terminal)
     return function(**arguments)
 
 
 def option_groups(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
     """Build the option groups that a command's function takes, by parameter, from ``values`` of flat options."""
-    return _filled(_groups_of(_taken(function)), dict(values))
+    return _build_option_groups(_groups_of(_get_parameters(function)), dict(values))
 
 
-def _taken(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def _get_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return list(inspect.signature(function, eval_str=True).parameters.values())
 
 
@@ -187,6 +187,6 @@ def _groups_of(taken: list[inspect.Parameter]) -> dict[str, type[Any]]:
     return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, OptionGroup)}
 
 
-def _filled(groups: dict[str, type[Any]], values: dict[str, Any]) -> dict[str, Any]:
+def _build_option_groups(groups: dict[str, type[Any]], values: dict[str, Any]) -> dict[str, Any]:
     """Build the option groups, removing their options from ``values``."""
     return {name: kind(**{option: values.pop(option) for option in fields(kind)}) for name, kind in groups.items()}

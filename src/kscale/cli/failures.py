@@ -15,7 +15,15 @@ from typing import Any
 from kscale.cli.terminal import Terminal
 from kscale.errors import InputError, KscaleError
 
-__all__ = ["BAD_INPUT", "BROKEN_PIPE", "INTERRUPTED", "DumpError", "abandon_stdout", "guarded", "of_dump"]
+__all__ = [
+    "BAD_INPUT",
+    "BROKEN_PIPE",
+    "INTERRUPTED",
+    "DumpError",
+    "abandon_stdout",
+    "convert_dump_errors",
+    "run_guarded",
+]
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
@@ -29,7 +37,7 @@ class DumpError(InputError):
 
 
 @contextlib.contextmanager
-def of_dump() -> Iterator[None]:
+def convert_dump_errors() -> Iterator[None]:
     """Turn InputError into DumpError while a dump is read, so that the hint can offer ``--skip-invalid``."""
     try:
         yield
@@ -37,7 +45,7 @@ def of_dump() -> Iterator[None]:
         raise DumpError(error.problems, total=error.total) from error
 
 
-def guarded(work: Callable[[], Any], terminal: Terminal) -> int:
+def run_guarded(work: Callable[[], Any], terminal: Terminal) -> int:
     """Run ``work`` and return its exit status.
 
     If it fails, reports the error and returns the status of the error.
@@ -55,7 +63,7 @@ def guarded(work: Callable[[], Any], terminal: Terminal) -> int:
     except Exception as error:
         if os.environ.get("KSCALE_DEBUG"):
             raise
-        return _say(error, terminal)
+        return _print_error(error, terminal)
     finally:
         # Flush what an error left in the buffer, or discard it: the interpreter would try to write it again at exit.
         try:
@@ -64,9 +72,9 @@ def guarded(work: Callable[[], Any], terminal: Terminal) -> int:
             abandon_stdout()
 
 
-def _say(error: Exception, terminal: Terminal) -> int:
+def _print_error(error: Exception, terminal: Terminal) -> int:
     if isinstance(error, InputError):
-        _say_input(error, terminal)
+        _print_input_error(error, terminal)
     elif isinstance(error, KscaleError):
         terminal.error(str(error))
     elif isinstance(error, OSError):
@@ -77,7 +85,7 @@ def _say(error: Exception, terminal: Terminal) -> int:
     elif isinstance(error, MemoryError):
         terminal.error("out of memory")
     elif hasattr(error, "format_message"):
-        _say_usage(error, terminal)
+        _print_usage_error(error, terminal)
     elif type(error).__name__ == "Abort":  # typer's own, under two names in its versions
         terminal.error("interrupted")
         return INTERRUPTED
@@ -89,7 +97,7 @@ def _say(error: Exception, terminal: Terminal) -> int:
     return BAD_INPUT
 
 
-def _say_input(error: InputError, terminal: Terminal) -> None:
+def _print_input_error(error: InputError, terminal: Terminal) -> None:
     shown = error.problems if terminal.verbose else error.problems[:SHOWN]
     for problem in shown:
         terminal.error(str(problem))
@@ -104,7 +112,7 @@ def _say_input(error: InputError, terminal: Terminal) -> None:
         )
 
 
-def _say_usage(error: Any, terminal: Terminal) -> None:
+def _print_usage_error(error: Any, terminal: Terminal) -> None:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
         terminal.stderr.write(context.get_help() + "\n")

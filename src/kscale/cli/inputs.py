@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import kscale
-from kscale.cli.failures import of_dump
+from kscale.cli.failures import convert_dump_errors
 from kscale.cli.options import OptionGroup
-from kscale.cli.terminal import Terminal, counted, plural
+from kscale.cli.terminal import Terminal, format_counts, plural
 from kscale.snapshot.caches import collector_paused
 
 if TYPE_CHECKING:
@@ -36,16 +36,16 @@ __all__ = [
     "NamingSource",
     "Source",
     "check_namespace",
-    "keep",
+    "freeze_objects",
     "kind_of",
+    "log_read_objects",
     "manifests",
     "namespaces_of",
     "parse_moment",
     "read",
     "read_cluster",
-    "say_read",
     "start",
-    "started",
+    "start_garbage_collector",
     "workloads_without_pods",
 ]
 
@@ -64,7 +64,7 @@ def start() -> None:
     gc.disable()
 
 
-def started() -> None:
+def start_garbage_collector() -> None:
     """Start the garbage collector, ignoring all imported objects. Called when a command begins."""
     if _ours:
         gc.freeze()
@@ -72,7 +72,7 @@ def started() -> None:
         gc.enable()
 
 
-def keep() -> None:
+def freeze_objects() -> None:
     """Skip all current objects in later garbage collections. Called after a dump was read."""
     if _ours:
         gc.freeze()
@@ -212,7 +212,7 @@ class Dump(Files):
 
     def load(self, terminal: Terminal, tell: Callable[[str], None]) -> Cluster:  # noqa: ARG002  # a live cluster says more
         """Load the cluster from the files. Raises InputError. ``tell`` is called with progress messages."""
-        with of_dump():
+        with convert_dump_errors():
             return kscale.load(*self.filename, strict=not self.skip_invalid, threads=self.threads)
 
 
@@ -280,7 +280,7 @@ def manifests(names: Sequence[str], source: Files, terminal: Terminal, namespace
     if "-" in names and "-" in source.filename:
         raise typer.BadParameter("stdin can be read once only, and - is named by -f too", param_hint="--pod")
     result = read_manifests(*names, namespace=namespace or DEFAULT_NAMESPACE)
-    say_read(result.report, ", ".join("stdin" if name == "-" else name for name in names), terminal)
+    log_read_objects(result.report, ", ".join("stdin" if name == "-" else name for name in names), terminal)
     return result
 
 
@@ -348,16 +348,16 @@ def read_cluster(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()
     source.check()
     with terminal.step(f"reading {source.what}") as tell, collector_paused():
         cluster = source.load(terminal, tell)
-        keep()
-    say_read(cluster.report, source.what, terminal, source.unknown(matter))
+        freeze_objects()
+    log_read_objects(cluster.report, source.what, terminal, source.unknown(matter))
     return cluster
 
 
-def say_read(report: LoadReport, what: str, terminal: Terminal, matter: Iterable[str] = ()) -> None:
+def log_read_objects(report: LoadReport, what: str, terminal: Terminal, matter: Iterable[str] = ()) -> None:
     """Log the counts per kind, skipped and odd objects, and the missing kinds of ``matter``."""
-    terminal.note(f"read {what}: {counted(report.read)}")
+    terminal.note(f"read {what}: {format_counts(report.read)}")
     if report.skipped:
-        terminal.note(f"not modelled: {counted(report.skipped)}")
+        terminal.note(f"not modelled: {format_counts(report.skipped)}")
     if report.problems:
         left_out = len({(problem.source, problem.object) for problem in report.problems})
         terminal.warn(f"{left_out:,} of {report.total:,} objects could not be read and are left out:")
@@ -388,5 +388,5 @@ def workloads_without_pods(cluster: Cluster, how: str = "kscale estimate --pod F
     counts = {kind: len(cluster.keys(kind)) for kind in WORKLOADS}
     if counts.pop("Pod") or not any(counts.values()):
         return ""
-    workloads = counted({kind: count for kind, count in counts.items() if count})
+    workloads = format_counts({kind: count for kind, count in counts.items() if count})
     return f"The input has {workloads}, but no Pods. {how} asks about the pods that the workloads of FILE would create."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 import kscale
-from kscale.cli.failures import of_dump
+from kscale.cli.failures import convert_dump_errors
 from kscale.cli.inputs import Dump, NamingSource, Source
 from kscale.cli.options import OptionGroup, fields
 from kscale.cli.process_flags import ServerLimitFlags
@@ -127,7 +127,7 @@ class Clusters(Dump, ServerLimitFlags):
 
         listing = self.ask(lambda client: list_cluster(client, tell=self.shown(tell)))
         self.say_refused(listing, terminal)
-        with of_dump():
+        with convert_dump_errors():
             return kscale.load(*listing.pages, strict=not self.skip_invalid, threads=self.threads)
 
     def load_with_owners(self, terminal: Terminal, tell: Callable[[str], None]) -> Cluster:

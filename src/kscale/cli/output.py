@@ -54,7 +54,7 @@ def _shown(table: Table, wide: bool) -> list[int]:
     return [index for index, column in enumerate(table.columns) if wide or not column.wide]
 
 
-def _plain(table: Table, wide: bool) -> str:
+def _format_plain(table: Table, wide: bool) -> str:
     """Format a table for a pipe, with columns as wide as their cells."""
     shown = _shown(table, wide)
     rows = [[on_one_line(as_cell(row[index]).text) for index in shown] for row in _cut(table, wide)]
@@ -122,7 +122,7 @@ def _parts(view: View, wide: bool) -> Iterator[str | Table]:
 def _print_view(view: View, terminal: Terminal, wide: bool) -> None:
     if not terminal.stdout.isatty():
         for part in _parts(view, wide):
-            terminal.stdout.write(_plain(part, wide) if isinstance(part, Table) else f"{part}\n")
+            terminal.stdout.write(_format_plain(part, wide) if isinstance(part, Table) else f"{part}\n")
         return
     from rich.text import Text
 

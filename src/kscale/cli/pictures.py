@@ -49,28 +49,35 @@ def estimate_blocks(report: EstimateReport, groups: Iterable[NodeGroup], snapsho
     template = {group.id: group.template for group in groups}
     taking = sorted((line for line in report.groups if line.placement), key=lambda line: -line.pods)
     drawn: list[Block] = [
-        _new_nodes(line.group, line.nodes, snapshot, template[line.group], _by_node(line.placement or {}))
+        _draw_new_nodes(line.group, line.nodes, snapshot, template[line.group], _group_by_node(line.placement or {}))
         for line in taking[:_GROUPS]
     ]
     refusals = [
-        (f"{line.group}: {pods(sum(each.pods for each in line.rejections))} stay without", _rejected(line.rejections))
+        (
+            f"{line.group}: {pods(sum(each.pods for each in line.rejections))} stay without",
+            _format_rejections(line.rejections),
+        )
         for line in report.groups
         if line.rejections
     ]
     rest = [f"{line.group}: {line.nodes:,} new nodes" for line in taking[_GROUPS:]]
     if rest:
         drawn.append(Folded("Not drawn", [(f"{len(rest):,} more groups, which take no more pods than these", rest)]))
-    return [*drawn, *_folded("Why not more", refusals), *_folded("Fit nowhere", _named(report.nowhere_pods))]
+    return [
+        *drawn,
+        *_fold_items("Why not more", refusals),
+        *_fold_items("Fit nowhere", _format_names(report.nowhere_pods)),
+    ]
 
 
-def _by_node(placement: Mapping[str, str]) -> dict[str, list[str]]:
+def _group_by_node(placement: Mapping[str, str]) -> dict[str, list[str]]:
     on: dict[str, list[str]] = {}
     for pod, node in placement.items():
         on.setdefault(node, []).append(pod)
     return on
 
 
-def _new_nodes(
+def _draw_new_nodes(
     group: str, count: int, snapshot: Snapshot, template: NodeTemplate | None, on: Mapping[str, Sequence[str]]
 ) -> Packing:
     """Draw the new nodes of a group. ``on`` has the pods of each of the ``count`` nodes that has some."""
@@ -81,13 +88,13 @@ def _new_nodes(
     return draw_new_nodes(f"{group}: {count:,} new nodes", snapshot, nodes)
 
 
-def _rejected(rejections: Iterable[Rejection]) -> list[str]:
+def _format_rejections(rejections: Iterable[Rejection]) -> list[str]:
     return [
         f"{pods(each.pods)}, {each.example} for one: {', '.join(each.reasons) or each.plugin}" for each in rejections
     ]
 
 
-def _named(names: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
+def _format_names(names: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
     if not names:
         return []
     return [(pods(len(names)), _first(names[:_NAMES], len(names)))]
@@ -98,7 +105,7 @@ def _first(names: Sequence[str], count: int) -> list[str]:
     return [*names, *([f"... and {count - len(names):,} more"] if count > len(names) else [])]
 
 
-def _folded(title: str, items: Sequence[tuple[str, Sequence[str]]]) -> list[Block]:
+def _fold_items(title: str, items: Sequence[tuple[str, Sequence[str]]]) -> list[Block]:
     return [Folded(title, items)] if items else []
 
 
@@ -118,12 +125,12 @@ def scale_up_blocks(plan: ScaleUpPlan, snapshot: Snapshot) -> list[Block]:
             continue
         group = NodeGroup(id=round_.best.group, template=round_.templates[round_.best.group])
         (line,) = estimate_groups(snapshot, [group], pods=names, ignore_existing=True, placements=True).groups
-        packed = iter(_by_node(line.placement or {}).values())
+        packed = iter(_group_by_node(line.placement or {}).values())
         for info in round_.status.scale_ups:
             count = info.new - info.current
             on = {f"{info.group}-new-{i}": names for i, names in enumerate(islice(packed, count))}
             template = round_.templates.get(info.group, group.template)
-            drawn.append(_new_nodes(info.group, count, snapshot, template, on))
+            drawn.append(_draw_new_nodes(info.group, count, snapshot, template, on))
     items = [
         (
             f"{pods(len(pending_pods.pods))} like {pending_pods.pods[0]}: {pending_pods.why}",
@@ -134,7 +141,7 @@ def scale_up_blocks(plan: ScaleUpPlan, snapshot: Snapshot) -> list[Block]:
         )
         for pending_pods in plan.pending
     ]
-    return [*drawn, *_folded("Still pending", items)]
+    return [*drawn, *_fold_items("Still pending", items)]
 
 
 def scale_down_blocks(report: ScaleDownReport, snapshot: Snapshot) -> list[Block]:
@@ -158,7 +165,11 @@ def scale_down_blocks(report: ScaleDownReport, snapshot: Snapshot) -> list[Block
         if each.decision == "stays":
             stays_by_reason.setdefault(each.why or each.reason or "", []).append(each.node)
     why = [(f"{len(names):,}: {text}", names[:_NAMES]) for text, names in stays_by_reason.items()]
-    return [draw_nodes("Nodes now", snapshot, marks), *_folded("Where pods land", moves), *_folded("What stays", why)]
+    return [
+        draw_nodes("Nodes now", snapshot, marks),
+        *_fold_items("Where pods land", moves),
+        *_fold_items("What stays", why),
+    ]
 
 
 def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -> list[Block]:
@@ -175,8 +186,8 @@ def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -
     relaxed = [("What it does not see", plan.bound.relaxed)] if plan.bound.relaxed else []
     return [
         *([draw_new_nodes("New nodes", snapshot, nodes)] if nodes else []),
-        *_folded("Without a place", _named(plan.nowhere_pods)),
-        *_folded("Not in the bound", relaxed),
+        *_fold_items("Without a place", _format_names(plan.nowhere_pods)),
+        *_fold_items("Not in the bound", relaxed),
     ]
 
 
@@ -203,7 +214,7 @@ def headroom_blocks(report: HeadroomReport, snapshot: Snapshot) -> list[Block]:
         )
         for loss in bad[:_NAMES]
     ]
-    return [draw_nodes("Nodes now", snapshot, marks), *_folded("Who would be homeless", items)]
+    return [draw_nodes("Nodes now", snapshot, marks), *_fold_items("Who would be homeless", items)]
 
 
 def hpa_blocks(report: HPAReport) -> list[Block]:
@@ -217,7 +228,7 @@ def hpa_blocks(report: HPAReport) -> list[Block]:
         lines += [f"{c.type}={c.status} {c.reason}: {c.message}" for c in each.conditions]
         lines += [f"{event.type} {event.reason}: {event.message}" for event in each.events]
         items.append((f"{each.namespace}/{each.name}", lines))
-    return _folded("Why", items)
+    return _fold_items("Why", items)
 
 
 def simulation_blocks(run: Simulation) -> list[Block]:

@@ -66,14 +66,14 @@ def set_up_logs(verbosity: int, format_: str, *, least: int = 0, stream: TextIO 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         more = "".join(f" {key}={json.dumps(value, default=str)}" for key, value in _extra(record).items())
-        line = f"{_LEVELS.get(record.levelno, 'I')} {_at(record)} {record.name}: {record.getMessage()}{more}"
+        line = f"{_LEVELS.get(record.levelno, 'I')} {_format_time(record)} {record.name}: {record.getMessage()}{more}"
         return on_one_line(line) + _trace(self, record, "\n")
 
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "ts": _at(record),
+            "ts": _format_time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "msg": record.getMessage(),
@@ -84,7 +84,7 @@ class _Json(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def _at(record: logging.LogRecord) -> str:
+def _format_time(record: logging.LogRecord) -> str:
     return to_text(int(record.created * 1e6) * 1000, fraction=True) or ""
 
 
@@ -255,7 +255,7 @@ def run_program(
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for each in _SIGNALS:
-            loop.add_signal_handler(each, _told, each, stop)
+            loop.add_signal_handler(each, _handle_signal, each, stop)
         client = connect(access, clock, user_agent=user_agent or name, qps=qps, burst=burst, limits=limits)
         try:
             await run_process(build, client, options, version=kscale.__version__, stop=stop, clock=clock)
@@ -278,6 +278,6 @@ def print_record(record: Record) -> None:
     sys.stdout.flush()
 
 
-def _told(number: signal.Signals, stop: asyncio.Event) -> None:
+def _handle_signal(number: signal.Signals, stop: asyncio.Event) -> None:
     _log.info("received signal %s, ending", number.name)
     stop.set()

@@ -292,13 +292,13 @@ class ShowAdvice(Show):
         return answer.exit_code
 
 
-def _by_workload(record: RecommendationReport) -> Iterator[list[ContainerAdvice]]:
+def _group_by_workload(record: RecommendationReport) -> Iterator[list[ContainerAdvice]]:
     for _, group in groupby(record.containers, key=lambda one: (one.namespace, one.workload)):
         yield list(group)
 
 
 def _objects(answer: Advice, shape: Shape, terminal: Terminal) -> Iterator[dict[str, Any]]:
-    for group in _by_workload(cast("RecommendationReport", answer.record)):
+    for group in _group_by_workload(cast("RecommendationReport", answer.record)):
         first = group[0]
         own = None if first.implied else answer.own.get((first.namespace, first.vpa))
         document = build_vpa(group, own) if shape is Shape.VPA else build_patch(group)

@@ -12,8 +12,8 @@ __all__ = [
     "SECTIONS",
     "Entry",
     "children",
+    "complete_explain",
     "expanders",
-    "explained",
     "find",
     "place",
     "schema_kinds",
@@ -266,6 +266,6 @@ def schema_kinds(incomplete: str) -> list[str]:
     return sorted(name for name in (*DOCUMENTS, *INPUTS) if name.lower().startswith(incomplete.lower()))
 
 
-def explained(incomplete: str) -> list[str]:
+def complete_explain(incomplete: str) -> list[str]:
     """Return completions of the first argument of ``kscale explain``."""
     return [word for word in ("hpa",) if word.startswith(incomplete)]

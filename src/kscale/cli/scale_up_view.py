@@ -50,7 +50,7 @@ def scale_up_view(
     shown = [choice for choice in plan.options if all_groups or choice.nodes or choice.skipped]
     tables = [
         Table(_COLUMNS, [_option_row(choice) for choice in shown], limit=0 if all_groups else SHOWN),
-        Table(_LEFT, [_left_row(pending) for pending in plan.pending], limit=SHOWN),
+        Table(_LEFT, [_build_pending_row(pending) for pending in plan.pending], limit=SHOWN),
     ]
     if all_groups and plan.pending:
         tables.append(_matrix(plan))
@@ -99,13 +99,13 @@ def _headline(plan: ScaleUpPlan) -> str:
         )
         return f"Scale up {' and '.join(parts)} ({nodes}) for {whom}."
     if plan.min_sizes and plan.result == "ScaleUpNotNeeded":
-        return f"No pod needs a scale-up. Raised to their minimum size: {_raised(plan)}."
+        return f"No pod needs a scale-up. Raised to their minimum size: {_format_min_sizes(plan)}."
     if plan.pending and all(pending.pods[0] in plan.requests for pending in plan.pending):
         requests = ", ".join(dict.fromkeys(plan.requests[pending.pods[0]] for pending in plan.pending))
         return f"No capacity for ProvisioningRequest {requests} ({total})."
     return {
         "ScaleUpNotNeeded": "No scale-up is needed.",
-        "ScaleUpNotTried": f"No scale-up is tried. {_untried(plan)}",
+        "ScaleUpNotTried": f"No scale-up is tried. {_explain_untried(plan)}",
         "ScaleUpInCooldown": f"No scale-up yet: {total} so new that more may be on their way."
         if plan.scale_down_disabled
         else f"No scale-up for {total}: there was no time for others, and this loop is for scale-down.",
@@ -128,11 +128,11 @@ def _total(plan: ScaleUpPlan, real: str, fake: int, helped: int | None = None) -
     return f"{real} and {count} {description}" if real else f"{count} {description}"
 
 
-def _raised(plan: ScaleUpPlan) -> str:
+def _format_min_sizes(plan: ScaleUpPlan) -> str:
     return ", ".join(f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.min_sizes)
 
 
-def _untried(plan: ScaleUpPlan) -> str:
+def _explain_untried(plan: ScaleUpPlan) -> str:
     """Return why the loop ended before it looked at pods."""
     messages = [event.message.rstrip(".") for event in plan.events if event.reason == "ClusterUnhealthy"]
     return f"{next(iter(messages), 'Cluster is not ready')}."
@@ -166,7 +166,7 @@ def _score(score: ExpanderScore) -> str:
     return text
 
 
-def _left_row(pending: PendingPods) -> list[Cell | str | float | None]:
+def _build_pending_row(pending: PendingPods) -> list[Cell | str | float | None]:
     return [len(pending.pods), pending.pods[0], pending.why]
 
 
@@ -199,7 +199,7 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
         created = ", ".join(name for each in plan.created_groups for name in (each.main, *each.extra))
         footer.append(f"Groups that would be made: {created}.")
     if plan.min_sizes and (plan.scale_ups or plan.result != "ScaleUpNotNeeded"):
-        footer.append(f"Raised to their minimum size: {_raised(plan)}.")
+        footer.append(f"Raised to their minimum size: {_format_min_sizes(plan)}.")
     if plan.beyond_limits:
         requested = sum(round_.best.node_count for round_ in plan.rounds if round_.best is not None)
         footer.append(

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Terminal",
-    "counted",
     "expendable_room",
+    "format_counts",
+    "format_rejection",
     "object_name",
     "on_nodes",
     "on_one_line",
@@ -29,12 +30,11 @@ __all__ = [
     "printable",
     "program",
     "progress",
-    "rejected",
     "rejections",
 ]
 
 
-def counted(counts: Mapping[str, int]) -> str:
+def format_counts(counts: Mapping[str, int]) -> str:
     """Format counts per kind: ``48 nodes, 2,310 pods, 1 deployment``, or ``nothing``."""
     return ", ".join(f"{count:,} {plural(kind, count)}" for kind, count in counts.items()) or "nothing"
 
@@ -76,13 +76,13 @@ def rejections(all_rejections: Sequence[Rejection], between: str = ", ") -> str:
 
     ``between`` separates the reasons of one rejection.
     """
-    shown = [rejected(rejection, between) for rejection in all_rejections[:3]]
+    shown = [format_rejection(rejection, between) for rejection in all_rejections[:3]]
     if len(all_rejections) > 3:
         shown.append(f"{pods(sum(rejection.pods for rejection in all_rejections[3:]))} for other reasons")
     return "; ".join(shown)
 
 
-def rejected(rejection: Rejection, between: str = ", ") -> str:
+def format_rejection(rejection: Rejection, between: str = ", ") -> str:
     """Format a rejection: ``12 pods: node(s) had untolerated taint(s)``."""
     return f"{pods(rejection.pods)}: {between.join(rejection.reasons) or rejection.plugin}"
 

@@ -36,7 +36,7 @@ from kscale.ca.static_autoscaler.skip_unchanged import (
     repeat_state,
 )
 from kscale.ca.status_config_map import format_status, write_status_config_map
-from kscale.drivers.driver import described
+from kscale.drivers.driver import format_action
 from kscale.drivers.process import HealthCheck
 from kscale.effects import (
     SECOND,
@@ -62,20 +62,20 @@ from kscale.objects.nodegroups import Groups
 from kscale.objects.times import format_duration
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot
-from kscale.world.protocols import Change, Clock, GoesBy, Stores, Watch
-from kscale.world.serve.app import SnapshotDesk
+from kscale.world.protocols import Change, Clock, DriverInputs, Stores, Watch
+from kscale.world.serve.app import DebuggingSnapshotService
 
 __all__ = [
     "UNSCHEDULED_PODS",
     "AutoscalerProcess",
     "ClusterAutoscaler",
+    "CurrentNodes",
     "LoopTrigger",
-    "NodeBoard",
     "NotStartedError",
-    "farewell",
     "is_recent_unschedulable",
     "reach_nodes",
     "served_metrics",
+    "shutdown_steps",
     "went_by",
 ]
 
@@ -220,7 +220,7 @@ class NotStartedError(KscaleError, RuntimeError):
 
 
 @dataclass(slots=True)
-class NodeBoard:
+class CurrentNodes:
     """The nodes of the cluster as they were when the last loop began: what clouds sort into their groups; and the
     groups that were growing then."""
 
@@ -256,7 +256,7 @@ def served_metrics(options: AutoscalingOptions) -> tuple[Metric, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
+class _LoopView:
     snapshot: Snapshot
     priorities: dict[str, str] | None
     waited: int | None
@@ -281,8 +281,8 @@ class ClusterAutoscaler:
     clock: Clock
     """That is never set."""
     health: HealthCheck
-    board: NodeBoard
-    desk: SnapshotDesk | None = None
+    board: CurrentNodes
+    desk: DebuggingSnapshotService | None = None
     """Where somebody may wait for what a loop went by."""
     rng: Rng | None = None
     state: LoopState = field(default_factory=LoopState)
@@ -360,7 +360,7 @@ class ClusterAutoscaler:
         """Return when the next loop is due."""
         return self._trigger.next_due()
 
-    def observe(self, stores: Stores, now: Moment) -> _Sight:
+    def observe(self, stores: Stores, now: Moment) -> _LoopView:
         """Return the current cluster and the priorities of groups."""
         waited = self._trigger.began(now)
         if self._trigger.reason:
@@ -370,9 +370,9 @@ class ClusterAutoscaler:
         cluster = self.state.cluster
         self.board.scaling_up = [group for group in cluster.scale_up_requests if is_scaling_up(cluster, group)]
         config_map = stores.get("ConfigMap", self.options.namespace, PRIORITIES)
-        return _Sight(snapshot, (config_map.data or {}) if isinstance(config_map, ConfigMap) else None, waited)
+        return _LoopView(snapshot, (config_map.data or {}) if isinstance(config_map, ConfigMap) else None, waited)
 
-    def steps(self, sight: _Sight, now: Moment) -> Steps[None]:
+    def steps(self, sight: _LoopView, now: Moment) -> Steps[None]:
         """Run one loop, and update the state from its report."""
         progress = Progress(now)
         before, begun = self.state, self.clock.now()
@@ -434,9 +434,9 @@ class ClusterAutoscaler:
         )
 
     @property
-    def goes_by(self) -> GoesBy:
+    def goes_by(self) -> DriverInputs:
         """Return the inputs of the driver: the cloud provider."""
-        return GoesBy(cloud=True)
+        return DriverInputs(cloud=True)
 
     def repeats_until(self) -> Moment:
         """Return until when rounds have the result of the last one, which did nothing.
@@ -520,7 +520,7 @@ class ClusterAutoscaler:
             _log.error("the cloud cannot be looked at: %s", cloud.error.message)
         self._groups = cloud.value or ()
 
-    def _pretend(self, sight: _Sight, progress: Progress, inputs: LoopInputs) -> Steps[LoopReport]:
+    def _pretend(self, sight: _LoopView, progress: Progress, inputs: LoopInputs) -> Steps[LoopReport]:
         """Run a loop as if all of its actions succeeded: a dry run.
 
         The actions are logged and then forgotten: the next loop finds the cluster as it is.
@@ -545,7 +545,7 @@ class ClusterAutoscaler:
             _log.error("the cloud cannot be looked at: %s", cloud.error.message)
         for action in report.actions:
             if not isinstance(action, Refresh | HasInstances | GetPrices | List):
-                _log.info("dry run: %s", described(action))
+                _log.info("dry run: %s", format_action(action))
         yield from progress.observe(*report.observations)
         yield from progress.emit(*report.events)
         self.state = _undone(report.state, self.state)
@@ -584,7 +584,7 @@ def reach_nodes(now: Moment) -> Steps[None]:
         raise NotStartedError(f"Failed to get nodes from apiserver: {response.error.message}")
 
 
-def farewell(options: AutoscalingOptions, now: Moment) -> Steps[None]:
+def shutdown_steps(options: AutoscalingOptions, now: Moment) -> Steps[None]:
     """Delete the status at shutdown, as upstream does. Running deletions are abandoned."""
     if not options.write_status_configmap:
         return

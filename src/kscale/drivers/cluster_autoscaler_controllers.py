@@ -18,7 +18,7 @@ from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.policy import ResourceQuota
 from kscale.world.protocols import Change, Stores, Watch
 
-__all__ = ["BufferController", "NamespaceSight", "QuotaController"]
+__all__ = ["BufferController", "NamespaceView", "QuotaController"]
 
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _RESYNC: Final = 300 * SECOND
 _FIRST_RETRY: Final = 5_000_000
 
 
-class NamespaceSight(msgspec.Struct, frozen=True):
+class NamespaceView(msgspec.Struct, frozen=True):
     """The buffers and quotas of a namespace; ``ground``: what makes it worth looking again when it changes."""
 
     name: str
@@ -43,7 +43,7 @@ class _Done(msgspec.Struct, frozen=True):
     at: Moment
     failures: int = 0
 
-    def is_over(self, sight: NamespaceSight, now: Moment) -> bool:
+    def is_over(self, sight: NamespaceView, now: Moment) -> bool:
         """Check whether a namespace must be reconciled again."""
         wait = min(_FIRST_RETRY << min(self.failures - 1, 40), _RESYNC) if self.failures else _RESYNC
         return sight.ground != self.ground or now - self.at >= wait
@@ -78,7 +78,7 @@ class BufferController:
         """Return when the next round is due, five seconds after the last observation."""
         return self._due
 
-    def observe(self, stores: Stores, now: Moment) -> list[NamespaceSight]:
+    def observe(self, stores: Stores, now: Moment) -> list[NamespaceView]:
         """Return the namespaces with managed buffers, with their buffers and quotas."""
         self._due = now + _EACH
         by_namespace: dict[str, list[CapacityBuffer]] = {}
@@ -90,7 +90,7 @@ class BufferController:
             if isinstance(each, ResourceQuota) and each.namespace in quotas:
                 quotas[each.namespace].append(each)
         return [
-            NamespaceSight(
+            NamespaceView(
                 name=name,
                 buffers=buffers,
                 quotas=quotas[name],
@@ -99,7 +99,7 @@ class BufferController:
             for name, buffers in by_namespace.items()
         ]
 
-    def steps(self, sights: list[NamespaceSight], now: Moment) -> Steps[None]:
+    def steps(self, sights: list[NamespaceView], now: Moment) -> Steps[None]:
         """Reconcile the namespaces that are due."""
         p = Progress(now)
         self._done = {sight.name: self._done[sight.name] for sight in sights if sight.name in self._done}

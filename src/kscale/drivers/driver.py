@@ -34,9 +34,9 @@ from kscale.effects import (
     WriteStatus,
 )
 from kscale.effects.virtual_time import Running
-from kscale.world.protocols import Change, Clock, GoesBy, PerformLive, Stores, TellingStores, Watch
+from kscale.world.protocols import Change, Clock, DriverInputs, NotifyingStores, PerformLive, Stores, Watch
 
-__all__ = ["Driver", "Repeating", "VirtualDrive", "changes_something", "described", "pretending"]
+__all__ = ["Driver", "Repeating", "VirtualDrive", "changes_something", "format_action", "pretending"]
 
 
 _Sight = TypeVar("_Sight")
@@ -92,13 +92,13 @@ def pretending(perform: PerformLive, clock: Clock) -> PerformLive:
         answer = ANSWERS[type(action)]
         if answer.question or not answer.refusable or isinstance(action, Refresh):
             return await perform(action)
-        _log.info("dry run: %s", described(action))
+        _log.info("dry run: %s", format_action(action))
         return Outcome(at=clock.now())
 
     return pretend
 
 
-def described(action: Any) -> str:
+def format_action(action: Any) -> str:
     """Format an action as one line, with its name and its fields as JSON; of deleted nodes only the names."""
     fields = {name: getattr(action, name) for name in action.__struct_fields__}
     if isinstance(action, DeleteNodes):
@@ -130,7 +130,7 @@ class Repeating(Protocol):
     """A driver that knows when a round would only repeat the result of the last one."""
 
     @property
-    def goes_by(self) -> GoesBy:
+    def goes_by(self) -> DriverInputs:
         """Return the inputs that must be unchanged for a round to repeat the last one."""
         ...
 
@@ -158,7 +158,7 @@ class VirtualDrive:
     def __init__(
         self,
         driver: Driver[Any],
-        stores: TellingStores,
+        stores: NotifyingStores,
         time: VirtualTime,
         perform: Perform,
         *,

@@ -141,7 +141,7 @@ class _Group:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _RecentEvent:
     count: int
     first_timestamp: str | None
     name: str
@@ -156,7 +156,7 @@ class EventCorrelator:
         self._options = options or CorrelatorOptions()
         size = self._options.cache_size
         self._groups: _Recent[_Group] = _Recent(size)
-        self._said: _Recent[_Said] = _Recent(size)
+        self._said: _Recent[_RecentEvent] = _Recent(size)
         self._buckets: _Recent[TokenBucket] = _Recent(size)
 
     def correlate(self, event: EventObject, now: Moment) -> Correlated | None:
@@ -237,7 +237,7 @@ class EventCorrelator:
             patch = {"count": event.count, "lastTimestamp": event.last_timestamp}
             if event.message:
                 patch["message"] = event.message
-        self._said.put(key, _Said(event.count, event.first_timestamp, event.metadata.name))
+        self._said.put(key, _RecentEvent(event.count, event.first_timestamp, event.metadata.name))
         return Correlated(event, patch)
 
     def _is_wanted(self, event: EventObject, now: Moment) -> bool:

@@ -44,7 +44,7 @@ from kscale.hpa.batch.reconcile_all import (
     repeat_batch,
 )
 from kscale.hpa.batch.requests import has_built_in_targets
-from kscale.hpa.controller.monitor import METRICS, NUM_HPAS
+from kscale.hpa.controller.monitor import DESIRED_REPLICAS, METRICS, NUM_HPAS
 from kscale.hpa.controller.reconcile import reconcile
 from kscale.hpa.controller.state import ControllerState, HPAState, is_older_version
 from kscale.hpa.options import HPAOptions
@@ -55,16 +55,16 @@ from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, scale_of_workload
 from kscale.snapshot.caches import collector_at_ease
 from kscale.snapshot.pods.index import PodIndex
-from kscale.world.protocols import Change, GoesBy, Stores, Watch
+from kscale.world.protocols import Change, DriverInputs, Stores, Watch
 
 __all__ = [
     "CANNOT_BE_RECONCILED",
     "HORIZONTAL_METRICS",
     "NAME",
-    "Apart",
     "HorizontalAutoscaler",
-    "HorizontalSight",
-    "Rivals",
+    "HorizontalView",
+    "OtherControllers",
+    "SlowHpas",
     "discover_steps",
 ]
 
@@ -84,7 +84,7 @@ _log = logging.getLogger(__name__)
 CANNOT_BE_RECONCILED: Final = "HorizontalPodAutoscaler %s cannot be reconciled: %s"
 
 
-class Apart:
+class SlowHpas:
     """Slow HPAs of a ``controller``: their requests or writes took longer than a sync period.
 
     All that are due are decided together, one batch after the other, however long each waits for responses. An HPA that
@@ -195,7 +195,7 @@ _FRESH_AGAIN: Final = 40
 gone by then."""
 
 
-class _Rival(NamedTuple):
+class _OtherController(NamedTuple):
     """Another controller of one HPA.
 
     ``written``: when it last wrote the status (the API server's clock; the zero time: never); ``noticed``: when that
@@ -208,7 +208,7 @@ class _Rival(NamedTuple):
     returned: bool = False
 
 
-class Rivals:
+class OtherControllers:
     """Other controllers that write the status of HPAs. Single owner.
 
     ``manager``: our own name in ``managedFields``; ``period``: of syncs, in nanoseconds.
@@ -223,7 +223,7 @@ class Rivals:
 
     def __init__(self, manager: str, period: int) -> None:
         self._manager, self._period = manager, period
-        self._known: dict[str, _Rival] = {}
+        self._known: dict[str, _OtherController] = {}
         self._left: set[str] = set()
 
     @property
@@ -257,9 +257,9 @@ class Rivals:
             ):
                 name, written = each.manager, at
         if known is None:
-            rival = _Rival(written, min(written, now))
+            rival = _OtherController(written, min(written, now))
         elif written > known.written:
-            rival = _Rival(written, now, returned=known.returned or not known.left)
+            rival = _OtherController(written, now, returned=known.returned or not known.left)
         else:
             rival = known
         periods = _FRESH_AGAIN if rival.returned else _FRESH
@@ -290,7 +290,7 @@ HORIZONTAL_METRICS: Final = (*METRICS.values(), *QUEUE_METRICS, _LEFT_ALONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HorizontalSight:
+class HorizontalView:
     """Inputs of a round: the HPAs that are due.
 
     ``gone``: keys of deleted HPAs; ``scales`` of the watched targets; ``pods``: None if no HPA is due; ``version``: the
@@ -318,7 +318,8 @@ class HorizontalAutoscaler:
 
     - ``selector``: label selector; only selected HPAs are seen, and known to each other;
     - ``manager``: the name under which this process writes. While another controller has written the status of an HPA
-      recently (:class:`~kscale.drivers.horizontal_autoscaler.Rivals`), the HPA is left alone, unless ``take_over``;
+      recently (:class:`~kscale.drivers.horizontal_autoscaler.OtherControllers`), the HPA is left alone,
+      unless ``take_over``;
     - ``state``: the state of an earlier driver;
     - ``repeats``: whether the last round is cached, for rounds that only repeat it (:meth:`repeat`); live drivers never
       do;
@@ -350,8 +351,8 @@ class HorizontalAutoscaler:
         self._scales: dict[str, tuple[CrossVersionObjectReference, KubeObject, Scale]] = {}
         self._mapper = BUILT_IN_MAPPER
         self._mapper_tick = -1
-        self._rivals = Rivals(manager, self.options.sync_period_ns)
-        self._apart = Apart(self.controller, self._read_again)
+        self._rivals = OtherControllers(manager, self.options.sync_period_ns)
+        self._apart = SlowHpas(self.controller, self._read_again)
         self._repeats = repeats
         self._last: _Round | None = None
         self._before: BatchResult | None = None
@@ -382,7 +383,7 @@ class HorizontalAutoscaler:
         due, apart = self.controller.next_due(), self._apart.looked_at
         return apart if due is None else due if apart is None else min(due, apart)
 
-    def observe(self, stores: Stores, now: datetime | Moment) -> HorizontalSight:
+    def observe(self, stores: Stores, now: datetime | Moment) -> HorizontalView:
         """Return the HPAs that are due, with what they need of the watched objects."""
         now = moment(now)
         self._take_in()
@@ -400,7 +401,7 @@ class HorizontalAutoscaler:
             scale = self._scale(stores, key, hpa)
             if scale is not None:
                 scales[key] = scale
-        return HorizontalSight(
+        return HorizontalView(
             hpas=hpas,
             gone=deleted,
             scales=scales,
@@ -466,7 +467,7 @@ class HorizontalAutoscaler:
 
     # -- a round -----------------------------------------------------------------------------------------------------
 
-    def steps(self, sight: HorizontalSight, now: datetime | Moment) -> Steps[None]:
+    def steps(self, sight: HorizontalView, now: datetime | Moment) -> Steps[None]:
         """Reconcile the HPAs that are due."""
         now = moment(now)
         objects, steps = _OBJECTS * len(sight.hpas), self._steps(sight, now)
@@ -474,7 +475,7 @@ class HorizontalAutoscaler:
         with collector_at_ease(objects):
             yield from steps
 
-    def _steps(self, sight: HorizontalSight, now: Moment) -> Steps[None]:
+    def _steps(self, sight: HorizontalView, now: Moment) -> Steps[None]:
         progress, controller = Progress(now), self.controller
         for key in sight.gone:
             controller.done(key, None, now=now)
@@ -527,6 +528,7 @@ class HorizontalAutoscaler:
             yield from progress.observe(
                 Observation(name=NUM_HPAS, value=float(controller.num_horizontal_pod_autoscalers)),
                 Observation(name=_LEFT_ALONE.name, value=float(self._rivals.left_alone)),
+                *map(_forget_size, sight.gone),
                 *controller.queue_metrics.observations(progress.now),
             )
         self._take_in()  # release old versions of objects
@@ -534,9 +536,9 @@ class HorizontalAutoscaler:
     # -- rounds that are left out --------------------------------------------------------------------------------------
 
     @property
-    def goes_by(self) -> GoesBy:
+    def goes_by(self) -> DriverInputs:
         """Return the inputs of the driver: metrics; it knows the HPA writes of its own."""
-        return GoesBy(metrics=True, judged=frozenset({_KIND}))
+        return DriverInputs(metrics=True, judged=frozenset({_KIND}))
 
     def _note_change(self, change: Change) -> None:
         new = change.new
@@ -595,6 +597,15 @@ class HorizontalAutoscaler:
             else:
                 self._mapper, self._mapper_tick = outcome.value, tick
         return self._mapper
+
+
+def _forget_size(key: str) -> Observation:
+    """Return the observation that removes the gauge of a deleted HPA.
+
+    Upstream keeps the gauge for ever, so that HPAs that come and go fill the memory.
+    """
+    namespace, _, name = key.partition("/")
+    return Observation(name=DESIRED_REPLICAS, labels={"namespace": namespace, "hpa_name": name}, reset=True)
 
 
 def _is_behind(hpa: HorizontalPodAutoscaler, hpa_state: HPAState, seen: str) -> bool:

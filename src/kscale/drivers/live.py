@@ -136,7 +136,7 @@ class Stepper:
             if step.claim():
                 step.taken.cancel()
             else:
-                await _ended(step.taken)
+                await _wait_until_done(step.taken)
             raise
 
     async def _take_all(self, worker: Executor) -> None:
@@ -156,7 +156,7 @@ class Stepper:
             return []
         results: list[Taken | BaseException] = []
         try:
-            future = asyncio.get_running_loop().run_in_executor(worker, _take, steps, self._clock, results)
+            future = asyncio.get_running_loop().run_in_executor(worker, _run_steps, steps, self._clock, results)
         except RuntimeError as error:  # the worker is shut down
             return [error] * len(steps)
         pause = _FIRST_LOOK
@@ -167,11 +167,11 @@ class Stepper:
             for step, each in zip(steps, results, strict=False):
                 step.tell(each)
             pause = min(2 * pause, _LAST_LOOK)
-        await _ended(future)
+        await _wait_until_done(future)
         return [asyncio.CancelledError()] * len(steps) if future.cancelled() else results
 
 
-def _take(steps: Sequence[_Step], clock: Clock, results: list[Taken | BaseException]) -> None:
+def _run_steps(steps: Sequence[_Step], clock: Clock, results: list[Taken | BaseException]) -> None:
     """Run the steps one after the other, except cancelled ones, and append each result to ``results`` at once.
 
     A fault of one step is the result of that step only.
@@ -203,7 +203,7 @@ def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> Taken:
     return result, clock.monotonic() - begun
 
 
-async def _ended(future: asyncio.Future[Any]) -> None:
+async def _wait_until_done(future: asyncio.Future[Any]) -> None:
     """Wait until the future is done, however often this task is cancelled meanwhile."""
     while not future.done():
         try:

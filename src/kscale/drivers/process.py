@@ -34,7 +34,7 @@ from kscale.world.kubernetes.performer import KnownIdentities, Performer
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.stores import KubernetesStores
 from kscale.world.protocols import Clock, History, Metrics, NodeGroups, PerformLive, Ranker, Watch
-from kscale.world.serve.app import ConnectionLimits, Handler, Server, SnapshotDesk, endpoints
+from kscale.world.serve.app import ConnectionLimits, DebuggingSnapshotService, Handler, Server, endpoints
 from kscale.world.serve.metrics import MetricStore
 from kscale.world.serve.tls import ReloadingContext
 
@@ -47,7 +47,7 @@ __all__ = [
     "Healthy",
     "ProcessOptions",
     "Program",
-    "Surroundings",
+    "ProgramContext",
     "run_process",
 ]
 
@@ -217,7 +217,7 @@ class ProcessOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ProgramContext:
     """What a program may use. ``clock`` is the system's clock, ``steady`` a clock that is never set."""
 
     client: Client
@@ -269,7 +269,7 @@ class Program:
     at_end: Machine | None = None
     releases: bool = True
     handlers: Mapping[str, Handler] = field(default_factory=dict)
-    desk: SnapshotDesk | None = None
+    desk: DebuggingSnapshotService | None = None
     close: Callable[[], None] = lambda: None
 
 
@@ -278,7 +278,7 @@ def watched_by(drivers: Iterable[Driver[Any]]) -> list[Watch]:
     return list(dict.fromkeys(watch for driver in drivers for watch in driver.watches))
 
 
-Build = Callable[[Surroundings], Program | Awaitable[Program]]
+Build = Callable[[ProgramContext], Program | Awaitable[Program]]
 """Makes a program on what a process has. Raises :class:`~kscale.InputError` for what it cannot be made of."""
 
 
@@ -305,7 +305,7 @@ async def run_process(
         [_BUILD_INFO, *REQUEST_METRICS, *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS], now=steady.now
     )
     client.observe = lambda seen: metrics.observe([seen])
-    around = Surroundings(
+    around = ProgramContext(
         client=client,
         resources=Resources(client),
         clock=clock,
@@ -329,7 +329,7 @@ class _Process:
     def __init__(
         self,
         program: Program,
-        around: Surroundings,
+        around: ProgramContext,
         options: ProcessOptions,
         stop: asyncio.Event,
         rng: random.Random,
@@ -453,7 +453,7 @@ class _Process:
                 group.create_task(self.stores.run())
                 group.create_task(self._say_what_is_missing())
                 for each in self.program.beside:
-                    group.create_task(_awaited(each))
+                    group.create_task(_await_work(each))
                 for driver in () if self.options.dry_run else self.program.others:
                     group.create_task(drive(driver, self.stores, live, self.clock, observe=self._observe))
                 main = self.program.driver
@@ -519,5 +519,5 @@ class _Process:
         return f"waiting for the lists of {', '.join(sorted({watch.kind for watch, _ in self.stores.waiting_for()}))}"
 
 
-async def _awaited(work: Callable[[], Awaitable[None]]) -> None:
+async def _await_work(work: Callable[[], Awaitable[None]]) -> None:
     await work()

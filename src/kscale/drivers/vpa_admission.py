@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kscale.drivers.live import Live
-from kscale.drivers.process import Program, Surroundings
+from kscale.drivers.process import Program, ProgramContext
 from kscale.drivers.vpa_registration import RegistrationOptions, patch_ca_steps, register_steps
 from kscale.drivers.vpa_watches import ControllerFeed, Ticker, controller_watches, limit_range_watch, vpa_watch
 from kscale.effects import SECOND, Moment, Observation, Progress, Steps, duration
@@ -398,7 +398,7 @@ class Serving:
 
 
 def admission_program(
-    around: Surroundings,
+    around: ProgramContext,
     *,
     options: AdmissionOptions,
     registration: RegistrationOptions,

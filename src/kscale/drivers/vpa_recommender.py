@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from kscale.capacity.vpa_round_plan import VPARoundPlan, recommendation_plan
-from kscale.drivers.process import ActivityCheck, Program, Surroundings
+from kscale.drivers.process import ActivityCheck, Program, ProgramContext
 from kscale.drivers.vpa_watches import ControllerFeed, RoundPlanner, Ticker, controller_watches, plan_watches, vpa_watch
 from kscale.effects import SECOND, Emit, GetScale, List, Moment, Progress, Steps, StepsOf, duration
 from kscale.errors import InputError
@@ -45,7 +45,7 @@ from kscale.vpa.target import filter_live_pods, find_controlled_pods_steps, reso
 from kscale.world.metrics.rest import RESTMetrics
 from kscale.world.protocols import Change, History, Stores, Watch
 
-__all__ = ["RECOMMENDER_METRICS", "RecommenderSight", "VpaRecommender", "recommender_program"]
+__all__ = ["RECOMMENDER_METRICS", "RecommenderView", "VpaRecommender", "recommender_program"]
 
 _log = logging.getLogger(__name__)
 _PREFIXES: Final = ("vpa_recommender_", "vpa_quality_", "vpa_resources_")
@@ -59,7 +59,7 @@ RECOMMENDER_METRICS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class RecommenderSight:
+class RecommenderView:
     """Inputs of a round. ``refresh``: only scales are refreshed; ``live``, ``beside``: all pods, and other objects that
     only plans use."""
 
@@ -161,17 +161,17 @@ class VpaRecommender:
             return self._begin_at
         return min(self._rounds.due, self._refreshes.due) if len(self._scales) else self._rounds.due
 
-    def observe(self, stores: Stores, now: Moment) -> RecommenderSight:
+    def observe(self, stores: Stores, now: Moment) -> RecommenderView:
         """Return the VPAs, and the pod changes since the last round."""
         controllers = self._feed.settle()
         if self._rounds is not None and self._refreshes is not None:
             if now < self._rounds.due:
                 self._refreshes.take(now)
-                return RecommenderSight((), controllers, refresh=True)
+                return RecommenderView((), controllers, refresh=True)
             self._rounds.take(now)
         vpas = [item for item in stores.objects("VerticalPodAutoscaler") if isinstance(item, VerticalPodAutoscaler)]
         if self._rounds is None:
-            return RecommenderSight(vpas, controllers)
+            return RecommenderView(vpas, controllers)
         pods, self._pods = self._pods, {}
         ooms, self._ooms = self._ooms, []
         there = [pod for pod in pods.values() if pod is not None]
@@ -180,13 +180,13 @@ class VpaRecommender:
         else:
             changes = PodChanges(changed=there, gone=[key for key, pod in pods.items() if pod is None])
         if self._planner is None:
-            return RecommenderSight(vpas, controllers, changes, ooms)
+            return RecommenderView(vpas, controllers, changes, ooms)
         live = [item for item in stores.objects("Pod") if isinstance(item, Pod)]
-        return RecommenderSight(vpas, controllers, changes, ooms, live=live, beside=self._planner.seen(stores))
+        return RecommenderView(vpas, controllers, changes, ooms, live=live, beside=self._planner.seen(stores))
 
     # -- rounds ------------------------------------------------------------------------------------------------------
 
-    def steps(self, sight: RecommenderSight, now: Moment) -> Steps[None]:
+    def steps(self, sight: RecommenderView, now: Moment) -> Steps[None]:
         """Run a round; the first time load the history, in between refresh scales."""
         progress = Progress(now)
         if sight.refresh:
@@ -208,7 +208,7 @@ class VpaRecommender:
         self._active()
 
     def _explain_steps(
-        self, planner: RoundPlanner, sight: RecommenderSight, decided: Sequence[VpaResult], progress: Progress
+        self, planner: RoundPlanner, sight: RecommenderView, decided: Sequence[VpaResult], progress: Progress
     ) -> StepsOf[GetScale | Emit, None]:
         """Explain what the recommendations of a round would do to nodes if all pods had them.
 
@@ -226,7 +226,7 @@ class VpaRecommender:
         plan = recommendation_plan(planner.cluster(sight.beside, live), controlled, now=progress.now)
         yield from planner.told_steps(plan, progress)
 
-    def _begin(self, sight: RecommenderSight, progress: Progress) -> Steps[None]:
+    def _begin(self, sight: RecommenderView, progress: Progress) -> Steps[None]:
         """Load the history: ``InitFromCheckpoints``, or Prometheus's history.
 
         A failed list of checkpoints is retried, since otherwise empty state would overwrite the checkpoints.
@@ -279,7 +279,7 @@ class VpaRecommender:
 
 
 def recommender_program(
-    around: Surroundings,
+    around: ProgramContext,
     *,
     options: RecommenderOptions,
     history: PrometheusHistory | None = None,

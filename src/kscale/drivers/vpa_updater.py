@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kscale.capacity.vpa_round_plan import VPARoundPlan, update_plan
-from kscale.drivers.process import ActivityCheck, Program, Surroundings
+from kscale.drivers.process import ActivityCheck, Program, ProgramContext
 from kscale.drivers.vpa_watches import (
     ControllerFeed,
     RoundPlanner,
@@ -36,9 +36,9 @@ from kscale.vpa.updater import (
     legacy_updater_steps,
     updater_steps,
 )
-from kscale.world.protocols import Change, GoesBy, Stores, Watch
+from kscale.world.protocols import Change, DriverInputs, Stores, Watch
 
-__all__ = ["LEGACY_UPDATER_METRICS", "UPDATER_METRICS", "UpdaterSight", "VpaUpdater", "updater_program"]
+__all__ = ["LEGACY_UPDATER_METRICS", "UPDATER_METRICS", "UpdaterView", "VpaUpdater", "updater_program"]
 
 _log = logging.getLogger(__name__)
 _PODS: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
@@ -50,7 +50,7 @@ LEGACY_UPDATER_METRICS: Final = tuple(LEGACY_METRICS.values())
 
 
 @dataclass(frozen=True, slots=True)
-class UpdaterSight:
+class UpdaterView:
     """Inputs of a loop. ``beside``: objects that only plans use."""
 
     vpas: Sequence[VerticalPodAutoscaler]
@@ -122,7 +122,7 @@ class VpaUpdater:
         """Return when the next loop is due; 0 before the first observation."""
         return 0 if self._loops is None else self._loops.due
 
-    def observe(self, stores: Stores, now: Moment) -> UpdaterSight | None:
+    def observe(self, stores: Stores, now: Moment) -> UpdaterView | None:
         """Return the current VPAs, pods and controllers; None for the first observation.
 
         The first loop runs one interval after the first observation.
@@ -142,9 +142,9 @@ class VpaUpdater:
         self._acts = False
         vpas = [item for item in stores.objects("VerticalPodAutoscaler") if isinstance(item, VerticalPodAutoscaler)]
         pods = [item for item in stores.objects("Pod") if isinstance(item, Pod)]
-        return UpdaterSight(vpas, pods, controllers, () if self._planner is None else self._planner.seen(stores))
+        return UpdaterView(vpas, pods, controllers, () if self._planner is None else self._planner.seen(stores))
 
-    def steps(self, sight: UpdaterSight | None, now: Moment) -> Steps[None]:
+    def steps(self, sight: UpdaterView | None, now: Moment) -> Steps[None]:
         """Run one loop of the updater; nothing if ``sight`` is None."""
         if sight is None:
             return
@@ -170,9 +170,9 @@ class VpaUpdater:
         return updater_steps(state, inputs, now=now, options=self.options, admission=admission)
 
     @property
-    def goes_by(self) -> GoesBy:
+    def goes_by(self) -> DriverInputs:
         """Return the inputs of rounds: all watched kinds are judged (:class:`Repeating`)."""
-        return GoesBy(judged=frozenset(watch.kind for watch in self.watches))
+        return DriverInputs(judged=frozenset(watch.kind for watch in self.watches))
 
     def repeats_until(self) -> Moment:
         """Return the end of time if no VPA is active, else that no loop may be skipped (``ZERO_TIME``).
@@ -190,7 +190,7 @@ class VpaUpdater:
         return now
 
     def _plan_steps(
-        self, planner: RoundPlanner, sight: UpdaterSight, inputs: UpdaterRound, progress: Progress
+        self, planner: RoundPlanner, sight: UpdaterView, inputs: UpdaterRound, progress: Progress
     ) -> Steps[None]:
         """Report what the loop would do to nodes. Scales and the lease are requested as in the loop."""
         actions: list[Action] = []
@@ -211,7 +211,7 @@ class VpaUpdater:
 
 
 def updater_program(
-    around: Surroundings, *, options: UpdaterOptions, plan: Callable[[VPARoundPlan], None] | None = None
+    around: ProgramContext, *, options: UpdaterOptions, plan: Callable[[VPARoundPlan], None] | None = None
 ) -> Program:
     """Build the updater's program. For ``plan`` see :class:`VpaUpdater`."""
     health = ActivityCheck(5 * options.updater_interval, around.steady.now())

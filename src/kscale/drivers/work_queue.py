@@ -107,7 +107,7 @@ class QueueMetrics:
         """Register the start of the work on keys, in order."""
         self._depth -= len(keys)
         self._begun.update(dict.fromkeys(keys, now))
-        for added, count in _counted(self._added, keys):
+        for added, count in _count_moments(self._added, keys):
             self._waited.add(now - added, count)
 
     def done(self, key: str, now: Moment) -> None:
@@ -118,7 +118,7 @@ class QueueMetrics:
 
     def done_all(self, keys: Sequence[str], now: Moment) -> None:
         """Register the end of the work on keys."""
-        for begun, count in _counted(self._begun, keys):
+        for begun, count in _count_moments(self._begun, keys):
             self._worked.add(now - begun, count)
 
     def observations(self, now: Moment) -> Iterator[Observation]:
@@ -145,7 +145,7 @@ class QueueMetrics:
         self._waited, self._worked = _Durations(), _Durations()
 
 
-def _counted(moments: dict[str, Moment], keys: Sequence[str]) -> Iterable[tuple[Moment, int]]:
+def _count_moments(moments: dict[str, Moment], keys: Sequence[str]) -> Iterable[tuple[Moment, int]]:
     """Remove the stored moments of keys, and return each with the number of keys that have it."""
     return Counter([moments.pop(key) for key in keys if key in moments]).items()
 

@@ -494,8 +494,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """Observation of a metric: ``value`` is added to a counter, set on a gauge, or observed in a histogram.
 
     ``buckets``: number of observations per bucket, for many values at once (one more than the metric has bounds);
-    ``value`` is then their sum. ``reset``: all values of the metric are removed, for all labels, and nothing else is
-    recorded (``GaugeVec.Reset``).
+    ``value`` is then their sum. ``reset``: the series of these labels is removed (``DeleteLabelValues``), and without
+    ``labels`` every series of the metric (``GaugeVec.Reset``); nothing else is recorded.
     """
 
     name: str

@@ -80,7 +80,7 @@ class Answer(NamedTuple):
     refusable: bool = True
 
 
-def _nothing(_action: object, value: object) -> bool:
+def _is_none(_action: object, value: object) -> bool:
     return value is None
 
 
@@ -134,8 +134,8 @@ def _values(action: Together, value: object) -> bool:
 
 
 _DATA: Final = Answer("an object as a dict", lambda _, value: isinstance(value, dict), question=True)
-_DONE: Final = Answer("None", _nothing)
-_SAID: Final = Answer("None", _nothing, refusable=False)
+_DONE: Final = Answer("None", _is_none)
+_SAID: Final = Answer("None", _is_none, refusable=False)
 _WRITTEN: Final = Answer(
     "the resource version after the write, or None", lambda _, value: value is None or isinstance(value, str)
 )

@@ -272,7 +272,7 @@ class VirtualTime:
             self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
 
         if isinstance(action, Together):
-            _Company(self, running, action.machines, resume).begin(action.at_most)
+            _MachineGroup(self, running, action.machines, resume).begin(action.at_most)
             return
         until, deadline = self.now + max(action.duration, 0), running.deadline
         self.start(
@@ -284,7 +284,7 @@ class VirtualTime:
         )
 
 
-class _Company:
+class _MachineGroup:
     """Concurrent machines of one action. When all have ended, ``resume`` is called with what they returned.
 
     (There are no reference cycles, so ended machines are freed immediately.)

@@ -16,11 +16,15 @@ ROWS = 50
 def document(title: str, data: Mapping[str, Any]) -> str:
     """Return the HTML of a document of plain data: first its plain fields, then each list of objects as a table."""
     lists = {name: value for name, value in data.items() if _is_list_of_objects(value)}
-    plain = [(name, _told(value)) for name, value in data.items() if name not in lists and value not in (None, [], {})]
+    plain = [
+        (name, _format_value(value))
+        for name, value in data.items()
+        if name not in lists and value not in (None, [], {})
+    ]
     tables = []
     for name, items in lists.items():
         columns = list(dict.fromkeys(key for item in items for key in item))
-        tables.append(_table(name, columns, [[_told(item.get(key)) for key in columns] for item in items]))
+        tables.append(_table(name, columns, [[_format_value(item.get(key)) for key in columns] for item in items]))
     return element("div", _sentence(title), _table("", ("field", "value"), plain), *tables)
 
 
@@ -48,7 +52,7 @@ def _is_list_of_objects(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
-def _told(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return the text of a value in a cell; for a nested value its size."""
     match value:
         case None:

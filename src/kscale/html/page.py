@@ -145,7 +145,7 @@ def chart(block: Chart) -> str:
 
 
 def _path(x: Sequence[float], y: Sequence[float], *, steps: bool) -> str:
-    at, value = _thinned(x, y)
+    at, value = _thin_points(x, y)
     parts = []
     for i, (left, height) in enumerate(zip(at, value, strict=True)):
         place = f"{left * _CHART_WIDTH:.1f} {(1 - height) * (_CHART_HEIGHT - 4) + 2:.1f}"
@@ -158,7 +158,7 @@ def _path(x: Sequence[float], y: Sequence[float], *, steps: bool) -> str:
     return "".join(parts)
 
 
-def _thinned(x: Sequence[float], y: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+def _thin_points(x: Sequence[float], y: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
     size = -(-len(x) // _MOST)
     if size <= 1:
         return x, y
@@ -215,13 +215,13 @@ def page(title: str, view: View, blocks: Sequence[Block] = (), *, record: bytes 
         element("header", element("p", text(title), class_="dim"), element("h1", text(view.headline or title))),
         element("main", *tables, *(_block(part) for part in blocks)),
         *([element("footer", *footer)] if footer else []),
-        _held(record) if record else "",
+        _embed_record(record) if record else "",
         f"<script>{script}</script>",
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
-def _held(record: bytes) -> str:
+def _embed_record(record: bytes) -> str:
     """Return the record in a script element of type JSON, with ``<`` escaped so that it cannot end the element."""
     escaped = record.decode().replace("<", "\\u003c")
     return f'<script type="application/json" id="record">{escaped}</script>'
@@ -263,10 +263,10 @@ def _block(block: Block) -> str:
         case Chart():
             return chart(block)
         case Folded():
-            return _folded(block)
+            return _render_folded(block)
 
 
-def _folded(block: Folded) -> str:
+def _render_folded(block: Folded) -> str:
     items = [
         element(
             "details", element("summary", text(summary)), element("ul", *(element("li", text(line)) for line in lines))

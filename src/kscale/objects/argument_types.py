@@ -228,14 +228,14 @@ def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
     if kind is tuple:
         return _Type("a tuple", lambda value: isinstance(value, (tuple, list)))
     if issubclass(kind, Iterable) and (issubclass(kind, (Collection, Iterator)) or kind is Iterable) and args:
-        return _many(args[0])
+        return _check_elements(args[0])
     if getattr(kind, "_is_protocol", False):
         methods = [name for name in vars(kind) if not name.startswith("_") or name == "__call__"]
         return _Type(_name(kind), lambda value: all(hasattr(value, name) for name in methods))
     return _Type(_name(kind), lambda value: isinstance(value, kind))
 
 
-def _many(element: Any) -> _Type:
+def _check_elements(element: Any) -> _Type:
     """Return the check of a sequence or other iterable of elements.
 
     A single text, bytes or mapping is refused although it can be iterated.

@@ -16,16 +16,16 @@ from kscale.objects.api.meta import dec_hook, enc_hook
 __all__ = [
     "NumberText",
     "ObjectHead",
+    "decode_plain",
     "decoder",
     "deep_field",
     "describe",
-    "escaped",
+    "escape",
     "from_dict",
     "from_json",
     "from_kept_json",
     "json_members",
     "object_head",
-    "plain",
     "refuse_depth",
     "syntax_problem",
     "to_dict",
@@ -288,14 +288,14 @@ def describe(prefix: str, kind: str, data: Any) -> str:
     name = ""
     if isinstance(metadata, Mapping):
         namespace, own = metadata.get("namespace"), metadata.get("name")
-        name = escaped("/".join(part for part in (namespace, own) if isinstance(part, str) and part))
+        name = escape("/".join(part for part in (namespace, own) if isinstance(part, str) and part))
     label = " ".join(part for part in (kind, name) if part)
     if prefix and label:
         return f"{prefix} ({label})"
     return prefix or label
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return a name on one line, with escapes for unprintable characters."""
     return (
         text
@@ -371,18 +371,18 @@ def _guilty_key(message: str, steps: list[str | int], data: Any, type_: type) ->
         node = node[step]
     for key, value in node.items():
         try:
-            msgspec.convert(_replaced(data, steps, {key: value}), type_, dec_hook=dec_hook)
+            msgspec.convert(_replace_at(data, steps, {key: value}), type_, dec_hook=dec_hook)
         except msgspec.ValidationError as error:
             if str(error).startswith(message):
                 return str(key)
     return "..."
 
 
-def _replaced(data: Any, steps: list[str | int], value: Any) -> Any:
+def _replace_at(data: Any, steps: list[str | int], value: Any) -> Any:
     if not steps:
         return value
     copy = list(data) if isinstance(data, list) else dict(data)
-    copy[steps[0]] = _replaced(data[steps[0]], steps[1:], value)  # type: ignore[index]  # a list has int steps
+    copy[steps[0]] = _replace_at(data[steps[0]], steps[1:], value)  # type: ignore[index]  # a list has int steps
     return copy
 
 
@@ -395,7 +395,7 @@ class NumberText(str):
 _PLAIN = msgspec.json.Decoder(float_hook=NumberText)
 
 
-def plain(raw: msgspec.Raw | bytes | str) -> dict[str, Any]:
+def decode_plain(raw: msgspec.Raw | bytes | str) -> dict[str, Any]:
     """Decode an object's JSON text to plain data."""
     data: dict[str, Any] = _PLAIN.decode(raw)
     return data
@@ -412,15 +412,15 @@ def with_changes(data: Mapping[str, Any], before: Mapping[str, Any], after: Mapp
         if name not in before:
             changed[name] = value
         elif before[name] != value:
-            changed[name] = _changed(data.get(name), before[name], value)
+            changed[name] = _merge_changes(data.get(name), before[name], value)
     return changed
 
 
-def _changed(data: Any, before: Any, after: Any) -> Any:
+def _merge_changes(data: Any, before: Any, after: Any) -> Any:
     if before == after:
         return data
     if all(isinstance(each, Mapping) for each in (data, before, after)):
         return with_changes(data, before, after)
     if all(isinstance(each, list) for each in (data, before, after)) and len(data) == len(before) == len(after):
-        return [_changed(*each) for each in zip(data, before, after, strict=True)]
+        return [_merge_changes(*each) for each in zip(data, before, after, strict=True)]
     return after

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
-__all__ = ["go_sorted"]
+__all__ = ["sort_as_go"]
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ _REPAIRS: Final = 5
 _WORD: Final = (1 << 64) - 1
 
 
-def go_sorted(items: Iterable[T], less: Callable[[T, T], bool]) -> list[T]:
+def sort_as_go(items: Iterable[T], less: Callable[[T, T], bool]) -> list[T]:
     """Sort items in ascending order as Go does; ``less(a, b)`` is whether ``a`` comes strictly before ``b``."""
     result = list(items)
     _Sorting(result, less).sort(0, len(result), len(result).bit_length())

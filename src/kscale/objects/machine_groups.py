@@ -127,7 +127,7 @@ def _labels(
         labels["kubernetes.io/arch"] = infrastructure.architecture
     owner_labels = owner.spec.template.spec.metadata.labels or {}
     labels |= {key: value for key, value in owner_labels.items() if _is_managed(key)}
-    for pair in _listed(owner, "labels"):
+    for pair in _split_annotation(owner, "labels"):
         key, equal, value = pair.partition("=")
         if equal:
             labels[key] = value
@@ -147,7 +147,7 @@ def _taints(owner: MachineOwner, uncounted: list[str]) -> list[Taint]:
     taints = [
         Taint(key=each.key, value=each.value, effect=each.effect) for each in owner.spec.template.spec.taints or ()
     ]
-    for text in _listed(owner, "taints"):
+    for text in _split_annotation(owner, "taints"):
         taint = _taint(text)
         if taint is None:
             uncounted.append(f"annotation {CAPACITY}taints: {text!r} is no taint and does not count")
@@ -169,7 +169,7 @@ def _taint(text: str) -> Taint | None:
     return Taint(key=key, value="".join(values), effect="".join(effects))
 
 
-def _listed(owner: MachineOwner, key: str) -> list[str]:
+def _split_annotation(owner: MachineOwner, key: str) -> list[str]:
     """Return the non-empty parts of a comma-separated annotation. As in upstream, parts are not trimmed."""
     text = (owner.metadata.annotations or {}).get(CAPACITY + key, "")
     return [part for part in text.split(",") if part]

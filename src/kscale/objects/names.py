@@ -21,6 +21,7 @@ from kscale.objects.quantity import Quantity
 
 __all__ = [
     "FieldError",
+    "build_required_error",
     "dns_label_errors",
     "dns_subdomain_errors",
     "forbidden",
@@ -33,7 +34,6 @@ __all__ = [
     "not_supported",
     "pods_made_for",
     "qualified_name_errors",
-    "required",
     "too_many",
     "with_name",
 ]
@@ -207,7 +207,7 @@ def _shown(value: str | int | float | Quantity) -> str:  # noqa: PYI041  (an int
     return str(value) if isinstance(value, int) else go_quote(str(value))
 
 
-def required(field: str, detail: str = "") -> FieldError:
+def build_required_error(field: str, detail: str = "") -> FieldError:
     """Return the error of a field that must be set."""
     return FieldError("FieldValueRequired", field, detail)
 

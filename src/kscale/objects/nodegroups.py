@@ -51,7 +51,7 @@ class Groups:
         InputError
             If two groups have the same id, a minimum exceeds its maximum, or a ``from_node`` does not exist.
         """
-        return groups if isinstance(groups, Groups) else cls(_settled(groups, nodes))
+        return groups if isinstance(groups, Groups) else cls(_resolve_groups(groups, nodes))
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{group.id}: {group.size}" for group in self)
@@ -157,14 +157,14 @@ def read_alike(groups: Iterable[NodeGroup], before: Sequence[Node], nodes: Seque
     )
 
 
-def _settled(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Iterable[NodeGroup]:
+def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Iterable[NodeGroup]:
     by_name = {node.metadata.name: node for node in nodes}
     labelled = _Labelled(nodes)
     assigned: set[str] = set()
     by_id: dict[str, NodeGroup] = {}
     problems: list[Problem] = []
     for number, description in enumerate(groups):
-        item = _decoded(description, number)
+        item = _decode_group(description, number)
         where = f"NodeGroup {item.id}"
         if item.id in by_id:
             problems.append(Problem("two groups have this id", object=where, field="id"))
@@ -201,7 +201,7 @@ def _settled(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[No
     return by_id.values()
 
 
-def _decoded(given: object, number: int) -> NodeGroup:
+def _decode_group(given: object, number: int) -> NodeGroup:
     if isinstance(given, NodeGroup):
         return given
     where = f"node group {number}"

@@ -49,8 +49,8 @@ def with_limit_range_defaults(spec: PodSpec, ranges: Iterable[LimitRange]) -> Po
         if requests or limits:
             spec = replace(
                 spec,
-                containers=[_merged(item, requests, limits) for item in spec.containers],
-                init_containers=[_merged(item, requests, limits) for item in spec.init_containers],
+                containers=[_merge_resources(item, requests, limits) for item in spec.containers],
+                init_containers=[_merge_resources(item, requests, limits) for item in spec.init_containers],
             )
     return spec
 
@@ -76,12 +76,12 @@ def _broken(item: LimitRangeItem, spec: PodSpec) -> Iterator[str]:
             yield from _errors(item, container.resources.requests or {}, container.resources.limits or {})
     elif item.type == "Pod":
         own = spec.resources or ResourceRequirements()
-        requests = container_requests(spec) | _of_pod(own.requests)
-        limits = container_requests(spec, lambda container: container.resources.limits) | _of_pod(own.limits)
+        requests = container_requests(spec) | _get_pod_resources(own.requests)
+        limits = container_requests(spec, lambda container: container.resources.limits) | _get_pod_resources(own.limits)
         yield from _errors(item, requests, limits)
 
 
-def _of_pod(resources: ResourceList | None) -> ResourceList:
+def _get_pod_resources(resources: ResourceList | None) -> ResourceList:
     """Return the CPU and memory that are set for the pod as a whole instead of its containers."""
     return {name: amount for name, amount in (resources or {}).items() if name in (CPU, MEMORY)}
 
@@ -133,7 +133,7 @@ def _defaults(each: LimitRange) -> tuple[ResourceList, ResourceList]:
     return requests, limits
 
 
-def _merged(container: Container, requests: ResourceList, limits: ResourceList) -> Container:
+def _merge_resources(container: Container, requests: ResourceList, limits: ResourceList) -> Container:
     own = container.resources
     return replace(
         container,

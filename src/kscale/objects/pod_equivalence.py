@@ -120,7 +120,7 @@ def _fields(data: Mapping[str, Any], owner: str, depth: int) -> dict[str, Any]:
     return result
 
 
-def _sanitised(container: Any, projected: set[str]) -> Any:
+def _sanitize(container: Any, projected: set[str]) -> Any:
     if not isinstance(container, Mapping):
         return container
     result = {key: value for key, value in container.items() if key != "env"}
@@ -138,7 +138,7 @@ def _without_volatile(spec: Mapping[str, Any]) -> dict[str, Any]:
         result["volumes"] = [volume for volume in volumes if volume.get("projected") is None]
     for key in ("containers", "initContainers"):
         if containers := result.get(key):
-            result[key] = [_sanitised(container, projected) for container in containers]
+            result[key] = [_sanitize(container, projected) for container in containers]
     return result
 
 

@@ -150,7 +150,7 @@ def pieces_of(parts: Sequence[PodUsage], before: PodUsage) -> tuple[Sequence[Pod
         return None
     runs = runs_of(parts, before.parts)
     fresh = [part for run in runs if run.before < 0 for part in parts[run.first : run.end]]
-    if 2 * len(fresh) > len(parts) or not all(_goes_with(part, before) for part in fresh):
+    if 2 * len(fresh) > len(parts) or not all(_has_known_names(part, before) for part in fresh):
         return None
     pieces: list[PodUsage] = []
     sizes = []
@@ -164,7 +164,7 @@ def pieces_of(parts: Sequence[PodUsage], before: PodUsage) -> tuple[Sequence[Pod
     return pieces, np.cumsum(np.concatenate([np.zeros((3, 1), np.int64), *sizes], axis=1), axis=1)
 
 
-def _goes_with(part: PodUsage, before: PodUsage) -> bool:
+def _has_known_names(part: PodUsage, before: PodUsage) -> bool:
     """Check whether a part is not itself joined, and has only namespaces, containers and resources of ``before``."""
     return (
         not part.parts
@@ -467,26 +467,26 @@ class PodUsage:
             whole_units.append(piece.whole_units, at)
             at += len(piece.container)
         pods = [len(piece) for piece in pieces]
-        labels = _concatenated([piece.labels for piece in pieces], np.int32)
+        labels = _concatenate([piece.labels for piece in pieces], np.int32)
         without = np.flatnonzero(labels < 0)
         labels += np.repeat(np.array(labelled, np.int32), pods)
         labels[without] = -1
         resources = [*dict.fromkeys(name for piece in pieces for name in piece.resources)]
-        columns = [[_told(piece, name) for piece in pieces] for name in resources]
+        columns = [[_get_amounts(piece, name) for piece in pieces] for name in resources]
         out = cls(
             JoinedLists([part.keys for part in parts]),
             namespaces.joined([(piece.namespace, piece.namespaces) for piece in pieces]),
             namespaces.texts,
             labels,
             label_sets,
-            _concatenated([piece.time for piece in pieces], np.int64),
-            _concatenated([piece.window for piece in pieces], np.int64),
-            _concatenated([piece.ends for piece in pieces], np.int64) + np.repeat(np.array(begins, np.int64), pods),
+            _concatenate([piece.time for piece in pieces], np.int64),
+            _concatenate([piece.window for piece in pieces], np.int64),
+            _concatenate([piece.ends for piece in pieces], np.int64) + np.repeat(np.array(begins, np.int64), pods),
             containers.joined([(piece.container, piece.containers) for piece in pieces]),
             containers.texts,
             resources,
-            [_concatenated([amount for amount, _ in column], np.int64) for column in columns],
-            [_concatenated([present for _, present in column], np.uint8) for column in columns],
+            [_concatenate([amount for amount, _ in column], np.int64) for column in columns],
+            [_concatenate([present for _, present in column], np.uint8) for column in columns],
             whole_units,
         )
         out.parts = tuple(chain.from_iterable(part.parts or (part,) for part in parts))
@@ -647,13 +647,13 @@ class PodUsage:
         return out
 
 
-def _concatenated(
+def _concatenate(
     columns: Sequence[NDArray[_T_OF_POD_METRICS]], of: type[_T_OF_POD_METRICS]
 ) -> NDArray[_T_OF_POD_METRICS]:
     return np.concatenate([np.empty(0, of), *columns])
 
 
-def _told(usage: PodUsage, resource: str) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def _get_amounts(usage: PodUsage, resource: str) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Return the amounts of a resource, and whether they are present, for all containers."""
     for name, amount, present in usage.columns():
         if name == resource:

@@ -23,9 +23,9 @@ __all__ = [
     "MEMORY",
     "NON_ZERO",
     "PODS",
+    "clamp_at_zero",
     "container_requests",
     "demand",
-    "floored",
     "is_attachable_volume",
     "is_extended",
     "is_guaranteed",
@@ -117,11 +117,11 @@ def _raise_to(total: ResourceList, other: Mapping[str, Quantity] | None) -> None
         total[name] = quantity if have is None else have.at_least(quantity)
 
 
-def _of_spec(container: Container) -> ResourceList | None:
+def _get_spec_requests(container: Container) -> ResourceList | None:
     return container.resources.requests
 
 
-def container_requests(spec: PodSpec, requests_of: _RequestsOf = _of_spec) -> ResourceList:
+def container_requests(spec: PodSpec, requests_of: _RequestsOf = _get_spec_requests) -> ResourceList:
     """Return the containers' total request.
 
     It is the sum of regular containers and sidecars, or the peak while init containers run, whichever is greater per
@@ -153,7 +153,7 @@ def _pod_level(requests: ResourceList | None) -> ResourceList:
     return {name: quantity for name, quantity in (requests or {}).items() if is_pod_level_resource(name)}
 
 
-def _filled(requests_of: _RequestsOf, missing: Mapping[str, Quantity]) -> _RequestsOf:
+def _fill_missing(requests_of: _RequestsOf, missing: Mapping[str, Quantity]) -> _RequestsOf:
     if not missing:
         return requests_of
     return lambda container: {**missing, **(requests_of(container) or {})}
@@ -170,7 +170,7 @@ def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE, *, pod_level: bool
     pod_level : bool
         Whether pod-level requests replace those of the containers.
     """
-    total = container_requests(pod.spec, _filled(_of_spec, missing))
+    total = container_requests(pod.spec, _fill_missing(_get_spec_requests, missing))
     if pod_level and pod.spec.resources is not None:
         total.update(_pod_level(pod.spec.resources.requests))
     _add(total, pod.spec.overhead)
@@ -206,13 +206,13 @@ def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList
         return granted(container)
 
     resources, allocated = pod.status.resources, pod.status.allocated_resources
-    total: ResourceList = {} if infeasible else container_requests(pod.spec, _filled(_of_spec, missing))
+    total: ResourceList = {} if infeasible else container_requests(pod.spec, _fill_missing(_get_spec_requests, missing))
     if allocated is not None and resources is not None and resources.requests is not None:
         _raise_to(total, allocated)
         _raise_to(total, resources.requests)
     else:
-        _raise_to(total, container_requests(pod.spec, _filled(granted, missing)))
-        _raise_to(total, container_requests(pod.spec, _filled(in_effect, missing)))
+        _raise_to(total, container_requests(pod.spec, _fill_missing(granted, missing)))
+        _raise_to(total, container_requests(pod.spec, _fill_missing(in_effect, missing)))
     total.update(_effective_pod_level(pod, infeasible))
     _add(total, pod.spec.overhead)
     return total
@@ -286,10 +286,10 @@ def to_integers(resources: Mapping[str, Quantity], *, floor: bool = False) -> di
             values[name] = amount.milli_value()
         elif name in _FIXED or is_scalar(name):
             values[name] = amount.value()
-    return floored(values) if floor else values
+    return clamp_at_zero(values) if floor else values
 
 
-def floored(values: dict[str, int]) -> dict[str, int]:
+def clamp_at_zero(values: dict[str, int]) -> dict[str, int]:
     """Return the values with 0 in place of negative ones; the same dict if none is negative."""
     if not values or min(values.values()) >= 0:
         return values

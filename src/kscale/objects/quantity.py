@@ -302,7 +302,7 @@ def _scalar_end(text: str) -> int:
     raise _invalid(first, "looking for beginning of value")
 
 
-def _at(text: str, position: int) -> str:
+def _get_character(text: str, position: int) -> str:
     """Return a character. Go's scanner takes a text to end with a blank."""
     return text[position] if position < len(text) else " "
 
@@ -310,7 +310,9 @@ def _at(text: str, position: int) -> str:
 def _literal_end(text: str, literal: str) -> int:
     for position in range(1, len(literal)):
         if text[position : position + 1] != literal[position]:
-            raise _invalid(_at(text, position), f"in literal {literal} (expecting {_quote(literal[position])})")
+            raise _invalid(
+                _get_character(text, position), f"in literal {literal} (expecting {_quote(literal[position])})"
+            )
     return len(literal)
 
 
@@ -325,7 +327,7 @@ def _number_end(text: str) -> int:
     ):
         broken = re.match(pattern, text)
         if broken and broken.end() > end - (match is None):
-            raise _invalid(_at(text, broken.end()), context)
+            raise _invalid(_get_character(text, broken.end()), context)
     return end
 
 
@@ -346,13 +348,13 @@ def _string_end(text: str) -> int:
 
 def _escape_end(text: str, position: int) -> int:
     """Return the position after the escape whose letter is at ``position``."""
-    letter = _at(text, position)
+    letter = _get_character(text, position)
     if letter in _ESCAPES:
         return position + 1
     if letter != "u":
         raise _invalid(letter, "in string escape code")
     for offset in range(1, 5):
-        digit = _at(text, position + offset)
+        digit = _get_character(text, position + offset)
         if digit not in "0123456789abcdefABCDEF":
             raise _invalid(digit, "in \\u hexadecimal character escape")
     return position + 5
@@ -392,7 +394,7 @@ class Quantity:
         raise AttributeError("a Quantity cannot be changed")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _make, (self._mantissa, self._exponent, self._big, self.format, self._text)
+        return _create, (self._mantissa, self._exponent, self._big, self.format, self._text)
 
     def __copy__(self) -> Quantity:
         return self
@@ -405,7 +407,7 @@ class Quantity:
     @staticmethod
     def zero(format: str = "") -> Quantity:  # noqa: A002  (the field's own name)
         """Return the zero of Go's ``Quantity{}``; adding to it takes over the addend's format."""
-        return _make(0, 0, False, format)
+        return _create(0, 0, False, format)
 
     @staticmethod
     def from_int(value: int, format: str = DECIMAL_SI, scale: int = 0) -> Quantity:  # noqa: A002
@@ -415,7 +417,7 @@ class Quantity:
         """
         if not fits(value):
             raise QuantityError(f"{value} does not fit in 64 bits")
-        return _make(value, scale, False, format)
+        return _create(value, scale, False, format)
 
     @staticmethod
     def from_json(raw: str | bytes) -> Quantity:
@@ -544,14 +546,14 @@ class Quantity:
     def _plus_small(self, mantissa: int, exponent: int, format: str) -> Quantity:  # noqa: A002
         """Add a small-form number to a small-form quantity; the sum is big if it overflows 64 bits."""
         if mantissa == 0:
-            return _make(self._mantissa, self._exponent, False, format)
+            return _create(self._mantissa, self._exponent, False, format)
         if self._mantissa == 0:
-            return _make(mantissa, exponent, False, format)
+            return _create(mantissa, exponent, False, format)
         scale = min(self._exponent, exponent)
         left, left_fits = read_small(self._mantissa, self._exponent, scale)
         right, right_fits = read_small(mantissa, exponent, scale)
         if left_fits and right_fits and fits(left + right):
-            return _make(left + right, scale, False, format)
+            return _create(left + right, scale, False, format)
         return self._plus_big(mantissa, exponent, format)
 
     def _plus_big(self, mantissa: int, exponent: int, format: str) -> Quantity:  # noqa: A002
@@ -559,11 +561,11 @@ class Quantity:
         if max(self._exponent, exponent) - scale > MAX_ALIGNMENT:
             raise QuantityError(f"{self} and a number with exponent {exponent} are too far apart to be added")
         total = self._mantissa * 10 ** (self._exponent - scale) + mantissa * 10 ** (exponent - scale)
-        return _make(total, scale, True, format)
+        return _create(total, scale, True, format)
 
     def __neg__(self) -> Quantity:
         mantissa = -self._mantissa if self._big else wrap(-self._mantissa)
-        return _make(mantissa, self._exponent, self._big, self.format)
+        return _create(mantissa, self._exponent, self._big, self.format)
 
     def __bool__(self) -> bool:
         return self._mantissa != 0
@@ -595,7 +597,7 @@ class Quantity:
         if self.cmp(other) >= 0:
             return self
         if self._big and not other._big:
-            return _make(other._mantissa, other._exponent, True, other.format, other._text)
+            return _create(other._mantissa, other._exponent, True, other.format, other._text)
         return other
 
     def _size(self) -> tuple[int, int]:
@@ -660,7 +662,7 @@ class Quantity:
         return f"{digits_of(digits)}{_PRINT_BINARY[times] if times < len(_PRINT_BINARY) else ''}"
 
 
-def _make(mantissa: int, exponent: int, big: bool, format: str, text: str = "") -> Quantity:  # noqa: A002
+def _create(mantissa: int, exponent: int, big: bool, format: str, text: str = "") -> Quantity:  # noqa: A002
     quantity = object.__new__(Quantity)
     store = object.__setattr__
     store(quantity, "_mantissa", mantissa)
@@ -681,7 +683,7 @@ _TENS: Final[tuple[int, ...]] = tuple(10**exponent for exponent in range(10))
 @lru_cache(maxsize=1 << 16)
 def parse(text: str) -> Quantity:
     """Parse a quantity. Raises QuantityError."""
-    return _make(*scan(text))
+    return _create(*scan(text))
 
 
-_ZERO: Final = _make(0, 0, False, "")
+_ZERO: Final = _create(0, 0, False, "")

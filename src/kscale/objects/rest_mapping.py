@@ -19,8 +19,8 @@ __all__ = [
     "RESTMapper",
     "RESTMappingError",
     "ServedResource",
-    "discovered",
     "discovered_at_once",
+    "list_discovered_resources",
     "parse_group_version",
     "plural_of",
     "split_group_resource",
@@ -205,7 +205,9 @@ class _APIGroupList(ApiStruct):
     groups: list[_APIGroup] | None = None
 
 
-def discovered(groups: Mapping[str, Any] | None, lists: Iterable[Mapping[str, Any]]) -> list[ServedResource]:
+def list_discovered_resources(
+    groups: Mapping[str, Any] | None, lists: Iterable[Mapping[str, Any]]
+) -> list[ServedResource]:
     """Return the resources that an API server's discovery lists, preferred versions first.
 
     Parameters
@@ -297,11 +299,11 @@ def discovered_at_once(documents: Iterable[Mapping[str, Any]]) -> list[ServedRes
         for group in from_dict(document, _GroupDiscoveryList).items or ():
             name = "" if group.metadata is None else group.metadata.name
             for version in group.versions or ():
-                resources += [_served(name, version.version, each) for each in version.resources or ()]
+                resources += [_build_served_resource(name, version.version, each) for each in version.resources or ()]
     return resources
 
 
-def _served(group: str, version: str, resource: _Resource) -> ServedResource:
+def _build_served_resource(group: str, version: str, resource: _Resource) -> ServedResource:
     kind = resource.response_kind or _Kind()
     scale = next((each.response_kind for each in resource.subresources or () if each.subresource == "scale"), None)
     spoken = "" if scale is None else f"{scale.group}/{scale.version}" if scale.group else scale.version

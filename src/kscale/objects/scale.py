@@ -194,11 +194,11 @@ def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
     if paths is None and (api_version.partition("/")[0], kind) == _DEPLOYMENT_CONFIG:
         return _deployment_config(data)
     paths = paths or ScalePaths()
-    replicas = _at(data, paths.spec_replicas)
+    replicas = _get_path(data, paths.spec_replicas)
     if replicas is None:
         raise ScaleError(f'the spec replicas field "{paths.spec_replicas}" does not exist')
-    selector = _at(data, paths.label_selector) if paths.label_selector else None
-    return _scale(data, replicas, _at(data, paths.status_replicas) or 0, selector or "")
+    selector = _get_path(data, paths.label_selector) if paths.label_selector else None
+    return _scale(data, replicas, _get_path(data, paths.status_replicas) or 0, selector or "")
 
 
 def scale_of_workload(held: Deployment | StatefulSet) -> Scale:
@@ -294,7 +294,7 @@ def _counts(data: Mapping[str, Any]) -> tuple[Any, Any]:
     return 1 if replicas is None else replicas, (data.get("status") or {}).get("replicas") or 0
 
 
-def _at(data: Mapping[str, Any], path: str) -> Any:
+def _get_path(data: Mapping[str, Any], path: str) -> Any:
     node: Any = data
     for part in path.strip(".").split("."):
         node = node.get(part) if isinstance(node, Mapping) else None

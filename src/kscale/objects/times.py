@@ -108,7 +108,7 @@ def moment(value: datetime | int, name: str = "now") -> int:
         return value
     time = virtual_moment(value, name)
     if not isinstance(value, datetime) and time < _FIRST and time not in (0, ZERO_TIME):
-        raise _refused(name, _too_early(time))
+        raise _build_error(name, _too_early(time))
     return time
 
 
@@ -121,16 +121,18 @@ def virtual_moment(value: datetime | int, name: str = "now") -> int:
         return value
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise _refused(name, f"{value.isoformat()} has no time zone: give datetime(..., tzinfo=UTC)")
+            raise _build_error(name, f"{value.isoformat()} has no time zone: give datetime(..., tzinfo=UTC)")
         time = duration(value - datetime(1970, 1, 1, tzinfo=UTC))
         if not ZERO_TIME <= time <= _LAST:
-            raise _refused(name, f"{value.isoformat()} is no moment: nanoseconds in 64 bits reach from 1678 to 2262")
+            raise _build_error(
+                name, f"{value.isoformat()} is no moment: nanoseconds in 64 bits reach from 1678 to 2262"
+            )
         return time
     if isinstance(value, bool) or not isinstance(value, int):
         description = f"{value!r} is a {type(value).__name__}"
-        raise _refused(name, f"{description}: a moment is an aware datetime, or an int of nanoseconds since 1970")
+        raise _build_error(name, f"{description}: a moment is an aware datetime, or an int of nanoseconds since 1970")
     if not ZERO_TIME <= value <= _LAST:
-        raise _refused(name, f"{value} nanoseconds are more than 64 bits hold")
+        raise _build_error(name, f"{value} nanoseconds are more than 64 bits hold")
     return int(value)
 
 
@@ -147,7 +149,7 @@ def _too_early(value: int) -> str:
     return f"{value} nanoseconds since 1970 are before 1973; {seems} or an aware datetime"
 
 
-def _refused(name: str, text: str) -> InputError:
+def _build_error(name: str, text: str) -> InputError:
     return InputError(Problem(text, field=name))
 
 

@@ -122,13 +122,13 @@ def refuse_repeated_keys(text: bytes | memoryview | Any) -> None:
     readable = bytes(text).decode("utf-8", "replace")  # parts that are never decoded may not be UTF-8
     try:
         written = json.loads(readable, object_pairs_hook=_Pairs, parse_int=str, parse_float=str, parse_constant=str)
-        path, key = next(_repeated(written, ""))
+        path, key = next(_find_repeated_keys(written, ""))
     except RecursionError:
         raise InputError(Problem("a key comes twice", field=deep_field(memoryview(text)))) from None
     raise InputError(Problem(f"the key {key} comes twice", field=path))
 
 
-def _repeated(value: Any, path: str) -> Iterator[tuple[str, str]]:
+def _find_repeated_keys(value: Any, path: str) -> Iterator[tuple[str, str]]:
     """Yield (path, key) of each repeated key, in the order of the text."""
     if isinstance(value, _Pairs):
         seen: set[str] = set()
@@ -137,10 +137,10 @@ def _repeated(value: Any, path: str) -> Iterator[tuple[str, str]]:
             if key in seen:
                 yield key_path, key
             seen.add(key)
-            yield from _repeated(item, key_path)
+            yield from _find_repeated_keys(item, key_path)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _repeated(item, f"{path}[{index}]")
+            yield from _find_repeated_keys(item, f"{path}[{index}]")
 
 
 _MOST = 100

@@ -24,11 +24,11 @@ from kscale.objects.pod_admission import BUILT_IN_CLASSES, PodClasses, with_defa
 
 __all__ = [
     "WORKLOADS",
-    "alike",
     "claims_of",
     "daemon_tolerations",
     "daemonset_pod",
     "derived_uid",
+    "expand_if_equal",
     "pod_count",
     "pods_of",
     "replica_set_of",
@@ -121,7 +121,7 @@ def pods_of(
     elif isinstance(workload, (ReplicaSet, ReplicationController)):
         template = workload.spec.template or PodTemplateSpec()
         count = _count(replicas, workload.spec.replicas)
-        yield from _numbered(workload, template, range(count), classes)
+        yield from _number_pods(workload, template, range(count), classes)
     elif isinstance(workload, StatefulSet):
         yield from _stateful(workload, _count(replicas, workload.spec.replicas), classes)
     elif isinstance(workload, DaemonSet):
@@ -158,15 +158,15 @@ def spec_of(workload: KubeObject) -> PodSpec:
     return PodSpec() if template is None else template.spec
 
 
-def alike(workload: KubeObject, *, classes: PodClasses = BUILT_IN_CLASSES) -> tuple[Pod, int] | None:
+def expand_if_equal(workload: KubeObject, *, classes: PodClasses = BUILT_IN_CLASSES) -> tuple[Pod, int] | None:
     """Return one of a controller's pods and their number, if the pods differ only in name and UID.
 
     None for other workloads, and if there are no pods.
     """
     if isinstance(workload, CronJob):
-        return alike(_next_job(workload), classes=classes) if not workload.spec.suspend else None
+        return expand_if_equal(_next_job(workload), classes=classes) if not workload.spec.suspend else None
     if isinstance(workload, Deployment):
-        return alike(replica_set_of(workload), classes=classes)
+        return expand_if_equal(replica_set_of(workload), classes=classes)
     indexed = isinstance(workload, Job) and workload.spec.completion_mode == "Indexed"
     if indexed or not isinstance(workload, (ReplicaSet, ReplicationController, Job)):
         return None
@@ -244,7 +244,7 @@ def _pod(
     return Pod(api_version="v1", kind="Pod", metadata=metadata, spec=spec, status=PodStatus(phase="Pending"))
 
 
-def _numbered(workload: KubeObject, template: PodTemplateSpec, numbers: range, classes: PodClasses) -> Iterator[Pod]:
+def _number_pods(workload: KubeObject, template: PodTemplateSpec, numbers: range, classes: PodClasses) -> Iterator[Pod]:
     """Yield pods ``<workload>-0``, ``<workload>-1`` and so on. Upstream has five random characters instead of the
     number."""
     labels = template.metadata.labels

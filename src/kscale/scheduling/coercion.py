@@ -25,7 +25,7 @@ from kscale.snapshot.snapshot import Snapshot
 from kscale.snapshot.text.sources import is_client_object, to_plain
 
 __all__ = [
-    "MOST",
+    "MAX_COUNT",
     "PodLike",
     "PodsLike",
     "SnapshotLike",
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 
-MOST = 2**31 - 1
+MAX_COUNT = 2**31 - 1
 """The highest position that kernels accept."""
 
 
-def position_of(value: Any, what: str, most: int = MOST) -> int:
+def position_of(value: Any, what: str, most: int = MAX_COUNT) -> int:
     """Return ``value`` as an integer between 0 and ``most``.
 
     Raises InputError, in which ``what`` names the argument, if it is no integer or out of range.
@@ -129,13 +129,13 @@ def template_of(template: TemplateLike, nodes: Sequence[Node] = ()) -> NodeTempl
             return template_from_dict(value)
         value = group_from_dict(value)
     if isinstance(value, NodeGroup):
-        return _of_group(value, nodes)
+        return _get_group_template(value, nodes)
     if not isinstance(value, Node):
         raise InputError(f"template is {short(template)}, not a node, a node template or a node group")
     return NodeTemplate(node=value)
 
 
-def _of_group(group: NodeGroup, nodes: Sequence[Node]) -> NodeTemplate:
+def _get_group_template(group: NodeGroup, nodes: Sequence[Node]) -> NodeTemplate:
     (settled,) = Groups.of([group], nodes)
     if settled.template is None:
         raise InputError(settled.template_error or f"node group {group.id!r} has no template: give it one, or fromNode")

@@ -178,8 +178,10 @@ def scheduler_profile(configuration: Any) -> SchedulerProfile:  # any type: upst
     plugins = fields_of(profile.get("plugins") or {}, "profiles[0].plugins", POINTS)
     everywhere = plugins_everywhere(plugins.get("multiPoint"))
     return SchedulerProfile(
-        disabled_filters=_missing(_expanded(everywhere, plugins.get("filter"), "profiles[0].plugins.filter")),
-        disabled_prefilters=_missing(_expanded(everywhere, plugins.get("preFilter"), "profiles[0].plugins.preFilter")),
+        disabled_filters=_missing(_expand_filters(everywhere, plugins.get("filter"), "profiles[0].plugins.filter")),
+        disabled_prefilters=_missing(
+            _expand_filters(everywhere, plugins.get("preFilter"), "profiles[0].plugins.preFilter")
+        ),
         **_arguments(items_of(profile.get("pluginConfig") or [], "profiles[0].pluginConfig")),
     )
 
@@ -216,7 +218,7 @@ def _missing(enabled: Iterable[str]) -> frozenset[str]:
     return frozenset(FILTERS).difference(enabled)
 
 
-def _expanded(everywhere: Sequence[str], value: Any, path: str) -> list[str]:
+def _expand_filters(everywhere: Sequence[str], value: Any, path: str) -> list[str]:
     """Return the filters that run at an extension point, in order.
 
     Raises InputError if a filter is enabled twice, or if the order is not the default one.
@@ -396,12 +398,12 @@ def _resources(value: Any, path: str) -> dict[str, int]:
         entry = fields_of(each, f"{path}[{i}]", {"name", "weight"})
         name = str(entry.get("name", ""))
         if name in weights:
-            raise _refused(f"{path}[{i}].name", f'Duplicate value: "{name}"')
+            raise _build_error(f"{path}[{i}].name", f'Duplicate value: "{name}"')
         weights[name] = number_of(entry.get("weight") or 1, f"{path}[{i}].weight")
     return weights
 
 
-def _refused(path: str, why: str) -> InputError:
+def _build_error(path: str, why: str) -> InputError:
     return InputError(f"invalid KubeSchedulerConfiguration: {path}: {why}")
 
 
@@ -436,7 +438,7 @@ def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     type_ = strategy.get("type") or ""
     if type_ not in _selecting.STRATEGIES:
         strategies = ", ".join(f'"{name}"' for name in sorted(_selecting.STRATEGIES))
-        raise _refused(f"{path}.type", f'Unsupported value: "{type_}": supported values: {strategies}')
+        raise _build_error(f"{path}.type", f'Unsupported value: "{type_}": supported values: {strategies}')
     options: dict[str, Any] = {"fit_strategy": type_}
     if strategy.get("resources"):
         options["fit_resources"] = resources = _resources(strategy["resources"], f"{path}.resources")
@@ -446,17 +448,17 @@ def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     path, ratio = f"{path}.{_RATIO}", strategy.get(_RATIO)
     if type_ != "RequestedToCapacityRatio":
         if ratio is not None:
-            raise _refused(path, "Forbidden: must be nil when type is not RequestedToCapacityRatio")
+            raise _build_error(path, "Forbidden: must be nil when type is not RequestedToCapacityRatio")
         return options
     if ratio is None:
-        raise _refused(path, "Required value: must be specified when type is RequestedToCapacityRatio")
+        raise _build_error(path, "Required value: must be specified when type is RequestedToCapacityRatio")
     options["fit_shape"] = _shape(fields_of(ratio, path, {"shape"}).get("shape"), f"{path}.shape")
     if not options["fit_shape"]:
-        raise _refused(f"{path}.shape", "Required value: at least one point must be specified")
+        raise _build_error(f"{path}.shape", "Required value: at least one point must be specified")
     return options
 
 
-def _balanced(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+def _read_balanced_args(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     resources = _resources(args.get("resources") or [], f"{path}.resources")
     for i, weight in enumerate(resources.values()):
         if weight != 1:
@@ -496,7 +498,7 @@ _RATIO: Final = "requestedToCapacityRatio"
 _TIMEOUT: Final = "bindTimeoutSeconds"
 _READERS_OF_CONFIGURATION = {
     "NodeResourcesFit": _fit,
-    "NodeResourcesBalancedAllocation": _balanced,
+    "NodeResourcesBalancedAllocation": _read_balanced_args,
     "InterPodAffinity": _affinity,
     "NodeAffinity": _node_affinity_of_configuration,
     "VolumeBinding": _volume_binding,

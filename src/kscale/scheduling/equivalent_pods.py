@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.objects.pod_equivalence import Digester
-from kscale.snapshot.classes.pod_shapes import numbered
+from kscale.snapshot.classes.pod_shapes import renumber
 from kscale.snapshot.columns import distinct
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows
 
-__all__ = ["MOST_SHAPES", "equivalence_groups", "shapes_of"]
+__all__ = ["MAX_SHAPES", "equivalence_groups", "shapes_of"]
 
 
-MOST_SHAPES = 10
+MAX_SHAPES = 10
 """Number of shapes that upstream remembers per controller; pods of further shapes are groups of their own."""
 
 
@@ -38,7 +38,7 @@ def equivalence_groups(
     leader = np.arange(n, dtype=np.int64)
     owned = np.flatnonzero(controller >= 0)
     if len(owned):
-        inverse, first = numbered(shape[owned])
+        inverse, first = renumber(shape[owned])
         first_pod = owned[first]
         of_controller = controller[first_pod]
         by_controller = np.lexsort((first_pod, of_controller))
@@ -47,7 +47,7 @@ def equivalence_groups(
         rank_sorted = np.arange(len(first)) - np.repeat(starts, np.diff(np.r_[starts, len(first)]))
         rank = np.empty(len(first), dtype=np.int64)
         rank[by_controller] = rank_sorted
-        remembered = rank[inverse] < MOST_SHAPES
+        remembered = rank[inverse] < MAX_SHAPES
         leader[owned[remembered]] = first_pod[inverse[remembered]]
     order = np.argsort(leader, kind="stable").astype(np.int32)
     leaders = leader[order]
@@ -112,10 +112,10 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
     shape[controller < 0] = _NO_CONTROLLER
     alone = owned[~several[controller[owned]]]
     shape[alone] = count + controller[alone]
-    return _renumbered(controller), _renumbered(shape)
+    return _renumber(controller), _renumber(shape)
 
 
-def _renumbered(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+def _renumber(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
     """Renumber so that numbers are consecutive from 0; equal numbers stay equal, and -1 stays -1."""
-    ranks, _ = numbered(numbers + 1)
+    ranks, _ = renumber(numbers + 1)
     return ranks - 1 if len(numbers) and numbers.min() < 0 else ranks

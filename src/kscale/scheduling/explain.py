@@ -38,7 +38,7 @@ _BY_ORDINAL = {plugin.ordinal: plugin for plugin in PROFILE}
 
 class Explainer:
     """Explains verdicts of a session; also the context that its plug-ins query
-    (:class:`kscale.scheduling.plugins.base.Witness`).
+    (:class:`kscale.scheduling.plugins.base.ExplainContext`).
 
     ``added``: nodes that were added, as (template, number of the copy).
     """

@@ -14,7 +14,7 @@ from kscale.errors import InputError, StateError
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.coercion import (
-    MOST,
+    MAX_COUNT,
     PodsLike,
     SnapshotLike,
     TemplateLike,
@@ -224,7 +224,7 @@ class Fork:
                 copy += 1
                 name = f"{base}{copy}"
         else:
-            copy = position_of(copy, "copy", MOST)
+            copy = position_of(copy, "copy", MAX_COUNT)
             name = f"{base}{copy}"
             if name in copies or name in self._index:
                 raise InputError(f"there is a node {name!r} already")

@@ -231,9 +231,9 @@ def place(
     A simulated scheduler calls this function with the pods of one cycle in the order of its queue (equal priorities
     keep their order), continues with ``snapshot_after``, and passes the result's ``state`` to the next call.
     """
-    state = _checked(state)
+    state = _check_state(state)
     snapshot = snapshot_of(snapshot)
-    records, positions, priorities = _by_priority(pods_of(snapshot, pods, waiting=True))
+    records, positions, priorities = _sort_by_priority(pods_of(snapshot, pods, waiting=True))
     look_limit = -1 if max_looks is None else position_of(max_looks, "max_looks")
     if not len(records) and scores is None:
         nowhere = np.zeros(0, dtype=np.int32)
@@ -286,7 +286,7 @@ def place(
     return PlaceResult(snapshot, records, positions, node, order, after, overflowing, session.unmodelled)
 
 
-def _checked(state: Any) -> PlaceState:
+def _check_state(state: Any) -> PlaceState:
     if state is None:
         return PlaceState()
     if not isinstance(state, PlaceState):
@@ -298,7 +298,7 @@ def _checked(state: Any) -> PlaceState:
     return state
 
 
-def _by_priority(records: Sequence[PodRecord]) -> tuple[Sequence[PodRecord], NDArray[np.int64], NDArray[np.int64]]:
+def _sort_by_priority(records: Sequence[PodRecord]) -> tuple[Sequence[PodRecord], NDArray[np.int64], NDArray[np.int64]]:
     """Return pods by descending priority, their positions among ``records``, and their priorities.
 
     The sort is stable.

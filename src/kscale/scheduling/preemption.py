@@ -126,10 +126,10 @@ class _Placed(msgspec.Struct, frozen=True, eq=False):
     @property
     def importance(self) -> tuple[int, int]:
         """Return a sort key; the most important pod has the lowest (``MoreImportantPod``)."""
-        return -self.record.priority, _started(self.record)
+        return -self.record.priority, _get_start_time(self.record)
 
 
-def _started(record: PodRecord) -> int:
+def _get_start_time(record: PodRecord) -> int:
     """Return when the pod started; a pod that has not started sorts last."""
     if record.facts is not None:
         started = record.facts.started
@@ -154,7 +154,7 @@ class _Candidate(msgspec.Struct, frozen=True):
             highest,
             sum(each.priority + _OFFSET for each in pods),
             len(pods),
-            -min(_started(each) for each in pods if each.priority == highest),
+            -min(_get_start_time(each) for each in pods if each.priority == highest),
         )
 
 

@@ -64,14 +64,14 @@ def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = _ASK
             choosers.append(plugin.name)
             nodes = answer.nodes if nodes is None else nodes & answer.nodes
             if not nodes:
-                return PreFilterOutcome("", Status(UNRESOLVABLE, (_nothing_left(choosers),)))
+                return PreFilterOutcome("", Status(UNRESOLVABLE, (_format_no_nodes_left(choosers),)))
     if pending is None and nodes is None:
         return PASSED
     plugin_name, failure = pending or ("", None)
     return PreFilterOutcome(plugin_name, failure, nodes, tuple(choosers))
 
 
-def _nothing_left(choosers: list[str]) -> str:
+def _format_no_nodes_left(choosers: list[str]) -> str:
     if len(choosers) == 1:
         return f"node(s) didn't satisfy plugin {choosers[0]}"
     return f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(choosers))}] simultaneously"

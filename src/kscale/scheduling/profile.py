@@ -13,7 +13,7 @@ from kscale.errors import InputError
 from kscale.objects.api.core import Node, NodeSelector, Taint, TopologySpreadConstraint
 from kscale.objects.api.storage import CSINode
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.snapshot.caches import Memo
+from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.object_store import Informers
 from kscale.snapshot.snapshot import Snapshot
 
@@ -127,7 +127,7 @@ class Context:
         self.dra = snapshot.dra
         self.csi = snapshot.csi
         self.now = snapshot.now
-        self.memo = Memo()
+        self.memo = TypedCache()
 
     def csi_node(self, name: str) -> CSINode | None:
         """Return the CSINode of an existing node; None if there is none."""

@@ -78,7 +78,7 @@ class Rows:
         if row.eligibility is not None:
             self.eligibilities.setdefault(row.eligibility, len(self.eligibilities))
         if row.meant is not None:
-            labels = _required(row.selector)
+            labels = _get_required_labels(row.selector)
             for label in labels or ():
                 self._by_label.setdefault(label, []).append(number)
             if labels is None:
@@ -131,7 +131,7 @@ _NONE: Final[list[int]] = []
 """The empty list of rows, shared by all classes that no row counts."""
 
 
-def _required(selector: Selector | None) -> list[Label] | None:
+def _get_required_labels(selector: Selector | None) -> list[Label] | None:
     """Return labels of which a pod must have at least one to match; None if the selector requires no such label.
 
     Empty if the selector matches nothing.

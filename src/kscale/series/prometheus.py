@@ -113,7 +113,9 @@ def read_prometheus(
     for number, text in enumerate(texts):
         number_of_points = _usage_text.points(text, times, values, at) if at < room else -1
         if number_of_points < 0:
-            number_of_points = _odd_points(bytes(text), f"data.result[{number}].values", source, times, values, at)
+            number_of_points = _read_unusual_points(
+                bytes(text), f"data.result[{number}].values", source, times, values, at
+            )
         counts[number] = number_of_points
         at += number_of_points
     times = times[:at]
@@ -143,7 +145,7 @@ def _value(text: str) -> float:
     return float(text)
 
 
-def _odd_points(
+def _read_unusual_points(
     raw: bytes, place: str, source: str, times: NDArray[np.int64], values: NDArray[np.float64], at: int
 ) -> int:
     """Read points with another format than Prometheus' into the arrays at ``at``, and return their number."""

@@ -281,7 +281,7 @@ class _ParquetTable:
         try:
             values: NDArray[np.float64] = column.cast(self.pa.float64()).to_numpy()
         except self.pa.ArrowException:  # Arrow does not report the row
-            return parsed_numbers(_told(column))
+            return parsed_numbers(_to_texts(column))
         return values
 
     def times(self, name: str, unit: int) -> NDArray[np.int64]:
@@ -294,7 +294,7 @@ class _ParquetTable:
                 return scaled_times(column.cast(self.pa.int64()).to_numpy(), unit, _MOST)
             except (self.pa.ArrowException, FarTimeError):
                 pass  # neither reports the row
-        return parsed_times(_told(column), unit)
+        return parsed_times(_to_texts(column), unit)
 
     def _column(self, name: str) -> Any:
         column = self.table.column(name)
@@ -303,7 +303,7 @@ class _ParquetTable:
         return column
 
 
-def _told(column: Any) -> list[str]:
+def _to_texts(column: Any) -> list[str]:
     """Return the values of a column in Python's text form. Raises CellError if they are not texts."""
     try:
         return [str(value) for value in column.to_pylist()]

@@ -215,7 +215,7 @@ def _parquet(path: Path, names: Mapping[str, str], unit: str, threads: int) -> I
         if not hasattr(own, "names"):
             own.names = arrow.NamesOfTables()
         try:
-            return _of_table(part(), own.names, names, unit, str(path))
+            return _read_table(part(), own.names, names, unit, str(path))
         except (arrow.ArrowException, OSError) as error:
             raise arrow.unreadable(error, path) from None
 
@@ -225,7 +225,7 @@ def _parquet(path: Path, names: Mapping[str, str], unit: str, threads: int) -> I
             yield part_rows.batch(table_of_series)
 
 
-def _of_table(
+def _read_table(
     table: Any, numbering: NamesOfTables, names: Mapping[str, str], unit: str, source: str, before: int = 0
 ) -> _Rows | None:
     from kscale.series import usage_tables as arrow
@@ -255,7 +255,7 @@ def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Itera
             check_quotes(part.text, path)
             numbering = numbering or arrow.NamesOfTables()
             table = arrow.csv_table(part.text, file.header, file.wanted, names, str(path), before)
-            rows = _of_table(table, numbering, names, unit, str(path), before)
+            rows = _read_table(table, numbering, names, unit, str(path), before)
         if rows is not None and len(rows.time):
             before += len(rows.time)
             yield rows.batch(table_of_series)

@@ -59,7 +59,7 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
                 return file.read_row_group(group, columns=columns)
 
         _check_column(pq.ParquetFile(path, metadata=metadata, buffer_size=_LOOKED_AT), names["time"])
-        for group in _by_time(metadata, schema, names["time"]):
+        for group in _sort_row_groups(metadata, schema, names["time"]):
             if metadata.row_group(group).num_rows <= _MOST_ROWS:
                 yield partial(whole, group)
                 continue
@@ -80,7 +80,7 @@ def _check_column(file: Any, name: str) -> None:
             next(file.iter_batches(1, row_groups=[group], columns=[name], use_threads=False), None)
 
 
-def _by_time(metadata: Any, schema: Any, name: str) -> list[int]:
+def _sort_row_groups(metadata: Any, schema: Any, name: str) -> list[int]:
     """Return the row groups sorted by time if no two overlap, else in file order.
 
     Overlapping groups contain different series, or parts of one whose order must be kept.
@@ -207,7 +207,7 @@ def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.in
             if scale < 1000:
                 return np.rint(fractions * scale).astype(np.int64)
             return np.rint(fractions * 1e3).astype(np.int64) * (scale // 1000)
-        encoded = _whole(column.cast(pa.string())).dictionary_encode()
+        encoded = _concatenate_chunks(column.cast(pa.string())).dictionary_encode()
         codes: NDArray[np.int32] = encoded.indices.to_numpy()
         moments = np.empty(len(encoded.dictionary), np.int64)
         for i, text in enumerate(encoded.dictionary.to_pylist()):
@@ -229,7 +229,7 @@ def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.in
         raise InputError(Problem(str(error), source, field="time")) from None
 
 
-def _whole(column: Any) -> Any:
+def _concatenate_chunks(column: Any) -> Any:
     """Return a column as a single array."""
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 

@@ -21,7 +21,7 @@ from kscale.snapshot.cluster import Cluster
 from kscale.world.simulated.api_server import ApiObjects, Changes, one_by_one
 from kscale.world.simulated.cloud import Pool
 from kscale.world.simulated.controllers import Key
-from kscale.world.simulated.pods import ENDED, finished
+from kscale.world.simulated.pods import ENDED, is_finished
 from kscale.world.simulated.stores import NOT_IN_COLUMNS
 from kscale.world.simulated.world import SimulatedWorld
 
@@ -96,7 +96,7 @@ class Ledger:
             pod = old if new is None else new
             assert pod is not None
             uid = pod.metadata.uid
-            exists = new is not None and not finished(new)
+            exists = new is not None and not is_finished(new)
             bound = exists and bool(pod.spec.node_name)
             waits = exists and not bound and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
             if bound != (uid in self._cores) or waits != (uid in self._pending) or (bound and old is not None and (
@@ -257,7 +257,7 @@ class JobOutcomes:
 
 
 def _is_active(pod: Pod) -> bool:
-    return pod.metadata.deletion_timestamp is None and not finished(pod)
+    return pod.metadata.deletion_timestamp is None and not is_finished(pod)
 
 
 def _outcome(status: JobStatus) -> str:
@@ -403,7 +403,7 @@ def _offer_of(pool: Pool) -> Offer:
 
 
 def _ends(pod: Pod) -> bool:
-    return pod.metadata.deletion_timestamp is not None or finished(pod)
+    return pod.metadata.deletion_timestamp is not None or is_finished(pod)
 
 
 def _is_ready(node: Node) -> bool:

@@ -17,7 +17,7 @@ from kscale.ca.flag_parsing import parse_flags
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.legacy.metrics import LEGACY_GPU_LABEL
 from kscale.ca.options import CURRENT_PROFILE, LEGACY_PROFILE, AutoscalingOptions
-from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
+from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, CurrentNodes
 from kscale.drivers.driver import Driver
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.process import HealthCheck, HealthCheckOptions
@@ -114,7 +114,7 @@ class Autoscalers:
             health = HealthCheck(HealthCheckOptions(), self.world.time.now)
             gpu_label = LEGACY_GPU_LABEL if autoscaling.legacy else DEFAULT_GPU_LABEL
             process = AutoscalerProcess(dra=False, frequent_loops=frequent, gpu_label=gpu_label)
-            driver = ClusterAutoscaler(autoscaling, process, self.world.clock, health, NodeBoard(), repeats=True)
+            driver = ClusterAutoscaler(autoscaling, process, self.world.clock, health, CurrentNodes(), repeats=True)
             driver.leads()
             result.append(driver)
         return result

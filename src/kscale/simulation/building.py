@@ -41,7 +41,7 @@ from kscale.scheduling.preemption import Candidates
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.simulation.autoscalers import Autoscalers
-from kscale.simulation.recorded_cluster import RESTARTED, TimesByOwner, completed
+from kscale.simulation.recorded_cluster import RESTARTED, TimesByOwner, complete_objects
 from kscale.simulation.scenario import MachineEntry, OutOfStock, PodEntry, Scenario, Values, WorldEntry
 from kscale.simulation.traces import Arrivals, SimkubeObjects, openb_arrivals, simkube_objects
 from kscale.snapshot.cluster import Cluster
@@ -172,7 +172,7 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
         if kind != _DEFINITION and (kind not in wanted or find_kind(record.api_version, record.kind) is not None):
             continue
         try:
-            data = _plain(record)
+            data = _read_plain_data(record)
             if kind == _DEFINITION:
                 scaled = [resource for resource in custom_resources(data) if (resource.group, resource.kind) in wanted]
                 wrong = scale_path_problems(data) if scaled else []
@@ -188,7 +188,7 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
             ]
     if problems:
         raise InputError(problems)
-    custom.unscaled = _unscaled(custom)
+    custom.unscaled = _list_unscaled_kinds(custom)
     _check(objects, custom)
     return custom
 
@@ -199,7 +199,7 @@ def _target(item: KubeObject) -> Any:
     return None
 
 
-def _plain(record: RawObject) -> dict[str, Any]:
+def _read_plain_data(record: RawObject) -> dict[str, Any]:
     if isinstance(record.data, msgspec.Raw):
         data: dict[str, Any] = msgspec.json.decode(record.data, type=dict[str, Any])
         return data
@@ -214,7 +214,7 @@ def _object(data: dict[str, Any]) -> CustomObject:
     return from_dict({**data, "metadata": {**data.get("metadata", {}), "namespace": "default"}}, CustomObject)
 
 
-def _unscaled(found: CustomObjects) -> dict[str, str]:
+def _list_unscaled_kinds(found: CustomObjects) -> dict[str, str]:
     """Return why the objects of kinds without a scale create no pods, by kind."""
     scaled = {(item.group, item.kind) for item in found.resources}
     return {
@@ -482,7 +482,7 @@ class _Builder:
             if isinstance(item, PodDisruptionBudget):
                 self.values.problems += budget_problems(item, self.values.source)
         self._check()
-        return [self._admitted(item) for item in completed(initial, later)]
+        return [self._admitted(item) for item in complete_objects(initial, later)]
 
     def _custom(self, objects: Sequence[KubeObject], more: Sequence[str | KubeObject]) -> CustomObjects:
         """Return the custom resources that HPAs scale, which create pods like workloads."""

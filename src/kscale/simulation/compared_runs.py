@@ -36,14 +36,14 @@ __all__ = [
     "LEGACY",
     "PROGRAMS",
     "SAME_TIME",
+    "FinishedRun",
     "FlagChange",
     "Key",
     "LoopFact",
     "Pair",
-    "Ran",
     "ScalerStatus",
-    "asked_for",
     "flag_changes",
+    "format_request",
     "legacy_profiles",
     "pair_decisions",
     "run_scenario",
@@ -295,7 +295,7 @@ class ScalerStatus(NamedTuple):
     message: str
 
 
-class Ran(NamedTuple):
+class FinishedRun(NamedTuple):
     """A run, and what its programs reported. ``statuses``: of HPAs, by the ``namespace/name`` of their targets."""
 
     run: Simulation
@@ -324,7 +324,7 @@ def run_scenario(
     source: str = "",
     folder: Path = Path(),
     stop: Callable[[], bool] = lambda: False,
-) -> Ran:
+) -> FinishedRun:
     """Run a scenario with the profile of each program, at most ``until`` a moment.
 
     Raises InputError if the scenario cannot be built.
@@ -334,7 +334,7 @@ def run_scenario(
         adapted = replace(adapted, horizon=format_duration(until - from_text(scenario.begin)))
     setup = build(adapted, source=source, folder=folder)
     ran = _listen(setup)
-    return Ran(simulate(setup, stop=stop), *ran, left_out, from_text(scenario.begin))
+    return FinishedRun(simulate(setup, stop=stop), *ran, left_out, from_text(scenario.begin))
 
 
 def _listen(setup: Setup) -> tuple[list[LoopFact], dict[str, list[ScalerStatus]], list[str]]:
@@ -449,12 +449,12 @@ class Pair(NamedTuple):
     def differs(self) -> bool:
         """Return whether one run has no such decision, or the decisions differ in time or amount."""
         apart = self.apart
-        return apart is None or apart >= SAME_TIME or asked_for(self.one) != asked_for(self.other)
+        return apart is None or apart >= SAME_TIME or format_request(self.one) != format_request(self.other)
 
 
-def pair_decisions(old: Ran, new: Ran) -> list[Pair]:
+def pair_decisions(old: FinishedRun, new: FinishedRun) -> list[Pair]:
     """Pair the decisions of two runs, ordered by the earlier time of each pair."""
-    before, after = _by_key(old), _by_key(new)
+    before, after = _group_by_key(old), _group_by_key(new)
     pairs = [
         Pair(
             min(from_text(item.at) for item in (first, second) if item is not None),
@@ -469,7 +469,7 @@ def pair_decisions(old: Ran, new: Ran) -> list[Pair]:
     return sorted(pairs, key=lambda pair: pair[:3])
 
 
-def _by_key(ran: Ran) -> dict[Key, list[Decision]]:
+def _group_by_key(ran: FinishedRun) -> dict[Key, list[Decision]]:
     decisions: dict[Key, list[Decision]] = {}
     for entry in ran.run.decisions.entries:
         if entry.error is None:
@@ -477,7 +477,7 @@ def _by_key(ran: Ran) -> dict[Key, list[Decision]]:
                 if (key := _key(each)) is not None:
                     decisions.setdefault(key, []).append(each)
     for same in decisions.values():
-        same.sort(key=lambda each: (from_text(each.at), asked_for(each)))
+        same.sort(key=lambda each: (from_text(each.at), format_request(each)))
     return decisions
 
 
@@ -512,7 +512,7 @@ def _key(decision: Decision) -> Key | None:
     return decision.by, decision.action, about
 
 
-def asked_for(decision: Decision | None) -> str:
+def format_request(decision: Decision | None) -> str:
     """Return what a decision requested: a change of size, a number of replicas, a pod."""
     if decision is None:
         return ""

@@ -30,13 +30,13 @@ from kscale.simulation.compared_runs import (
     LEGACY,
     PROGRAMS,
     SAME_TIME,
+    FinishedRun,
     FlagChange,
     Key,
     Pair,
-    Ran,
     ScalerStatus,
-    asked_for,
     flag_changes,
+    format_request,
     legacy_profiles,
     pair_decisions,
     run_scenario,
@@ -273,11 +273,11 @@ class Cause(NamedTuple):
 
 
 Causes = dict[tuple[Key, int], Cause]
-Rerun = Callable[[Sequence[FlagChange], Moment | None], tuple[Ran, Ran]]
+Rerun = Callable[[Sequence[FlagChange], Moment | None], tuple[FinishedRun, FinishedRun]]
 """Runs both programs again, with changed flags; at least up to a moment (None: to the end)."""
 
 
-def explain(program: str, old: Ran, new: Ran, changes: Sequence[FlagChange], rerun: Rerun) -> Causes:
+def explain(program: str, old: FinishedRun, new: FinishedRun, changes: Sequence[FlagChange], rerun: Rerun) -> Causes:
     """Return what is proven about the decisions in which two runs differ, by key and number.
 
     Parameters
@@ -305,7 +305,7 @@ def explain(program: str, old: Ran, new: Ran, changes: Sequence[FlagChange], rer
         for pair in differing:
             if pair.key[0] == program and pair.name in original and pair.name not in causes:
                 earlier = any(other_pair.first + SAME_TIME <= pair.first for other_pair in differing)
-                cause = _reported(pair, *runs, earlier=earlier)
+                cause = _explain_by_reports(pair, *runs, earlier=earlier)
                 if cause is not None:
                     causes[pair.name] = _beside(cause, accepted)
         first = differing[0]
@@ -317,7 +317,7 @@ def explain(program: str, old: Ran, new: Ran, changes: Sequence[FlagChange], rer
                 causes[first.name] = Cause(NOT_EXPLAINED, words_of_both(first, old, new))
             break
         accepted += needed
-        cause = _by_flags(first, needed, runs[1])
+        cause = _explain_by_flags(first, needed, runs[1])
         runs = rerun(accepted, None)
         remaining = {pair.name for pair in pair_decisions(*runs) if pair.differs}
         for pair in differing:
@@ -358,7 +358,7 @@ def _needed_changes(
     return sorted(needed, key=lambda change: -remains[change.rule])
 
 
-def _gone(first: Pair, runs: tuple[Ran, Ran]) -> tuple[bool, int | None]:
+def _gone(first: Pair, runs: tuple[FinishedRun, FinishedRun]) -> tuple[bool, int | None]:
     """Return whether two runs agree in a decision and all before it; and how far apart they decide it."""
     pairs = pair_decisions(*runs)
     same = next((pair for pair in pairs if pair.name == first.name), None)
@@ -368,7 +368,7 @@ def _gone(first: Pair, runs: tuple[Ran, Ran]) -> tuple[bool, int | None]:
     return not same.differs and not earlier, same.apart
 
 
-def _by_flags(pair: Pair, needed: Sequence[FlagChange], new: Ran) -> Cause:
+def _explain_by_flags(pair: Pair, needed: Sequence[FlagChange], new: FinishedRun) -> Cause:
     rule, *also = (change.rule for change in needed)
     texts = [change.text for change in needed]
     if len(needed) > 1:
@@ -380,7 +380,7 @@ def _by_flags(pair: Pair, needed: Sequence[FlagChange], new: Ran) -> Cause:
     return Cause(rule, evidence, tuple(also))
 
 
-def _trigger(decision: Decision, ran: Ran) -> str:
+def _trigger(decision: Decision, ran: FinishedRun) -> str:
     """Return the trigger of the last loop up to a decision that was not started by a timer; empty if there was none."""
     moment = from_text(decision.at)
     started = (loop.trigger for loop in reversed(ran.loops) if loop.at <= moment)
@@ -390,15 +390,15 @@ def _trigger(decision: Decision, ran: Ran) -> str:
 # -- reports and checks ----------------------------------------------------------------------------------------------
 
 
-def _reported(pair: Pair, old: Ran, new: Ran, *, earlier: bool) -> Cause | None:
+def _explain_by_reports(pair: Pair, old: FinishedRun, new: FinishedRun, *, earlier: bool) -> Cause | None:
     """Return what the programs' reports prove; ``earlier``: whether the runs differ before the decision."""
     by, action, _ = pair.key
     if by == "vpa-updater":
-        return _why_updated(pair, new)
+        return _explain_update(pair, new)
     if by == "horizontal-pod-autoscaler":
-        return _why_rescaled(pair, old, new, earlier=earlier)
+        return _explain_rescale(pair, old, new, earlier=earlier)
     if action == "DeleteNodes":
-        return _why_deleted(pair, old, new)
+        return _explain_deletion(pair, old, new)
     if action == "IncreaseSize" and pair.other is not None and _is_sooner(pair.other, pair.one):
         loop = old.loop_at(from_text(pair.other.at))
         if loop is not None and loop.rule in _BEFORE_SCALE_UP:
@@ -410,7 +410,7 @@ def _is_sooner(decision: Decision, other: Decision | None) -> bool:
     return other is None or from_text(decision.at) < from_text(other.at)
 
 
-def _why_updated(pair: Pair, new: Ran) -> Cause | None:
+def _explain_update(pair: Pair, new: FinishedRun) -> Cause | None:
     """Return why only one updater evicts or resizes a pod, if today's reported it or only today's resizes."""
     if pair.key[1] == "Resize" and pair.one is None:
         return Cause("in-place", "the updater of 2020 resizes no pod")
@@ -418,7 +418,7 @@ def _why_updated(pair: Pair, new: Ran) -> Cause | None:
     return Cause("admission-status", silent) if pair.other is None and silent else None
 
 
-def _why_rescaled(pair: Pair, old: Ran, new: Ran, *, earlier: bool) -> Cause | None:
+def _explain_rescale(pair: Pair, old: FinishedRun, new: FinishedRun, *, earlier: bool) -> Cause | None:
     """Return why an HPA has another size or another time, by the conditions that both controllers wrote.
 
     Without an earlier difference both controllers see the same pods and metrics. If both found their metrics valid in
@@ -430,7 +430,7 @@ def _why_rescaled(pair: Pair, old: Ran, new: Ran, *, earlier: bool) -> Cause | N
     then, today = _last(before, end), _last(after, end)
     if today is not None and today.reason == "AmbiguousSelector" and pair.one is not None:
         return Cause("ambiguous-selector", today.message)
-    if pair.one is not None and pair.other is not None and asked_for(pair.one) == asked_for(pair.other):
+    if pair.one is not None and pair.other is not None and format_request(pair.one) == format_request(pair.other):
         moment, later = from_text(pair.other.at), from_text(pair.one.at)
         if later - moment >= SAME_TIME and after and before and after[0].at >= moment and before[0].at >= later:
             return Cause("first-period", "in both runs this is decided in the first round of the HPA")
@@ -445,10 +445,10 @@ def _last(statuses: Sequence[ScalerStatus], at: Moment) -> ScalerStatus | None:
 
 
 def _size_at(decision: Decision | None, end: Moment) -> str:
-    return "no other size" if decision is None or from_text(decision.at) > end else asked_for(decision)
+    return "no other size" if decision is None or from_text(decision.at) > end else format_request(decision)
 
 
-def _why_deleted(pair: Pair, old: Ran, new: Ran) -> Cause | None:
+def _explain_deletion(pair: Pair, old: FinishedRun, new: FinishedRun) -> Cause | None:
     """Return why a node is deleted later or not at all by release 1.3, or seconds later today.
 
     What release 1.3 reported about its loop while today's program deleted the node counts only if the node was unneeded
@@ -460,7 +460,7 @@ def _why_deleted(pair: Pair, old: Ran, new: Ran) -> Cause | None:
         if loop is not None and loop.rule and _node(other) in loop.unneeded:
             return Cause(loop.rule, loop.text)
     elif one is not None and other is not None:
-        tainted, tainted_today = _tainted(one, old), _tainted(other, new)
+        tainted, tainted_today = _find_taint_time(one, old), _find_taint_time(other, new)
         if tainted is None or tainted_today is None or abs(tainted - tainted_today) >= SAME_TIME:
             return None
         if from_text(one.at) - tainted < SAME_TIME and _is_delayed(from_text(other.at) - tainted_today):
@@ -480,7 +480,7 @@ def _node(decision: Decision) -> str:
     return str(decision.arguments["nodes"][0])
 
 
-def _tainted(decision: Decision, ran: Ran) -> Moment | None:
+def _find_taint_time(decision: Decision, ran: FinishedRun) -> Moment | None:
     """Return when a node got the taint of its deletion; None if it got none."""
     moment, node = from_text(decision.at), _node(decision)
     for entry in reversed(ran.run.decisions.entries):
@@ -492,7 +492,7 @@ def _tainted(decision: Decision, ran: Ran) -> Moment | None:
     return None
 
 
-def words_of_both(pair: Pair, old: Ran, new: Ran) -> str:
+def words_of_both(pair: Pair, old: FinishedRun, new: FinishedRun) -> str:
     """Return the messages of both programs about the time when one of them decided something."""
     by, _, about = pair.key
     if by == "horizontal-pod-autoscaler":
@@ -506,7 +506,7 @@ def words_of_both(pair: Pair, old: Ran, new: Ran) -> str:
     return f"then: {then}; today: {today}"
 
 
-def _loop_words(ran: Ran, at: Moment, node: str) -> str:
+def _loop_words(ran: FinishedRun, at: Moment, node: str) -> str:
     loop = ran.loop_at(at)
     if loop is None:
         return "no loop yet"
@@ -626,7 +626,7 @@ def compare_profiles(
 
     def run(
         label: str, profiles: Mapping[str, str], changes: Sequence[FlagChange] = (), until: Moment | None = None
-    ) -> Ran:
+    ) -> FinishedRun:
         progress(label)
         return run_scenario(
             scenario, profiles, changes=changes, until=until, source=source, folder=Path(folder), stop=stop
@@ -644,7 +644,7 @@ def compare_profiles(
         proven = explain(program, old, mixed, flag_changes(scenario, name), explaining)
         others = {key: cause for key, cause in proven.items() if key[0][0] != program and key not in causes}
         causes.update({key: cause for key, cause in proven.items() if key[0][0] == program} | others)
-    decisions = _compared(pairs, old, new, causes, several=len(legacy) > 1)
+    decisions = _compare_decisions(pairs, old, new, causes, several=len(legacy) > 1)
     named = dict.fromkeys(rule for decision in decisions if decision.rule for rule in (decision.rule, *decision.also))
     return ProfileComparison(
         name=scenario.name,
@@ -664,24 +664,24 @@ class _Reruns:
 
     def __init__(
         self,
-        run: Callable[[str, Mapping[str, str], Sequence[FlagChange], Moment | None], Ran],
+        run: Callable[[str, Mapping[str, str], Sequence[FlagChange], Moment | None], FinishedRun],
         legacy: Mapping[str, str],
         alone: Mapping[str, str],
         name: str,
-        old: Ran,
-        mixed: Ran,
+        old: FinishedRun,
+        mixed: FinishedRun,
     ) -> None:
         self._run, self._name = run, name
         self._profiles = {LEGACY: legacy, CURRENT: alone}
-        self._done: dict[tuple[str, frozenset[str], Moment | None], Ran] = {
+        self._done: dict[tuple[str, frozenset[str], Moment | None], FinishedRun] = {
             (LEGACY, frozenset(), None): old,
             (CURRENT, frozenset(), None): mixed,
         }
 
-    def __call__(self, changes: Sequence[FlagChange], until: Moment | None) -> tuple[Ran, Ran]:
+    def __call__(self, changes: Sequence[FlagChange], until: Moment | None) -> tuple[FinishedRun, FinishedRun]:
         return self._with(LEGACY, changes, until), self._with(CURRENT, changes, until)
 
-    def _with(self, profile: str, changes: Sequence[FlagChange], until: Moment | None) -> Ran:
+    def _with(self, profile: str, changes: Sequence[FlagChange], until: Moment | None) -> FinishedRun:
         own_changes = [change for change in changes if change.profile == profile]
         flags = frozenset(change.flag for change in own_changes)
         for end in (None, until):
@@ -692,7 +692,7 @@ class _Reruns:
         return ran
 
 
-def _summary(profile: str, ran: Ran, profiles: Mapping[str, str]) -> ComparedRun:
+def _summary(profile: str, ran: FinishedRun, profiles: Mapping[str, str]) -> ComparedRun:
     report = ran.run.report
     return ComparedRun(
         profile=profile,
@@ -707,8 +707,8 @@ def _summary(profile: str, ran: Ran, profiles: Mapping[str, str]) -> ComparedRun
     )
 
 
-def _compared(
-    pairs: Sequence[Pair], old: Ran, new: Ran, causes: Mapping[tuple[Key, int], Cause], *, several: bool
+def _compare_decisions(
+    pairs: Sequence[Pair], old: FinishedRun, new: FinishedRun, causes: Mapping[tuple[Key, int], Cause], *, several: bool
 ) -> list[ComparedDecision]:
     """Put the decisions side by side, each difference with its cause.
 
@@ -742,8 +742,8 @@ def _compared(
                 about=pair.key[2],
                 legacy_at=_seconds(pair.one, old.begin),
                 current_at=_seconds(pair.other, new.begin),
-                legacy=asked_for(pair.one),
-                current=asked_for(pair.other),
+                legacy=format_request(pair.one),
+                current=format_request(pair.other),
                 rule=cause.rule,
                 evidence=cause.evidence,
                 also=list(cause.also),

@@ -17,7 +17,7 @@ from kscale.objects.selectors import SelectorError, compile_selector
 from kscale.objects.workloads import derived_uid, replica_set_of
 from kscale.world.simulated.kubelet import PodTimes
 
-__all__ = ["RESTARTED", "TimesByOwner", "completed"]
+__all__ = ["RESTARTED", "TimesByOwner", "complete_objects"]
 
 
 RESTARTED: Final = frozenset({"DaemonSet", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"})
@@ -52,7 +52,7 @@ _STANDARD: Final = "standard"
 _IS_DEFAULT: Final = {"storageclass.kubernetes.io/is-default-class": "true"}
 
 
-def completed(objects: Sequence[KubeObject], later: Sequence[KubeObject] = ()) -> list[KubeObject]:
+def complete_objects(objects: Sequence[KubeObject], later: Sequence[KubeObject] = ()) -> list[KubeObject]:
     """Return the objects of a cluster with missing objects that they need.
 
     Added are ReplicaSets between Deployments and their pods, and storage classes of StatefulSets, also of those in

@@ -99,7 +99,7 @@ def replay_decisions(recorded: Sequence[Decision], setup: Setup, **more: Any) ->
     """
     entries = simulate(setup, **more).decisions.entries
     replayed = [msgspec.convert(msgspec.json.decode(msgspec.json.encode(item)), Decision) for item in entries]
-    old, new = _by_autoscaler(recorded), _by_autoscaler(replayed)
+    old, new = _group_by_autoscaler(recorded), _group_by_autoscaler(replayed)
     replays = [_replay(name, old.get(name, ()), new.get(name, ())) for name in dict.fromkeys((*old, *new))]
     return DecisionReplay(
         name=setup.scenario.name,
@@ -111,7 +111,7 @@ def replay_decisions(recorded: Sequence[Decision], setup: Setup, **more: Any) ->
     )
 
 
-def _by_autoscaler(decisions: Iterable[Decision]) -> Mapping[str, Sequence[Decision]]:
+def _group_by_autoscaler(decisions: Iterable[Decision]) -> Mapping[str, Sequence[Decision]]:
     result: dict[str, list[Decision]] = {}
     for decision in decisions:
         result.setdefault(decision.by, []).append(decision)

@@ -328,7 +328,9 @@ class _Run:
                 for drive in self.drives
             ],
             pod_events=self.pod_events,
-            recommendations=[item for vpa in world.api.of("VerticalPodAutoscaler").values() for item in _said_by(vpa)],
+            recommendations=[
+                item for vpa in world.api.of("VerticalPodAutoscaler").values() for item in _list_recommendations(vpa)
+            ],
             interruptions=sum(item.lost for item in groups),
             interrupted_pods=self.jobs.interrupted,
             jobs=self.jobs.uses(),
@@ -368,7 +370,7 @@ class _Run:
         )
 
 
-def _said_by(vpa: VerticalPodAutoscaler) -> list[Recommended]:
+def _list_recommendations(vpa: VerticalPodAutoscaler) -> list[Recommended]:
     recommendation = vpa.status.recommendation
     return [
         Recommended(

@@ -20,7 +20,7 @@ from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.times import parse_duration
 from kscale.records import API_VERSION, components_of
 from kscale.series import bin_events, read
-from kscale.world.simulated.load import MILLION, Spread
+from kscale.world.simulated.load import MILLION, DurationDistribution
 from kscale.world.simulated.load import Signal as signals_Signal
 
 __all__ = [
@@ -302,10 +302,10 @@ class Values:
             return least
         return nanoseconds
 
-    def spread(self, given: Time, field: str, *, least: int = 0) -> Spread:
+    def spread(self, given: Time, field: str, *, least: int = 0) -> DurationDistribution:
         """Parse a duration or its quantiles (``p50: 10s``); after a mistake, return a spread of 0."""
         if isinstance(given, str):
-            return Spread.fixed(self.duration(given, field, least=least))
+            return DurationDistribution.fixed(self.duration(given, field, least=least))
         points = []
         for name, text in given.items():
             share = name.removeprefix("p")
@@ -313,16 +313,16 @@ class Values:
                 place = int(Fraction(share) * MILLION // 100)
             except (ValueError, ZeroDivisionError):
                 self.wrong(f"{field}.{name}", "a quantile is p0 to p100, as p50 or p99.9")
-                return Spread.fixed(0)
+                return DurationDistribution.fixed(0)
             points.append((place, self.duration(text, f"{field}.{name}", least=least)))
         points.sort()
         if points and points[0][0] != 0:
             points.insert(0, (0, points[0][1]))
         try:
-            return Spread(tuple(points))
+            return DurationDistribution(tuple(points))
         except ValueError:
             self.wrong(field, "quantiles go up to p100, and longer times belong to higher ones")
-            return Spread.fixed(0)
+            return DurationDistribution.fixed(0)
 
     def milli(self, given: str | float, field: str, *, step: int | None = None) -> int:
         """Parse a quantity to thousandths; after a mistake, return 0."""

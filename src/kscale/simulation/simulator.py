@@ -82,12 +82,12 @@ class Simulator:
             nodes=len(setup.world.api.of("Node")),
             waiting=frozenset(pending),
             pending_seconds=run.report.pending.pod_seconds,
-            decisions=[_said(entry, now) for entry in run.decisions.entries],
+            decisions=[_format_decision(entry, now) for entry in run.decisions.entries],
             change={group.group: group.added - group.removed - group.lost for group in run.report.groups},
         )
 
 
-def _said(entry: Decision, begin: Moment) -> str:
+def _format_decision(entry: Decision, begin: Moment) -> str:
     """Format a decision: ``330 s: cluster-autoscaler IncreaseSize group=general delta=2``."""
     seconds = (from_text(entry.at) - begin) / 1e9
     about = " ".join(f"{name}={value}" for name, value in entry.arguments.items() if value is not False)

@@ -38,7 +38,7 @@ from kscale.simulation.scenario import OpenbEntry, Values
 from kscale.snapshot.loading import load_objects
 from kscale.world.simulated.controllers import HAPPENINGS
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Spread
+from kscale.world.simulated.load import DurationDistribution
 from kscale.world.simulated.world import SimulatedWorld
 
 __all__ = ["GPU_MILLI", "GPU_MODEL", "OpenbNode", "OpenbPod", "openb_rows", "read_openb_nodes", "read_openb_pods"]
@@ -159,7 +159,7 @@ def openb_rows(path: str | os.PathLike[str], kind: type[_T]) -> dict[str, _T]:
             problems.append(Problem(text, source=source, object=row))
             continue
         try:
-            record = msgspec.convert(_told(cells.items()), kind, strict=False)
+            record = msgspec.convert(_strip_cells(cells.items()), kind, strict=False)
         except msgspec.ValidationError as error:
             text, _, path_in_row = str(error).partition(" - at `$.")
             problems.append(Problem(text, source=source, object=row, field=path_in_row.rstrip("`")))
@@ -174,7 +174,7 @@ def openb_rows(path: str | os.PathLike[str], kind: type[_T]) -> dict[str, _T]:
     return result
 
 
-def _told(cells: Iterable[tuple[str, str]]) -> dict[str, str]:
+def _strip_cells(cells: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the cells that are not empty, stripped."""
     return {column: text.strip() for column, text in cells if text.strip()}
 
@@ -220,7 +220,7 @@ class Arrivals:
 
         def times(pod: Pod) -> PodTimes:
             usual_times, work = usual(pod), self.work.get(pod.key)
-            return usual_times if work is None else structs_replace(usual_times, work=Spread.fixed(work))
+            return usual_times if work is None else structs_replace(usual_times, work=DurationDistribution.fixed(work))
 
         return times
 
@@ -239,10 +239,10 @@ class Arrivals:
     def enter(self, world: SimulatedWorld) -> None:
         """Schedule the arrivals in a world."""
         for time, coming in groupby(self.pods, key=itemgetter(0)):
-            world.time.at(time, partial(_come, world, [pod for _, pod in coming]), rank=HAPPENINGS)
+            world.time.at(time, partial(_add_pods, world, [pod for _, pod in coming]), rank=HAPPENINGS)
 
 
-def _come(world: SimulatedWorld, pods: Sequence[Pod]) -> None:
+def _add_pods(world: SimulatedWorld, pods: Sequence[Pod]) -> None:
     for pod in pods:
         world.add(pod)
 

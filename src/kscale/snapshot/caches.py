@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from threading import Lock, RLock
 from typing import Any, Final, TypeVar
 
-__all__ = ["Ease", "Memo", "collector_at_ease", "collector_paused"]
+__all__ = ["GarbageCollectionPause", "TypedCache", "collector_at_ease", "collector_paused"]
 
 
 T = TypeVar("T")
 
 
-class Memo:
+class TypedCache:
     """A cache of one value per type, computed on first use.
 
     The owner of the key type owns the value, and may modify it only under a lock of its own. The cache lives as long
@@ -42,14 +42,14 @@ class Memo:
         with self._lock:
             self._kept.clear()
 
-    def __reduce__(self) -> tuple[type[Memo], tuple[()]]:
-        return Memo, ()
+    def __reduce__(self) -> tuple[type[TypedCache], tuple[()]]:
+        return TypedCache, ()
 
-    def __deepcopy__(self, known: Any) -> Memo:
-        return Memo()
+    def __deepcopy__(self, known: Any) -> TypedCache:
+        return TypedCache()
 
-    def __copy__(self) -> Memo:
-        return Memo()
+    def __copy__(self) -> TypedCache:
+        return TypedCache()
 
 
 _AT_EASE: Final = 200_000
@@ -70,7 +70,7 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-class Ease:
+class GarbageCollectionPause:
     """Shared state of :func:`collector_at_ease` in all threads.
 
     The first user, or one with a greater limit, sets the collector's threshold, and the last user restores it.
@@ -97,7 +97,7 @@ class Ease:
                 gc.set_threshold(self._before, *others)
 
 
-_EASE = Ease()
+_EASE = GarbageCollectionPause()
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from kscale.snapshot.pods.store import PodStore, Texts
 from kscale.snapshot.pods.table import PodTable
 from kscale.snapshot.snapshot import Snapshot
 from kscale.snapshot.text.pod_reader import PodBatch, PodReader
-from kscale.snapshot.watching import Applying, Contents, decoded, watch
+from kscale.snapshot.watching import Applying, StoredObjects, decode_object, watch
 
 __all__ = ["Cluster", "Relist"]
 
@@ -129,7 +129,7 @@ class Relist:
     entry; ``version``: the resource version of the list, to watch from.
     """
 
-    def __init__(self, kind: str, contents: Contents, busy: Busy) -> None:
+    def __init__(self, kind: str, contents: StoredObjects, busy: Busy) -> None:
         self.kind = kind
         self.version = ""
         self._changes: list[ChangedKeys] = []
@@ -180,7 +180,7 @@ class Relist:
         own = item_kind(scanned.kind)
 
         def slowly(at: int, text: memoryview) -> None:
-            obj = decoded(text, scanned.api_version if own else "", own)
+            obj = decode_object(text, scanned.api_version if own else "", own)
             if isinstance(obj, str) or obj.kind != self.kind:
                 raise InputError(f"not a {self.kind}")
             applying.put(at, obj, text)
@@ -277,7 +277,7 @@ class Cluster:
             raise ValueError(f"threads must be at least 1, not {threads}")
         self.report = LoadReport()
         pods = PodStore(finished=finished, texts=texts, threads=threads or os.cpu_count() or 1)
-        self._contents = Contents(pods, ObjectStore())
+        self._contents = StoredObjects(pods, ObjectStore())
         self._snapshots: dict[tuple[bool, bool], Snapshot] = {}
         self._busy = Busy()
         for item in objects:
@@ -287,7 +287,7 @@ class Cluster:
     def copy(self) -> Cluster:
         """Return an independent copy with the same objects, without reading or classifying them again."""
         result = Cluster.__new__(Cluster)
-        contents = Contents(self._contents.pods.copy(), self._contents.objects.copy())
+        contents = StoredObjects(self._contents.pods.copy(), self._contents.objects.copy())
         vars(result).update(vars(self), _contents=contents, _snapshots={}, _busy=Busy())
         return result
 

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from kscale.objects.api.core import Node, Taint
 from kscale.objects.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, to_integers
 
-__all__ = ["FIXED_RESOURCES", "Growing", "LabelColumn", "NodeColumns", "alike", "distinct", "median", "read_only"]
+__all__ = [
+    "FIXED_RESOURCES",
+    "Growing",
+    "LabelColumn",
+    "NodeColumns",
+    "distinct",
+    "group_equal_rows",
+    "median",
+    "read_only",
+]
 
 FIXED_RESOURCES = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
@@ -43,7 +52,7 @@ def median(values: NDArray[np.float64]) -> float:
     return float((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2.0)
 
 
-def alike(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def group_equal_rows(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Group equal rows of integer columns whose values are at least -1.
 
     Returns

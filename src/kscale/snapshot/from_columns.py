@@ -170,7 +170,9 @@ class _Names(Sequence[str]):
         return (self[i] for i in range(len(self)))
 
 
-def _whole(values: Any, name: str, shape: tuple[int, ...] | None, described: str, least: int) -> NDArray[np.int64]:
+def _check_integers(
+    values: Any, name: str, shape: tuple[int, ...] | None, described: str, least: int
+) -> NDArray[np.int64]:
     """Return the values as int64 integers of at least ``least``. ``shape`` None allows a column of any length.
 
     Raises InputError for other values or shapes.
@@ -196,11 +198,11 @@ def _refuse(array: NDArray[Any], bad: NDArray[np.bool_], name: str, least: int, 
 
 
 def _integers(values: ArrayLike, name: str, least: int = 0) -> NDArray[np.int64]:
-    return _whole(values, name, None, "column", least)
+    return _check_integers(values, name, None, "column", least)
 
 
 def _matrix(values: ArrayLike, name: str, shape: tuple[int, int]) -> NDArray[np.int64]:
-    return _whole(values, name, shape, f"matrix, {shape[0]} x {shape[1]},", 0)
+    return _check_integers(values, name, shape, f"matrix, {shape[0]} x {shape[1]},", 0)
 
 
 def _strings(values: Any, name: str) -> list[str]:

@@ -250,7 +250,7 @@ class _CustomRecords:
             names: set[str] = set()
             for record in self._records.get((group, kind), ()):
                 try:
-                    loaded = _decoded(record, CustomWorkload, namespace)
+                    loaded = _decode(record, CustomWorkload, namespace)
                 except InputError as error:
                     report.warn(f"not read: {error.problems[0].message}", record, error.problems[0].field)
                     continue
@@ -308,7 +308,7 @@ def _load(record: RawObject, report: LoadReport, validate: bool, namespace: str,
         return None
     report.total += 1
     try:
-        loaded = _named(_decoded(record, type_, namespace), made)
+        loaded = _set_generated_name(_decode(record, type_, namespace), made)
     except InputError as error:
         name = _name(record)
         report.problems.extend(Problem(item.message, record.source, name, item.field) for item in error.problems)
@@ -324,7 +324,7 @@ def _load(record: RawObject, report: LoadReport, validate: bool, namespace: str,
     return loaded
 
 
-def _decoded(record: RawObject, type_: type[KubeObject] | None, namespace: str) -> Loaded:
+def _decode(record: RawObject, type_: type[KubeObject] | None, namespace: str) -> Loaded:
     data = record.data
     if isinstance(data, KubeObject):
         return Loaded(with_namespace(data, namespace), None)
@@ -343,7 +343,7 @@ def _decoded(record: RawObject, type_: type[KubeObject] | None, namespace: str) 
     return Loaded(with_namespace(obj, namespace), data)
 
 
-def _named(loaded: Loaded, made: Counter[str]) -> Loaded:
+def _set_generated_name(loaded: Loaded, made: Counter[str]) -> Loaded:
     """Set a generated name in object and data if the object has only ``generateName``."""
     obj, raw = with_name(loaded.obj, made), loaded.raw
     if obj is loaded.obj:

@@ -130,15 +130,15 @@ def _binds(claim: ResourceClaim) -> bool:
     )
 
 
-def _by_name(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
+def _index_by_name(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
     return frozenset({kind}), lambda objects: {each.name: each for each in _all(objects, kind)}
 
 
-def _by_key(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
+def _index_by_key(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
     return frozenset({kind}), lambda objects: {(each.namespace, each.name): each for each in _all(objects, kind)}
 
 
-def _listed(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
+def _list_objects(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
     return frozenset({kind}), lambda objects: list(_all(objects, kind))
 
 
@@ -149,23 +149,23 @@ _FIELDS: dict[str, tuple[frozenset[str], Callable[[_Objects], Any]]] = {
     ),
     "services": (frozenset({"Service"}), _services),
     "controllers": (frozenset({"ReplicationController", "ReplicaSet", "StatefulSet"}), _controllers),
-    "volumes": _by_name("PersistentVolume"),
-    "claims": _by_key("PersistentVolumeClaim"),
-    "storage_classes": _by_name("StorageClass"),
-    "csi_nodes": _by_name("CSINode"),
-    "csi_drivers": _by_name("CSIDriver"),
-    "capacities": _listed("CSIStorageCapacity"),
-    "attachments": _listed("VolumeAttachment"),
-    "resource_claims": _by_key("ResourceClaim"),
+    "volumes": _index_by_name("PersistentVolume"),
+    "claims": _index_by_key("PersistentVolumeClaim"),
+    "storage_classes": _index_by_name("StorageClass"),
+    "csi_nodes": _index_by_name("CSINode"),
+    "csi_drivers": _index_by_name("CSIDriver"),
+    "capacities": _list_objects("CSIStorageCapacity"),
+    "attachments": _list_objects("VolumeAttachment"),
+    "resource_claims": _index_by_key("ResourceClaim"),
     "leftovers": (frozenset({"ResourceClaim"}), _leftovers),
     "binding": (frozenset({"ResourceClaim"}), lambda objects: any(map(_binds, _all(objects, "ResourceClaim")))),
-    "resource_slices": _listed("ResourceSlice"),
-    "device_classes": _by_name("DeviceClass"),
+    "resource_slices": _list_objects("ResourceSlice"),
+    "device_classes": _index_by_name("DeviceClass"),
     "workloads": (frozenset(_WORKLOADS), lambda objects: [each for kind in _WORKLOADS for each in _all(objects, kind)]),
-    "budgets": _listed("PodDisruptionBudget"),
-    "quotas": _listed("CapacityQuota"),
-    "capacity_buffers": _listed("CapacityBuffer"),
-    "provisioning_requests": _listed("ProvisioningRequest"),
+    "budgets": _list_objects("PodDisruptionBudget"),
+    "quotas": _list_objects("CapacityQuota"),
+    "capacity_buffers": _list_objects("CapacityBuffer"),
+    "provisioning_requests": _list_objects("ProvisioningRequest"),
     "pod_templates": (
         frozenset({"PodTemplate"}),
         lambda objects: {each.key: each for each in _all(objects, "PodTemplate")},

@@ -17,7 +17,7 @@ from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.times import moment
-from kscale.snapshot.caches import Memo
+from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.classifier import Classifier
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import NodeColumns, read_only
@@ -78,7 +78,7 @@ class Snapshot:
         self._placed_rows = placed_rows
         self._pending_rows = pending_rows
         self._added = added
-        self.memo = Memo()
+        self.memo = TypedCache()
         self._close()
 
     def _close(self) -> None:
@@ -330,7 +330,7 @@ class Snapshot:
         if self.csi:
             return self
         result = copy(self)
-        result.csi, result.memo = True, Memo()
+        result.csi, result.memo = True, TypedCache()
         return result
 
     def with_nodes(

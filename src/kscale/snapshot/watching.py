@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import KubeObject, ObjectMeta, Status, object_key
-from kscale.objects.decode import ObjectHead, escaped, from_json, object_head, refuse_depth
+from kscale.objects.decode import ObjectHead, escape, from_json, object_head, refuse_depth
 from kscale.objects.kinds import find_kind, group_of, with_namespace
 from kscale.objects.validation import check_times, refuse_repeated_keys
 from kscale.snapshot.changes import ChangedKeys, Watched
@@ -21,14 +21,14 @@ from kscale.snapshot.object_store import ObjectStore
 from kscale.snapshot.pods.store import PodStore
 from kscale.snapshot.text.pod_reader import ScannedItems, ScannedLines
 
-__all__ = ["Applying", "Contents", "decoded", "watch"]
+__all__ = ["Applying", "StoredObjects", "decode_object", "watch"]
 
 _TYPES: Final = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")
 _DELETED, _BOOKMARK, _ERROR = 2, 3, 4
 _SYNCED: Final = "k8s.io/initial-events-end"
 
 
-class Contents(NamedTuple):
+class StoredObjects(NamedTuple):
     """The pods and other objects of a cluster."""
 
     pods: PodStore
@@ -99,7 +99,7 @@ _EVENTS: Final = msgspec.json.Decoder(_Event)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-def decoded(text: memoryview, api_version: str = "", kind: str = "") -> KubeObject | str:
+def decode_object(text: memoryview, api_version: str = "", kind: str = "") -> KubeObject | str:
     """Decode an object from its JSON text, or return its kind (``kind.group``) if kscale does not model it.
 
     ``api_version`` and ``kind`` are defaults for an object without them. Raises InputError.
@@ -135,7 +135,7 @@ class Applying:
 
     def __init__(
         self,
-        contents: Contents,
+        contents: StoredObjects,
         view: memoryview,
         scanned: ScannedLines | ScannedItems,
         deleted: NDArray[np.bool_] | None,
@@ -166,7 +166,7 @@ class Applying:
             except InputError as error:
                 head = object_head(text)
                 head = head._replace(kind=head.kind or self._kind)
-                label = escaped(head.label)
+                label = escape(head.label)
                 name = f"{place.format(at=at, line=at + 1)}{f' ({label})' if label else ''}"
                 self.problems += [Problem(each.message, each.source, name, each.field) for each in error.problems]
                 if head.kind and head.name:
@@ -217,7 +217,7 @@ class Applying:
         return {kind: ChangedKeys.joined(parts) for kind, parts in self._changes.items()}
 
 
-def watch(contents: Contents, view: memoryview, lines: ScannedLines) -> Watched:
+def watch(contents: StoredObjects, view: memoryview, lines: ScannedLines) -> Watched:
     """Apply the events of some lines, in order."""
     return _Watch(contents, view, lines).run()
 
@@ -225,7 +225,7 @@ def watch(contents: Contents, view: memoryview, lines: ScannedLines) -> Watched:
 class _Watch:
     """Reading of some lines of a watch."""
 
-    def __init__(self, contents: Contents, view: memoryview, lines: ScannedLines) -> None:
+    def __init__(self, contents: StoredObjects, view: memoryview, lines: ScannedLines) -> None:
         self._view = view
         self._lines = lines
         deleted = lines.type == _DELETED
@@ -259,7 +259,7 @@ class _Watch:
         """Apply one line that is not a pod in columns. Raises InputError."""
         type_ = int(self._lines.type[at])
         if not 0 <= type_ < len(_TYPES):
-            raise InputError(_why_none(text if type_ < 0 else self._whole(at)))
+            raise InputError(_explain_no_event(text if type_ < 0 else self._whole(at)))
         if type_ == _ERROR:
             try:
                 self._error = from_json(text, Status)
@@ -277,7 +277,7 @@ class _Watch:
             return
         self._note_version(object_head(text).resource_version, at)
         try:
-            obj = decoded(text)
+            obj = decode_object(text)
         except InputError:
             if type_ == _DELETED:
                 self._applying.remove_unreadable(at, object_head(text))
@@ -300,7 +300,7 @@ class _Watch:
         return self._view[begin:end]
 
 
-def _why_none(line: memoryview) -> str:
+def _explain_no_event(line: memoryview) -> str:
     """Return why a line is not a watch event."""
     try:
         event = _EVENTS.decode(line)

@@ -47,16 +47,16 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = [
     "Change",
     "Clock",
-    "GoesBy",
+    "DriverInputs",
     "History",
     "LiveStores",
     "Metrics",
     "MetricsAnswer",
     "NodeGroups",
+    "NotifyingStores",
     "PerformLive",
     "Ranker",
     "Stores",
-    "TellingStores",
     "Watch",
 ]
 
@@ -79,7 +79,7 @@ class Clock(Protocol):
         ...
 
 
-class GoesBy(msgspec.Struct, frozen=True, kw_only=True):
+class DriverInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs of a driver's loops in addition to the kinds that it watches.
 
     ``judged``: kinds of which the driver itself decides whether a change matters, from the notification.
@@ -158,7 +158,7 @@ class Stores(Protocol):
         ...
 
 
-class TellingStores(Stores, Protocol):
+class NotifyingStores(Stores, Protocol):
     """Stores that notify subscribers of changes."""
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
@@ -169,7 +169,7 @@ class TellingStores(Stores, Protocol):
         ...
 
 
-class LiveStores(TellingStores, Protocol):
+class LiveStores(NotifyingStores, Protocol):
     """Stores that change while step machines run elsewhere."""
 
     async def caught_up(self) -> None:

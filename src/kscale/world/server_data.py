@@ -53,7 +53,7 @@ class UnreadableObjectError(UnreadableError):
 
 
 @contextmanager
-def _named() -> Iterator[None]:
+def _convert_decoder_errors() -> Iterator[None]:
     """Convert every error of a decoder to UnreadableError within the context."""
     try:
         yield
@@ -71,13 +71,13 @@ def _named() -> Iterator[None]:
 
 def read_json(data: bytes | memoryview | msgspec.Raw, type_: type[_T]) -> _T:
     """Decode a JSON document. A null counts as absent, as in Go. Raises UnreadableError."""
-    with _named():
+    with _convert_decoder_errors():
         return from_json(data, type_)
 
 
 def read_data(data: Any, type_: type[_T]) -> _T:
     """Convert plain data (dicts, lists, texts, numbers) from a server. Raises UnreadableError."""
-    with _named():
+    with _convert_decoder_errors():
         return from_dict(data, type_)
 
 
@@ -99,7 +99,7 @@ def integer(text: str) -> int | None:
 def read_object(raw: bytes | memoryview | msgspec.Raw, type_: type[_Object]) -> _Object:
     """Decode one API object and check its times. Raises UnreadableObjectError."""
     try:
-        with _named():
+        with _convert_decoder_errors():
             obj = from_json(raw, type_)
             _check(obj)
             return obj
@@ -163,7 +163,7 @@ class ServerEvent(NamedTuple):
 
 def read_list(data: bytes) -> ServerList:
     """Split a page of a list into its items, at any nesting depth. Raises UnreadableError."""
-    with _named():
+    with _convert_decoder_errors():
         try:
             page = _LISTS.decode(data)
         except (RecursionError, msgspec.ValidationError):  # an item is too deep, or there is a null
@@ -192,7 +192,7 @@ def _split_list(data: bytes) -> _List:
 
 def read_event(line: bytes) -> ServerEvent:
     """Split a line of a watch into type and object, at any nesting depth. Raises UnreadableError."""
-    with _named():
+    with _convert_decoder_errors():
         try:
             event = _EVENTS.decode(line)
         except RecursionError:
@@ -209,7 +209,7 @@ def read_change(line: bytes, type_: type[_Object]) -> tuple[str, _Object] | None
     Returns None if the line has to be read by :func:`read_event`.
     """
     try:
-        with _named():
+        with _convert_decoder_errors():
             event = _changes(type_).decode(line)
             if event.type not in _CHANGES:
                 return None

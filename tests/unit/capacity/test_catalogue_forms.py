@@ -13,10 +13,10 @@ from kscale.capacity.catalogue import (
     Catalogue,
     InstanceType,
     Overhead,
-    keep,
-    known_catalogues,
+    list_catalogues,
     read_catalogue,
     read_prices,
+    store_catalogue,
 )
 from kscale.capacity.catalogue.formats import shape_of
 from kscale.capacity.catalogue.table import write_table
@@ -288,13 +288,13 @@ def test_nothing_is_written_that_cannot_be_read_back(tmp_path: Path, monkeypatch
     network = {"MaximumNetworkInterfaces": 8, "Ipv4AddressesPerInterface": 0}
     catalogue = read({"InstanceTypes": [ec2(), ec2("m5.odd", NetworkInfo=network)]})
     with pytest.raises(InputError, match=r'^<bytes>: type m5\.odd: alloc_pods: "-6" is negative$'):
-        keep(catalogue, "aws")
-    assert known_catalogues() == []
+        store_catalogue(catalogue, "aws")
+    assert list_catalogues() == []
 
 
 def test_a_bad_row_of_a_kept_catalogue_is_left_out_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    path = keep(read_catalogue(EXAMPLES / "aws.csv"), "aws")
+    path = store_catalogue(read_catalogue(EXAMPLES / "aws.csv"), "aws")
     count = len(read_catalogue("aws"))
     path.write_text(path.read_text() + "odd.large,amd64,2,0,0,,,,,,,1\nodd.two,mips,2,1,0,,,,,,,x\n")
     row = count + 2
@@ -312,7 +312,7 @@ def test_a_bad_row_of_a_kept_catalogue_is_left_out_by_name(tmp_path: Path, monke
 
 def test_many_bad_rows_of_a_kept_catalogue_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    path = keep(read_catalogue(EXAMPLES / "aws.csv"), "aws")
+    path = store_catalogue(read_catalogue(EXAMPLES / "aws.csv"), "aws")
     path.write_text(path.read_text() + "".join(f"odd.{i},amd64,0,1,0,,,,,,,1\n" for i in range(100)))
     left_out = read_catalogue("aws").left_out
     assert (len(left_out), sum(left_out.values())) == (21, 100)
@@ -324,13 +324,13 @@ def test_kept_under_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(InputError, match="no catalogue is imported"):
         read_catalogue("aws")
     aws = read_catalogue(EXAMPLES / "aws.csv")
-    assert keep(aws, "aws") == tmp_path / "kscale" / "catalogues" / "aws.csv"
-    assert known_catalogues() == ["aws"]
+    assert store_catalogue(aws, "aws") == tmp_path / "kscale" / "catalogues" / "aws.csv"
+    assert list_catalogues() == ["aws"]
     assert dict(read_catalogue("aws")) == dict(aws)
     with pytest.raises(InputError, match="imported are aws"):
         read_catalogue("gcp")
     with pytest.raises(InputError, match="can be no name of a catalogue"):
-        keep(aws, "../aws")
+        store_catalogue(aws, "../aws")
     monkeypatch.setenv("XDG_DATA_HOME", str(EXAMPLES / "aws.csv"))
     with pytest.raises(InputError, match="Not a directory"):
-        keep(aws, "aws")
+        store_catalogue(aws, "aws")

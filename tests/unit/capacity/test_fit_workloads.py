@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kscale
-from kscale.capacity.fit import MOST_REPLICAS, fit_workloads
+from kscale.capacity.fit import MAX_REPLICAS, fit_workloads
 from kscale.capacity.records import WorkloadFit
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import from_dict
@@ -184,7 +184,7 @@ def test_equal_pods_are_counted_not_walked(kind: str, api: str, spec: dict[str, 
 def test_more_pods_than_anybody_means() -> None:
     with pytest.raises(kscale.InputError, match=r"spec\.replicas: 1,000,000,000 pods are more than"):
         fit(deployment(10**9, {"cpu": "1"}), node("n"))
-    assert MOST_REPLICAS >= 450_000
+    assert MAX_REPLICAS >= 450_000
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from kscale import InputError
 from kscale.capacity.generate import generate
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import groups_from
-from kscale.capacity.headroom import HeadroomReport, headroom, lost
+from kscale.capacity.headroom import HeadroomReport, headroom, report_losses
 from kscale.capacity.losses import ZONE, Loss, Repair, losses, named_losses, pair_losses
 from kscale.cli.commands.headroom import headroom_view
 from kscale.objects.api.core import Node, Pod
@@ -47,7 +47,7 @@ GROUPS = [
 def test_named_losses_and_their_repair() -> None:
     given = cluster()
     groups = with_templates(given, given.snapshot(), groups_from(GROUPS))
-    report = lost(given, ["node=a1", "node=a1,a2", "zone=a", "pool=b"], groups, repair=True)
+    report = report_losses(given, ["node=a1", "node=a1,a2", "zone=a", "pool=b"], groups, repair=True)
     assert [(loss.name, loss.pods, loss.homeless) for loss in report.lost] == [
         ("node=a1", 1, 0),
         ("node=a1,a2", 2, 1),
@@ -66,7 +66,7 @@ def test_named_losses_and_their_repair() -> None:
 def test_nothing_can_repair_it() -> None:
     given = cluster()
     (one,) = with_templates(given, given.snapshot(), groups_from(GROUPS[:1]))
-    (loss,) = lost(given, ["zone=a"], [one], repair=True).lost
+    (loss,) = report_losses(given, ["zone=a"], [one], repair=True).lost
     assert loss.repair is not None
     assert (loss.repair.nodes, loss.repair.nowhere) == (0, 1)
 
@@ -95,7 +95,7 @@ def test_a_repair_without_nodes_says_why(repair: Repair, text: str) -> None:
 def test_groups_at_their_maximum_are_named() -> None:
     given = cluster()
     full = with_templates(given, given.snapshot(), groups_from([{**GROUPS[1], "max": 2}]))
-    (loss,) = lost(given, ["zone=a"], full, repair=True).lost
+    (loss,) = report_losses(given, ["zone=a"], full, repair=True).lost
     assert loss.repair is not None
     assert (loss.repair.offers, loss.repair.nowhere, loss.repair.limits_reached) == ({}, 1, ["b"])
 
@@ -141,7 +141,10 @@ def test_pairs_that_do_not_meet_are_not_simulated() -> None:
 
 def test_a_zone_label_that_no_node_has() -> None:
     there = cluster()
-    for ask in (lambda: headroom(there.snapshot(), zone_label="nope"), lambda: lost(there, ["pairs"], zone_label="x")):
+    for ask in (
+        lambda: headroom(there.snapshot(), zone_label="nope"),
+        lambda: report_losses(there, ["pairs"], zone_label="x"),
+    ):
         with pytest.raises(InputError, match=r'^zone_label: no node has the label "(nope|x)"$'):
             ask()
     assert headroom(load([]).snapshot(), zone_label="nope").zones == []

@@ -11,7 +11,7 @@ import pytest
 
 from kscale.capacity.sweep import RayExecutor, sweep
 from kscale.capacity.whatif.running import rows_of_base
-from kscale.capacity.whatif.scenarios import varied
+from kscale.capacity.whatif.scenarios import combine_variations
 from unit.capacity.sweep_functions import added, dies, dies_once
 from unit.capacity.test_sweep import values
 from unit.capacity.test_whatif import base
@@ -42,7 +42,7 @@ def test_what_is_shared_goes_by_the_store(executor: RayExecutor) -> None:
 
 
 def test_scenarios_are_what_one_process_says(executor: RayExecutor) -> None:
-    scenarios = varied(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
+    scenarios = combine_variations(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
     found = sweep(rows_of_base, scenarios, base=base(), executor=executor, workers=2, chunk=2, share=executor.share)
     assert values(found) == list(rows_of_base(base(), scenarios))
 

@@ -25,7 +25,7 @@ from kscale.capacity.sweep import Shared, sweep
 from kscale.capacity.whatif import Base, Scenario, scenarios_from, whatif
 from kscale.capacity.whatif.edits import World
 from kscale.capacity.whatif.running import Fleet, rows_of_base, rows_of_fleet
-from kscale.capacity.whatif.scenarios import varied
+from kscale.capacity.whatif.scenarios import combine_variations
 from kscale.cli.commands.sweep import workers_of
 from unit.capacity.sweep_functions import added, dies, dies_once
 from unit.capacity.test_whatif import base
@@ -64,7 +64,7 @@ def test_scenarios_share_calls_by_default(scenarios: Any, workers: int, expected
 
 
 def test_the_baseline_is_decided_once_for_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    scenarios = varied(["groups.pool.price=0.1..0.4:6", "flags.expander=price,most-pods"])
+    scenarios = combine_variations(["groups.pool.price=0.1..0.4:6", "flags.expander=price,most-pods"])
     made: list[Base] = []
     world = Base.world
 
@@ -82,7 +82,7 @@ def test_the_baseline_is_decided_once_for_all_calls(monkeypatch: pytest.MonkeyPa
 
 def test_a_changed_cluster_or_group_has_another_baseline() -> None:
     given = whatif_base()
-    (scenario,) = varied(["groups.pool.price=0.5"])
+    (scenario,) = combine_variations(["groups.pool.price=0.5"])
 
     def baseline() -> float | None:
         return whatif(given, [scenario]).baselines[0].cost
@@ -158,7 +158,7 @@ def test_a_closed_sweep_keeps_what_is_done() -> None:
 
 
 def test_scenarios_in_processes_are_what_one_process_says() -> None:
-    scenarios = varied(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
+    scenarios = combine_variations(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
     there = list(rows_of_base(base(), scenarios))
     found = values(sweep(rows_of_base, scenarios, base=base(), executor=pool, workers=2, chunk=2))
     assert found == there
@@ -183,13 +183,17 @@ def test_a_fleet(tmp_path: Path) -> None:
 
 
 def test_every_combination() -> None:
-    found = varied(["flags.expander=price,least-waste", "pods.shop/ReplicaSet/web=4,x1.5", "requests.cpu=x0.5"])
+    found = combine_variations(
+        ["flags.expander=price,least-waste", "pods.shop/ReplicaSet/web=4,x1.5", "requests.cpu=x0.5"]
+    )
     assert len(found) == 4
     assert found[0].name == "flags.expander=price pods.shop/ReplicaSet/web=4 requests.cpu=x0.5"
     assert [edit.kind for edit in found[0].edits] == ["flags", "pods", "requests"]
-    on_top = varied(["prices.big=x0.5"], scenarios_from([{"name": "lost", "edits": [{"lose": {"node": ["a1"]}}]}]))
+    on_top = combine_variations(
+        ["prices.big=x0.5"], scenarios_from([{"name": "lost", "edits": [{"lose": {"node": ["a1"]}}]}])
+    )
     assert (on_top[0].name, [edit.kind for edit in on_top[0].edits]) == ("lost prices.big=x0.5", ["lose", "prices"])
-    numbers = [each.name for each in varied(["groups.a.b.price=0.1..0.4:4"])]
+    numbers = [each.name for each in combine_variations(["groups.a.b.price=0.1..0.4:4"])]
     assert numbers == [f"groups.a.b.price={price}" for price in ("0.1", "0.2", "0.3", "0.4")]
 
 
@@ -208,7 +212,7 @@ def test_every_combination() -> None:
 )
 def test_what_cannot_be_varied(text: str, said: str) -> None:
     with pytest.raises(InputError) as error:
-        varied([text])
+        combine_variations([text])
     assert said in str(error.value)
 
 
@@ -222,7 +226,7 @@ def test_what_is_shared_may_be_any_object() -> None:
 
 def test_a_dask_cluster_of_two_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra [dask] is not installed")
-    scenarios = varied(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
+    scenarios = combine_variations(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
     there = list(rows_of_base(base(), scenarios))
     cluster = distributed.LocalCluster(
         n_workers=2,

@@ -24,9 +24,9 @@ from kscale.capacity.generate import generate
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import groups_from, recognise_groups
 from kscale.capacity.whatif import Base, ScenarioRow, parse_condition, read_scenarios, scenarios_from, whatif
-from kscale.capacity.whatif.edits import World, edited
-from kscale.capacity.whatif.questions import Answers
-from kscale.capacity.whatif.scenarios import READ, Question, scenarios_schema_text, varied
+from kscale.capacity.whatif.edits import World, apply_edit
+from kscale.capacity.whatif.questions import DecisionCache
+from kscale.capacity.whatif.scenarios import READ, Question, combine_variations, scenarios_schema_text
 from kscale.cli.commands.whatif import whatif_view
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_owners import controller_of
@@ -205,7 +205,7 @@ def test_a_group_with_nodes_elsewhere_grows_there() -> None:
     assert lost.groups == {"small": 4}
     world = where.world()
     for edit in scenarios_from([{"name": "lost", "edits": edits}])[0].edits:
-        world = edited(world, edit, Path("."), Question.SCALE_UP)
+        world = apply_edit(world, edit, Path("."), Question.SCALE_UP)
     labels = world.templates["small"].node.metadata.labels or {}
     assert (labels[ZONE], labels["own"]) == ("b", "label")
 
@@ -252,7 +252,7 @@ def test_patterns_scale_workloads() -> None:
 
     def sizes(scale: dict[str, Any]) -> dict[str, int]:
         (scenario,) = scenarios_from([{"name": "s", "edits": [{"pods": {"scale": scale}}]}])
-        changed = edited(world, scenario.edits[0], Path("."), Question.SCALE_UP)
+        changed = apply_edit(world, scenario.edits[0], Path("."), Question.SCALE_UP)
         return dict(Counter(controller.name for pod in changed.place.cluster.pods()
                             if (controller := controller_of(pod.metadata)) is not None))  # fmt: skip
 
@@ -267,7 +267,9 @@ def test_patterns_scale_workloads() -> None:
     ):
         with pytest.raises(InputError, match=text):
             sizes(scale)
-    assert [each.edits[0].pods.scale for each in varied(["pods.*=x1.4"]) if each.edits[0].pods] == [{"*": "x1.4"}]
+    assert [each.edits[0].pods.scale for each in combine_variations(["pods.*=x1.4"]) if each.edits[0].pods] == [
+        {"*": "x1.4"}
+    ]
 
 
 def test_another_instance_type_says_what_stays_and_what_a_rebuild_costs() -> None:
@@ -363,7 +365,7 @@ def test_each_flag_of_a_question_is_read() -> None:
     told: set[str] = set()
     for question, fields in READ.items():
         told.clear()
-        found = Answers().of(base(options=Told()).world(), question)
+        found = DecisionCache().of(base(options=Told()).world(), question)
         assert found[0].nodes
         assert fields - told <= {"blocking_system_pod_distruption_timeout"}, "read where a system pod holds its node"
 
@@ -511,13 +513,13 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
     """Numbers of the worlds that were asked about whose place, or whose snapshot, still lives. No collector runs:
     what dies dies by itself."""
     asked: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
-    answer = Answers.of
+    answer = DecisionCache.of
 
-    def of(self: Answers, world: World, question: Question) -> Any:
+    def of(self: DecisionCache, world: World, question: Question) -> Any:
         asked.append((weakref.ref(world.place), weakref.ref(world.place.snapshot)))
         return answer(self, world, question)
 
-    monkeypatch.setattr(Answers, "of", of)
+    monkeypatch.setattr(DecisionCache, "of", of)
     return lambda: [number for number, refs in enumerate(asked) if any(ref() is not None for ref in refs)]
 
 

@@ -16,7 +16,7 @@ import typer
 
 import kscale
 from kscale.cli import registry
-from kscale.cli.failures import DumpError, guarded
+from kscale.cli.failures import DumpError, run_guarded
 from kscale.cli.terminal import Terminal, printable
 from kscale.errors import InputError, MissingExtraError, Problem
 from unit.cli.support import Run
@@ -155,7 +155,7 @@ def guard(error: BaseException) -> tuple[int, str]:
     def fail() -> None:
         raise error
 
-    code = guarded(fail, Terminal(stdout=io.StringIO(), stderr=stderr, environ={}))
+    code = run_guarded(fail, Terminal(stdout=io.StringIO(), stderr=stderr, environ={}))
     return code, stderr.getvalue()
 
 

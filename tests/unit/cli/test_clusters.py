@@ -14,7 +14,7 @@ import yaml
 
 import kscale as library
 from kscale.cli import output
-from kscale.cli.command import ClusterAnswers, of_all
+from kscale.cli.command import ClusterAnswers, run_for_all
 from kscale.cli.inputs import DUMP_COMMAND, DUMP_HELP
 from kscale.cli.output import View
 from kscale.cli.terminal import Terminal, progress
@@ -127,7 +127,7 @@ def test_a_cluster_for_which_arguments_do_not_do_ends_no_other() -> None:
     def refuse() -> output.Answer:
         raise typer.BadParameter("nothing to recommend from", param_hint="--history")
 
-    told = of_all({"west": lambda: output.Answer(ClusterAnswers(clusters=[]), View), "east": refuse}, Terminal())
+    told = run_for_all({"west": lambda: output.Answer(ClusterAnswers(clusters=[]), View), "east": refuse}, Terminal())
     assert isinstance(told.record, ClusterAnswers)
     assert [(each.cluster, each.error) for each in told.record.clusters] == [
         ("west", ""),

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import kscale
-from kscale.objects.api.meta import shortened
+from kscale.objects.api.meta import shorten
 from kscale.snapshot.text import files
 from unit.cli.support import Run
 from unit.cli.support import kscale as run
@@ -223,7 +223,7 @@ def test_a_long_text_is_not_echoed_whole(folder: Path) -> None:
     got = run("estimate", "-f", folder / "dump.json", "--node", "n")
     refused(got, f'requests.cpu: "{"x" * 80}... (1,000,000 characters)" is not a quantity')
     assert len(got.stderr) < 1000
-    assert shortened("x" * 80) == "x" * 80
+    assert shorten("x" * 80) == "x" * 80
 
 
 def test_a_device_is_no_file() -> None:
@@ -322,10 +322,9 @@ ANSWERS = (
     "simulate three-minutes.yaml -q",
     "replay hpa load.csv -f fast.yaml --request 500m -q",
     "whatif scenarios.yaml -q -f dump.json -g groups.json",
-    "cost -q -f dump.json -g groups.json",
-    "example out",
+    "cost -q -f dump.json -g priced.json",
 )
-"""Commands whose inputs are in the folder of :func:`inputs`."""
+"""Commands whose inputs are in the folder of :func:`inputs`. ``example`` writes files only."""
 
 
 @pytest.fixture
@@ -333,6 +332,7 @@ def inputs(folder: Path) -> Path:
     shutil.copy(Path(kscale.__file__).parent / "examples" / "three-minutes.yaml", folder)
     (folder / "scenarios.yaml").write_text("scenarios:\n- name: none\n  edits: []\n")
     (folder / "types.csv").write_text(CATALOGUE)
+    (folder / "priced.json").write_text(json.dumps([{**GROUPS[0], "price": 0.5, "nodes": ["n"]}]))
     (folder / "fast.yaml").write_text(HPA.replace("NAME", "fast"))
     (folder / "load.csv").write_text("time,value\n" + "\n".join(f"{i * 30},{1 + i % 5}" for i in range(20)))
     return folder
@@ -348,7 +348,7 @@ def test_a_full_disk_behind_what_is_no_answer(inputs: Path, words: str) -> None:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
-@pytest.mark.parametrize("words", [words for words in ANSWERS if "example" not in words])
+@pytest.mark.parametrize("words", ANSWERS)
 def test_a_signal_while_stdout_is_written(inputs: Path, words: str, number: int, status: int) -> None:
     """Nobody reads on, so that the command is in the middle of its answer."""
     reading, writing = os.pipe()

@@ -20,7 +20,7 @@ import yaml
 from kscale.ca.capacity_buffers.pod_templates import TEMPLATE_API_VERSIONS
 from kscale.ca.metrics import METRICS
 from kscale.ca.options import AutoscalingOptions
-from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
+from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, CurrentNodes
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.leader_election import LEADER_METRICS
 from kscale.drivers.live import DRIVE_METRICS
@@ -137,7 +137,7 @@ def test_it_may_see_what_it_watches() -> None:
     clock = SystemClock()
     health = HealthCheck(HealthCheckOptions(), clock.now())
     options = AutoscalingOptions(expander="priority", capacity_quotas_enabled=True)
-    driver = ClusterAutoscaler(options, AutoscalerProcess(), clock, health, NodeBoard())
+    driver = ClusterAutoscaler(options, AutoscalerProcess(), clock, health, CurrentNodes())
     wide, own = cluster_autoscaler_roles({"expander": options.expander})
     plurals = {(each.api_version, each.kind): each.group_resource.partition(".")[0] for each in EVERYWHERE}
     plurals["autoscaling.x-k8s.io/v1beta1", "CapacityQuota"] = "capacityquotas"

@@ -14,13 +14,13 @@ import pytest
 import typer
 
 from kscale.cli.command import callback
-from kscale.cli.failures import guarded
+from kscale.cli.failures import run_guarded
 from kscale.cli.go_flags import KLOG_IDLE, GoCommand, Idle, given_flags, read_int
 from kscale.cli.process import FAILED, run_program, set_up_logs
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.terminal import Terminal
 from kscale.drivers.live import LostLeadershipError
-from kscale.drivers.process import Program, Surroundings
+from kscale.drivers.process import Program, ProgramContext
 from kscale.errors import InputError
 from unit.cli.support import kscale
 
@@ -46,7 +46,7 @@ def command(*, process: ProcessFlags, lease: Own) -> None:
     run_program("tally", process, build, election=lease.election(identity="me"))
 
 
-def build(around: Surroundings) -> Program:
+def build(around: ProgramContext) -> Program:
     raise LostLeadershipError("lost master")
 
 
@@ -75,7 +75,7 @@ def run(*arguments: str) -> tuple[int, str]:
     app.command("tally", cls=Tally)(callback(command))
     stderr = io.StringIO()
     made = typer.main.get_command(app)
-    code = guarded(lambda: made.main(list(arguments), "tally", standalone_mode=False), Terminal(stderr=stderr))
+    code = run_guarded(lambda: made.main(list(arguments), "tally", standalone_mode=False), Terminal(stderr=stderr))
     return code, stderr.getvalue()
 
 

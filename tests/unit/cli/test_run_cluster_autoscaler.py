@@ -17,7 +17,7 @@ from kscale.cli.commands.run.cluster_autoscaler import build
 from kscale.cli.options import fields
 from kscale.cli.registry import find
 from kscale.drivers.cluster_autoscaler import ClusterAutoscaler
-from kscale.drivers.process import Program, Surroundings
+from kscale.drivers.process import Program, ProgramContext
 from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.rest_mapping import ServedResource
@@ -194,9 +194,9 @@ def test_a_management_cluster_of_its_own(
     assert all((each["qps"], each["burst"]) == (process.kube_client_qps, process.kube_client_burst) for each in asked)
 
 
-def surroundings(clock: Clock) -> Surroundings:
+def surroundings(clock: Clock) -> ProgramContext:
     own = Client(FakeApiServer(clock), clock, qps=-1)
-    return Surroundings(
+    return ProgramContext(
         client=own, resources=Resources(own), clock=clock, steady=clock, metrics=MetricStore([]), dry_run=False
     )
 

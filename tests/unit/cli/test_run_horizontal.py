@@ -9,7 +9,7 @@ import pytest
 
 from kscale.cli.commands.run import horizontal
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
-from kscale.drivers.process import Surroundings
+from kscale.drivers.process import ProgramContext
 from kscale.hpa.options import HPAOptions
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client
@@ -31,7 +31,7 @@ def driver(*, dry_run: bool = False) -> HorizontalAutoscaler:
     ((_, _, build), _) = RUNS[-1]
     clock = SystemClock()
     client = Client(None, clock)  # type: ignore[arg-type]  # nobody talks
-    around = Surroundings(
+    around = ProgramContext(
         client=client,
         resources=Resources(client),
         clock=clock,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kscale.cli.terminal import counted
+from kscale.cli.terminal import format_counts
 from unit.cli.support import kscale
 
 SECRET = "hunter2"
@@ -229,7 +229,9 @@ def test_names_stay_on_their_line_and_commands_can_be_copied(file: Callable[[str
 
 
 def test_the_counts_of_metrics_kinds() -> None:
-    assert counted({"PodMetrics": 3, "NodeMetrics": 1, "Ingress": 2}) == "3 PodMetrics, 1 NodeMetrics, 2 Ingresses"
+    assert (
+        format_counts({"PodMetrics": 3, "NodeMetrics": 1, "Ingress": 2}) == "3 PodMetrics, 1 NodeMetrics, 2 Ingresses"
+    )
     result = kscale("fit", "-f", "-", "--pod", "-", stdin=GOOD)
     assert result.code == 2
     assert "stdin can be read once only, and - is named by -f too" in result.stderr

@@ -11,16 +11,16 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.drivers.cluster_autoscaler import (
     AutoscalerProcess,
     ClusterAutoscaler,
-    NodeBoard,
-    farewell,
+    CurrentNodes,
     reach_nodes,
     served_metrics,
+    shutdown_steps,
 )
 from kscale.drivers.cluster_autoscaler_controllers import QuotaController
 from kscale.drivers.driver import Driver
 from kscale.drivers.event_correlator import CLUSTER_AUTOSCALER
 from kscale.drivers.leader_election import LeaderElectionOptions
-from kscale.drivers.process import HealthCheck, HealthCheckOptions, ProcessOptions, Program, Surroundings, run_process
+from kscale.drivers.process import HealthCheck, HealthCheckOptions, ProcessOptions, Program, ProgramContext, run_process
 from kscale.effects import GetPrices, Prices, to_text
 from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
@@ -29,7 +29,7 @@ from kscale.objects.nodegroups import Groups
 from kscale.objects.rest_mapping import ServedResource
 from kscale.world.nodegroups.provider import Provider
 from kscale.world.protocols import Clock
-from kscale.world.serve.app import SnapshotDesk
+from kscale.world.serve.app import DebuggingSnapshotService
 from unit.world.test_informer import FakeApi, against_fake
 
 ELECTION = LeaderElectionOptions(identity="one", resource_name="cluster-autoscaler", resource_namespace="kube-system")
@@ -205,15 +205,15 @@ class Cluster:
 
 class Autoscaler:
     def __init__(self, cluster: Cluster, options: AutoscalingOptions, dry_run: bool, **process: Any) -> None:
-        self.desk = SnapshotDesk()
+        self.desk = DebuggingSnapshotService()
         self.stop = asyncio.Event()
-        self.around: list[Surroundings] = []
+        self.around: list[ProgramContext] = []
         self.drivers: list[ClusterAutoscaler] = []
         api = cluster.api
 
-        def build(around: Surroundings) -> Program:
+        def build(around: ProgramContext) -> Program:
             self.around.append(around)
-            board = NodeBoard()
+            board = CurrentNodes()
             health = HealthCheck(HealthCheckOptions(), around.steady.now())
             told = AutoscalerProcess(dry_run=dry_run, **process)
             driver = ClusterAutoscaler(options, told, around.steady, health, board, desk=self.desk)
@@ -226,7 +226,7 @@ class Autoscaler:
                 groups=cluster.cloud,
                 correlation=CLUSTER_AUTOSCALER,
                 before=reach_nodes,
-                at_end=lambda now: farewell(options, now),
+                at_end=lambda now: shutdown_steps(options, now),
                 releases=False,
                 clock_set=driver.clock_set,
                 others=[*([QuotaController()] if options.capacity_quotas_enabled else []), *cluster.others],

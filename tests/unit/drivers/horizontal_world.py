@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
-from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
+from kscale.drivers.process import ProcessOptions, Program, ProgramContext, run_process
 from kscale.effects import SECOND, to_text
 from kscale.hpa.api.validation import apply_defaults
 from kscale.hpa.options import HPAOptions
@@ -91,9 +91,9 @@ class World:
 
 @asynccontextmanager
 async def running(world: World, *, dry_run: bool = False, options: HPAOptions | None = None, **more: Any) -> Any:
-    stop, around = asyncio.Event(), list[Surroundings]()
+    stop, around = asyncio.Event(), list[ProgramContext]()
 
-    def build(given: Surroundings) -> Program:
+    def build(given: ProgramContext) -> Program:
         around.append(given)
         return Program(
             driver=HorizontalAutoscaler(options or HPAOptions(), manager="kscale", **more),

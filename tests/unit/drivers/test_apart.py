@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler, HorizontalSight
+from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler, HorizontalView
 from kscale.effects import SECOND, GetMetric, Outcome, run_virtually, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import Scale, ScaleSpec, ScaleStatus
@@ -192,7 +192,7 @@ def test_what_is_decided_apart_is_remembered_unless_the_clock_is_set_meanwhile(s
     assert driver.controller.take_all(now) == ["shop/web"]
     driver._apart.note_late(["shop/web"], now)
     scale = Scale(spec=ScaleSpec(replicas=1), status=ScaleStatus(replicas=1, selector="app=web"))
-    sight = HorizontalSight(hpas=[hpa], scales={"shop/web": scale}, pods=Cluster().snapshot().pod_index)
+    sight = HorizontalView(hpas=[hpa], scales={"shop/web": scale}, pods=Cluster().snapshot().pod_index)
     began: list[str] = []
 
     def perform(action: Any, at: int) -> Outcome:

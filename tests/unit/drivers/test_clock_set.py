@@ -14,7 +14,7 @@ import pytest
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
 from kscale.drivers.horizontal_queue import HorizontalController
 from kscale.drivers.live import Live
-from kscale.drivers.process import Program, Surroundings
+from kscale.drivers.process import Program, ProgramContext
 from kscale.drivers.vpa_admission import ADMISSION_METRICS, AdmissionController
 from kscale.drivers.vpa_recommender import recommender_program
 from kscale.drivers.vpa_updater import updater_program
@@ -40,13 +40,13 @@ NAME = "vpa-admission-controller"
 VPAS = "verticalpodautoscalers.autoscaling.k8s.io"
 
 
-def horizontal_program(around: Surroundings) -> Program:
+def horizontal_program(around: ProgramContext) -> Program:
     driver = HorizontalAutoscaler(HPAOptions(), manager="kscale")
     source = RESTMetrics(around.client, around.resources, around.steady)
     return Program(driver=driver, metrics=HORIZONTAL_METRICS, source=source, clock_set=driver.clock_set)
 
 
-def admission_program(_: Surroundings) -> Program:
+def admission_program(_: ProgramContext) -> Program:
     driver = AdmissionController(holder="host")
     return Program(driver=driver, metrics=ADMISSION_METRICS, clock_set=driver.clock_set)
 
@@ -262,7 +262,7 @@ def test_the_clock_is_set_while_a_pod_is_reviewed(hours: int) -> None:
     driver = AdmissionController(holder="host")
     lives: list[Live] = []
 
-    def build(around: Surroundings) -> Program:
+    def build(around: ProgramContext) -> Program:
         lives.append(Live(Performer(around.client, around.clock, resources=around.resources), around.clock))
         return Program(driver=driver, metrics=ADMISSION_METRICS, clock_set=driver.clock_set)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler, HorizontalSight
+from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler, HorizontalView
 from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, GetMetric, GetScale, Outcome, run_virtually, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
@@ -143,6 +143,37 @@ def test_an_hpa_that_is_gone_is_forgotten() -> None:
             assert len([path for path in world.server.asked("GET") if "metrics" in path]) == before
 
     scenario(case)
+
+
+def test_series_of_hpas_that_come_and_go_are_removed() -> None:
+    """Who may create HPAs cannot fill the metrics: after each batch there are as many series as after the first."""
+    sizes = "horizontal_pod_autoscaler_controller_desired_replicas"
+
+    async def case(world: World) -> None:
+        async with running(world) as around:
+            left = []
+            for batch in range(3):
+                names = [f"web-{batch}-{number}" for number in range(50)]
+                for name in names:
+                    world.deploy(name, 500)
+                    world.autoscale(name)
+                await asyncio.sleep(40)
+                assert around.metrics.value(sizes, namespace="default", hpa_name=names[0]) == 1
+                for name in names:
+                    world.server.drop(HPAS, name, "default")
+                    world.server.drop("deployments.apps", name, "default")
+                    world.server.drop("pods", f"{name}-0", "default")
+                await asyncio.sleep(40)
+                left.append(series(around))
+            assert [each for each in left[-1] if sizes in each or "web-" in each] == []
+            assert left[2] == left[1] == left[0]
+
+    scenario(case)
+
+
+def series(around: Any) -> set[str]:
+    text = around.metrics.exposition()[0].decode()
+    return {line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
 
 
 def managed(world: World, manager: str, seconds: int) -> list[dict[str, Any]]:
@@ -362,7 +393,7 @@ def test_any_write_may_fail_or_be_late(seed: int) -> None:
 @pytest.mark.usefixtures("own_collector")
 def test_the_collector_is_at_ease_while_a_round_of_many_is_under_way() -> None:
     before, hpas = gc.get_threshold(), 100_000
-    sight = HorizontalSight(hpas=[HorizontalPodAutoscaler()] * hpas)
+    sight = HorizontalView(hpas=[HorizontalPodAutoscaler()] * hpas)
     steps = HorizontalAutoscaler(take_over=True).steps(sight, 1_800_000_000 * SECOND)
     next(steps)
     assert gc.get_threshold() == (50 * hpas, *before[1:])
@@ -378,7 +409,7 @@ def test_what_is_noticed_while_a_round_takes_in_is_not_lost() -> None:
 
     class Slow(kept):  # type: ignore[misc]  # of whatever it is kept in
         def append(self, noticed: Any) -> None:
-            for _ in driver.steps(HorizontalSight(), now):
+            for _ in driver.steps(HorizontalView(), now):
                 pass
             super().append(noticed)
 
@@ -438,7 +469,7 @@ def test_a_round_whose_scales_were_asked_for_is_not_repeated(watched: bool) -> N
     assert driver.controller.take_all(now) == ["shop/own", "shop/others"]
     scale = Scale(spec=ScaleSpec(replicas=1), status=ScaleStatus(replicas=1, selector="app=web"))
     known = {"shop/own" if watched else "shop/others": scale}
-    sight = HorizontalSight(hpas=hpas, scales=known, pods=Cluster().snapshot().pod_index)
+    sight = HorizontalView(hpas=hpas, scales=known, pods=Cluster().snapshot().pod_index)
 
     def perform(action: Any, at: int) -> Outcome:
         if isinstance(action, GetMetric):

@@ -18,7 +18,7 @@ from kscale.ca.metrics import METRICS
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS
 from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions
 from kscale.drivers.live import DRIVE_METRICS, LostLeadershipError
-from kscale.drivers.process import HealthCheck, HealthCheckOptions, ProcessOptions, Program, Surroundings, run_process
+from kscale.drivers.process import HealthCheck, HealthCheckOptions, ProcessOptions, Program, ProgramContext, run_process
 from kscale.drivers.vpa_admission import ADMISSION_METRICS
 from kscale.drivers.vpa_recommender import RECOMMENDER_METRICS
 from kscale.drivers.vpa_updater import UPDATER_METRICS
@@ -102,10 +102,10 @@ def forget(now: Moment) -> Steps[None]:
 class Run:
     def __init__(self, api: FakeApi, options: ProcessOptions, *, driver: Tally | None = None, **more: Any) -> None:
         self.api, self.driver, self.stop = api, driver or Tally(), asyncio.Event()
-        self.around: list[Surroundings] = []
+        self.around: list[ProgramContext] = []
         self.closed = 0
 
-        def build(around: Surroundings) -> Program:
+        def build(around: ProgramContext) -> Program:
             self.around.append(around)
             return Program(driver=self.driver, metrics=[ROUNDS], at_end=forget, close=self.close, **more)
 

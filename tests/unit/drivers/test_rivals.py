@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kscale.drivers.horizontal_autoscaler import Rivals
+from kscale.drivers.horizontal_autoscaler import OtherControllers
 from kscale.effects import SECOND, Moment, to_text
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.decode import from_dict
@@ -30,8 +30,8 @@ def hpa(**writers: Moment) -> HorizontalPodAutoscaler:
     )
 
 
-def rivals() -> Rivals:
-    return Rivals("ours", PERIOD)
+def rivals() -> OtherControllers:
+    return OtherControllers("ours", PERIOD)
 
 
 def test_a_write_counts_for_four_periods() -> None:

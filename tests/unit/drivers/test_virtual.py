@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
+from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, CurrentNodes
 from kscale.drivers.driver import Driver, VirtualDrive
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.process import HealthCheck, HealthCheckOptions
@@ -61,7 +61,7 @@ class Drive:
 
 def cluster_autoscaler(world: SimulatedWorld, *, repeats: bool = False) -> ClusterAutoscaler:
     health = HealthCheck(HealthCheckOptions(), world.time.now)
-    return ClusterAutoscaler(OPTIONS, AutoscalerProcess(), world.clock, health, NodeBoard(), repeats=repeats)
+    return ClusterAutoscaler(OPTIONS, AutoscalerProcess(), world.clock, health, CurrentNodes(), repeats=repeats)
 
 
 def scale(world: SimulatedWorld, replicas: int) -> None:

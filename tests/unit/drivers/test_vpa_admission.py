@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 import trustme
 
-from kscale.drivers.process import Program, Surroundings
+from kscale.drivers.process import Program, ProgramContext
 from kscale.drivers.vpa_admission import ADMISSION_METRICS, AdmissionController, Serving, admission_program
 from kscale.drivers.vpa_registration import RegistrationError, RegistrationOptions, labels_of
 from kscale.vpa import AdmissionOptions, ControllerKey
@@ -39,8 +39,8 @@ def against(case: Callable[[FakeApi], Awaitable[None]], **more: Any) -> FakeApi:
     return against_fake(case, resources=SERVED, **more)
 
 
-def building(**given: Any) -> Callable[[Surroundings], Program]:
-    def build(_: Surroundings) -> Program:
+def building(**given: Any) -> Callable[[ProgramContext], Program]:
+    def build(_: ProgramContext) -> Program:
         return Program(driver=AdmissionController(holder="host", **given), metrics=ADMISSION_METRICS)
 
     return build
@@ -314,7 +314,7 @@ def serving(files: Files, main: Callable[[Ask, Run, FakeApi, Callable[[], bool]]
         servers: asyncio.Queue[Server] = asyncio.Queue()
         tls = ReloadingContext(files.certificate, files.key)
 
-        def build(around: Surroundings) -> Program:
+        def build(around: ProgramContext) -> Program:
             return admission_program(
                 around,
                 options=AdmissionOptions(),

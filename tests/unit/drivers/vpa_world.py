@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from kscale.drivers.driver import Driver
-from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
+from kscale.drivers.process import ProcessOptions, Program, ProgramContext, run_process
 from kscale.effects import to_text
 from kscale.objects.rest_mapping import ServedResource
 from kscale.world.protocols import Clock
@@ -85,13 +85,13 @@ class Run:
     """One program under way; ``clock``: another than the API's."""
 
     def __init__(
-        self, api: FakeApi, build: Callable[[Surroundings], Program], clock: Clock | None = None, **options: Any
+        self, api: FakeApi, build: Callable[[ProgramContext], Program], clock: Clock | None = None, **options: Any
     ) -> None:
         self.api, self.stop = api, asyncio.Event()
         self.programs: list[Program] = []
-        self.around: list[Surroundings] = []
+        self.around: list[ProgramContext] = []
 
-        def built(around: Surroundings) -> Program:
+        def built(around: ProgramContext) -> Program:
             self.around.append(around)
             self.programs.append(build(around))
             return self.programs[0]
@@ -110,7 +110,7 @@ class Run:
 
 
 @asynccontextmanager
-async def running(api: FakeApi, build: Callable[[Surroundings], Program], **options: Any) -> AsyncIterator[Run]:
+async def running(api: FakeApi, build: Callable[[ProgramContext], Program], **options: Any) -> AsyncIterator[Run]:
     run = Run(api, build, **options)
     try:
         yield run

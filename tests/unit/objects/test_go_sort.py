@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.objects.go_sort import go_sorted
+from kscale.objects.go_sort import sort_as_go
 
 Pair = tuple[int, int]
 
 
 def by_first(pairs: list[Pair]) -> list[Pair]:
-    return go_sorted(pairs, lambda a, b: a[0] < b[0])
+    return sort_as_go(pairs, lambda a, b: a[0] < b[0])
 
 
 @given(st.lists(st.integers(0, 40), max_size=300))
@@ -90,6 +90,6 @@ def test_a_bad_order_of_comparisons_is_survived() -> None:
             candidate = b
         return value[a] < value[b]
 
-    found = go_sorted(list(range(n)), less)
+    found = sort_as_go(list(range(n)), less)
     assert [value[i] for i in found] == sorted(value)
     assert comparisons < 40 * n

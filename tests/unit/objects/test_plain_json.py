@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.objects.decode import plain, with_changes
+from kscale.objects.decode import decode_plain, with_changes
 
 
 def test_numbers_are_kept_as_written() -> None:
-    found = plain(msgspec.Raw(b'{"a": 1e3, "b": 0.50, "c": 7, "d": "0.50"}'))
+    found = decode_plain(msgspec.Raw(b'{"a": 1e3, "b": 0.50, "c": 7, "d": "0.50"}'))
     assert found == {"a": "1e3", "b": "0.50", "c": 7, "d": "0.50"}
     assert [type(value) is str for value in found.values()] == [False, False, False, True]
 

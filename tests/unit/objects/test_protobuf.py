@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from kscale.errors import InputError, MissingExtraError
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.decode import from_dict, plain, to_dict
+from kscale.objects.decode import decode_plain, from_dict, to_dict
 from kscale.objects.protobuf.conversion import decode, encode
 from kscale.objects.protobuf.messages import message, message_types, names, parse
 
@@ -31,7 +31,7 @@ _RECORDED = gzip.decompress((Path(__file__).parent / "data" / "protobuf.jsonl.gz
 
 @pytest.mark.parametrize("line", _RECORDED, ids=range(len(_RECORDED)))
 def test_the_bytes_are_those_of_go(line: bytes) -> None:
-    row = plain(line)
+    row = decode_plain(line)
     encoded = encode(row["object"]["kind"], row["object"]["object"])
     assert encoded.data == base64.b64decode(row["bytes"])
 
@@ -58,7 +58,7 @@ def _members(name: str, data: dict[str, Any]) -> set[tuple[str, str]]:
 def test_the_record_uses_every_member_of_every_message() -> None:
     seen: set[tuple[str, str]] = set()
     for line in _RECORDED:
-        row = plain(line)["object"]
+        row = decode_plain(line)["object"]
         seen |= _members(row["kind"], row["object"])
     every = {(name, field.member) for name in names() for field in _fields(name) if field.member != "."}
     assert every - seen == set()
@@ -81,7 +81,7 @@ def test_numbers_and_members_occur_once_in_a_message() -> None:
 def test_a_struct_loses_nothing_that_it_has(kind: str, type_: type) -> None:
     """What kscale's structs keep of an object is known to the messages, and encodes as it does in the object."""
     for line in _RECORDED:
-        row = plain(line)["object"]
+        row = decode_plain(line)["object"]
         if row["kind"] != kind:
             continue
         try:
@@ -123,11 +123,11 @@ def test_what_go_would_not_read_is_named(data: dict[str, Any], text: str) -> Non
 
 
 def test_numbers_of_a_text_are_taken_as_written() -> None:
-    data = plain(b'{"status": {"capacity": {"a": 1e3, "b": 1.50}}}')
+    data = decode_plain(b'{"status": {"capacity": {"a": 1e3, "b": 1.50}}}')
     written = encode("Node", {"status": {"capacity": {"a": "1e3", "b": "1500m"}}})
     assert encode("Node", data).data == written.data
     with pytest.raises(InputError, match=r"podCIDR: a text is expected, not a number"):
-        encode("Node", plain(b'{"spec": {"podCIDR": 1.5}}'))
+        encode("Node", decode_plain(b'{"spec": {"podCIDR": 1.5}}'))
 
 
 def _message_bytes(number: int, data: bytes) -> bytes:
@@ -137,7 +137,7 @@ def _message_bytes(number: int, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("line", _RECORDED, ids=range(len(_RECORDED)))
 def test_what_is_read_is_written_again(line: bytes) -> None:
-    row = plain(line)
+    row = decode_plain(line)
     kind, data = row["object"]["kind"], base64.b64decode(row["bytes"])
     found = decode(kind, data)
     assert not found.unknown
@@ -148,7 +148,7 @@ def test_what_is_read_is_written_again(line: bytes) -> None:
 def test_a_struct_is_the_same_from_both_forms(kind: str, type_: type) -> None:
     compared = 0
     for line in _RECORDED:
-        row = plain(line)["object"]
+        row = decode_plain(line)["object"]
         if row["kind"] != kind:
             continue
         try:
@@ -233,4 +233,4 @@ def test_there_is_no_such_message() -> None:
 
 
 def test_raw_json_is_read_as_it_is() -> None:
-    assert plain(msgspec.Raw(b'{"a": 1}')) == {"a": 1}
+    assert decode_plain(msgspec.Raw(b'{"a": 1}')) == {"a": 1}

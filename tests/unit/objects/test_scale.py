@@ -13,8 +13,8 @@ from kscale.objects.rest_mapping import (
     RESTMapper,
     RESTMappingError,
     ServedResource,
-    discovered,
     discovered_at_once,
+    list_discovered_resources,
     parse_group_version,
 )
 from kscale.objects.scale import (
@@ -202,11 +202,11 @@ LISTS: list[dict[str, Any]] = [
 
 
 def test_discovery_says_what_is_served_and_which_version_is_preferred() -> None:
-    mapper = RESTMapper(discovered(GROUPS, LISTS))
+    mapper = RESTMapper(list_discovered_resources(GROUPS, LISTS))
     assert mapper.preferred("twos.x.io") == ServedResource("x.io", "v2", "Two", "twos", namespaced=False)
     assert mapper.preferred("olds.x.io") == ServedResource("x.io", "v1", "Old", "olds", scale="x.io/v1")
     assert mapper.scale_version("replicationcontrollers") == "autoscaling/v1"
-    by_order = RESTMapper(discovered(None, LISTS))
+    by_order = RESTMapper(list_discovered_resources(None, LISTS))
     assert by_order.preferred("twos.x.io").version == "v1"
     assert by_order.scale_version("twos.x.io") == "extensions/v1beta1"
 
@@ -224,7 +224,7 @@ def test_discovery_at_once_says_the_same() -> None:
         items.append({"metadata": {"name": group}, "versions": [at_once(group, *each) for each in versions]})
     core = {"items": [each for each in items if not each["metadata"]["name"]]}
     others = {"items": [each for each in items if each["metadata"]["name"]]}
-    found, wanted = discovered_at_once([core, others]), discovered(GROUPS, LISTS)
+    found, wanted = discovered_at_once([core, others]), list_discovered_resources(GROUPS, LISTS)
     assert sorted(found, key=repr) == sorted(wanted, key=repr)
     for each in wanted:
         assert RESTMapper(found).preferred(each.group_resource) == RESTMapper(wanted).preferred(each.group_resource)

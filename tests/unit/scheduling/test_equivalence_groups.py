@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.scheduling.equivalent_pods import MOST_SHAPES, _renumbered, equivalence_groups
+from kscale.scheduling.equivalent_pods import MAX_SHAPES, _renumber, equivalence_groups
 
 PODS = st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 14)), max_size=60)
 
@@ -24,7 +24,7 @@ def one_by_one(controllers: list[int], shapes: list[int]) -> list[list[int]]:
             found.append(pod)
             continue
         groups.append([pod])
-        if len(remembered) < MOST_SHAPES:
+        if len(remembered) < MAX_SHAPES:
             remembered.append((shape, groups[-1]))
     return groups
 
@@ -33,7 +33,7 @@ def one_by_one(controllers: list[int], shapes: list[int]) -> list[list[int]]:
 def test_groups_are_those_found_one_by_one(pods: list[tuple[int, int]]) -> None:
     controllers = [controller for controller, _ in pods]
     shapes = [controller * 15 + shape if controller >= 0 else -1 for controller, shape in pods]
-    of_controller, of_shape = (_renumbered(np.array(each, dtype=np.int32)) for each in (controllers, shapes))
+    of_controller, of_shape = (_renumber(np.array(each, dtype=np.int32)) for each in (controllers, shapes))
     members, starts = equivalence_groups(of_controller, of_shape)
     found = [members[a:b].tolist() for a, b in pairwise(starts)]
     assert found == one_by_one(controllers, shapes)
@@ -43,4 +43,4 @@ def test_groups_are_those_found_one_by_one(pods: list[tuple[int, int]]) -> None:
 def test_numbers_from_0_on(numbers: list[int]) -> None:
     order = sorted(set(numbers) - {-1})
     expected = [-1 if each < 0 else order.index(each) for each in numbers]
-    assert _renumbered(np.array(numbers, dtype=np.int32)).tolist() == expected
+    assert _renumber(np.array(numbers, dtype=np.int32)).tolist() == expected

@@ -10,7 +10,7 @@ import kscale
 from kscale.objects.api.storage import PersistentVolume
 from kscale.objects.api.volumes import Volume
 from kscale.objects.decode import from_dict
-from kscale.scheduling.volumes.in_tree import TranslationError, inline, of_volume, reachable_from
+from kscale.scheduling.volumes.in_tree import TranslationError, inline, reachable_from, translate_volume
 
 Json = dict[str, Any]
 ZONE, BETA = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
@@ -47,7 +47,7 @@ def volume(source: Json, labels: Json | None = None, *terms: list[tuple[str, lis
     ],
 )
 def test_handles(source: Json, labels: Json, handle: Any) -> None:
-    found = of_volume(volume(source, labels))
+    found = translate_volume(volume(source, labels))
     if isinstance(handle, tuple):
         assert found is not None
         assert found[:2] == handle
@@ -70,7 +70,7 @@ def test_handles(source: Json, labels: Json, handle: Any) -> None:
 )
 def test_what_no_driver_can_serve(source: Json, labels: Json, problem: str) -> None:
     with pytest.raises(TranslationError) as caught:
-        of_volume(volume(source, labels))
+        translate_volume(volume(source, labels))
     assert str(caught.value).endswith(problem)
 
 

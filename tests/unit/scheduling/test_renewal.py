@@ -10,7 +10,7 @@ import pytest
 import kscale
 from kscale.objects.api.core import TopologySpreadConstraint
 from kscale.objects.decode import from_dict
-from kscale.scheduling.compile.pod_classes import PodClasses, Questions
+from kscale.scheduling.compile.pod_classes import PodClasses, PodCompiler
 from kscale.scheduling.profile import TAINTS, Context
 from kscale.snapshot.classes.interner import PodClass
 
@@ -155,9 +155,9 @@ def test_each_removal_counts() -> None:
 def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """What is worked out, not taken from before: classes whose questions are found, and lists that are compiled."""
     found: list[Any] = []
-    question, ask = Questions._question, PodClasses._ask
+    question, ask = PodCompiler._question, PodClasses._ask
 
-    def asked(self: Questions, of: PodClass, grounds: tuple[Any, ...]) -> Any:
+    def asked(self: PodCompiler, of: PodClass, grounds: tuple[Any, ...]) -> Any:
         found.append(of.labels)
         return question(self, of, grounds)
 
@@ -165,7 +165,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         found.append("all")
         ask(self, ctx)
 
-    monkeypatch.setattr(Questions, "_question", asked)
+    monkeypatch.setattr(PodCompiler, "_question", asked)
     monkeypatch.setattr(PodClasses, "_ask", compiled)
     return found
 
@@ -199,7 +199,7 @@ def test_classes_that_ask_the_same_share_it() -> None:
     snapshot = cluster.snapshot()
     result = kscale.fit(snapshot, asked)
     assert result.ok.tolist() == [[True, False], [False, True]] * 3
-    known = Questions(Context(snapshot, kscale.SchedulerProfile()))
+    known = PodCompiler(Context(snapshot, kscale.SchedulerProfile()))
     found = [known.of(each) for each in result.session.pods]
     assert len({id(question) for question in found}) == 2
     taints = {id(judge) for question in found for (_, judge) in question.judges if judge.columns == {TAINTS}}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard, NotStartedError
+from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, CurrentNodes, NotStartedError
 from kscale.drivers.driver import VirtualDrive
 from kscale.drivers.process import HealthCheck, HealthCheckOptions
 from kscale.effects import (
@@ -39,7 +39,7 @@ from kscale.objects.pod_resources import demand
 from kscale.snapshot.cluster import Cluster
 from kscale.world.simulated.cloud import GroupTimes
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Queue, Signal, Spread
+from kscale.world.simulated.load import DurationDistribution, Queue, Signal
 from kscale.world.simulated.pods import delete_pod
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 from unit.world.simulated_cases import T0, pod_template, pool, workload
@@ -70,9 +70,11 @@ class Trial:
         self, seed: int, refused: int, delayed: int, *, watch_lag: int, failures: int, skips: bool = True
     ) -> None:
         self.skips = skips
-        spread = Spread(((0, 20 * SECOND), (500_000, MINUTE), (1_000_000, 4 * MINUTE)))
-        times = GroupTimes(boot=spread, ready=Spread.fixed(5 * SECOND), failures=failures, stock=7)
-        options = WorldOptions(seed=seed, watch_lag=watch_lag, pods=PodTimes(start=Spread.fixed(2 * SECOND)))
+        spread = DurationDistribution(((0, 20 * SECOND), (500_000, MINUTE), (1_000_000, 4 * MINUTE)))
+        times = GroupTimes(boot=spread, ready=DurationDistribution.fixed(5 * SECOND), failures=failures, stock=7)
+        options = WorldOptions(
+            seed=seed, watch_lag=watch_lag, pods=PodTimes(start=DurationDistribution.fixed(2 * SECOND))
+        )
         self.world = world = SimulatedWorld(now=T0, options=options)
         self.refused, self.delayed, self.faults = refused, delayed, True
         self.asked = 0
@@ -91,7 +93,7 @@ class Trial:
         world = self.world
         health = HealthCheck(HealthCheckOptions(), world.time.now)
         process = AutoscalerProcess(dra=False)
-        driver = ClusterAutoscaler(OPTIONS, process, world.clock, health, NodeBoard(), repeats=True)
+        driver = ClusterAutoscaler(OPTIONS, process, world.clock, health, CurrentNodes(), repeats=True)
         stores = world.stores(driver.watches)
         inputs = partial(world.inputs, stores, driver.goes_by) if self.skips else None
         return VirtualDrive(driver, stores, world.time, self.perform, rank=40, inputs=inputs)

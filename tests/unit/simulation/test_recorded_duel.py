@@ -24,7 +24,7 @@ from e2e.duel.programs import CLUSTER_AUTOSCALER, PROGRAMS
 from kscale.ca.flag_parsing import parse_flags
 from kscale.ca.options import AutoscalingOptions
 from kscale.cli.commands.serve import ranker
-from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
+from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, CurrentNodes
 from kscale.drivers.driver import VirtualDrive
 from kscale.drivers.process import HealthCheck, HealthCheckOptions
 from kscale.effects import (
@@ -49,7 +49,7 @@ from kscale.world.protocols import Ranker
 from kscale.world.simulated.cloud import GroupTimes
 from kscale.world.simulated.controllers import DRIVERS
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import MILLION, Spread
+from kscale.world.simulated.load import MILLION, DurationDistribution
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 from unit.world.simulated_cases import T0
 
@@ -83,15 +83,15 @@ class Run:
         self.case, self.calls = case, list[CloudCall]()
         self.reasons: set[str] = set()
         self.left = [rule.times for rule in case.refuse]
-        pods = PodTimes(start=Spread.fixed(0), termination=Spread.fixed(termination))
+        pods = PodTimes(start=DurationDistribution.fixed(0), termination=DurationDistribution.fixed(termination))
         options = WorldOptions(pods=pods, scores=ScoreOptions())
         self.world = world = SimulatedWorld(now=T0, options=options, ranker=self.ranker(folder))
         world.perform.fault = self.fault
         for given in case.groups:
             times = GroupTimes(
-                boot=Spread.fixed(round(given.boot * SECOND)),
+                boot=DurationDistribution.fixed(round(given.boot * SECOND)),
                 apart=round(given.apart * SECOND),
-                deletion=Spread.fixed(0),
+                deletion=DurationDistribution.fixed(0),
                 failures=0 if given.registers else MILLION,
             )
             world.cloud.add(group_of(given), times)
@@ -124,7 +124,7 @@ class Run:
             AutoscalerProcess(dra=False, frequent_loops=True),
             world.clock,
             HealthCheck(HealthCheckOptions(), world.time.now),
-            NodeBoard(),
+            CurrentNodes(),
         )
         return VirtualDrive(driver, world.stores(driver.watches), world.time, self.perform, rank=DRIVERS)
 

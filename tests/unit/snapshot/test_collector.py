@@ -8,7 +8,7 @@ from weakref import ref
 import pytest
 
 import kscale
-from kscale.snapshot.caches import Ease, collector_at_ease
+from kscale.snapshot.caches import GarbageCollectionPause, collector_at_ease
 
 pytestmark = pytest.mark.usefixtures("own_collector")
 
@@ -19,7 +19,7 @@ def test_a_round_that_somebody_has_abandoned_does_not_count(monkeypatch: pytest.
     abandoned = collector_at_ease()
     abandoned.__enter__()
     assert gc.get_threshold()[0] == 200_000
-    monkeypatch.setattr("kscale.snapshot.caches._EASE", Ease())
+    monkeypatch.setattr("kscale.snapshot.caches._EASE", GarbageCollectionPause())
     gc.set_threshold(700, 11)
     with collector_at_ease(500_000):
         abandoned.__exit__(None, None, None)

@@ -7,7 +7,7 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-from kscale.snapshot.caches import Memo
+from kscale.snapshot.caches import TypedCache
 
 
 class Squares(dict[int, int]):
@@ -15,7 +15,7 @@ class Squares(dict[int, int]):
 
 
 def test_a_value_is_made_once() -> None:
-    memo, made = Memo(), []
+    memo, made = TypedCache(), []
 
     def make() -> Squares:
         made.append(1)
@@ -29,12 +29,12 @@ def test_a_value_is_made_once() -> None:
 
 
 def test_an_empty_value_is_a_value() -> None:
-    memo = Memo()
+    memo = TypedCache()
     assert memo.of(Squares, Squares) is memo.of(Squares, Squares)
 
 
 def test_threads_get_the_same_value() -> None:
-    memo, ready = Memo(), Barrier(4)
+    memo, ready = TypedCache(), Barrier(4)
 
     def ask() -> int:
         ready.wait()
@@ -45,7 +45,7 @@ def test_threads_get_the_same_value() -> None:
 
 
 def test_nothing_is_pickled_or_copied() -> None:
-    memo = Memo()
+    memo = TypedCache()
     memo.of(Squares, lambda: Squares({2: 4}))
     for other in (pickle.loads(pickle.dumps(memo)), copy.copy(memo), copy.deepcopy(memo)):
         assert other.of(Squares, Squares) == {}

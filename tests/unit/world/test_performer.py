@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kscale.drivers.driver import described
+from kscale.drivers.driver import format_action
 from kscale.effects import (
     SECOND,
     Action,
@@ -339,7 +339,7 @@ def test_a_node_is_deleted_as_it_was_when_its_deletion_began() -> None:
     for stores in (FakeStores(), FakeStores(other)):
         performed(action, groups=cloud, stores=stores)
     assert cloud.asked == [("delete", "a", [("n1", "fake:///old")], False)] * 2
-    assert described(action) == 'DeleteNodes {"group":"a","nodes":["n1"]}'
+    assert format_action(action) == 'DeleteNodes {"group":"a","nodes":["n1"]}'
 
 
 def test_the_cloud() -> None:

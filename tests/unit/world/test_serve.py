@@ -22,12 +22,12 @@ from kscale.effects import SECOND, Metric, Observation
 from kscale.world.serve.app import (
     ANY_PATH,
     ConnectionLimits,
+    DebuggingSnapshotService,
     Server,
-    SnapshotDesk,
     admission_webhook,
     endpoints,
     parse_address,
-    redacted,
+    redact,
 )
 from kscale.world.serve.metrics import MetricStore, UnknownMetricError
 from kscale.world.serve.tls import ReloadingContext
@@ -163,6 +163,15 @@ def test_a_gauge_that_is_reset() -> None:
     assert text(made)[2:] == ['backoff{group="c"} 1.0']
 
 
+def test_a_series_that_is_removed() -> None:
+    made = store(Metric("backoff", "gauge", ("group",)))
+    made.observe([Observation(name="backoff", labels={"group": each}) for each in "ab"])
+    made.observe([Observation(name="backoff", labels={"group": each}, reset=True) for each in "ax"])
+    assert text(made)[2:] == ['backoff{group="b"} 1.0']
+    with pytest.raises(UnknownMetricError):
+        made.observe([Observation(name="backoff", labels={"x": "a"}, reset=True)])
+
+
 @pytest.mark.parametrize(
     "seen",
     [
@@ -266,7 +275,7 @@ def test_metrics() -> None:
 
 
 def test_the_debugging_snapshot() -> None:
-    desk = SnapshotDesk()
+    desk = DebuggingSnapshotService()
     pod = {
         "metadata": {"name": "p", "annotations": {"last-applied": "s3cr3t"}, "labels": {"a": "b"}},
         "spec": {
@@ -306,7 +315,7 @@ def test_the_debugging_snapshot() -> None:
         assert not desk.wanted
 
     served(main, endpoints(snapshot=desk))
-    assert redacted(5) == 5
+    assert redact(5) == 5
 
 
 def test_bodies_that_are_too_long() -> None:

@@ -37,7 +37,7 @@ from kscale.objects.api.vpa import (
 from kscale.objects.decode import from_dict, to_dict
 from kscale.snapshot.cluster import Cluster
 from kscale.vpa.resources import to_memory_quantity
-from kscale.world.protocols import Change, TellingStores, Watch
+from kscale.world.protocols import Change, NotifyingStores, Watch
 from kscale.world.simulated.world import WorldOptions
 from unit.world.simulated_cases import (
     QUICK,
@@ -92,7 +92,7 @@ def test_a_status_is_written_at_its_version_only_and_changes_nothing_else() -> N
 
 def test_what_a_driver_watches() -> None:
     world = world_of(deployment(replicas=5), options=WorldOptions(watch_lag=3 * SECOND))
-    stores: TellingStores = world.stores([
+    stores: NotifyingStores = world.stores([
         Watch(kind="Pod", api_version="v1", field_selector="spec.nodeName=,status.phase!=Failed", typed=True),
         Watch(kind="Node", api_version="v1"),
     ])  # fmt: skip

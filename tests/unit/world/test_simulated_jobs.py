@@ -12,14 +12,14 @@ from kscale.objects.api.apps import Job
 from kscale.objects.conditions import find
 from kscale.objects.decode import from_dict
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Spread
+from kscale.world.simulated.load import DurationDistribution
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 from unit.world.simulated_cases import done, pod_template, run, workload, world_of
 
 
 def world(work: int = 3600, **spec: Any) -> SimulatedWorld:
     item = workload("Job", "batch", None, spec={"template": pod_template("batch", cpu="500m"), **spec})
-    times = PodTimes(work=Spread.fixed(work * SECOND))
+    times = PodTimes(work=DurationDistribution.fixed(work * SECOND))
     return world_of(from_dict(item, Job), options=WorldOptions(pods=times))
 
 

@@ -21,7 +21,7 @@ from kscale.objects.decode import from_dict
 from kscale.world.protocols import NodeGroups
 from kscale.world.simulated.cloud import GroupTimes
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Draws, Spread
+from kscale.world.simulated.load import DurationDistribution, RandomDraws
 from kscale.world.simulated.pods import delete_pod
 from kscale.world.simulated.world import WorldOptions
 from unit.world.simulated_cases import (
@@ -39,7 +39,7 @@ from unit.world.simulated_cases import (
 
 
 def test_machines_boot_become_ready_and_go_with_their_pods() -> None:
-    times = GroupTimes(boot=Spread.fixed(40 * SECOND), ready=Spread.fixed(20 * SECOND))
+    times = GroupTimes(boot=DurationDistribution.fixed(40 * SECOND), ready=DurationDistribution.fixed(20 * SECOND))
     world = world_of(deployment(replicas=4), size=0, times=times, options=QUICK)
     assert isinstance(world.cloud, NodeGroups)
     done(world, IncreaseSize(group="pool", delta=1))
@@ -114,7 +114,7 @@ def test_limits_stock_failures_and_losses() -> None:
 
 
 def test_machines_that_live_for_a_while_are_replaced() -> None:
-    world = world_of(size=3, times=GroupTimes(lifetime=Spread.fixed(600 * SECOND)))
+    world = world_of(size=3, times=GroupTimes(lifetime=DurationDistribution.fixed(600 * SECOND)))
     run(world, 599)
     assert list(world.api.of("Node")) == ["pool-0", "pool-1", "pool-2"]
     run(world, 62)
@@ -133,8 +133,8 @@ def test_groups_are_made_and_deleted() -> None:
 
 
 def test_draws_depend_on_the_entity_alone() -> None:
-    spread = Spread(((0, 10), (500_000, 20), (1_000_000, 120)))
-    first, again, other = Draws(1), Draws(1), Draws(2)
+    spread = DurationDistribution(((0, 10), (500_000, 20), (1_000_000, 120)))
+    first, again, other = RandomDraws(1), RandomDraws(1), RandomDraws(2)
     drawn = [first.duration(spread, "boot", f"m{i}") for i in range(400)]
     assert drawn[::-1] == [again.duration(spread, "boot", f"m{i}") for i in reversed(range(400))]
     assert drawn != [other.duration(spread, "boot", f"m{i}") for i in range(400)]
@@ -145,13 +145,13 @@ def test_draws_depend_on_the_entity_alone() -> None:
     assert spread.at(2**63) == 20
     assert spread.at(2**64 - 1) == 119
     with pytest.raises(ValueError, match="from 0 to 1"):
-        Spread(((0, 1),))
+        DurationDistribution(((0, 1),))
 
 
 def test_the_same_seed_is_the_same_world() -> None:
     def story(seed: int) -> list[Any]:
-        times = GroupTimes(boot=Spread(((0, 10 * SECOND), (1_000_000, 90 * SECOND))), failures=200_000)
-        options = WorldOptions(seed=seed, pods=PodTimes(start=Spread(((0, 0), (1_000_000, 20 * SECOND)))))
+        times = GroupTimes(boot=DurationDistribution(((0, 10 * SECOND), (1_000_000, 90 * SECOND))), failures=200_000)
+        options = WorldOptions(seed=seed, pods=PodTimes(start=DurationDistribution(((0, 0), (1_000_000, 20 * SECOND)))))
         world = world_of(deployment(replicas=30), times=times, options=options)
         told: list[Any] = []
         world.api.listen_all(lambda kind, changes: told.extend((world.time.now, kind, key) for key, _, _ in changes))
@@ -167,7 +167,7 @@ def test_pods_of_one_name_draw_one_after_the_other() -> None:
     """And the second of them the same as ever, whoever else is there."""
 
     def starts(*others: Any) -> list[int]:
-        spread = Spread(((0, 0), (1_000_000, 60 * SECOND)))
+        spread = DurationDistribution(((0, 0), (1_000_000, 60 * SECOND)))
         spec = {"template": pod_template("db", cpu="100m")}
         held = from_dict(workload("StatefulSet", "db", 1, spec=spec), StatefulSet)
         world = world_of(*others, held, options=WorldOptions(seed=3, pods=PodTimes(start=spread)))

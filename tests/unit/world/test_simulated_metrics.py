@@ -18,7 +18,7 @@ from kscale.objects.quantity import Quantity
 from kscale.world.simulated.api_server import ApiObjects
 from kscale.world.simulated.controllers import Key, OwnedPods
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Load, Queue, Signal, Spread, Usage
+from kscale.world.simulated.load import DurationDistribution, Load, Queue, Signal, Usage
 from kscale.world.simulated.metrics import ExternalMetric, Pipeline
 from kscale.world.simulated.world import WorldOptions
 from unit.world.simulated_cases import T0, deployment, pod_template, pods, run, scale, workload, world_of
@@ -136,7 +136,7 @@ def test_usage_is_shared_by_ready_pods_scraped_and_told_late() -> None:
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_pods_that_are_not_ready_have_no_share(columns: bool) -> None:
-    times = PodTimes(readiness=Spread.fixed(40 * SECOND))
+    times = PodTimes(readiness=DurationDistribution.fixed(40 * SECOND))
     world = world_of(deployment(replicas=2), options=WorldOptions(pods=times))
     world.load.usage["Deployment", "shop", "web"] = {"memory": Usage(signal=Signal.constant(10 * 2**30 * 1000))}
     run(world, 90)
@@ -233,7 +233,7 @@ def test_columns_tell_what_objects_tell() -> None:
         deployment(replicas=3, cpu="500m"),
         from_dict(workload("StatefulSet", "db", 2, spec={"template": template}), StatefulSet),
     ]
-    times = PodTimes(start=Spread(((0, SECOND), (1_000_000, 50 * SECOND))))
+    times = PodTimes(start=DurationDistribution(((0, SECOND), (1_000_000, 50 * SECOND))))
     world = world_of(*items, options=WorldOptions(pods=times))
     for kind, name in (("Deployment", "web"), ("StatefulSet", "db")):
         world.load.usage[kind, "shop", name] = {

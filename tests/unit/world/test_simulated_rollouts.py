@@ -18,9 +18,9 @@ from kscale.objects.api.core import Pod
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.conditions import pod_ready
 from kscale.objects.decode import from_dict
-from kscale.world.simulated.deployments import first_size, most_of, next_sizes, shared_sizes
+from kscale.world.simulated.deployments import first_size, get_max_pods, next_sizes, shared_sizes
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Spread
+from kscale.world.simulated.load import DurationDistribution
 from kscale.world.simulated.pods import delete_pod
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 from unit.world.simulated_cases import deployment, named, pod_template, run, scale, workload, world_of
@@ -100,7 +100,7 @@ SHARED: list[tuple[int, int, Sequence[int], Sequence[int]]] = [
 def test_sets_share_another_size(before: int, size: int, sets: Sequence[int], expected: Sequence[int]) -> None:
     """The newest stands first."""
     there = [replica_set(f"v{9 - i}", each, minute=9 - i) for i, each in enumerate(sets)]
-    found = shared_sizes(of_size(size), there, most_of(of_size(before)))
+    found = shared_sizes(of_size(size), there, get_max_pods(of_size(before)))
     assert [found.get(each.key, each.spec.replicas) for each in there] == list(expected)
 
 
@@ -112,13 +112,13 @@ def test_what_may_be_beyond_the_size_is_shared_too(
 ) -> None:
     there = [replica_set("v2", sets[0], minute=2), replica_set("v1", sets[1], minute=1)]
     held, earlier = (of_size(number, maxSurge=surge) for number, surge in (size, before))
-    found = shared_sizes(held, there, most_of(earlier))
+    found = shared_sizes(held, there, get_max_pods(earlier))
     assert tuple(found[each.key] for each in there) == expected
 
 
 # -- in a world --------------------------------------------------------------------------------------------------------
 
-TIMES = PodTimes(start=Spread.fixed(10 * SECOND), termination=Spread.fixed(3 * SECOND))
+TIMES = PodTimes(start=DurationDistribution.fixed(10 * SECOND), termination=DurationDistribution.fixed(3 * SECOND))
 OPTIONS = WorldOptions(pods=TIMES)
 
 

@@ -13,7 +13,7 @@ from kscale.objects.conditions import find
 from kscale.objects.decode import from_dict
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Spread
+from kscale.world.simulated.load import DurationDistribution
 from kscale.world.simulated.world import WorldOptions
 from unit.world.simulated_cases import (
     deployment,
@@ -63,7 +63,7 @@ def prioritised(name: str, priority: int, cpu: str) -> Pod:
 
 
 def test_a_pod_of_a_higher_priority_makes_others_end() -> None:
-    slow = PodTimes(termination=Spread.fixed(10 * SECOND))
+    slow = PodTimes(termination=DurationDistribution.fixed(10 * SECOND))
     world = world_of(options=WorldOptions(pods=slow, preemption=True))
     for name, priority, cpu in (("old", 0, "2"), ("young", 0, "1"), ("dear", 50, "1")):
         world.add(prioritised(name, priority, cpu))
@@ -89,7 +89,7 @@ def test_a_pod_of_a_higher_priority_makes_others_end() -> None:
 
 
 def test_a_nominated_pod_takes_room_elsewhere_before_its_victims_are_gone() -> None:
-    slow = PodTimes(termination=Spread.fixed(25 * SECOND))
+    slow = PodTimes(termination=DurationDistribution.fixed(25 * SECOND))
     world = world_of(options=WorldOptions(pods=slow, preemption=True))
     world.add(prioritised("old", 0, "3"))
     run(world, 5)

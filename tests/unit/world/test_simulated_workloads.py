@@ -11,7 +11,7 @@ from kscale.objects.api.apps import DaemonSet, Job, StatefulSet
 from kscale.objects.conditions import find, pod_ready
 from kscale.objects.decode import from_dict
 from kscale.world.simulated.kubelet import PodTimes
-from kscale.world.simulated.load import Spread
+from kscale.world.simulated.load import DurationDistribution
 from kscale.world.simulated.world import WorldOptions
 from unit.world.simulated_cases import (
     deployment,
@@ -26,7 +26,11 @@ from unit.world.simulated_cases import (
 
 
 def test_a_deployment_has_its_pods_and_says_so() -> None:
-    times = PodTimes(pull=Spread.fixed(2 * SECOND), start=Spread.fixed(SECOND), readiness=Spread.fixed(4 * SECOND))
+    times = PodTimes(
+        pull=DurationDistribution.fixed(2 * SECOND),
+        start=DurationDistribution.fixed(SECOND),
+        readiness=DurationDistribution.fixed(4 * SECOND),
+    )
     world = world_of(deployment(replicas=3), options=WorldOptions(pods=times))
     run(world, 0)
     assert pods(world) == [("web", "pool-0", "Pending")] * 3
@@ -94,7 +98,7 @@ def test_a_daemon_set_has_a_pod_on_each_node_and_none_on_one_that_is_gone() -> N
 def test_a_job_ends_when_enough_pods_have() -> None:
     spec = {"completions": 5, "parallelism": 2, "template": pod_template("batch", cpu="500m")}
     item = from_dict(workload("Job", "batch", None, spec=spec), Job)
-    world = world_of(item, options=WorldOptions(pods=PodTimes(work=Spread.fixed(10 * SECOND))))
+    world = world_of(item, options=WorldOptions(pods=PodTimes(work=DurationDistribution.fixed(10 * SECOND))))
     run(world, 5)
     assert len(pods(world)) == 2
     run(world, 60)
@@ -106,7 +110,7 @@ def test_a_job_ends_when_enough_pods_have() -> None:
 def test_workers_of_a_job_without_completions_go_on_to_their_end() -> None:
     spec = {"parallelism": 3, "template": pod_template("batch", cpu="500m")}
     item = from_dict(workload("Job", "batch", None, spec=spec), Job)
-    work = Spread(((0, 60 * SECOND), (1_000_000, 540 * SECOND)))
+    work = DurationDistribution(((0, 60 * SECOND), (1_000_000, 540 * SECOND)))
     world = world_of(item, options=WorldOptions(pods=PodTimes(work=work)))
     run(world, 9 * 60 + 30)
     held = world.api.get("Job", "shop", "batch")

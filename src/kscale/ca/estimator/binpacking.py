@@ -26,7 +26,7 @@ from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import SelectorError, compile_selector
 from kscale.scheduling.coercion import (
-    MOST,
+    MAX_COUNT,
     PodsLike,
     SnapshotLike,
     TemplateLike,
@@ -382,7 +382,7 @@ def estimate_in_session(
     repeats: EstimateCache | None = None,
 ) -> EstimateResult:
     """Run one estimate on a session that holds the pods' classes; ``number`` is the template's number there."""
-    limit = max(min(compute_node_limit(options), MOST), -1)
+    limit = max(min(compute_node_limit(options), MAX_COUNT), -1)
     repeats = repeats or EstimateCache()
     order = repeats.order(pods, template)
     fast = -1

@@ -26,10 +26,10 @@ from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.objects.api.core import Pod
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.times import ZERO_TIME
-from kscale.snapshot.caches import Memo
-from kscale.snapshot.classes.classifier import alike, shapes_of
+from kscale.snapshot.caches import TypedCache
+from kscale.snapshot.classes.classifier import number_similar_pods, shapes_of
 from kscale.snapshot.classes.interner import PodClass
-from kscale.snapshot.classes.pod_shapes import numbered, shape_key
+from kscale.snapshot.classes.pod_shapes import renumber, shape_key
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.table import uids_of
 from kscale.snapshot.snapshot import Snapshot
@@ -96,7 +96,7 @@ class MovingPods:
 
     def __init__(self, snapshot: Snapshot, more: Sequence[PodRecord] = ()) -> None:
         self._snapshot = snapshot
-        self.memo = Memo()
+        self.memo = TypedCache()
         self._numbers: tuple[NDArray[np.int32], dict[str, int]] | None = None
         self._rows, added = snapshot.placed.rows, snapshot.placed.added
         self._more = (*added, *more)
@@ -105,7 +105,7 @@ class MovingPods:
         if more:
             behind = [interner.classify(record.pod, placed=True, moves=True).index for record in more]
             classes = np.append(classes, np.array(behind, dtype=np.int32))
-        kinds = alike(table, self._rows)
+        kinds = number_similar_pods(table, self._rows)
         priority = table.column("priority")[self._rows]
         if self._more:
             own = classes[len(self._rows) :].tolist()
@@ -120,7 +120,7 @@ class MovingPods:
             kinds = np.append(kinds, np.array(numbers, dtype=np.int32))
             priority = np.append(priority, np.array([record.priority for record in self._more], dtype=np.int64))
         self.class_of: NDArray[np.int32] = classes
-        self.kind_of, first = numbered(kinds)
+        self.kind_of, first = renumber(kinds)
         self.priority: NDArray[np.int64] = priority
         self.node: NDArray[np.int32] = np.append(snapshot.placed_node, np.full(len(more), -1, np.int32)).astype(
             np.int32

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kscale.ca.estimator.result import GroupedPods
 from kscale.ca.scale_up_status import NoScaleUpInfo
-from kscale.scheduling.equivalent_pods import MOST_SHAPES
+from kscale.scheduling.equivalent_pods import MAX_SHAPES
 from kscale.scheduling.status import Verdict
 from kscale.snapshot.pods.record import PodRecord
 
@@ -42,7 +42,7 @@ def find_compared_pods(grouped: GroupedPods, records: Sequence[PodRecord]) -> fr
                 if number == group:
                     break
         else:
-            if len(shapes) < MOST_SHAPES:
+            if len(shapes) < MAX_SHAPES:
                 shapes.append((group, record))
     return frozenset(compared)
 

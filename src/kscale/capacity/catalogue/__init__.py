@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kscale.capacity.catalogue.reading import keep, known_catalogues, path_of, read_catalogue, read_prices
+from kscale.capacity.catalogue.reading import list_catalogues, path_of, read_catalogue, read_prices, store_catalogue
 from kscale.capacity.catalogue.types import Catalogue, InstanceType, Overhead, UnknownTypeError
 
 __all__ = [
@@ -10,9 +10,9 @@ __all__ = [
     "InstanceType",
     "Overhead",
     "UnknownTypeError",
-    "keep",
-    "known_catalogues",
+    "list_catalogues",
     "path_of",
     "read_catalogue",
     "read_prices",
+    "store_catalogue",
 ]

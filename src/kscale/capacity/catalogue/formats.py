@@ -21,9 +21,9 @@ import msgspec
 
 from kscale.capacity.architectures import ARCHITECTURES
 from kscale.capacity.catalogue.table import constrained_cores, price_in, rows_of
-from kscale.capacity.catalogue.types import Catalogue, InstanceType, Kept, Machine, Overhead
+from kscale.capacity.catalogue.types import Catalogue, CatalogueFilter, InstanceType, Machine, Overhead
 from kscale.errors import InputError, Problem
-from kscale.objects.decode import escaped, from_dict
+from kscale.objects.decode import escape, from_dict
 from kscale.objects.quantity import Quantity
 
 __all__ = ["HEADER", "read_dump", "read_google_prices", "shape_of"]
@@ -73,7 +73,7 @@ def shape_of(name: str) -> tuple[int, int, int, str] | None:
     return (cores, memory, _L4[cores], "nvidia-l4") if family == "g2" else (cores, memory, 0, "")
 
 
-def read_google_prices(text: str, source: str, kept: Kept) -> Catalogue:
+def read_google_prices(text: str, source: str, kept: CatalogueFilter) -> Catalogue:
     """Read the machine types in Google's price table.
 
     Types whose shape does not follow from their name are left out and counted. Raises InputError with all bad prices.
@@ -205,22 +205,22 @@ class _KarpenterType(msgspec.Struct, rename="camel"):
 _Found = InstanceType | str  # a type, or the reason why it is left out
 
 
-def read_dump(data: Any, source: str, kept: Kept) -> Catalogue:
+def read_dump(data: Any, source: str, kept: CatalogueFilter) -> Catalogue:
     """Read the catalogue in a provider's dump; entries that cannot run Linux pods are left out and counted.
 
     Raises InputError for a dump in an unknown format, and with all entries that cannot be read.
     """
     prefix, items = _items(data, source)
     first = items[0] if items else {}
-    format_: tuple[type[Any], Callable[[Any, Kept], _Found]]
+    format_: tuple[type[Any], Callable[[Any, CatalogueFilter], _Found]]
     if "InstanceType" in first:
-        format_ = _Ec2Type, _of_aws
+        format_ = _Ec2Type, _read_aws_type
     elif "guestCpus" in first:
-        format_ = _GceType, _of_gce
+        format_ = _GceType, _read_gce_type
     elif "offerings" in first:
-        format_ = _KarpenterType, _of_karpenter
+        format_ = _KarpenterType, _read_karpenter_type
     elif "capabilities" in first or "resourceType" in first:
-        format_ = _AzureSku, _of_azure
+        format_ = _AzureSku, _read_azure_sku
     else:
         text = "a list of instance types expected: of aws ec2 describe-instance-types, az vm list-skus, gcloud compute "
         raise InputError(Problem(f"{text}machine-types list, or of Karpenter", source))
@@ -233,7 +233,7 @@ def read_dump(data: Any, source: str, kept: Kept) -> Catalogue:
         if isinstance(item, Mapping) and item.get("resourceType", "virtualMachines") != "virtualMachines":
             left_out["not a machine"] += 1
             continue
-        place = f"{prefix}[{number}]" + (f" ({escaped(name)})" if isinstance(name, str) else "")
+        place = f"{prefix}[{number}]" + (f" ({escape(name)})" if isinstance(name, str) else "")
         try:
             result = make(from_dict(item, kind, source=source, object_path=place), kept)
         except InputError as error:
@@ -271,7 +271,7 @@ def _arch(names: Iterable[str]) -> str:
     return next((_ARCH[name.lower()] for name in names if name.lower() in _ARCH), "")
 
 
-def _of_aws(item: _Ec2Type, kept: Kept) -> _Found:
+def _read_aws_type(item: _Ec2Type, kept: CatalogueFilter) -> _Found:
     arch = _arch(item.processor_info.supported_architectures)
     if not arch:
         return "of another architecture"
@@ -289,7 +289,7 @@ def _of_aws(item: _Ec2Type, kept: Kept) -> _Found:
     ).instance_type(kept, Overhead.EKS)
 
 
-def _of_azure(item: _AzureSku, kept: Kept) -> _Found:
+def _read_azure_sku(item: _AzureSku, kept: CatalogueFilter) -> _Found:
     has = {capability.name: capability.value for capability in item.capabilities}
     arch = _arch([has.get("CpuArchitectureType", "x64")])
     if not arch:
@@ -305,7 +305,7 @@ def _of_azure(item: _AzureSku, kept: Kept) -> _Found:
     return Machine(item.name, arch, cores, memory, gpus).instance_type(kept, Overhead.AKS)
 
 
-def _of_gce(item: _GceType, kept: Kept) -> _Found:
+def _read_gce_type(item: _GceType, kept: CatalogueFilter) -> _Found:
     arch = _arch([item.architecture])
     if not arch:
         return "of another architecture"
@@ -317,7 +317,7 @@ def _of_gce(item: _GceType, kept: Kept) -> _Found:
     return Machine(item.name, arch, item.guest_cpus, item.memory_mb, count, name).instance_type(kept, Overhead.GKE)
 
 
-def _of_karpenter(item: _KarpenterType, kept: Kept) -> _Found:
+def _read_karpenter_type(item: _KarpenterType, kept: CatalogueFilter) -> _Found:
     if "linux" not in item.operating_systems:
         return "not for Linux"
     if item.architecture not in ARCHITECTURES:

@@ -25,18 +25,17 @@ import msgspec
 
 from kscale.capacity.catalogue.formats import HEADER, read_dump, read_google_prices
 from kscale.capacity.catalogue.table import price_in, read_table, rows_of, write_table
-from kscale.capacity.catalogue.types import Catalogue, Kept, Overhead
+from kscale.capacity.catalogue.types import Catalogue, CatalogueFilter, Overhead
 from kscale.errors import InputError, Problem
 from kscale.files import read_file, replace_file
 from kscale.objects.argument_types import typed
-from kscale.objects.decode import escaped, from_dict, syntax_problem
+from kscale.objects.decode import escape, from_dict, syntax_problem
 
 __all__ = [
     "Prices",
     "data_directory",
     "is_stored",
-    "keep",
-    "known_catalogues",
+    "list_catalogues",
     "path_of",
     "prices_of",
     "read_catalogue",
@@ -44,6 +43,7 @@ __all__ = [
     "read_prices",
     "read_retail_prices",
     "retail_pages",
+    "store_catalogue",
 ]
 
 
@@ -190,10 +190,10 @@ def is_stored(source: str | os.PathLike[str]) -> bool:
     """Check whether a source is the file of an imported catalogue, or the name of one without a local file of that
     name."""
     path = Path(source)
-    return path.parent == _folder() or (not path.exists() and path.name in known_catalogues())
+    return path.parent == _folder() or (not path.exists() and path.name in list_catalogues())
 
 
-def known_catalogues() -> list[str]:
+def list_catalogues() -> list[str]:
     """Return the names of imported catalogues, sorted."""
     try:
         return sorted(path.stem for path in _folder().glob("*.csv"))
@@ -202,7 +202,7 @@ def known_catalogues() -> list[str]:
 
 
 @typed
-def keep(catalogue: Catalogue, name: str) -> Path:
+def store_catalogue(catalogue: Catalogue, name: str) -> Path:
     """Store a catalogue under a name, replacing one of that name; return its path.
 
     Raises InputError if the file cannot be written, and for types that could not be read back; nothing is written then.
@@ -210,14 +210,14 @@ def keep(catalogue: Catalogue, name: str) -> Path:
     path = path_of(name)
     text = write_table(catalogue)
     try:
-        read_table(text, str(path), Kept())
+        read_table(text, str(path), CatalogueFilter())
     except InputError as error:
         types = dict(enumerate(catalogue, start=2))  # the header is row 1
         problems = []
         for problem in error.problems:
             row = problem.object.removeprefix("row ")
             kind = types.get(int(row)) if row.isdecimal() else None
-            label = problem.object if kind is None else f"type {escaped(kind)}"
+            label = problem.object if kind is None else f"type {escape(kind)}"
             problems.append(replace(problem, source=catalogue.source, object=label))
         raise InputError(problems) from None
     try:
@@ -262,7 +262,7 @@ def read_catalogue(
         unreadable rows.
     """
     name, text = _text(source)
-    overrides = Kept(overhead, max_pods)
+    overrides = CatalogueFilter(overhead, max_pods)
     if text.lstrip()[:1] in ("[", "{"):
         return read_dump(_json(text, name), name, overrides)
     if _header(text)[:3] == list(HEADER):
@@ -290,13 +290,13 @@ def read_prices(source: str | os.PathLike[str] | bytes) -> Prices:
         pages = retail_pages(data)
         if pages is not None:
             return read_retail_prices(pages, name)
-        return prices_of(read_dump(data, name, Kept()))
+        return prices_of(read_dump(data, name, CatalogueFilter()))
     header = _header(text)
     if "usd_per_hour" in header:
         return read_price_csv(text, name)
     if header[:3] == list(HEADER):
-        return prices_of(read_google_prices(text, name, Kept()))
-    return prices_of(read_table(text, name, Kept()))
+        return prices_of(read_google_prices(text, name, CatalogueFilter()))
+    return prices_of(read_table(text, name, CatalogueFilter()))
 
 
 def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
@@ -317,7 +317,7 @@ def _file(path: Path) -> bytes:
     try:
         return read_file(path)
     except FileNotFoundError:
-        imported = known_catalogues()
+        imported = list_catalogues()
         if path.name in imported:
             return read_file(path_of(path.name))
         hint = f"; imported are {', '.join(imported)}" if imported else "; no catalogue is imported"

@@ -22,14 +22,14 @@ from kscale.capacity.architectures import ARCHITECTURES
 from kscale.capacity.catalogue.types import (
     DEFAULT_PODS,
     Catalogue,
+    CatalogueFilter,
     InstanceType,
-    Kept,
     Overhead,
     allocatable,
     gpu_resource,
 )
 from kscale.errors import InputError, Problem
-from kscale.objects.decode import escaped
+from kscale.objects.decode import escape
 from kscale.objects.quantity import Quantity, QuantityError
 
 __all__ = ["ON_DEMAND_PRICE", "SPOT_PRICE", "constrained_cores", "price_in", "read_table", "rows_of", "write_table"]
@@ -64,7 +64,7 @@ def rows_of(text: str, source: str, required: Iterable[str]) -> Iterator[tuple[s
         raise InputError(Problem(f"malformed CSV: {error}", source=source, object=f"row {reader.line_num}")) from None
 
 
-def read_table(text: str, source: str, kept: Kept, *, stored: bool = False) -> Catalogue:
+def read_table(text: str, source: str, kept: CatalogueFilter, *, stored: bool = False) -> Catalogue:
     """Read the catalogue in a CSV.
 
     Parameters
@@ -96,7 +96,7 @@ def read_table(text: str, source: str, kept: Kept, *, stored: bool = False) -> C
             elif kind is not None:
                 types[kind.name] = kind
             if stored or row.is_tiny:
-                label = f"{name} ({escaped(row.text('instance_type'))})"
+                label = f"{name} ({escape(row.text('instance_type'))})"
                 skipped += [replace(problem, object=label) for problem in row.problems]
             else:
                 problems += row.problems
@@ -106,10 +106,10 @@ def read_table(text: str, source: str, kept: Kept, *, stored: bool = False) -> C
         problems = skipped or [Problem("no instance type in it", source)]
     if problems:
         raise InputError(problems, total=len(types))
-    return Catalogue(types, source, _counted(skipped))
+    return Catalogue(types, source, _count_skipped(skipped))
 
 
-def _counted(skipped: list[Problem]) -> dict[str, int]:
+def _count_skipped(skipped: list[Problem]) -> dict[str, int]:
     """Return the rows left out as texts with counts: the first ones by name, the others as one number."""
     by_row: dict[str, list[str]] = {}
     for problem in skipped:
@@ -225,7 +225,7 @@ class _Row:
             prices[column.removeprefix(prefix)] = price
         return prices
 
-    def instance_type(self, kept: Kept) -> InstanceType | None:
+    def instance_type(self, kept: CatalogueFilter) -> InstanceType | None:
         if None in self.cells or None in self.cells.values():
             self.wrong("", f"{'more' if None in self.cells else 'fewer'} cells than the header has columns")
             return None
@@ -269,7 +269,7 @@ class _Row:
             return None
         return InstanceType(name, arch, capacity, room, prices, spot, self.text("gpu_name"))
 
-    def left_by(self, kept: Kept, capacity: Mapping[str, Quantity], arch: str) -> dict[str, Quantity]:
+    def left_by(self, kept: CatalogueFilter, capacity: Mapping[str, Quantity], arch: str) -> dict[str, Quantity]:
         """Return the allocatable cpu and memory by the overhead formula (Azure's for its tables); empty without one."""
         default = Overhead.AKS if _OF_AZURE in self.cells else Overhead.NONE
         formula = default if kept.overhead is None else kept.overhead

@@ -32,13 +32,13 @@ from kscale.records import Record
 __all__ = [
     "DEFAULT_PODS",
     "Catalogue",
+    "CatalogueFilter",
     "CatalogueList",
     "CatalogueSummary",
     "DamagedCatalogue",
     "InstanceType",
     "InstanceTypeList",
     "InstanceTypeRow",
-    "Kept",
     "Machine",
     "Overhead",
     "UnknownTypeError",
@@ -261,7 +261,7 @@ class UnknownTypeError(InputError, KeyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CatalogueFilter:
     """Overrides of a catalogue's reserved resources.
 
     ``overhead``: formula of the reserved resources (None = that of the provider whose format it is); ``max_pods`` of a
@@ -286,7 +286,7 @@ class Machine:
     prices: Mapping[str, float] = field(default_factory=dict)
     spot_prices: Mapping[str, float] = field(default_factory=dict)
 
-    def instance_type(self, kept: Kept, overhead: Overhead) -> InstanceType:
+    def instance_type(self, kept: CatalogueFilter, overhead: Overhead) -> InstanceType:
         """Convert the machine to an instance type; ``overhead`` is the provider's formula, unless overridden."""
         pods = kept.max_pods if kept.max_pods is not None else DEFAULT_PODS if self.pods is None else self.pods
         capacity = {

@@ -247,22 +247,22 @@ def _status(workload: Workload, running: bool, lean: bool) -> dict[str, Any]:
     return status
 
 
-def _managed(value: Any) -> dict[str, Any]:
+def _build_field_set(value: Any) -> dict[str, Any]:
     """Return the field set of a value, in the form of ``managedFields[].fieldsV1``."""
     out: dict[str, Any] = {}
     for key, child in value.items():
         if key in ("containerStatuses", "tolerations"):  # atomic lists
             out["f:" + key] = {}
         elif isinstance(child, dict):
-            out["f:" + key] = _managed(child)
+            out["f:" + key] = _build_field_set(child)
         elif isinstance(child, list) and child and all(isinstance(item, dict) and "name" in item for item in child):
             out["f:" + key] = {
-                "k:" + msgspec.json.encode({"name": item["name"]}).decode(): {".": {}, **_managed(item)}
+                "k:" + msgspec.json.encode({"name": item["name"]}).decode(): {".": {}, **_build_field_set(item)}
                 for item in child
             }
         elif isinstance(child, list) and child and all(isinstance(item, dict) and "type" in item for item in child):
             out["f:" + key] = {
-                "k:" + msgspec.json.encode({"type": item["type"]}).decode(): {".": {}, **_managed(item)}
+                "k:" + msgspec.json.encode({"type": item["type"]}).decode(): {".": {}, **_build_field_set(item)}
                 for item in child
             }
         else:
@@ -311,11 +311,14 @@ def pod_manifest(workload: Workload, *, running: bool, lean: bool) -> dict[str, 
     if not lean:
         metadata["resourceVersion"] = str(1_000_000 + int(workload.uid[:6], 16))
         metadata["annotations"] = {"prometheus.io/scrape": "true", "prometheus.io/port": "9090"}
-        controller = {"f:metadata": _managed({"labels": labels, "generateName": ""}), "f:spec": _managed(spec)}
+        controller = {
+            "f:metadata": _build_field_set({"labels": labels, "generateName": ""}),
+            "f:spec": _build_field_set(spec),
+        }
         writer = "kubelet" if running else "kube-scheduler"
         metadata["managedFields"] = [
             _entry("kube-controller-manager", "", controller),
-            _entry(writer, "status", {"f:status": _managed(status)}),
+            _entry(writer, "status", {"f:status": _build_field_set(status)}),
         ]
     if running:
         spec = {"nodeName": "@@node@@", **spec}

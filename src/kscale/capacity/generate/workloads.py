@@ -155,7 +155,7 @@ def _image(namespace: str, name: str, rng: SplitMix64) -> str:
     return f"registry.example.com/{namespace}/{name}:v{rng.between(1, 9)}.{rng.below(30)}.{rng.below(10)}"
 
 
-def _new(kind: str, namespace: str, name: str, containers: list[Container], rng: SplitMix64) -> Workload:
+def _create_workload(kind: str, namespace: str, name: str, containers: list[Container], rng: SplitMix64) -> Workload:
     uid = rng.uid()
     return Workload(
         kind,
@@ -196,7 +196,7 @@ def draw_workload(
     containers = [Container("app", _image(namespace, name.rsplit("-", 1)[0], rng), cpu, memory)]
     if kind != "Job" and cpu >= 100 and rng.percent(30):
         containers.append(Container("istio-proxy", "registry.example.com/istio/proxyv2:1.29.1", 10, 40))
-    workload = _new(kind, namespace, name, containers, rng)
+    workload = _create_workload(kind, namespace, name, containers, rng)
     replicas = rng.weighted(((1, 7), (2, 13), (3, 20), (typical, 36), (2 * typical, 18), (4 * typical, 6)))
     if kind == "StatefulSet":
         replicas = min(replicas, rng.choice((1, 3, 3, 5)))
@@ -239,7 +239,7 @@ def _constrain(workload: Workload, index: int, replicas: int, rng: SplitMix64) -
 
 def _critical(kind: str, name: str, image: str, cpu: int, memory_mib: int, rng: SplitMix64) -> Workload:
     image = f"602401143452.dkr.ecr.us-east-1.amazonaws.com/eks/{image}"
-    workload = _new(kind, "kube-system", name, [Container(name, image, cpu, memory_mib)], rng)
+    workload = _create_workload(kind, "kube-system", name, [Container(name, image, cpu, memory_mib)], rng)
     workload.priority_class = "system-node-critical" if kind == "DaemonSet" else "system-cluster-critical"
     workload.tolerates = ("*",) if kind == "DaemonSet" else ()
     return workload

@@ -25,13 +25,13 @@ from kscale.objects.api.meta import ApiStruct, ObjectMeta, ResourceList
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.api.storage import CSINode
 from kscale.objects.argument_types import typed
-from kscale.objects.decode import escaped, from_dict, syntax_problem
+from kscale.objects.decode import escape, from_dict, syntax_problem
 from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.quantity import Quantity
 from kscale.objects.validation import check, refuse_repeated_keys
 from kscale.records import components_of
-from kscale.snapshot.text.files import unpacked
+from kscale.snapshot.text.files import decompress
 
 if TYPE_CHECKING:
     from kscale.capacity.catalogue import Catalogue
@@ -69,7 +69,7 @@ def read_plain(raw: bytes, source: str, what: str, number: str = _NUMBER) -> Any
     InputError
     with ``source`` and the position.
     """
-    unpacked_text = unpacked(raw, source)
+    unpacked_text = decompress(raw, source)
     if isinstance(unpacked_text, Problem):
         raise InputError(unpacked_text)
     text = bytes(unpacked_text)
@@ -271,10 +271,16 @@ def _restrict(definitions: dict[str, Any]) -> None:
                 default = {"default": schema.pop("default")} if "default" in schema else {}
                 struct["properties"][name] = {"anyOf": [schema, {"type": "null"}], **default}
     templates = ("template", "fromNode", "instanceType")
-    entry["anyOf"] = [*map(_given, templates), _given("nodes", minItems=1), _given("nodeSelector", minProperties=1)]
-    entry["allOf"] = [{"not": {"allOf": [_given(a), _given(b)]}} for a, b in itertools.combinations(templates, 2)]
+    entry["anyOf"] = [
+        *map(_require_field, templates),
+        _require_field("nodes", minItems=1),
+        _require_field("nodeSelector", minProperties=1),
+    ]
+    entry["allOf"] = [
+        {"not": {"allOf": [_require_field(a), _require_field(b)]}} for a, b in itertools.combinations(templates, 2)
+    ]
     entry["allOf"] += [
-        {"if": _given(name, **limits), "then": _given(needed)}
+        {"if": _require_field(name, **limits), "then": _require_field(needed)}
         for name, limits, needed in (
             ("catalogue", {"minLength": 1}, "instanceType"),
             ("zone", {"minLength": 1}, "instanceType"),
@@ -284,7 +290,7 @@ def _restrict(definitions: dict[str, Any]) -> None:
     ]
 
 
-def _given(name: str, **some: int) -> dict[str, Any]:
+def _require_field(name: str, **some: int) -> dict[str, Any]:
     """Return a schema that requires a field which is not null; ``some`` are further constraints on it."""
     return {"required": [name], "properties": {name: {"not": {"type": "null"}, **some}}}
 
@@ -396,7 +402,7 @@ def groups_from(
     for index, item in enumerate(data):
         place = f"groups[{index}]"
         if isinstance(item, dict) and isinstance(item.get("id"), str):
-            place = f"{place} ({escaped(item['id'])})"
+            place = f"{place} ({escape(item['id'])})"
         try:
             entry = from_dict(item, GroupEntry, source=source, object_path=place)
         except InputError as error:

@@ -127,19 +127,19 @@ def _first(labels: dict[str, str], keys: Iterable[str]) -> str:
     return next((labels[key] for key in keys if labels.get(key)), "")
 
 
-def _by_type(node: Node, pool: str) -> str:
+def _name_by_type(node: Node, pool: str) -> str:
     """Return pool/instance type, as a Karpenter pool creates nodes of many types and a group has only one."""
     kind = _first(node.metadata.labels or {}, _INSTANCE_TYPES)
     return f"{pool}/{kind}" if kind else pool
 
 
-def _by_zone(node: Node, pool: str) -> str:
+def _name_by_zone(node: Node, pool: str) -> str:
     """Return pool/zone, as a GKE pool has one managed instance group per zone, which is what scales."""
     zone = _first(node.metadata.labels or {}, _ZONES)
     return f"{pool}/{zone}" if zone else pool
 
 
-def _by_owner(node: Node, owner: str) -> str | None:
+def _name_by_owner(node: Node, owner: str) -> str | None:
     """Return kind/namespace/name of the Cluster API owner, as the autoscaler's provider writes it; None if it cannot
     scale."""
     annotations = node.metadata.annotations or {}
@@ -149,7 +149,7 @@ def _by_owner(node: Node, owner: str) -> str | None:
     return "/".join((kind, annotations.get("cluster.x-k8s.io/cluster-namespace", "default"), owner))
 
 
-def _by_machine(_node: Node, machine: str) -> str:
+def _name_by_machine(_node: Node, machine: str) -> str:
     """Return the name of the machine's set from ``namespace/machine``.
 
     A machine is named after its set, with five more characters.
@@ -162,16 +162,16 @@ def _by_machine(_node: Node, machine: str) -> str:
 _RULES = (
     _Rule("EKS", "eks.amazonaws.com/nodegroup"),
     _Rule("eksctl", "alpha.eksctl.io/nodegroup-name"),
-    _Rule("GKE", "cloud.google.com/gke-nodepool", refine=_by_zone),
+    _Rule("GKE", "cloud.google.com/gke-nodepool", refine=_name_by_zone),
     _Rule("AKS", "kubernetes.azure.com/agentpool"),
     _Rule("AKS", "agentpool"),
-    _Rule("Karpenter", "karpenter.sh/nodepool", refine=_by_type),
-    _Rule("Karpenter", "karpenter.sh/provisioner-name", refine=_by_type),
+    _Rule("Karpenter", "karpenter.sh/nodepool", refine=_name_by_type),
+    _Rule("Karpenter", "karpenter.sh/provisioner-name", refine=_name_by_type),
     _Rule("kOps", "kops.k8s.io/instancegroup"),
     _Rule("Cluster API", "cluster.x-k8s.io/deployment-name"),
-    _Rule("Cluster API", "cluster.x-k8s.io/owner-name", annotation=True, refine=_by_owner),
+    _Rule("Cluster API", "cluster.x-k8s.io/owner-name", annotation=True, refine=_name_by_owner),
     _Rule("OpenShift", "machine.openshift.io/cluster-api-machineset"),
-    _Rule("OpenShift", "machine.openshift.io/machine", annotation=True, refine=_by_machine),
+    _Rule("OpenShift", "machine.openshift.io/machine", annotation=True, refine=_name_by_machine),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kscale.capacity.mix.offers import ALL, ON_DEMAND, SPOT, MixOptions, Offer, offers_of
-from kscale.capacity.mix.planning import least_cost_of_nodes, mix
+from kscale.capacity.mix.planning import bound_cost_of_nodes, mix
 from kscale.capacity.mix.records import MixPlan, groups_entries, node_class_of, node_pool
 
 __all__ = [
@@ -13,8 +13,8 @@ __all__ = [
     "MixOptions",
     "MixPlan",
     "Offer",
+    "bound_cost_of_nodes",
     "groups_entries",
-    "least_cost_of_nodes",
     "mix",
     "node_class_of",
     "node_pool",

@@ -58,7 +58,7 @@ class SmallMix:
             self._spread = _spread_of(instance, self._zones)
         except SelectorError:
             return False
-        self._apart = _apart_of(instance, self._zones)
+        self._apart = _list_zone_anti_affinity(instance, self._zones)
         columns = 0
         for kind in range(instance.plan.size):
             fillings = _fillings(instance.plan, kind)
@@ -242,7 +242,7 @@ def _selects(pod: Any, node: Node) -> bool:
     return selects(pod, NodeFacts.of(node, None))
 
 
-def _apart_of(instance: Instance, zones: _Zones) -> list[tuple[dict[tuple[int, int], int], int]]:
+def _list_zone_anti_affinity(instance: Instance, zones: _Zones) -> list[tuple[dict[tuple[int, int], int], int]]:
     """Return anti-affinity over zones as (weights by (class, zone), maximum of their sum)."""
     present = np.unique(instance.class_of).tolist()
     carriers: dict[Term, list[int]] = {}

@@ -14,7 +14,7 @@ from kscale.scheduling.bounds.effort import Effort
 from kscale.scheduling.bounds.instance import BinKinds
 from kscale.scheduling.bounds.master import Master, Solved
 from kscale.scheduling.bounds.mixed_bins import Flow, Fluid
-from kscale.scheduling.bounds.pricing import Proof, Values, least_cost, relax, surrogate
+from kscale.scheduling.bounds.pricing import Proof, Values, prove_least_cost, relax, surrogate
 
 __all__ = ["best_first_fit", "cheaper", "dive", "evenly", "fill", "packed_greedily", "resource_prices", "volume_bound"]
 
@@ -68,7 +68,7 @@ def volume_bound(kinds: BinKinds) -> Proof:
         surrogate(kinds, values, relaxed.weight),
         surrogate(kinds, values, np.repeat(per_resource[None], kinds.size, axis=0)),
     )
-    return least_cost(kinds, values, upper, np.zeros(len(kinds.rows)))
+    return prove_least_cost(kinds, values, upper, np.zeros(len(kinds.rows)))
 
 
 def fill(
@@ -206,7 +206,7 @@ def evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
         trouble = np.zeros(kinds.classes, dtype=np.int64)
         fewest = kinds.count
         for _ in range(_TRIES):
-            packed, unplaced = _packed(kinds, flow, trouble, effort)
+            packed, unplaced = _pack_by_flow(kinds, flow, trouble, effort)
             if best is None or packed.before(best, kinds):
                 best = packed
             if unplaced.sum() < fewest.sum():
@@ -219,7 +219,7 @@ def evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
     return best
 
 
-def _packed(
+def _pack_by_flow(
     kinds: BinKinds, flow: Flow, trouble: NDArray[np.int64], effort: Effort
 ) -> tuple[Packed, NDArray[np.int64]]:
     """Pack items by a flow: (packing, int64[K] items that needed other bins).
@@ -229,7 +229,7 @@ def _packed(
     bins = _Bins(kinds, np.repeat(np.arange(kinds.size), flow.bins))
     for k in _order(kinds, flow.bins, trouble).tolist():
         remaining = int(kinds.count[k])
-        for t, n in _whole(flow.share[:, k], remaining):
+        for t, n in _divide_by_share(flow.share[:, k], remaining):
             remaining -= bins.put(k, n, bins.kind == t)
         bins.put(k, remaining, np.ones(len(bins.kind), dtype=bool))
     effort.spend(kinds.classes * (50 + len(bins.kind) / 4))
@@ -257,7 +257,7 @@ def _order(kinds: BinKinds, bins: NDArray[np.int64], trouble: NDArray[np.int64])
     return order[kinds.count[order] > 0]
 
 
-def _whole(share: NDArray[np.float64], count: int) -> list[tuple[int, int]]:
+def _divide_by_share(share: NDArray[np.float64], count: int) -> list[tuple[int, int]]:
     """Divide ``count`` items among kinds of bins by share: (kind, number of items).
 
     Shares are rounded so that the numbers add up to ``count``; the largest fractions are rounded up.
@@ -333,7 +333,7 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
     chosen = _promising_of_rounding(master, solved)
     few = kinds.only(chosen)
     while packing.rest.any():
-        if not _whole_of_rounding(packing, master, solved) and not _best(packing, master, solved):
+        if not _fix_integer_parts(packing, master, solved) and not _best(packing, master, solved):
             break
         if not packing.rest.any():
             break
@@ -354,7 +354,7 @@ def _promising_of_rounding(master: Master, solved: Solved) -> NDArray[np.intp]:
     return kinds
 
 
-def _whole_of_rounding(packing: Packing, master: Master, solved: Solved) -> bool:
+def _fix_integer_parts(packing: Packing, master: Master, solved: Solved) -> bool:
     """Fix the integer parts of the solution, the largest first; return whether any bin was fixed."""
     any_fixed = False
     for j in np.argsort(-solved.values, kind="stable").tolist():

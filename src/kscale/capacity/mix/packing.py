@@ -202,7 +202,7 @@ def give_out(
     shape = instance.shapes.of_class[instance.class_of]
     for cell, part in enumerate(packed):
         cell_pods = np.flatnonzero(cell_of == cell)
-        waiting = _by_shape(cell_pods, shape[cell_pods])
+        waiting = _group_by_shape(cell_pods, shape[cell_pods])
         free = {kind: list(source[cell].nodes) for kind, source in enumerate(sources) if cell in source}
         for kind, pattern, copies in zip(part.kind.tolist(), part.pattern, part.copies.tolist(), strict=True):
             source = sources[kind][cell]
@@ -236,7 +236,7 @@ def _next_offer(offers: Sequence[Offer], source: Source, used: Sequence[int]) ->
     return min(source.offers, key=lambda i: (is_full(i), used[i], i))
 
 
-def _by_shape(pods: NDArray[np.int64], shape: NDArray[np.int64]) -> dict[int, list[int]]:
+def _group_by_shape(pods: NDArray[np.int64], shape: NDArray[np.int64]) -> dict[int, list[int]]:
     pods_by_shape: dict[int, list[int]] = {}
     for pod, s in zip(pods.tolist(), shape.tolist(), strict=True):
         pods_by_shape.setdefault(s, []).append(pod)

@@ -20,7 +20,7 @@ from kscale.capacity.mix.instance import MONEY, Instance
 from kscale.capacity.mix.offers import ALL, MixOptions, Offer, offers_of, subjects
 from kscale.capacity.mix.packing import give_out
 from kscale.capacity.mix.records import Bound, MixLine, MixPlan, PlannedNode, Repairs, TypesPoint
-from kscale.capacity.mix.solve import Budget, Solution, few_types, least_cost, solve
+from kscale.capacity.mix.solve import Budget, Solution, choose_few_types, prove_least_cost, solve
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
@@ -32,7 +32,7 @@ from kscale.scheduling.profile import HOSTNAME
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["least_cost_of_nodes", "mix", "plan_of"]
+__all__ = ["bound_cost_of_nodes", "mix", "plan_of"]
 
 
 def plan_of(
@@ -68,7 +68,7 @@ def plan_of(
             cost=_money(bound) if proven else None,
             method=solution.method,
             gap=_gap(cost, bound) if proven else None,
-            relaxed=relaxed(instance),
+            relaxed=list_relaxed_constraints(instance),
         ),
         lines=lines,
         repairs=Repairs(
@@ -78,11 +78,11 @@ def plan_of(
         ),
         curve=[],
         nowhere_pods=lost,
-        limits_reached=_reached(instance, checked),
+        limits_reached=_list_reached_limits(instance, checked),
         unmodelled=checked.unmodelled,
         effort=list(solution.effort),
         stopped=list(solution.stopped),
-        offers=_counted(offers[node.offer].name for node in checked.nodes),
+        offers=_count_names(offers[node.offer].name for node in checked.nodes),
         placement=_placement(instance, checked) if placements else None,
         existing=_on_existing(instance, checked) if placements else None,
     )
@@ -102,7 +102,7 @@ def _lines(instance: Instance, checked: Checked) -> list[MixLine]:
     offers = instance.offers
     total = sum(offers[node.offer].price for node in checked.nodes)
     pods_on = np.bincount(checked.node[checked.node >= existing] - existing, minlength=len(checked.nodes))
-    taken = _taken(instance, checked)
+    taken = _sum_requests(instance, checked)
     groups: dict[tuple[str, str], list[int]] = {}
     for i, node in enumerate(checked.nodes):
         offer = offers[node.offer]
@@ -127,19 +127,19 @@ def _lines(instance: Instance, checked: Checked) -> list[MixLine]:
                 price=_money(cost / len(members)),
                 cost=_money(cost),
                 share=round(cost / total, 6) if total else 0.0,
-                zones=_counted(offers[checked.nodes[i].offer].zone for i in members),
-                groups=_counted(offers[checked.nodes[i].offer].group for i in members),
+                zones=_count_names(offers[checked.nodes[i].offer].zone for i in members),
+                groups=_count_names(offers[checked.nodes[i].offer].group for i in members),
                 arch=arch_of(offers[checked.nodes[members[0]].offer].template.node),
             )
         )
     return sorted(lines, key=lambda line: (-line.cost, line.type, line.capacity_type))
 
 
-def _counted(names: Iterable[str]) -> dict[str, int]:
+def _count_names(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(name for name in names if name).items()))
 
 
-def _taken(instance: Instance, checked: Checked) -> np.ndarray:
+def _sum_requests(instance: Instance, checked: Checked) -> np.ndarray:
     """Return float64[new nodes, (cpu, memory, pods)] requested on each, including the node's own DaemonSet pods."""
     existing = len(instance.snapshot.nodes)
     amounts = np.array(
@@ -158,7 +158,7 @@ def _room(instance: Instance, offer: int) -> np.ndarray:
     return instance.allocatable_of_offer(offer)
 
 
-def _reached(instance: Instance, checked: Checked) -> list[str]:
+def _list_reached_limits(instance: Instance, checked: Checked) -> list[str]:
     """Return the names of limited offers of which all nodes are used."""
     used = Counter(node.offer for node in checked.nodes)
     return [
@@ -168,7 +168,7 @@ def _reached(instance: Instance, checked: Checked) -> list[str]:
     ]
 
 
-def relaxed(instance: Instance) -> list[str]:
+def list_relaxed_constraints(instance: Instance) -> list[str]:
     """Return the constraints of pods that the bound ignores, as texts with the number of pods."""
     counts: Counter[str] = Counter()
     by_class = np.bincount(instance.class_of, minlength=len(instance.classes)).tolist()
@@ -289,7 +289,7 @@ def mix(
     budget = Budget(
         options.bound_effort, options.plan_effort, stop[0], stop[1], options.tolerance, threads=options.threads
     )
-    unrestricted = _planned(snapshot, names, chosen, options, budget)
+    unrestricted = _build_plan(snapshot, names, chosen, options, budget)
     small_mix = SmallMix(unrestricted.instance)
     unrestricted = _best([unrestricted, *_exactly(unrestricted, small_mix, budget)])
     later = stop[2] if len(stop) > 2 else stop[1]
@@ -313,7 +313,7 @@ def mix(
 
 
 @typed
-def least_cost_of_nodes(
+def bound_cost_of_nodes(
     snapshot: Snapshot, offers: Iterable[Offer | NodeGroup], pods: Sequence[str], options: MixOptions
 ) -> float:
     """Return a proven lower bound of the $/h of the new nodes of any decision that places all the pods.
@@ -333,7 +333,7 @@ def least_cost_of_nodes(
     snapshot, names, options = subjects(snapshot, pods, options)
     instance = Instance(snapshot, names, offers_of(offers), options)
     budget = Budget(options.bound_effort, tolerance=options.tolerance, threads=options.threads)
-    return (least_cost(instance.bound, budget).value + instance.minimum_cost) / MONEY
+    return (prove_least_cost(instance.bound, budget).value + instance.minimum_cost) / MONEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,14 +384,14 @@ def _best(results: Sequence[_Result]) -> _Result:
     return min(results, key=lambda result: (result.breaks_limits, result.homeless, round(result.cost, 9)))
 
 
-def _planned(
+def _build_plan(
     snapshot: Snapshot, names: list[str] | None, offers: list[Offer], options: MixOptions, budget: Budget
 ) -> _Result:
     instance = Instance(snapshot, names, offers, options)
     parts = [instance.cell(number) for number in range(max(1, len(instance.cells)))]
     solution = solve(instance.bound, instance.plan, parts, budget)
     planned = give_out(instance, solution.packed)
-    return _Result(instance, solution, planned, _checked(instance, planned))
+    return _Result(instance, solution, planned, _check_plan(instance, planned))
 
 
 def _exactly(result: _Result, small: SmallMix, budget: Budget, max_types: int | None = None) -> list[_Result]:
@@ -410,7 +410,7 @@ def _exactly(result: _Result, small: SmallMix, budget: Budget, max_types: int | 
     if planned is None:
         return []
     solution = dataclasses.replace(result.solution, effort=(spent[0], spent[1] + effort.spent))
-    checked = _checked(result.instance, planned, only_planned_types=max_types is not None)
+    checked = _check_plan(result.instance, planned, only_planned_types=max_types is not None)
     return [_Result(result.instance, solution, planned, checked)]
 
 
@@ -437,7 +437,7 @@ def _with_few_types(
     results: dict[int, _Result] = {}
     if numbers:
         type_of = [None if offer is None else offer.type for offer in whole.instance.offer_of_kind]
-        sets = few_types(whole.instance.plan, type_of, free, required_types, max(numbers), options.threads)
+        sets = choose_few_types(whole.instance.plan, type_of, free, required_types, max(numbers), options.threads)
         before: list[_Result] = []
         for number in sorted(numbers):
             alternatives = [item for item in sets if len(item[0]) <= number][-1]
@@ -451,7 +451,7 @@ def _with_few_types(
                     if candidates and limited.stop_plan is not None and limited.stop_plan():
                         break
                     chosen = [item for item in offers if item.type in types]
-                    candidates.append(_planned(snapshot, names, chosen, options, limited))
+                    candidates.append(_build_plan(snapshot, names, chosen, options, limited))
             before = [_best([*before, *candidates])]
             results[number] = before[0]
         whole = _best([whole, *before])
@@ -469,7 +469,7 @@ def _point(number: int | None, result: _Result) -> TypesPoint:
     return TypesPoint(types=number, cost=round(result.cost, 9), chosen=result.types, nowhere=result.homeless)
 
 
-def _checked(instance: Instance, planned: Planned, *, only_planned_types: bool = False) -> Checked:
+def _check_plan(instance: Instance, planned: Planned, *, only_planned_types: bool = False) -> Checked:
     """Check a plan with the exact predicates, with all its nodes present before the first pod is placed.
 
     A node that the check adds may be the first of its zone, which spread then counts; the check is repeated with it.

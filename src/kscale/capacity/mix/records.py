@@ -202,7 +202,7 @@ def groups_entries(plan: MixPlan, offers: Iterable[Offer | NodeGroup]) -> list[d
     """
     chosen = {offer.name: offer for offer in offers_of(offers)}
     entries = []
-    for name, count in _counted(plan, chosen).items():
+    for name, count in _count_nodes(plan, chosen).items():
         offer = chosen[name]
         node: dict[str, Any] = msgspec.to_builtins(offer.template.node, enc_hook=enc_hook)
         metadata, spec, status = node.get("metadata", {}), node.get("spec", {}), node.get("status", {})
@@ -249,7 +249,7 @@ def node_pool(
         cloud is not known.
     """
     chosen = {offer.name: offer for offer in offers_of(offers)}
-    counts = _counted(plan, chosen)
+    counts = _count_nodes(plan, chosen)
     if not counts:
         raise InputError("the plan has no new nodes: there is nothing that a NodePool could allow")
     used = [chosen[offer] for offer in counts]
@@ -313,7 +313,7 @@ def _cloud_of(offer: Offer) -> str | None:
     return next((name for name, cloud in _CLOUDS.items() if cloud.type_name.fullmatch(offer.type)), None)
 
 
-def _counted(plan: MixPlan, offers: dict[str, Offer]) -> Counter[str]:
+def _count_nodes(plan: MixPlan, offers: dict[str, Offer]) -> Counter[str]:
     """Count the new nodes of each offer. Raises InputError if the offers are not those of the plan."""
     unknown = [name for name in plan.offers if name not in offers]
     if unknown:

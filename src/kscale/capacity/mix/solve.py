@@ -25,20 +25,20 @@ from kscale.scheduling.bounds.master import Master, have_solver
 from kscale.scheduling.bounds.mixed_bins import Fluid, Generation
 from kscale.scheduling.bounds.pricing import Proof
 
-__all__ = ["Budget", "Solution", "candidates", "few_types", "least_cost", "solve", "undominated"]
+__all__ = ["Budget", "Solution", "candidates", "choose_few_types", "find_undominated", "prove_least_cost", "solve"]
 
 
 _TIMES = 4_096  # limit of small bins per large bin: this multiple of the highest cost fits an int64
 
 
-def undominated(kinds: BinKinds) -> NDArray[np.intp]:
+def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
     """Return the kinds that no other kind can replace, as int64[n] in ascending order.
 
     A kind replaces another if it is as cheap, holds as much of everything and is available without limit. Of equal
     kinds
     the first stays. A packing of least cost needs no other kinds, so a bound over these holds for all.
     """
-    return _kept(kinds, several=False)
+    return _select_kinds(kinds, several=False)
 
 
 def candidates(kinds: BinKinds) -> NDArray[np.intp]:
@@ -47,10 +47,10 @@ def candidates(kinds: BinKinds) -> NDArray[np.intp]:
     The others rarely pay. This is a hint and no proof: with fewer items than several bins would hold, one small bin is
     cheaper than one large bin, so a bound has to consider the others, too.
     """
-    return _kept(kinds, several=True)
+    return _select_kinds(kinds, several=True)
 
 
-def _kept(kinds: BinKinds, *, several: bool) -> NDArray[np.intp]:
+def _select_kinds(kinds: BinKinds, *, several: bool) -> NDArray[np.intp]:
     needed = kinds.least > 0
     useful = kinds.most.any(axis=1) | needed | (kinds.rows < 0).any(axis=0)  # an empty bin may balance a row
     keep = useful.copy()
@@ -149,7 +149,7 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
         return Solution(packed, volume_bound(kinds), "volume", 0.0, (0, plan_effort.spent), ("", plan_effort.stopped))
     even = [evenly(part, plan_effort) for part in parts]
     simple = [best_first_fit(Packing(part), part.demand @ resource_prices(part), plan_effort) for part in parts]
-    kept_kinds = undominated(strict)
+    kept_kinds = find_undominated(strict)
     same = strict is kinds
     work = Generation(
         strict.only(kept_kinds),
@@ -161,13 +161,11 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     )
     work.run()
     columns = _columns(work, kept_kinds)
-    proving = _relaxed(kinds, columns, bound_effort, budget) if budget.prove and not same else work
+    proving = _generate_columns(kinds, columns, bound_effort, budget) if budget.prove and not same else work
     packed = []
     for cell, part, *others in zip(cells, parts, simple, even, strict=True):
         known_columns = _some(columns, cell.kinds, strict.size)
-        packed.append(
-            _within(cell, _dived(part, known_columns, [item for item in others if item], plan_effort, budget))
-        )
+        packed.append(_within(cell, _dive(part, known_columns, [item for item in others if item], plan_effort, budget)))
     proof, method = _best_proof(kinds, proving)
     return Solution(
         packed,
@@ -179,12 +177,12 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     )
 
 
-def least_cost(kinds: BinKinds, budget: Budget) -> Proof:
+def prove_least_cost(kinds: BinKinds, budget: Budget) -> Proof:
     """Return a proof of the minimum cost of bins for all items, without searching for a packing."""
     if not have_solver():
         return volume_bound(kinds)
     none = np.zeros(0, dtype=np.intp), np.zeros((0, kinds.classes), dtype=np.int64)
-    return _best_proof(kinds, _relaxed(kinds, none, Effort(budget.bound, budget.stop_bound), budget))[0]
+    return _best_proof(kinds, _generate_columns(kinds, none, Effort(budget.bound, budget.stop_bound), budget))[0]
 
 
 def _best_proof(kinds: BinKinds, work: Generation) -> tuple[Proof, str]:
@@ -192,11 +190,11 @@ def _best_proof(kinds: BinKinds, work: Generation) -> tuple[Proof, str]:
     proof = work.proof
     if proof is not None and work.complete:  # resource prices cannot improve the bound by more than the tolerance
         return proof, "column_generation"
-    volume = _by_resources(kinds)
+    volume = _bound_by_resources(kinds)
     return (volume, "volume") if proof is None or proof.value < volume.value else (proof, "column_generation")
 
 
-def _by_resources(kinds: BinKinds) -> Proof:
+def _bound_by_resources(kinds: BinKinds) -> Proof:
     """Return the better bound by resource prices: one price for all kinds, or separate prices per kind."""
     shared = volume_bound(kinds)
     per_kind = Fluid(kinds).bound() if Fluid.small(kinds) else None
@@ -223,11 +221,11 @@ def _some(
     return place[columns[0][selected]], columns[1][selected]
 
 
-def _relaxed(
+def _generate_columns(
     kinds: BinKinds, columns: tuple[NDArray[np.intp], NDArray[np.int64]], effort: Effort, budget: Budget
 ) -> Generation:
     """Run column generation for the bound's instance, starting with the plan's columns."""
-    needed = undominated(kinds)
+    needed = find_undominated(kinds)
     work = Generation(
         kinds.only(needed),
         effort,
@@ -242,7 +240,7 @@ def _relaxed(
 
 def _without_dominated(cell: Cell, kinds: BinKinds) -> Cell:
     """Return a cell without the kinds of bins that no cheapest packing of the cell needs."""
-    needed = undominated(cell.of(kinds))
+    needed = find_undominated(cell.of(kinds))
     return replace(cell, kinds=cell.kinds[needed], available=cell.available[needed])
 
 
@@ -258,7 +256,7 @@ def _within(cell: Cell, packed: Packed) -> Packed:
     return replace(packed, kind=cell.kinds[packed.kind].astype(np.int64))
 
 
-def _dived(
+def _dive(
     part: BinKinds,
     known: tuple[NDArray[np.intp], NDArray[np.int64]],
     others: Sequence[Packed],
@@ -293,7 +291,7 @@ _ALTERNATIVES = 3  # sets of one size that are worth a plan of their own
 _WORTH_A_PLAN = 1.15  # such a set's value at most, relative to the best value
 
 
-def few_types(
+def choose_few_types(
     kinds: BinKinds, type_of: Sequence[str | None], used: Sequence[str], must: frozenset[str], most: int, threads: int
 ) -> list[list[frozenset[str]]]:
     """Choose sets of types to plan with, by size; the most promising set of each size is the first of its list.

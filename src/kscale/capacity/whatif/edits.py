@@ -27,8 +27,8 @@ from kscale.capacity.fit import workloads_in
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import group_template, groups_from, members_of
 from kscale.capacity.groups.groups_file import read_plain_file
-from kscale.capacity.losses import goes_with_its_node, smaller, waiting
-from kscale.capacity.right_sizing import advice_of, asking, resized
+from kscale.capacity.losses import is_lost_with_node, smaller, waiting
+from kscale.capacity.right_sizing import advice_of, apply_advice, replace_requests
 from kscale.capacity.whatif.scenarios import (
     Edit,
     GroupsEdit,
@@ -64,13 +64,13 @@ __all__ = [
     "Nodes",
     "Place",
     "World",
+    "apply_edit",
     "change_flags",
     "change_groups",
     "change_pods",
     "change_prices",
     "change_requests",
     "change_scheduler",
-    "edited",
     "factor_in",
     "ground_of",
     "group_names",
@@ -266,7 +266,7 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
         for name in group_names(groups, pattern, retired):
             index = next(i for i, group in enumerate(groups) if group.id == name)
             old = groups[index]
-            groups[index] = _changed(old, change, world, templates)
+            groups[index] = _change_group(old, change, world, templates)
             if change.instance_type is not None:
                 standing.setdefault(name, old.price)  # only new nodes are of that type
                 if count := len(members_of(old, world.place.snapshot.columns.objects)):
@@ -294,7 +294,7 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
     )
 
 
-def _changed(group: NodeGroup, change: SetGroup, world: World, templates: dict[str, NodeTemplate]) -> NodeGroup:
+def _change_group(group: NodeGroup, change: SetGroup, world: World, templates: dict[str, NodeTemplate]) -> NodeGroup:
     fields = {"min": "min_size", "max": "max_size", "target": "target_size", "price": "price"}
     values = {field: getattr(change, name) for name, field in fields.items() if getattr(change, name) is not None}
     if change.instance_type is not None:
@@ -523,7 +523,7 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
     lost = set(world.place.lost)
     for pod in world.place.cluster.pods_on(lost_nodes):
         cluster.remove(pod)
-        if not goes_with_its_node(pod):
+        if not is_lost_with_node(pod):
             cluster.apply(waiting(pod))
             lost.add(pod.key)
     for node in nodes:
@@ -584,10 +584,10 @@ def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
     if not chosen:
         raise InputError("requests: no pod is meant")
     if edit.recommendation is not None:
-        changed = _recommended(world.place, chosen, folder / edit.recommendation)
+        changed = _apply_recommendations(world.place, chosen, folder / edit.recommendation)
     else:
         changes = {name: _amount(name, text) for name, text in amounts.items()}
-        changed = [_asking(pod, changes) for pod in chosen]
+        changed = [_replace_requests(pod, changes) for pod in chosen]
     if all(new is old for new, old in zip(changed, chosen, strict=True)):
         raise InputError("requests: it says nothing of what the pods that are meant ask for")
     for pod in changed:
@@ -595,7 +595,7 @@ def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
     return replace(world, place=Place(cluster, world.place.lost))
 
 
-def _recommended(place: Place, pods: Iterable[Pod], path: Path) -> list[Pod]:
+def _apply_recommendations(place: Place, pods: Iterable[Pod], path: Path) -> list[Pod]:
     try:
         report = msgspec.json.decode(read_file(path), type=RecommendationReport)
     except OSError as error:
@@ -603,7 +603,7 @@ def _recommended(place: Place, pods: Iterable[Pod], path: Path) -> list[Pod]:
     except msgspec.DecodeError as error:
         raise InputError(f"{path} is no report of kscale recommend -o json: {error}") from None
     advice, controllers = advice_of(report), _controllers(place)
-    return [resized(pod, controllers, advice) for pod in pods]
+    return [apply_advice(pod, controllers, advice) for pod in pods]
 
 
 def _amount(name: str, text: str) -> Fraction | Quantity:
@@ -618,7 +618,7 @@ def _amount(name: str, text: str) -> Fraction | Quantity:
     return amount
 
 
-def _asking(pod: Pod, changes: dict[str, Fraction | Quantity]) -> Pod:
+def _replace_requests(pod: Pod, changes: dict[str, Fraction | Quantity]) -> Pod:
     """Return the pod with other requests, or the pod itself if nothing changes.
 
     A factor scales all requests, of containers and of the pod, and rounds up. An amount is set on each container and
@@ -639,14 +639,14 @@ def _asking(pod: Pod, changes: dict[str, Fraction | Quantity]) -> Pod:
     amounts = {name: change for name, change in changes.items() if isinstance(change, Quantity)}
     if not amounts and not factors.keys() & demand(pod).keys():
         return pod
-    return asking(
+    return replace_requests(
         pod,
         lambda container: {**scaled(container.resources.requests or {}), **amounts},
         lambda requests: {name: old for name, old in scaled(requests).items() if name not in amounts},
     )
 
 
-def edited(world: World, edit: Edit, folder: Path, question: Question) -> World:
+def apply_edit(world: World, edit: Edit, folder: Path, question: Question) -> World:
     """Return the world with one more edit.
 
     Relative file names start at ``folder``; ``question`` is what the scenario asks. Raises InputError if the edit names

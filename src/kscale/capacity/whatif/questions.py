@@ -18,10 +18,10 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.lists import drop_expendable_pods
 from kscale.ca.scale_up.inputs import ScaleUpInputs
 from kscale.ca.scale_up.plan import ScaleUpPlan
-from kscale.capacity.estimate import EXPENDABLE_CUTOFF, asks_for_tpus, estimate_groups
+from kscale.capacity.estimate import EXPENDABLE_CUTOFF, estimate_groups, requests_tpus
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.headroom import headroom
-from kscale.capacity.mix import ALL, MixOptions, least_cost_of_nodes, mix, offers_of
+from kscale.capacity.mix import ALL, MixOptions, bound_cost_of_nodes, mix, offers_of
 from kscale.capacity.mix.offers import subjects
 from kscale.capacity.scale_down import report_scale_down
 from kscale.capacity.whatif.edits import Nodes, World
@@ -34,7 +34,7 @@ from kscale.scheduling.bounds.effort import checked_bound
 from kscale.scheduling.place import place
 from kscale.snapshot.cluster import Cluster
 
-__all__ = ["Answers", "Decided", "Simulate", "Simulated"]
+__all__ = ["Decision", "DecisionCache", "Simulate", "Simulated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ _BOUND = MixOptions(bound_effort=200_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class Decision:
     """A decision in numbers.
 
     - ``change``: nodes added to (or, negative, removed from) each group; ``gone``: removed nodes
@@ -88,7 +88,7 @@ class Decided:
     simulated: Simulated | None = None
 
 
-class Answers:
+class DecisionCache:
     """Decisions for scenarios; scenarios whose inputs agree share one decision.
 
     ``shared`` counts decisions that were reused. Results are cached by the digest of their world until :meth:`forget`.
@@ -109,14 +109,14 @@ class Answers:
         self._mix_options = mix_options or MixOptions()
         self._kept: defaultdict[tuple[str, ...], dict[Any, Any]] = defaultdict(dict, cached or {})
 
-    def of(self, world: World, question: Question) -> tuple[Decided, float | None, float | None]:
+    def of(self, world: World, question: Question) -> tuple[Decision, float | None, float | None]:
         """Decide a question for a world: (decision, $/h of the nodes after it, lower bound of that cost).
 
         Costs are None if unknown. Raises InputError if the world has a scheduler profile and the question ignores it.
         """
         if world.profile is not None and question is not Question.SCALE_UP:
             raise InputError(f"scheduler: has no effect on the question {question}")
-        decided: Decided = self._DECIDE[question](self, world)
+        decided: Decision = self._DECIDE[question](self, world)
         nodes = self._nodes(world)
         if decided.simulated is not None:
             return decided, _cost_an_hour(decided.simulated, world, nodes), None
@@ -160,7 +160,7 @@ class Answers:
         return [_with(templates[group.id], price=group.price) for group in world.groups]
 
     def _bound_of(
-        self, world: World, question: Question, decided: Decided, nodes: Nodes, cost: float | None
+        self, world: World, question: Question, decided: Decision, nodes: Nodes, cost: float | None
     ) -> float | None:
         """Return a lower bound of the $/h of the nodes after any decision that places the same pods; None if
         unknown."""
@@ -176,7 +176,7 @@ class Answers:
         bound = round(current_cost + new, 9)
         return bound if cost is None else checked_bound(bound, cost, f"the question {question}")
 
-    def _least_of(self, world: World, question: Question, decided: Decided) -> float | None:
+    def _least_of(self, world: World, question: Question, decided: Decision) -> float | None:
         """Return a proven lower bound of the $/h of new nodes for the pods that a decision places; None without proof.
 
         Neither decision raises a group to its minimum, an estimate also ignores maxima, and upcoming nodes cost
@@ -190,7 +190,7 @@ class Answers:
             cutoff = EXPENDABLE_CUTOFF
         snapshot = drop_expendable_pods(world.place.snapshot, cutoff)
         described = self._described(world)
-        if asks_for_tpus(snapshot, names) or not _agree(described, decided.change):
+        if requests_tpus(snapshot, names) or not _agree(described, decided.change):
             return None
         offers = [_replace(offer, least=0) for offer in offers_of(described)]
         if not offers:
@@ -202,11 +202,11 @@ class Answers:
             for offer in offers
             if decided.upcoming.get(offer.name)
         ]
-        return least_cost_of_nodes(snapshot, [*offers, *free], names, _BOUND)
+        return bound_cost_of_nodes(snapshot, [*offers, *free], names, _BOUND)
 
     # -- scale-up ------------------------------------------------------------------------------------------------
 
-    def _scale_up(self, world: World) -> Decided:
+    def _scale_up(self, world: World) -> Decision:
         """Decide a scale-up, reusing what other scenarios computed.
 
         The options do not depend on prices or on the choice among them. If nothing else differs, only the expander
@@ -215,13 +215,13 @@ class Answers:
         """
         names = world.options.expander_names
         if world.options.legacy or world.options.salvo_scale_up or GRPC_EXPANDER in names:
-            return _of_plan(world, _plan(world))
+            return _build_plan_decision(world, _plan(world))
         cached = self._kept[world.digest]
         options = cached.get("options")
         if options is None:
             plan = _plan(world)
             cached["options"] = _options_of(plan)
-            cached["scale-up", plan.chosen] = result = _of_plan(world, plan)
+            cached["scale-up", plan.chosen] = result = _build_plan_decision(world, plan)
             return result
         best = None
         if options[0]:
@@ -231,16 +231,16 @@ class Answers:
                 inputs = replace(inputs, prices=build_group_prices(world.groups, options[2], inputs, amounts))
             chosen = expand(options[0], names, inputs).best
             best = chosen.group if chosen is not None else None
-        decided: Decided = self._once(world, ("scale-up", best), lambda: _of_plan(world, _plan(world)))
+        decided: Decision = self._once(world, ("scale-up", best), lambda: _build_plan_decision(world, _plan(world)))
         return decided
 
     # -- the others ------------------------------------------------------------------------------------------------
 
-    def _scale_down(self, world: World) -> Decided:
-        decided: Decided = self._once(world, "scale-down", lambda: _scaled_down(world))
+    def _scale_down(self, world: World) -> Decision:
+        decided: Decision = self._once(world, "scale-down", lambda: _scaled_down(world))
         return decided
 
-    def _estimate(self, world: World) -> Decided:
+    def _estimate(self, world: World) -> Decision:
         lost = bool(world.place.lost)
         named = lost or self._bound
         report = self._once(
@@ -259,56 +259,59 @@ class Answers:
         placed = {**(report.existing or {}), **((best.placement if best else None) or {})}
         unplaced = set(world.place.snapshot.pending).difference(placed) if lost else set()
         if best is None:
-            decided = _decided(world, existing, {}, report.pending - report.on_existing, unplaced)
+            decided = _build_decision(world, existing, {}, report.pending - report.on_existing, unplaced)
             return replace(decided, placed=lambda: placed)
         stays = report.need_new + report.nowhere - best.pods
         facts = {
-            line.group: _said(f"{line.group} would take {_pods(line.pods)} on {line.nodes:,} nodes") for line in taking
+            line.group: _build_fact(f"{line.group} would take {_pods(line.pods)} on {line.nodes:,} nodes")
+            for line in taking
         }
-        first = {"best": _said(f"{best.group} takes most for least: {_pods(best.pods)} on {best.nodes:,} nodes")}
-        decided = _decided(world, existing + best.nodes, {best.group: best.nodes}, stays, unplaced, facts=first | facts)
+        first = {"best": _build_fact(f"{best.group} takes most for least: {_pods(best.pods)} on {best.nodes:,} nodes")}
+        decided = _build_decision(
+            world, existing + best.nodes, {best.group: best.nodes}, stays, unplaced, facts=first | facts
+        )
         return replace(decided, placed=lambda: placed)
 
-    def _mix(self, world: World) -> Decided:
+    def _mix(self, world: World) -> Decision:
         if not world.groups:  # all groups are lost or removed
             return self._on_existing(world)
         key = "mix", tuple(world.prices.items())
         options = self._mix_options
         plan = self._once(world, key, lambda: mix(world.place.snapshot, self._described(world), options=options))
-        facts = {name: _said(f"{count:,} new nodes of {name}") for name, count in plan.offers.items()}
+        facts = {name: _build_fact(f"{count:,} new nodes of {name}") for name, count in plan.offers.items()}
         existing = len(world.place.snapshot.nodes)
         lost = set(plan.nowhere_pods)
-        decided = _decided(world, existing + plan.nodes, dict(plan.offers), plan.nowhere, lost, facts=facts)
+        decided = _build_decision(world, existing + plan.nodes, dict(plan.offers), plan.nowhere, lost, facts=facts)
         return replace(decided, bound=plan.bound.cost)
 
-    def _rebuild(self, world: World) -> Decided:
+    def _rebuild(self, world: World) -> Decision:
         """Decide on new nodes of the groups for all pods, as if there were no nodes."""
         options, cluster = self._mix_options, world.place.cluster
         if not world.groups:  # all groups are lost or removed
             unplaced = set(subjects(cluster, ALL, options)[0].pending)
-            facts = {"groups": _said(f"no node group is left: {_pods(len(unplaced))} stay pending")}
-            return replace(_decided(world, 0, {}, len(unplaced), unplaced, facts=facts), rebuilt=0.0)
+            facts = {"groups": _build_fact(f"no node group is left: {_pods(len(unplaced))} stay pending")}
+            return replace(_build_decision(world, 0, {}, len(unplaced), unplaced, facts=facts), rebuilt=0.0)
         key = "rebuild", tuple(world.prices.items())
         plan = self._once(world, key, lambda: mix(cluster, self._described(world), pods=ALL, options=options))
-        facts = {name: _said(f"{count:,} nodes of {name}") for name, count in plan.offers.items()}
+        facts = {name: _build_fact(f"{count:,} nodes of {name}") for name, count in plan.offers.items()}
         members = self._nodes(world).members
         change = {name: plan.offers.get(name, 0) - members.get(name, 0) for name in {**members, **plan.offers}}
-        decided = _decided(world, plan.nodes, change, plan.nowhere, set(plan.nowhere_pods), facts=facts)
+        decided = _build_decision(world, plan.nodes, change, plan.nowhere, set(plan.nowhere_pods), facts=facts)
         return replace(decided, bound=plan.bound.cost, rebuilt=plan.cost)
 
-    def _on_existing(self, world: World) -> Decided:
+    def _on_existing(self, world: World) -> Decision:
         """Place pending pods on existing nodes only, as no node group is left."""
         snapshot = world.place.snapshot
         unplaced = place(snapshot).unschedulable
-        facts = {"groups": _said(f"no node group is left: {_pods(len(unplaced))} stay pending")}
-        decided = _decided(world, len(snapshot.nodes), {}, len(unplaced), set(unplaced), facts=facts)
+        facts = {"groups": _build_fact(f"no node group is left: {_pods(len(unplaced))} stay pending")}
+        decided = _build_decision(world, len(snapshot.nodes), {}, len(unplaced), set(unplaced), facts=facts)
         return replace(decided, bound=None if unplaced else 0.0)
 
-    def _headroom(self, world: World) -> Decided:
-        decided: Decided = self._once(world, "headroom", lambda: _headroom_of(world))
+    def _headroom(self, world: World) -> Decision:
+        decided: Decision = self._once(world, "headroom", lambda: _headroom_of(world))
         return decided
 
-    def _simulate(self, world: World) -> Decided:
+    def _simulate(self, world: World) -> Decision:
         """Run the simulation, or reuse a run with the same inputs.
 
         Only the price expander reads prices: without it, scenarios that differ in prices only share one run. Raises
@@ -321,12 +324,12 @@ class Answers:
             if world.standing.get(group.id, group.price) != group.price:
                 raise InputError(f"node group {group.id}: a simulation does not tell nodes at two prices apart")
         priced = tuple(world.prices.items()) if "price" in names else ()
-        decided: Decided = self._once(
-            world, ("simulate", tuple(names), priced), lambda: _simulated(world, self._settled(world), simulate)
+        decided: Decision = self._once(
+            world, ("simulate", tuple(names), priced), lambda: _simulate(world, self._settled(world), simulate)
         )
         return decided
 
-    _DECIDE: ClassVar[dict[Question, Callable[[Answers, World], Decided]]] = {
+    _DECIDE: ClassVar[dict[Question, Callable[[DecisionCache, World], Decision]]] = {
         Question.SCALE_UP: _scale_up,
         Question.SCALE_DOWN: _scale_down,
         Question.ESTIMATE: _estimate,
@@ -337,7 +340,7 @@ class Answers:
     }
 
 
-def _said(text: str) -> tuple[str, str]:
+def _build_fact(text: str) -> tuple[str, str]:
     """Return the text as both the value and the description of a fact."""
     return text, text
 
@@ -372,31 +375,32 @@ def _options_of(plan: ScaleUpPlan) -> tuple[Sequence[Any], Any, Any]:
     return first_round.expander_options, first_round.expander_input, first_round.templates
 
 
-def _of_plan(world: World, plan: ScaleUpPlan) -> Decided:
+def _build_plan_decision(world: World, plan: ScaleUpPlan) -> Decision:
     change: dict[str, int] = {}
     for info in (*plan.scale_ups, *plan.min_sizes):
         change[info.group] = change.get(info.group, 0) + info.new - info.current
     node_count = len(world.place.snapshot.nodes) + sum(plan.upcoming.values())
-    facts = {"fit": _said(f"{_pods(plan.lists.on_existing)} fit on nodes that exist")}
+    facts = {"fit": _build_fact(f"{_pods(plan.lists.on_existing)} fit on nodes that exist")}
     if change:
         grown = " and ".join(f"{name} by {count:,}" for name, count in change.items())
-        facts["grow"] = _said(f"{grown} for {_pods(plan.triggered_count)}")
+        facts["grow"] = _build_fact(f"{grown} for {_pods(plan.triggered_count)}")
     else:
-        facts["grow"] = _said("no group grows")
+        facts["grow"] = _build_fact("no group grows")
     later = plan.lists.young + plan.lists.out_of_time
     stay = plan.pending_count + later
-    facts["pending"] = _said(f"{_pods(stay)} stay pending" + (f", {later:,} for a later loop" if later else ""))
+    facts["pending"] = _build_fact(f"{_pods(stay)} stay pending" + (f", {later:,} for a later loop" if later else ""))
     unplaced: set[str] = set()
     if world.place.lost:
         unplaced.update(plan.young, plan.not_tried, *(item.pods for item in plan.pending))
         facts |= {
-            f"pods like {item.pods[0]}": _said(f"{_pods(len(item.pods))} stay: {item.why}") for item in plan.pending
+            f"pods like {item.pods[0]}": _build_fact(f"{_pods(len(item.pods))} stay: {item.why}")
+            for item in plan.pending
         }
-    decided = _decided(world, node_count + sum(change.values()), change, stay, unplaced, facts=facts)
-    return replace(decided, placed=partial(_placed, plan), upcoming=plan.upcoming)
+    decided = _build_decision(world, node_count + sum(change.values()), change, stay, unplaced, facts=facts)
+    return replace(decided, placed=partial(_list_placed_pods, plan), upcoming=plan.upcoming)
 
 
-def _placed(plan: ScaleUpPlan) -> list[str]:
+def _list_placed_pods(plan: ScaleUpPlan) -> list[str]:
     """Return the pods that have a node after a scale-up: an existing, an upcoming or a new one."""
     unplaced = set(plan.beyond_limits)
     return list(dict.fromkeys([*plan.existing, *(name for name in plan.triggered if name not in unplaced)]))
@@ -409,7 +413,7 @@ def _agree(groups: Sequence[NodeGroup], change: Mapping[str, int]) -> bool:
     return all(room == rooms[0] for room in rooms)
 
 
-def _scaled_down(world: World) -> Decided:
+def _scaled_down(world: World) -> Decision:
     report, _ = report_scale_down(
         world.place.snapshot, world.groups, now=world.now, options=world.options, exhaustive=True
     )
@@ -428,7 +432,7 @@ def _scaled_down(world: World) -> Decided:
     existing = len(world.place.snapshot.nodes)
     pending = len(world.place.snapshot.pending)
     unplaced = set(world.place.snapshot.pending) if world.place.lost else set()
-    return _decided(
+    return _build_decision(
         world,
         existing - len(removed),
         change,
@@ -439,13 +443,15 @@ def _scaled_down(world: World) -> Decided:
     )
 
 
-def _simulated(world: World, groups: Sequence[NodeGroup], simulate: Simulate) -> Decided:
+def _simulate(world: World, groups: Sequence[NodeGroup], simulate: Simulate) -> Decision:
     result = simulate(world.place.cluster, groups, world.options, moment(world.now))
-    facts = {f"decision {number}": _said(text) for number, text in enumerate(result.decisions)}
-    facts["waiting"] = _said(
+    facts = {f"decision {number}": _build_fact(text) for number, text in enumerate(result.decisions)}
+    facts["waiting"] = _build_fact(
         f"{_pods(len(result.waiting))} wait at the end, {result.pending_seconds:,.0f} s all together"
     )
-    decided = _decided(world, result.nodes, dict(result.change), len(result.waiting), set(result.waiting), facts=facts)
+    decided = _build_decision(
+        world, result.nodes, dict(result.change), len(result.waiting), set(result.waiting), facts=facts
+    )
     return replace(decided, simulated=result)
 
 
@@ -458,7 +464,7 @@ def _cost_an_hour(simulated: Simulated, world: World, nodes: Nodes) -> float | N
     return round(beside + sum(hours * (prices[name] or 0.0) for name, hours in used.items()) / simulated.hours, 9)
 
 
-def _headroom_of(world: World) -> Decided:
+def _headroom_of(world: World) -> Decision:
     """Decide headroom: how many pods the worst loss of one more node or zone leaves unschedulable.
 
     Pods of nodes that are already lost are placed first, as the room they take is not available for the next loss.
@@ -477,10 +483,10 @@ def _headroom_of(world: World) -> Decided:
     }
     worst = max((loss.homeless for _, loss in losses), default=0)
     pending = len(snapshot.pending)
-    return Decided(nodes=len(snapshot.nodes), change={}, gone=(), pending=pending, homeless=worst, facts=facts)
+    return Decision(nodes=len(snapshot.nodes), change={}, gone=(), pending=pending, homeless=worst, facts=facts)
 
 
-def _decided(
+def _build_decision(
     world: World,
     nodes: int,
     change: dict[str, int],
@@ -489,9 +495,9 @@ def _decided(
     *,
     gone: tuple[str, ...] = (),
     facts: dict[str, tuple[str, str]] | None = None,
-) -> Decided:
+) -> Decision:
     """Build a decision; ``left`` holds the pods that stay unscheduled, as far as the question counts them."""
-    return Decided(
+    return Decision(
         nodes=nodes,
         change=change,
         gone=gone,

@@ -19,13 +19,13 @@ import msgspec
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import Catalogue
-from kscale.capacity.cost import priced
+from kscale.capacity.cost import set_prices
 from kscale.capacity.group_templates import loop_groups, with_members, with_templates
 from kscale.capacity.groups import members_of, read_groups, recognise_groups
 from kscale.capacity.mix import MixOptions
 from kscale.capacity.records import UNLIMITED
-from kscale.capacity.whatif.edits import Place, World, edited, ground_of, text_of
-from kscale.capacity.whatif.questions import Answers, Decided, Simulate
+from kscale.capacity.whatif.edits import Place, World, apply_edit, ground_of, text_of
+from kscale.capacity.whatif.questions import Decision, DecisionCache, Simulate
 from kscale.capacity.whatif.scenarios import BASELINE, Condition, Question, Scenario, ScenarioRow, WhatIfReport
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
@@ -38,9 +38,9 @@ from kscale.snapshot.load import load
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
-    "Ahead",
     "Base",
     "Fleet",
+    "LaterScenarios",
     "SweepReport",
     "SweepRow",
     "beginnings",
@@ -67,7 +67,7 @@ def beginnings(scenario: Scenario) -> Iterator[tuple[str, ...]]:
         yield texts
 
 
-class Ahead:
+class LaterScenarios:
     """Counters of later scenarios that will have a digest, or that begin with the same edits.
 
     The base, without edits, is decided once per question, before the first scenario with that question.
@@ -160,7 +160,7 @@ class Base:
         snapshot = self.cluster.snapshot(dra=True)
         nodes = snapshot.columns.objects
         groups, templates = loop_groups(self.cluster, snapshot, self.groups, options=self.options, now=self.now)
-        groups = priced(with_members(groups, nodes), self.catalogue, nodes)
+        groups = set_prices(with_members(groups, nodes), self.catalogue, nodes)
         return World(Place(self.cluster), tuple(groups), self.options, templates, self.now, catalogue=self.catalogue)
 
 
@@ -176,7 +176,7 @@ class _Baseline:
     objects: list[KubeObject]
     groups: list[NodeGroup]
     world: World
-    rows: dict[Question, tuple[ScenarioRow, Decided]] = field(default_factory=dict)
+    rows: dict[Question, tuple[ScenarioRow, Decision]] = field(default_factory=dict)
     answers: dict[Any, Any] = field(default_factory=dict)
     models: list[dict[str, NodeTemplate]] = field(default_factory=list)
 
@@ -239,16 +239,16 @@ def whatif(
     """
     shared = _baseline_of(base)
     world, rows_by_question = shared.world, shared.rows
-    answers = Answers(
+    answers = DecisionCache(
         bound=base.bound, mix_options=base.mix_options, simulate=base.simulate, cached={world.digest: shared.answers}
     )
     models = shared.models
     baselines: dict[Question, ScenarioRow] = {}
     worlds: dict[tuple[str, ...], World] = {}
     scenarios = list(scenarios)
-    ahead = Ahead(scenarios)
+    ahead = LaterScenarios(scenarios)
 
-    def row(name: str, edited_world: World, question: Question) -> tuple[ScenarioRow, Decided]:
+    def row(name: str, edited_world: World, question: Question) -> tuple[ScenarioRow, Decision]:
         decided, cost, bound = answers.of(edited_world, question)
         if not ahead.decided(edited_world.digest):
             answers.forget(edited_world.digest)
@@ -275,12 +275,12 @@ def whatif(
                 current = worlds[beginning] if is_shared else worlds.pop(beginning)
             else:
                 try:
-                    changed = edited(current, edit, Path(base.folder), question)
+                    changed = apply_edit(current, edit, Path(base.folder), question)
                 except InputError as error:
                     place = f"edits[{number}].{edit.kind}"
                     raise InputError(Problem(str(error), base.source, f"scenario {scenario.name}", place)) from None
                 if edit.lose is not None:
-                    changed = _modelled(changed, world, models)
+                    changed = _add_model_templates(changed, world, models)
                 if is_shared and edit.kind in ("pods", "lose", "requests"):
                     worlds[beginning] = changed
                 current = changed
@@ -313,7 +313,7 @@ def whatif(
     return WhatIfReport(baselines=list(baselines.values()), scenarios=rows, shared=answers.shared)
 
 
-def _modelled(made: World, world: World, models: list[dict[str, NodeTemplate]]) -> World:
+def _add_model_templates(made: World, world: World, models: list[dict[str, NodeTemplate]]) -> World:
     """Add a template for each group that lost its last node, modelled on the nodes that the base has."""
     nodes = made.place.snapshot.columns.objects
     without_nodes = [
@@ -334,7 +334,7 @@ def _modelled(made: World, world: World, models: list[dict[str, NodeTemplate]]) 
     return replace(made, templates={**made.templates, **templates})
 
 
-def _first_difference(baseline: Decided, now: Decided) -> str:
+def _first_difference(baseline: Decision, now: Decision) -> str:
     """Describe the first decision that differs from the baseline's; empty if none differs."""
     for subject in dict.fromkeys((*now.facts, *baseline.facts)):
         (value, text), (old, before_text) = now.facts.get(subject, _NOTHING), baseline.facts.get(subject, _NOTHING)

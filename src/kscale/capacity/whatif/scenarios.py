@@ -23,7 +23,7 @@ from kscale.capacity.groups.groups_file import read_plain_file
 from kscale.errors import InputError, Problem
 from kscale.objects.api.meta import ApiStruct
 from kscale.objects.argument_types import typed
-from kscale.objects.decode import escaped, from_dict
+from kscale.objects.decode import escape, from_dict
 from kscale.records import Record, components_of
 
 __all__ = [
@@ -42,12 +42,12 @@ __all__ = [
     "ScenarioRow",
     "SetGroup",
     "WhatIfReport",
+    "combine_variations",
     "options_in",
     "parse_condition",
     "read_scenarios",
     "scenarios_from",
     "scenarios_schema_text",
-    "varied",
 ]
 
 
@@ -355,7 +355,7 @@ def scenarios_from(data: Any, *, source: str = "") -> list[Scenario]:
     for number, item in enumerate(data):
         place = f"{prefix}[{number}]"
         if isinstance(item, dict) and isinstance(item.get("name"), str):
-            place += f" ({escaped(item['name'])})"
+            place += f" ({escape(item['name'])})"
         try:
             scenario = from_dict(item, Scenario, source=source, object_path=place)
         except InputError as error:
@@ -397,7 +397,7 @@ _NUMBERS = frozenset({"min", "max", "target"})
 _MOST = 1_000_000
 
 
-def varied(texts: Iterable[str], scenarios: Iterable[Scenario] = ()) -> list[Scenario]:
+def combine_variations(texts: Iterable[str], scenarios: Iterable[Scenario] = ()) -> list[Scenario]:
     """Build a scenario for every combination of the values, on top of each of ``scenarios`` (default: of the base).
 
     ``texts`` have the form PATH=VALUES: ``groups.ID.FIELD=...`` (min, max, target, price, instanceType),

@@ -47,11 +47,11 @@ def list_catalogues(*, show: Show) -> Answer:
 
     A catalogue that cannot be read is named with the reason; the others are listed.
     """
-    from kscale.capacity.catalogue import known_catalogues, path_of, read_catalogue
+    from kscale.capacity.catalogue import list_catalogues, path_of, read_catalogue
     from kscale.capacity.catalogue.types import CatalogueList, DamagedCatalogue, summary
 
     summaries, damaged = [], []
-    for name in known_catalogues():
+    for name in list_catalogues():
         path = path_of(name)
         try:
             catalogue = read_catalogue(path)

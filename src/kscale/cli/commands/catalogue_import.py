@@ -57,14 +57,14 @@ def import_catalogue(
     It is written to the user's data directory ($XDG_DATA_HOME/kscale, else ~/.local/share/kscale) and replaces an
     earlier one of that name. Nothing is fetched from the network.
     """
-    from kscale.capacity.catalogue import keep, read_catalogue, read_prices
+    from kscale.capacity.catalogue import read_catalogue, read_prices, store_catalogue
     from kscale.capacity.catalogue.types import CatalogueList, summary
 
     catalogue = read_catalogue(file, overhead=overhead, max_pods=max_pods)
     for each in prices or []:
         catalogue = read_prices(each).onto(catalogue)
     catalogue_name = name or Path(file).name.removesuffix(".gz").rpartition(".")[0] or Path(file).name
-    written = keep(catalogue, catalogue_name)
+    written = store_catalogue(catalogue, catalogue_name)
     imported = summary(catalogue_name, catalogue, str(written))
     warn_of_left_out(catalogue, show.terminal)
     view = View(

@@ -58,13 +58,13 @@ def comparison_view(compared: ProfileComparison) -> View:
             _time(min(t for t in (each.legacy_at, each.current_at) if t is not None)),
             each.by,
             f"{each.action} {each.about}".strip(),
-            _told(each.legacy_at, each.legacy),
-            _told(each.current_at, each.current),
+            _format_time_and_text(each.legacy_at, each.legacy),
+            _format_time_and_text(each.current_at, each.current),
             _rules(each),
         ]
         for number, each in enumerate(compared.decisions, 1)
     ]
-    footer = [line for rule in compared.rules for line in _explained(rule, compared.decisions)]
+    footer = [line for rule in compared.rules for line in _format_rule(rule, compared.decisions)]
     footer += [
         f"Left out of the {run.profile} run, whose programs have no such flag or refuse the value: "
         f"{', '.join(run.left_out)}."
@@ -96,7 +96,7 @@ def _rules(decision: ComparedDecision) -> str:
     return ", ".join((decision.rule, *decision.also)) if decision.rule else "same"
 
 
-def _explained(rule: ReleaseRule, decisions: Sequence[ComparedDecision]) -> list[str]:
+def _format_rule(rule: ReleaseRule, decisions: Sequence[ComparedDecision]) -> list[str]:
     """Return what a rule says, and what shows it in the first decision that names it."""
     numbered = [(number, each) for number, each in enumerate(decisions, 1) if each.rule == rule.id]
     if rule.id == "not-explained":
@@ -118,7 +118,7 @@ def _run(run: ComparedRun) -> list[Cell | str | float | None]:
     return [run.profile, f"{run.node_hours:,.1f}", cost, f"{run.most_nodes:,}", f"{run.pending_p95:,.0f} s"]
 
 
-def _told(at: float | None, what: str) -> str:
+def _format_time_and_text(at: float | None, what: str) -> str:
     return "-" if at is None else f"{what} at {_time(at)}"
 
 

@@ -45,13 +45,13 @@ def command(
     """
     import time
 
-    from kscale.capacity.cost import cost, ideal_mix, priced
+    from kscale.capacity.cost import cost, ideal_mix, set_prices
     from kscale.capacity.mix import MixOptions
 
     check_budget(budget)
     cluster, snapshot = read(source, show.terminal)
     catalogue = group_source.known_types(show.terminal)
-    groups = priced(group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES), catalogue)
+    groups = set_prices(group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES), catalogue)
     with show.terminal.step("adding up"):
         report = cost(cluster, groups, catalogue)
     if report.unpriced:

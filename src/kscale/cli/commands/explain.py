@@ -13,7 +13,7 @@ from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, check_namespace, namespaces_of, read
 from kscale.cli.live_inputs import NamingClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
-from kscale.cli.registry import explained
+from kscale.cli.registry import complete_explain
 from kscale.cli.terminal import plural
 from kscale.objects.api.core import Pod
 from kscale.snapshot.cluster import Cluster
@@ -30,7 +30,7 @@ def command(
         str,
         typer.Argument(
             metavar="[NAMESPACE/]POD",
-            autocompletion=explained,
+            autocompletion=complete_explain,
             help="The pod, or pod/NAME; without a namespace, -n or default.",
         ),
     ],

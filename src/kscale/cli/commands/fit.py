@@ -64,7 +64,7 @@ def command(
         check_namespace(source.namespace, namespaces_of(cluster, snapshot), show.terminal)
     classes = completing_classes(cluster)
     with show.terminal.step("placing"):
-        similar_objects = _alike(cluster, workloads)
+        similar_objects = _find_workloads(cluster, workloads)
         report = fit_workloads(
             snapshot,
             workloads,
@@ -85,7 +85,7 @@ def _scores(wanted: bool) -> ScoreOptions | None:
     return ScoreOptions()
 
 
-def _alike(cluster: Cluster, workloads: Sequence[KubeObject]) -> Iterator[KubeObject]:
+def _find_workloads(cluster: Cluster, workloads: Sequence[KubeObject]) -> Iterator[KubeObject]:
     """Yield the input's objects that may be the workloads themselves."""
     kinds = {item.kind for item in workloads}
     for kind in kinds - {"Pod"}:

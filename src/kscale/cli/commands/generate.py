@@ -110,7 +110,7 @@ def write_examples(
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise InputError(f"{directory}: is there already, and nothing is written over: name another directory")
     written = 0
-    for name, file in _bundled(files("kscale").joinpath("examples"), directory):
+    for name, file in _list_bundled_files(files("kscale").joinpath("examples"), directory):
         name.parent.mkdir(parents=True, exist_ok=True)
         replace_file(name, file.read_bytes())
         written += 1
@@ -120,10 +120,10 @@ def write_examples(
     )
 
 
-def _bundled(folder: Traversable, directory: Path) -> Iterator[tuple[Path, Traversable]]:
+def _list_bundled_files(folder: Traversable, directory: Path) -> Iterator[tuple[Path, Traversable]]:
     """Yield each file of a folder of the package with its target path."""
     for each in sorted(folder.iterdir(), key=lambda file: file.name):
         if each.is_dir():
-            yield from _bundled(each, directory / each.name)
+            yield from _list_bundled_files(each, directory / each.name)
         else:
             yield directory / each.name, each

@@ -66,7 +66,7 @@ def command(
     The pods of what is lost look for a place on the other nodes, highest priority first; nothing is evicted for them.
     Status 1 if some loss would leave a pod without a place.
     """
-    from kscale.capacity.headroom import headroom, lost
+    from kscale.capacity.headroom import headroom, report_losses
     from kscale.objects.pod_admission import BUILT_IN_CLASSES
 
     read_manifests = manifests(pod, source, show.terminal) if pod else None
@@ -91,14 +91,14 @@ def command(
     else:
         groups = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES) if needed else []
         if repair:
-            from kscale.capacity.cost import priced
+            from kscale.capacity.cost import set_prices
 
-            groups = priced(groups, group_source.known_types(show.terminal))
+            groups = set_prices(groups, group_source.known_types(show.terminal))
             if not groups:
                 text = "--repair needs node groups: name some (-g), or types (--catalogue and --instance-type)"
                 raise InputError(text)
         with show.terminal.step("placing"):
-            report = lost(cluster, lose, groups, repair=repair, zone_label=zone_label)
+            report = report_losses(cluster, lose, groups, repair=repair, zone_label=zone_label)
     hint = "" if read_manifests is not None else workloads_without_pods(cluster, "--pod FILE")
     homeless = any(loss.homeless for loss in (*report.nodes, *report.zones, *report.lost))
     homeless |= report.pairs is not None and (report.pairs.homeless > 0 or bool(report.pairs.alone))
@@ -116,7 +116,7 @@ def headroom_view(report: HeadroomReport, hint: str = "") -> View:
     ``hint`` is the last line of the footer.
     """
     if report.lost or report.pairs is not None:
-        return _lost_view(report)
+        return _build_loss_view(report)
     bad_nodes = [loss for loss in report.nodes if loss.homeless]
     parts = [] if report.more is None else [f"{report.more:,} more fit."]
     if len(report.pods) > 1:
@@ -175,7 +175,7 @@ _COLUMNS = (
 )
 
 
-def _lost_view(report: HeadroomReport) -> View:
+def _build_loss_view(report: HeadroomReport) -> View:
     """Build the view of the requested losses and the worst pairs of nodes."""
     rows: list[list[Cell | str | float | None]] = []
     parts = []

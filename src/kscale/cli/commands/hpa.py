@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from kscale.cli.failures import of_dump
+from kscale.cli.failures import convert_dump_errors
 from kscale.cli.hpa_options import ControllerFlags
 from kscale.cli.inputs import SHOWN, check_namespace
 from kscale.cli.live_inputs import AskedClusters, NamingClusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import hpa_blocks
-from kscale.cli.terminal import Terminal, counted, object_name, plural
+from kscale.cli.terminal import Terminal, format_counts, object_name, plural
 from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.errors import InputError, Problem, StateError
 from kscale.files import read_file
@@ -122,7 +122,7 @@ def answer(
     dump = _read(
         source, show.terminal, metrics, ControllerState() if state == "fresh" else state_read, options, named_namespaces
     )
-    show.terminal.note(f"read {source.what}: {counted(dump.read)}")
+    show.terminal.note(f"read {source.what}: {format_counts(dump.read)}")
     for problem in dump.problems:
         show.terminal.warn(f"left out: {problem}")
     for text in dump.duplicates[:SHOWN]:
@@ -159,7 +159,7 @@ def answer(
     for name in report.without_state:
         show.terminal.note(f"{name} is not in {state}: taken as if the controller had just seen it")
     failed = any(_fails(each, fail_on) for each in report.hpas)
-    view = _explained if names else _listed
+    view = _build_explain_view if names else _build_list_view
     shown = report
     if changed_only:
         shown = msgspec.structs.replace(report, hpas=[each for each in report.hpas if each.rescales])
@@ -183,7 +183,7 @@ def _read(
     namespaces: Collection[str] | None,
 ) -> Dump:
     """Read the inputs of HPA decisions from files, or from a live cluster for these ``namespaces`` only (None: all)."""
-    with terminal.step(f"reading {source.what}") as tell, of_dump():
+    with terminal.step(f"reading {source.what}") as tell, convert_dump_errors():
         if not source.live:
             return read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
         if metrics:
@@ -255,7 +255,7 @@ _MODES = {
 }
 
 
-def _listed(report: HPAReport, changed_only: bool = False) -> View:
+def _build_list_view(report: HPAReport, changed_only: bool = False) -> View:
     rows: list[Sequence[Cell | str | float | None]] = []
     shown = [each for each in report.hpas if each.rescales or not changed_only]
     for each in shown:
@@ -294,7 +294,7 @@ def _listed(report: HPAReport, changed_only: bool = False) -> View:
     return View(
         headline=f"{headline}.",
         tables=[Table(columns, rows, limit=200)],
-        footer=[*_warnings(report, shown), *_paused(report), *_footer(report)],
+        footer=[*_warnings(report, shown), *_format_paused(report), *_footer(report)],
         names=[object_name(KIND, each.namespace, each.name) for each in shown],
     )
 
@@ -309,7 +309,7 @@ def _warnings(report: HPAReport, decisions: Sequence[HPADecision]) -> list[str]:
     return lines if hidden <= 0 else [*lines[:SHOWN], f"{hidden:,} more warnings are in -o json."]
 
 
-def _paused(report: HPAReport) -> list[str]:
+def _format_paused(report: HPAReport) -> list[str]:
     lines = []
     for each in report.paused:
         does = (
@@ -335,7 +335,7 @@ def _sizes(decision: HPADecision) -> Cell:
     return Cell(f"{current} -> {decision.desired_replicas}", "warn" if decision.rescales else "", sizes)
 
 
-def _explained(report: HPAReport, changed_only: bool = False) -> View:
+def _build_explain_view(report: HPAReport, changed_only: bool = False) -> View:
     tables: list[Table] = []
     for each in report.hpas:
         if changed_only and not each.rescales:

@@ -113,7 +113,7 @@ def command(
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     pod_names: Sequence[str] | str | None = source.asked(cluster, snapshot, show.terminal)
     named = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.ALL)
-    groups = _priced(group_source, named, show.terminal)
+    groups = _drop_unpriced(group_source, named, show.terminal)
     if not groups:
         raise InputError("no node group is known: name some with -g, or types with --catalogue and --instance-type")
     if to_nodepool is not None and chosen_class is None:
@@ -164,7 +164,7 @@ def within(budget: float, *, few_types: bool = False) -> tuple[Callable[[], bool
     return tuple(after(share) for share in ends)
 
 
-def _priced(source: GroupSource, groups: list[NodeGroup], terminal: Terminal) -> list[NodeGroup]:
+def _drop_unpriced(source: GroupSource, groups: list[NodeGroup], terminal: Terminal) -> list[NodeGroup]:
     """Return the groups, without types of the catalogue that have no price. Groups of a file are not filtered."""
     if source.groups_file is not None or source.catalogue is None:
         return groups

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from kscale.cli.groups import catalogue_of
-from kscale.cli.inputs import kind_of, say_read
+from kscale.cli.inputs import kind_of, log_read_objects
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer
 from kscale.cli.prometheus_options import UsageFlags
@@ -141,7 +141,7 @@ def command(
     with terminal.step(f"reading {source.what}") as tell:
         cluster = source.load_with_owners(terminal, tell)
     if cluster.report is not None:
-        say_read(cluster.report, source.what, terminal)
+        log_read_objects(cluster.report, source.what, terminal)
     saved = list(cluster.all("VerticalPodAutoscalerCheckpoint")) if checkpoints and chosen.uses_recommendation else []
     history.check()
     prometheus.check()
@@ -193,7 +193,7 @@ def command(
                 before, after = effect_on_pools(cluster, advice, pools)
             with_pools = msgspec.structs.replace(advice.effect, pools_before=before, pools_after=after)
             advice = msgspec.structs.replace(advice, effect=with_pools)
-    _say(advice, terminal)
+    _log_counts(advice, terminal)
     bad = worst is not None and any(SEVERITIES.index(one.severity) >= worst for one in advice.containers)
     own = {(vpa.namespace, vpa.name): vpa for vpa in cluster.all("VerticalPodAutoscaler")}
     return Advice(record=advice, view=lambda: view_of(advice), exit_code=1 if bad else 0, own=own)
@@ -229,7 +229,7 @@ def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal
     """
     if catalogue is None and groups is None:
         return []
-    from kscale.capacity.cost import priced
+    from kscale.capacity.cost import set_prices
     from kscale.capacity.group_templates import with_templates
     from kscale.capacity.groups import read_groups, recognise_groups
 
@@ -240,14 +240,14 @@ def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal
     else:
         named = [each.group for each in recognise_groups(nodes).groups]
     with_template = with_templates(cluster, snapshot, named)
-    priced_groups = priced(with_template, None if catalogue is None else catalogue_of(catalogue, terminal))
+    priced_groups = set_prices(with_template, None if catalogue is None else catalogue_of(catalogue, terminal))
     if lacking := [group.id for group in priced_groups if group.price is None]:
         terminal.warn(f"no price for {', '.join(lacking)}: what all pools cost before and after is not told")
         return []
     return priced_groups
 
 
-def _say(advice: RecommendationReport, terminal: Any) -> None:
+def _log_counts(advice: RecommendationReport, terminal: Any) -> None:
     for name, count in advice.counts.items():
         (terminal.note if name == "samples" else terminal.warn)(f"{count:,} {name}")
     if advice.containers and not advice.counts.get("samples") and not any(one.samples for one in advice.containers):

@@ -152,7 +152,7 @@ def replay_hpas(
         recorded = None if replicas is None else build_recorded_replicas(read(replicas, time=time, unit=unit))
         sources: dict[str, str] = {}
         for text in series:
-            metric, source = _asked(text) if live else _named(text)
+            metric, source = _split_query(text) if live else _split_series(text)
             if metric in sources:
                 raise typer.BadParameter(f"{metric or 'the first metric'} has two series", param_hint="SERIES")
             sources[metric] = source
@@ -200,13 +200,13 @@ def _seconds(text: str, option: str) -> float:
     return seconds
 
 
-def _named(text: str) -> tuple[str, str]:
+def _split_series(text: str) -> tuple[str, str]:
     """Split ``[METRIC=]SERIES`` into metric and file. The name of an existing file has no metric."""
     metric, equals, path = text.partition("=")
     return (metric, path) if equals and not Path(text).exists() else ("", text)
 
 
-def _asked(text: str) -> tuple[str, str]:
+def _split_query(text: str) -> tuple[str, str]:
     """Split ``[METRIC=]QUERY`` into metric and query.
 
     A query has no single ``=`` outside of braces, so text before one is a metric.

@@ -207,7 +207,7 @@ def command(
                 ),
                 rank=rank,
             )
-    _say(plan, show.terminal)
+    _log_warnings(plan, show.terminal)
     memory.save(plan.state)
     again = " ".join([program(), "explain", *source.words(), *group_source.words()])
     unlimited = {group.id for group in groups if group.max_size >= UNLIMITED}
@@ -230,7 +230,7 @@ def command(
     )
 
 
-def _say(plan: ScaleUpPlan, terminal: Terminal) -> None:
+def _log_warnings(plan: ScaleUpPlan, terminal: Terminal) -> None:
     for text in plan.warnings:
         terminal.warn(text)
     for event in dict.fromkeys((event.reason, event.message) for event in plan.events if event.type == "Warning"):

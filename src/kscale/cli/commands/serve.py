@@ -125,7 +125,7 @@ def _users(rule: str) -> Callable[[RankOptions], Ranking]:
     if not colon:
         raise InputError(Problem(f"no rule {rule!r}: there are least-cost, least-waste, FILE.py:NAME", field="RULE"))
     try:
-        module = _of_file(Path(place)) if place.endswith(".py") else import_module(place)
+        module = _load_module(Path(place)) if place.endswith(".py") else import_module(place)
     except (Exception, SystemExit) as error:
         raise InputError(Problem(f"{type(error).__name__}: {error}", place)) from error
     function: Any = getattr(module, name, None)
@@ -146,7 +146,7 @@ def _users(rule: str) -> Callable[[RankOptions], Ranking]:
     return rank
 
 
-def _of_file(path: Path) -> ModuleType:
+def _load_module(path: Path) -> ModuleType:
     spec = spec_from_file_location(f"kscale_expander_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no module")

@@ -170,7 +170,7 @@ def simulation_view(report: SimulationReport) -> View:
             ),
             Table(columns, queues),
             _jobs(report),
-            _recommended(report),
+            _build_recommendation_table(report),
         ],
         footer=[
             *_ideal(report),
@@ -226,7 +226,7 @@ def _interruptions(report: SimulationReport) -> list[str]:
     return [f"Interruptions: {count:,} {plural('machine', count)} lost, {lost}."]
 
 
-def _recommended(report: SimulationReport) -> Table:
+def _build_recommendation_table(report: SimulationReport) -> Table:
     """Build the table of the VPAs' recommendations at the end."""
     names = ("cpu", "memory")
     rows: list[Sequence[Cell | str | float | None]] = [

@@ -25,7 +25,7 @@ from kscale.errors import InputError, KscaleError
 from kscale.libraries import library
 
 if TYPE_CHECKING:
-    from kscale.capacity.sweep import Done
+    from kscale.capacity.sweep import CompletedTask
     from kscale.capacity.whatif.running import SweepReport, SweepRow
 
 __all__ = ["EPILOG", "command", "sweep_view", "workers_of"]
@@ -85,13 +85,13 @@ def command(
     from kscale.capacity.sweep import sweep
     from kscale.capacity.whatif import Base, Scenario, read_scenarios
     from kscale.capacity.whatif.running import Fleet, SweepReport, rows_of_base, rows_of_fleet
-    from kscale.capacity.whatif.scenarios import varied
+    from kscale.capacity.whatif.scenarios import combine_variations
 
     source.check()
     if jobs is not None and executor is not None:
         raise typer.BadParameter("--jobs and --executor exclude each other", param_hint="--jobs")
     all_scenarios = read_scenarios(scenarios) if scenarios is not None else []
-    all_scenarios = varied(vary, all_scenarios) if vary else all_scenarios or [Scenario(name="as-it-is")]
+    all_scenarios = combine_variations(vary, all_scenarios) if vary else all_scenarios or [Scenario(name="as-it-is")]
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     options = AutoscalingOptions(expander=expander)
     catalogue = group_source.known_types(show.terminal)
@@ -103,7 +103,7 @@ def command(
             groups = group_source.described(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
             folder = scenarios.parent if scenarios is not None else "."
             base = Base(cluster, groups, moment, options, catalogue, folder, simulate=simulate)
-            answers: Iterator[Done[Any]] = sweep(
+            answers: Iterator[CompletedTask[Any]] = sweep(
                 rows_of_base, all_scenarios, base=base, executor=pool, workers=count, share=share
             )
             names = [("", [each.name]) for each in all_scenarios]
@@ -114,7 +114,7 @@ def command(
             tasks = [(dump, all_scenarios) for dump in dumps]
             answers = sweep(rows_of_fleet, tasks, base=fleet, executor=pool, workers=count, chunk=1, share=share)
             names = [(dump, [each.name for each in all_scenarios]) for dump in dumps]
-        rows, interrupted = _collected(answers, names, show)
+        rows, interrupted = _collect_rows(answers, names, show)
     all_rows = [row for each in rows for row in each or ()]
     undecided = sum(len(expected) for each, (_, expected) in zip(rows, names, strict=True) if each is None)
     if interrupted:
@@ -180,7 +180,7 @@ _Workers = tuple[Executor | int | None, int, Callable[[Any], Any] | None]
 
 
 @contextmanager
-def _of_dask(address: str) -> Iterator[_Workers]:
+def _open_dask(address: str) -> Iterator[_Workers]:
     distributed = library("distributed", "--executor dask://")
     dask = library("dask", "--executor dask://")
     try:
@@ -203,18 +203,18 @@ def _of_dask(address: str) -> Iterator[_Workers]:
 
 
 @contextmanager
-def _of_ray(address: str) -> Iterator[_Workers]:
+def _open_ray(address: str) -> Iterator[_Workers]:
     from kscale.capacity.sweep import RayExecutor
 
     with RayExecutor(f"ray://{address}") as pool:
         yield pool, pool.workers, pool.share
 
 
-_CLUSTERS: dict[str, Callable[[str], AbstractContextManager[_Workers]]] = {"dask": _of_dask, "ray": _of_ray}
+_CLUSTERS: dict[str, Callable[[str], AbstractContextManager[_Workers]]] = {"dask": _open_dask, "ray": _open_ray}
 
 
-def _collected(
-    answers: Iterator[Done[Any]], names: list[tuple[str, list[str]]], show: Show
+def _collect_rows(
+    answers: Iterator[CompletedTask[Any]], names: list[tuple[str, list[str]]], show: Show
 ) -> tuple[list[list[SweepRow] | None], bool]:
     """Return the rows of each scenario or dump (None if it was not decided), and whether Ctrl-C ended the run.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kscale.cli.inputs import DUMP_HELP, parse_moment, say_read
+from kscale.cli.inputs import DUMP_HELP, log_read_objects, parse_moment
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.terminal import object_name, plural
@@ -61,7 +61,7 @@ def command(
     with terminal.step(f"reading {source.what}") as tell:
         cluster = source.load_with_owners(terminal, tell)
     if cluster.report is not None:
-        say_read(cluster.report, source.what, terminal)
+        log_read_objects(cluster.report, source.what, terminal)
     at = moment(parse_moment(now)) if now else newest_time(cluster)
     if at is None:
         terminal.note("the input holds no time: pods count as just started (--now)")

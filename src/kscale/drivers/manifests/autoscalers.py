@@ -32,7 +32,7 @@ from kscale.drivers.manifests.programs import (
     ApiObject,
     ProgramManifest,
     account_manifests,
-    made,
+    build_object,
     program_manifests,
     rule,
 )
@@ -162,9 +162,9 @@ def _definition(struct: type[msgspec.Struct], plural: str, short: str, **more: A
     assert isinstance(info, StructType)
     parts = {each.encode_name: _schema(each.type) for each in info.fields if each.encode_name in ("spec", "status")}
     properties = {"apiVersion": text, "kind": text, "metadata": {"type": "object"}, **parts}
-    schema = {"type": "object", **_required(struct), "properties": properties}
+    schema = {"type": "object", **_get_required_fields(struct), "properties": properties}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, **more}
-    return made(
+    return build_object(
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
         {"name": f"{plural}.{_GROUP}", "annotations": {"api-approved.kubernetes.io": _APPROVED}},
@@ -172,7 +172,7 @@ def _definition(struct: type[msgspec.Struct], plural: str, short: str, **more: A
     )
 
 
-def _required(struct: type) -> ApiObject:
+def _get_required_fields(struct: type) -> ApiObject:
     names = _REQUIRED.get(struct.__name__)
     return {} if names is None else {"required": names}
 
@@ -191,7 +191,12 @@ def _schema(of: Type, name: str = "") -> ApiObject:
             }
             for each in of.fields
         }
-        return {"type": "object", **_required(of.cls), "properties": properties, **_MORE_OF_STRUCTS.get(struct, {})}
+        return {
+            "type": "object",
+            **_get_required_fields(of.cls),
+            "properties": properties,
+            **_MORE_OF_STRUCTS.get(struct, {}),
+        }
     if isinstance(of, ListType):
         return {"type": "array", "items": _schema(of.item_type)}
     if isinstance(of, DictType):
@@ -365,10 +370,10 @@ def admission_manifests(
             "issuerRef": {"kind": "Issuer", "name": objects.name},
         }
         before = [
-            made("cert-manager.io/v1", "Issuer", {"name": objects.name, **here}, spec={"selfSigned": {}}),
-            made("cert-manager.io/v1", "Certificate", {"name": objects.name, **here}, spec=wanted),
+            build_object("cert-manager.io/v1", "Issuer", {"name": objects.name, **here}, spec={"selfSigned": {}}),
+            build_object("cert-manager.io/v1", "Certificate", {"name": objects.name, **here}, spec=wanted),
         ]
-    service = made("v1", "Service", {"name": name, **here}, spec=spec)
+    service = build_object("v1", "Service", {"name": name, **here}, spec=spec)
     return [*before, service, *program_manifests(objects, image=image, namespace=namespace)]
 
 
@@ -381,7 +386,7 @@ def secret_of(pair: SelfSigned, name: str, namespace: str) -> ApiObject:
     """Build the Secret of a self-signed certificate, under upstream's names."""
     content = {"caCert.pem": pair.authority, "serverCert.pem": pair.certificate, "serverKey.pem": pair.key}
     data = {key: b64encode(value).decode() for key, value in content.items()}
-    return made("v1", "Secret", {"name": name, "namespace": namespace}, type="Opaque", data=data)
+    return build_object("v1", "Secret", {"name": name, "namespace": namespace}, type="Opaque", data=data)
 
 
 def _program(

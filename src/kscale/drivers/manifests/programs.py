@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["ApiObject", "ProgramManifest", "account_manifests", "made", "program_manifests", "rule"]
+__all__ = ["ApiObject", "ProgramManifest", "account_manifests", "build_object", "program_manifests", "rule"]
 
 ApiObject = dict[str, Any]
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -19,7 +19,7 @@ def rule(group: str, resources: Iterable[str], verbs: Iterable[str], names: Sequ
     return {**result, "resourceNames": list(names)} if names else result
 
 
-def made(version: str, kind: str, metadata: Mapping[str, Any], **more: Any) -> ApiObject:
+def build_object(version: str, kind: str, metadata: Mapping[str, Any], **more: Any) -> ApiObject:
     """Build an API object from its version, kind, metadata and further fields."""
     return {"apiVersion": version, "kind": kind, "metadata": dict(metadata), **more}
 
@@ -65,8 +65,8 @@ def account_manifests(
     """Build a service account with rights in the whole cluster, its ClusterRole and its binding."""
     wide: ApiObject = {"name": name, "labels": dict(labels)}
     return [
-        made("v1", "ServiceAccount", {**wide, "namespace": namespace}),
-        made(f"{_RBAC}/v1", "ClusterRole", wide, rules=list(rules)),
+        build_object("v1", "ServiceAccount", {**wide, "namespace": namespace}),
+        build_object(f"{_RBAC}/v1", "ClusterRole", wide, rules=list(rules)),
         _bound("ClusterRole", wide, name, namespace),
     ]
 
@@ -75,7 +75,7 @@ def _bound(kind: str, metadata: ApiObject, name: str, namespace: str) -> ApiObje
     """Build the binding of a role to the service account of the same name."""
     account = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     reference = {"apiGroup": _RBAC, "kind": kind, "name": name}
-    return made(f"{_RBAC}/v1", f"{kind}Binding", metadata, roleRef=reference, subjects=[account])
+    return build_object(f"{_RBAC}/v1", f"{kind}Binding", metadata, roleRef=reference, subjects=[account])
 
 
 def program_manifests(program: ProgramManifest, *, image: str, namespace: str) -> list[ApiObject]:
@@ -87,11 +87,11 @@ def program_manifests(program: ProgramManifest, *, image: str, namespace: str) -
     policy = {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": _ingress(program)}
     return [
         *account_manifests(program.name, program.wide, namespace=namespace, labels=program.labels),
-        made(f"{_RBAC}/v1", "Role", here, rules=list(program.own)),
+        build_object(f"{_RBAC}/v1", "Role", here, rules=list(program.own)),
         _bound("Role", here, program.name, namespace),
-        made("apps/v1", "Deployment", here, spec=deployment),
-        made("policy/v1", "PodDisruptionBudget", here, spec={"maxUnavailable": 1, "selector": selector}),
-        made("networking.k8s.io/v1", "NetworkPolicy", here, spec=policy),
+        build_object("apps/v1", "Deployment", here, spec=deployment),
+        build_object("policy/v1", "PodDisruptionBudget", here, spec={"maxUnavailable": 1, "selector": selector}),
+        build_object("networking.k8s.io/v1", "NetworkPolicy", here, spec=policy),
     ]
 
 

@@ -31,6 +31,7 @@ from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.argument_types import typed
 from kscale.objects.names import (
     FieldError,
+    build_required_error,
     dns_label_errors,
     dns_subdomain_errors,
     forbidden,
@@ -38,7 +39,6 @@ from kscale.objects.names import (
     label_value_errors,
     not_supported,
     qualified_name_errors,
-    required,
 )
 from kscale.objects.pod_resources import is_extended, is_hugepages, is_prefixed_native
 from kscale.objects.rest_mapping import RESTMappingError, parse_group_version
@@ -143,7 +143,7 @@ def validate(
     if maximum < 1:
         unchanged = old is not None and old.spec.max_replicas == maximum
         if maximum == 0:
-            error = required("spec.maxReplicas", "must be set and greater than 0" if unchanged else "")
+            error = build_required_error("spec.maxReplicas", "must be set and greater than 0" if unchanged else "")
         else:
             error = invalid("spec.maxReplicas", maximum, "must be greater than or equal to 1")
         (errors if unchanged else declared).append(error)
@@ -193,13 +193,13 @@ def _validate_metadata(metadata: ObjectMeta) -> list[FieldError]:
     if metadata.name:
         errors += [invalid("metadata.name", metadata.name, text) for text in dns_subdomain_errors(metadata.name)]
     elif not metadata.generate_name:
-        errors.append(required("metadata.name", "name or generateName is required"))
+        errors.append(build_required_error("metadata.name", "name or generateName is required"))
     if metadata.namespace:
         errors += [
             invalid("metadata.namespace", metadata.namespace, text) for text in dns_label_errors(metadata.namespace)
         ]
     else:
-        errors.append(required("metadata.namespace"))
+        errors.append(build_required_error("metadata.namespace"))
     if metadata.generation is not None and metadata.generation < 0:
         errors.append(invalid("metadata.generation", metadata.generation, "must be greater than or equal to 0"))
     return errors + _validate_labels(metadata.labels) + _validate_annotations(metadata.annotations)
@@ -242,7 +242,7 @@ def _path_segment_errors(text: str) -> list[str]:
 def _validate_name(field: str, text: str, missing: str = "") -> list[FieldError]:
     """Validate a text that becomes part of a URL. Returns the errors."""
     if not text:
-        return [required(field, missing)]
+        return [build_required_error(field, missing)]
     return [invalid(field, text, error) for error in _path_segment_errors(text)]
 
 
@@ -286,7 +286,7 @@ def _has_bad_described_object(hpa: HorizontalPodAutoscaler) -> bool:
 def _validate_metric(metric: MetricSpec, path: str, lenient: bool) -> list[FieldError]:
     errors = []
     if not metric.type:
-        errors.append(required(f"{path}.type", "must specify a metric source type"))
+        errors.append(build_required_error(f"{path}.type", "must specify a metric source type"))
     if metric.type not in _SOURCE_FIELDS:
         errors.append(not_supported(f"{path}.type", metric.type, tuple(_SOURCE_FIELDS)))
     present = {
@@ -301,7 +301,7 @@ def _validate_metric(metric: MetricSpec, path: str, lenient: bool) -> list[Field
         errors += _validate_source(present[name], f"{path}.{name}", lenient)
     own = _SOURCE_FIELDS.get(metric.type, "")
     if own and present[own] is None:
-        errors.append(required(f"{path}.{own}", "must populate information for the given metric source"))
+        errors.append(build_required_error(f"{path}.{own}", "must populate information for the given metric source"))
     if len(populated) > 1:
         text = "must populate the given metric source only"
         errors += [forbidden(f"{path}.{name}", text) for name in sorted(populated) if name != own]
@@ -328,7 +328,7 @@ def _validate_source(source: _Source, path: str, lenient: bool) -> list[FieldErr
     if isinstance(source, ContainerResourceMetricSource):
         return _validate_container_resource_source(source, path)
     if isinstance(source, ResourceMetricSource):
-        missing = [] if source.name else [required(f"{path}.name", "must specify a resource name")]
+        missing = [] if source.name else [build_required_error(f"{path}.name", "must specify a resource name")]
         return missing + _validate_resource_target(source.target, f"{path}.target")
     return []
 
@@ -340,7 +340,7 @@ def _validate_identifier(metric: MetricIdentifier, path: str) -> list[FieldError
 def _validate_target(target: MetricTarget, path: str) -> list[FieldError]:
     errors = []
     if not target.type:
-        errors.append(required(f"{path}.type", "must specify a metric target type"))
+        errors.append(build_required_error(f"{path}.type", "must specify a metric target type"))
     if target.type not in _TARGET_TYPES:
         errors.append(invalid(f"{path}.type", target.type, "must be either Utilization, Value, or AverageValue"))
     if target.value is not None and target.value.sign != 1:
@@ -360,7 +360,9 @@ def _validate_object_source(source: ObjectMetricSource, path: str, lenient: bool
         errors.append(invalid(f"{path}.describedObject.apiVersion", reference.api_version, text))
     errors += _validate_identifier(source.metric, f"{path}.metric") + _validate_target(target, f"{path}.target")
     if target.value is None and target.average_value is None:
-        errors.append(required(f"{path}.target.averageValue", "must set either a target value or averageValue"))
+        errors.append(
+            build_required_error(f"{path}.target.averageValue", "must set either a target value or averageValue")
+        )
     return errors
 
 
@@ -369,7 +371,7 @@ def _validate_external_source(source: ExternalMetricSource, path: str) -> list[F
     errors = _validate_identifier(source.metric, f"{path}.metric") + _validate_target(target, f"{path}.target")
     if target.value is None and target.average_value is None:
         text = "must set either a target value for metric or a per-pod target"
-        errors.append(required(f"{path}.target.averageValue", text))
+        errors.append(build_required_error(f"{path}.target.averageValue", text))
     if target.value is not None and target.average_value is not None:
         text = "may not set both a target value for metric and a per-pod target"
         errors.append(forbidden(f"{path}.target.value", text))
@@ -379,7 +381,9 @@ def _validate_external_source(source: ExternalMetricSource, path: str) -> list[F
 def _validate_pods_source(source: PodsMetricSource, path: str) -> list[FieldError]:
     errors = _validate_identifier(source.metric, f"{path}.metric") + _validate_target(source.target, f"{path}.target")
     if source.target.average_value is None:
-        errors.append(required(f"{path}.target.averageValue", "must specify a positive target averageValue"))
+        errors.append(
+            build_required_error(f"{path}.target.averageValue", "must specify a positive target averageValue")
+        )
     return errors
 
 
@@ -387,12 +391,12 @@ def _validate_container_resource_source(source: ContainerResourceMetricSource, p
     if source.name:
         errors = _validate_container_resource_name(source.name, f"{path}.name")
     else:
-        errors = [required(f"{path}.name", "must specify a resource name")]
+        errors = [build_required_error(f"{path}.name", "must specify a resource name")]
     if source.container:
         field = f"{path}.container"
         errors += [invalid(field, source.container, text) for text in dns_label_errors(source.container)]
     else:
-        errors.append(required(f"{path}.container", "must specify a container"))
+        errors.append(build_required_error(f"{path}.container", "must specify a container"))
     return errors + _validate_resource_target(source.target, f"{path}.target")
 
 
@@ -400,7 +404,7 @@ def _validate_resource_target(target: MetricTarget, path: str) -> list[FieldErro
     errors = _validate_target(target, path)
     if target.average_utilization is None and target.average_value is None:
         text = "must set either a target raw value or a target utilization"
-        errors.append(required(f"{path}.averageUtilization", text))
+        errors.append(build_required_error(f"{path}.averageUtilization", text))
     if target.average_utilization is not None and target.average_value is not None:
         text = "may not set both a target raw value and a target utilization"
         errors.append(forbidden(f"{path}.averageValue", text))
@@ -434,7 +438,7 @@ def _validate_scaling_rules(rules: HPAScalingRules | None, path: str) -> list[Fi
     if rules.select_policy is not None and rules.select_policy not in ("Max", "Min", "Disabled"):
         errors.append(not_supported(f"{path}.selectPolicy", rules.select_policy, ("Max", "Min", "Disabled")))
     if not rules.policies:
-        errors.append(required(f"{path}.policies", "must specify at least one Policy"))
+        errors.append(build_required_error(f"{path}.policies", "must specify at least one Policy"))
     for i, policy in enumerate(rules.policies or ()):
         here = f"{path}.policies[{i}]"
         if policy.type not in ("Pods", "Percent"):

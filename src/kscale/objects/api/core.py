@@ -405,7 +405,7 @@ class ContainerImage(ApiStruct):
 
 
 @lru_cache(maxsize=1 << 14)
-def _shared(names: tuple[str, ...], size_bytes: int) -> ContainerImage:
+def _share_image(names: tuple[str, ...], size_bytes: int) -> ContainerImage:
     """Return one shared object per image: many nodes list the same images."""
     return ContainerImage(names=[*names], size_bytes=size_bytes)
 
@@ -430,7 +430,7 @@ class NodeStatus(ApiStruct):
 
     def __post_init__(self) -> None:
         if self.images:
-            self.images = [_shared(tuple(each.names), each.size_bytes) for each in self.images]
+            self.images = [_share_image(tuple(each.names), each.size_bytes) for each in self.images]
 
 
 class Node(KubeObject):

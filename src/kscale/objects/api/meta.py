@@ -29,7 +29,7 @@ __all__ = [
     "dec_hook",
     "enc_hook",
     "object_key",
-    "shortened",
+    "shorten",
 ]
 
 
@@ -81,10 +81,10 @@ def _parse_between_spaces(text: str) -> Quantity:
     try:
         return parse(text.strip(" \t\n\v\f\r"))
     except QuantityError:
-        raise ValueError(f'"{shortened(text)}" is not a quantity') from None
+        raise ValueError(f'"{shorten(text)}" is not a quantity') from None
 
 
-def shortened(text: str, most: int = 80) -> str:
+def shorten(text: str, most: int = 80) -> str:
     """Return the text for a message, cut after ``most`` characters with its length appended."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 

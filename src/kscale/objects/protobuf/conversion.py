@@ -208,7 +208,8 @@ def encode(name: str, data: Mapping[str, Any]) -> Encoded:
     name : str
         Name of the message, ``Pod`` or ``Node`` or a part of one.
     data : mapping
-        The JSON form as plain data (:func:`kscale.objects.decode.plain` or :func:`kscale.objects.decode.to_dict`).
+        The JSON form as plain data (:func:`kscale.objects.decode.decode_plain` or
+        :func:`kscale.objects.decode.to_dict`).
 
     Returns
     -------
@@ -281,12 +282,12 @@ def _writers(of: Message) -> tuple[_Writer, ...]:
 
 def _writer(field: Field) -> _Writer:
     if field.member == OWN_MEMBERS:
-        return _embedded(field)
+        return _build_embedded_writer(field)
     value, member = _encode_value(field.type), field.member
     if field.form == MAP:
-        return _mapped(member, value)
+        return _build_map_writer(member, value)
     if field.form == LIST:
-        return _repeated(member, value)
+        return _build_repeated_writer(member, value)
     absent = value(None, _EncodingTrace()) if field.form == VALUE else None
 
     def single(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
@@ -301,7 +302,7 @@ def _writer(field: Field) -> _Writer:
     return single
 
 
-def _repeated(member: str, value: _ValueOfEncoding) -> _Writer:
+def _build_repeated_writer(member: str, value: _ValueOfEncoding) -> _Writer:
     def write(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
         items = data.get(member)
         if items is None:
@@ -323,7 +324,7 @@ def _repeated(member: str, value: _ValueOfEncoding) -> _Writer:
     return write
 
 
-def _mapped(member: str, value: _ValueOfEncoding) -> _Writer:
+def _build_map_writer(member: str, value: _ValueOfEncoding) -> _Writer:
     def write(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
         mapping = data.get(member)
         if mapping is None:
@@ -343,7 +344,7 @@ def _name(entry: tuple[str, Any]) -> str:
     return entry[0]
 
 
-def _embedded(field: Field) -> _Writer:
+def _build_embedded_writer(field: Field) -> _Writer:
     of = message(field.type)
     assert of is not None
 

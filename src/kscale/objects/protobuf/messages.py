@@ -376,18 +376,18 @@ def _field(part: str) -> Field:
 
 
 @cache
-def _known() -> dict[str, Message]:
+def _load_messages() -> dict[str, Message]:
     return parse(METADATA_MESSAGES + POD_MESSAGES + CONTAINER_MESSAGES + VOLUME_MESSAGES + NODE_MESSAGES)
 
 
 def names() -> list[str]:
     """Return the names of all messages."""
-    return list(_known())
+    return list(_load_messages())
 
 
 def message(name: str) -> Message | None:
     """Return a message by name; None if the type is not a message."""
-    return _known().get(name)
+    return _load_messages().get(name)
 
 
 INLINE: Final = "inline"

@@ -171,8 +171,10 @@ class BinKinds(msgspec.Struct, frozen=True):
             raise InputError(f"demand {sizes.shape}, count {k}, capacity {room.shape} and cost {t} do not match")
         if not 1 <= sizes.shape[1] <= _MOST_RESOURCES:
             raise InputError(f"between 1 and {_MOST_RESOURCES} resources can be looked at, not {sizes.shape[1]}")
-        sizes, room = _scaled(sizes, room)
-        maximum = np.full(t, UNLIMITED, dtype=np.int64) if available is None else _signed(available, "available", t)
+        sizes, room = _scale_to_largest_unit(sizes, room)
+        maximum = (
+            np.full(t, UNLIMITED, dtype=np.int64) if available is None else _check_integers(available, "available", t)
+        )
         needed = np.zeros(t, dtype=np.int64) if least is None else int64(least, "least", 1)
         if needed.shape != (t,) or ((maximum >= 0) & (needed > maximum)).any():
             raise InputError("least: one number a kind, no more than there are bins of it")
@@ -182,7 +184,7 @@ class BinKinds(msgspec.Struct, frozen=True):
         if matrix.ndim != 2 or matrix.shape[1] != t or lows.shape != (len(matrix),) or highs.shape != lows.shape:
             raise InputError("rows: one row of weights for each pair of low and high")
         limit = counts if max_per_bin is None else np.minimum(int64(max_per_bin, "max_per_bin", 1), counts)
-        per_bin = _most(sizes, room, limit, allowed)
+        per_bin = _compute_max_per_bin(sizes, room, limit, allowed)
         return cls(sizes, counts, room, prices, per_bin, needed, maximum, matrix, lows, highs)
 
     @classmethod
@@ -228,7 +230,9 @@ class BinKinds(msgspec.Struct, frozen=True):
         return np.asarray(within & (pattern @ self.demand <= self.capacity).all(axis=1), dtype=np.bool_)
 
 
-def _scaled(demand: NDArray[np.int64], capacity: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _scale_to_largest_unit(
+    demand: NDArray[np.int64], capacity: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return demand and capacity in the largest unit of each resource that changes nothing.
 
     Values that are still too large for the kernels are rounded down on both sides, which can only let more items fit.
@@ -244,7 +248,7 @@ def _scaled(demand: NDArray[np.int64], capacity: NDArray[np.int64]) -> tuple[NDA
     return demand, capacity
 
 
-def _most(
+def _compute_max_per_bin(
     demand: NDArray[np.int64], capacity: NDArray[np.int64], limit: NDArray[np.int64], allowed: ArrayLike | None
 ) -> NDArray[np.int32]:
     per_bin = np.repeat(np.minimum(limit, np.iinfo(np.int32).max)[None], len(capacity), axis=0)
@@ -260,7 +264,7 @@ def _most(
     return np.ascontiguousarray(per_bin, dtype=np.int32)
 
 
-def _signed(values: ArrayLike, name: str, length: int) -> NDArray[np.int64]:
+def _check_integers(values: ArrayLike, name: str, length: int) -> NDArray[np.int64]:
     array = np.asarray(values)
     if array.shape != (length,) or (length and array.dtype.kind not in "iu"):
         raise InputError(f"{name}: one whole number for each of {length} kinds of bins expected")

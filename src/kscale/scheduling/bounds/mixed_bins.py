@@ -28,7 +28,7 @@ from kscale.scheduling.bounds.pricing import (
     Tables,
     Tier,
     Values,
-    least_cost,
+    prove_least_cost,
     relax,
     relax_around,
     surrogate,
@@ -75,7 +75,7 @@ class Fluid:
 
         # Rows: items of a class, capacity of a kind, items of a class in one bin of a kind, rows of the instance.
         flows, size, resources = len(self._kind), kinds.size, kinds.demand.shape[1]
-        fitting = _held(kinds)[self._kind, self._class]
+        fitting = _count_items_per_bin(kinds)[self._kind, self._class]
         limited = np.flatnonzero(kinds.most[self._kind, self._class] < fitting)
         room = kinds.classes
         limit = room + size * resources
@@ -141,7 +141,7 @@ class Fluid:
         weight = np.maximum(-of_room, 0.0) / self._unit
         values = Values.of(prices, kinds)
         of_rows = duals[len(duals) - len(kinds.rows) :] * self._row_scale
-        return least_cost(kinds, values, surrogate(kinds, values, weight), of_rows)
+        return prove_least_cost(kinds, values, surrogate(kinds, values, weight), of_rows)
 
     def whole(self, effort: Effort, count: NDArray[np.int64]) -> Flow | None:
         """Return the cheapest integral bins into which items flow; None if a short search finds none.
@@ -164,7 +164,7 @@ class Fluid:
         return Flow(share, np.rint(values[: kinds.size]).astype(np.int64))
 
 
-def _held(kinds: BinKinds) -> NDArray[np.int64]:
+def _count_items_per_bin(kinds: BinKinds) -> NDArray[np.int64]:
     """Return how many items of each class fit the capacity of a bin: int64[T, K]."""
     fitting = np.repeat(kinds.count[None], kinds.size, axis=0)
     for r in range(kinds.demand.shape[1]):
@@ -465,7 +465,7 @@ class Generation:
     def _prove(
         self, values: Values, upper: NDArray[np.int64], duals: NDArray[np.float64], prices: NDArray[np.float64]
     ) -> None:
-        proof = least_cost(self.kinds, values, upper, duals)
+        proof = prove_least_cost(self.kinds, values, upper, duals)
         if self.proof is None or proof.value > self.proof.value:
             self.proof, self._best = proof, prices.copy()
 

@@ -23,7 +23,18 @@ from kscale.errors import InputError
 from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds, ceil_div
 from kscale.snapshot.columns import distinct
 
-__all__ = ["Proof", "Relaxed", "Tables", "Tier", "Values", "least_cost", "relax", "relax_around", "surrogate", "tiers"]
+__all__ = [
+    "Proof",
+    "Relaxed",
+    "Tables",
+    "Tier",
+    "Values",
+    "prove_least_cost",
+    "relax",
+    "relax_around",
+    "surrogate",
+    "tiers",
+]
 
 
 _VALUE_BITS = 51  # the kernels require sum(value * limit) below 2**52
@@ -157,7 +168,7 @@ class Tier(msgspec.Struct, frozen=True):
         per_bin = np.minimum(kinds.most[members].max(axis=0), kinds.count)
         used = np.flatnonzero(per_bin)
         capacity = kinds.capacity[members]
-        few = _few(kinds, capacity, used, main)
+        few = _find_scarcest_resource(kinds, capacity, used, main)
         takes = kinds.demand[used, few] if few >= 0 else np.zeros(len(used), dtype=np.int64)
         largest_first = np.lexsort((np.arange(len(used)), -kinds.demand[used, main], takes == 0))
         order, parts = used[largest_first], takes[largest_first]
@@ -197,7 +208,7 @@ class Tier(msgspec.Struct, frozen=True):
         return [Tier.of(kinds, members, self.main, self.most_units) for members in parts if len(members)]
 
 
-def _few(kinds: BinKinds, capacity: NDArray[np.int64], order: NDArray[np.intp], main: int) -> int:
+def _find_scarcest_resource(kinds: BinKinds, capacity: NDArray[np.int64], order: NDArray[np.intp], main: int) -> int:
     """Return the scarcest resource of which every bin has few and that some class uses; -1 if there is none."""
     largest = capacity.max(axis=0, initial=0)
     candidates = [
@@ -364,7 +375,7 @@ class Proof(msgspec.Struct, frozen=True):
     """Proof that no packing costs less than ``value`` (in the unit of the kinds' costs).
 
     ``prices`` int64[K] in multiples of ``1 / one``; ``upper`` int64[T]: maximum value of the items in one bin;
-    ``duals``: prices of the rows, integers in the same unit. ``value`` follows from these (:func:`least_cost`).
+    ``duals``: prices of the rows, integers in the same unit. ``value`` follows from these (:func:`prove_least_cost`).
     """
 
     value: int
@@ -374,7 +385,7 @@ class Proof(msgspec.Struct, frozen=True):
     duals: tuple[int, ...]
 
 
-def least_cost(kinds: BinKinds, values: Values, upper: NDArray[np.int64], duals: NDArray[np.float64]) -> Proof:
+def prove_least_cost(kinds: BinKinds, values: Values, upper: NDArray[np.int64], duals: NDArray[np.float64]) -> Proof:
     """Return the proof that prices give.
 
     ``duals`` float64[Q]: any numbers; they are rounded to integers, and dropped if the rows would make the proof fail.

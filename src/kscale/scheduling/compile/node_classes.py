@@ -85,7 +85,7 @@ class NodeClasses:
         if not extra and columns.isdisjoint((CSI, DEVICES)):  # only the snapshot's nodes matter
             cached = ctx.snapshot.memo.of(_Kept, _Kept)
         if cached is None or columns not in cached:
-            class_of, exemplars = _numbered(self._combine(columns))
+            class_of, exemplars = _number_codes(self._combine(columns))
             parts: tuple[Any, ...] = class_of, exemplars.tolist(), self._groups
             if cached is not None:
                 cached[columns] = parts
@@ -111,7 +111,7 @@ class NodeClasses:
         """Group the classes that agree in ``columns``; return one node per group, and the group of each class."""
         cached = self._groups.get(columns)
         if cached is None:
-            group, first = _numbered(self._combine(columns, self.exemplars))
+            group, first = _number_codes(self._combine(columns, self.exemplars))
             cached = [self.exemplars[i] for i in first.tolist()], group
             self._groups[columns] = cached
         return cached
@@ -222,7 +222,7 @@ class NodeClasses:
         return codes
 
 
-def _numbered(codes: Codes) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def _number_codes(codes: Codes) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Number codes in order of appearance; return the number of each code, and the first position of each number."""
     width = int(codes.max(initial=-1)) + 1
     if width <= 1:

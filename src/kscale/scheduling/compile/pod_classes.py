@@ -26,12 +26,12 @@ from kscale.scheduling.plugins.pod_topology_spread import spreads_over_hosts
 from kscale.scheduling.prefilter import PreFilterOutcome, run_prefilters
 from kscale.scheduling.profile import NAME, Context, NodeFacts, SchedulerProfile
 from kscale.scheduling.topology_counters import Rows
-from kscale.snapshot.caches import Memo
+from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["JudgeKey", "Judges", "KeptQuestions", "PodClasses", "Question", "Questions", "StaticRows"]
+__all__ = ["CompiledPod", "CompiledPodCache", "JudgeKey", "Judges", "PodClasses", "PodCompiler", "StaticRows"]
 
 
 JudgeKey = tuple[int, Hashable]
@@ -45,7 +45,7 @@ _GROUNDED: Final = tuple(plugin for plugin in PROFILE if type(plugin).grounds is
 _LOOKING: Final = tuple(plugin for plugin in PROFILE if type(plugin).looks is not Plugin.looks)
 
 
-class Question(msgspec.Struct, eq=False):
+class CompiledPod(msgspec.Struct, eq=False):
     """What verdicts on a class depend on; classes may share one. ``looks``: (name of a plug-in, the counters that it
     reads); ``columns``: node columns that judges and PreFilters read; ``grounds``: the objects that all of this depends
     on; ``seen``: the backdrop for which that was last checked."""
@@ -58,64 +58,66 @@ class Question(msgspec.Struct, eq=False):
     seen: int
 
 
-class KeptQuestions:
+class CompiledPodCache:
     """Cached questions of classes. ``backdrop``: the objects that plug-ins reported for the last context; ``number``
     counts its changes."""
 
     def __init__(self) -> None:
         self._class: dict[int, PodClass] = {}
-        self._question: dict[int, Question] = {}
+        self._question: dict[int, CompiledPod] = {}
         self._backdrop: tuple[Any, ...] = ()
         self._number = 0
 
-    def get(self, pod: PodClass) -> Question | None:
+    def get(self, pod: PodClass) -> CompiledPod | None:
         """Return the cached question of a class; None if there is none."""
         index = pod.index
         return self._question[index] if self._class.get(index) is pod else None  # numbers of classes are reused
 
-    def put(self, pod: PodClass, question: Question) -> None:
+    def put(self, pod: PodClass, question: CompiledPod) -> None:
         """Cache the question of a class."""
         self._question[pod.index] = question
         self._class[pod.index] = pod
 
     def before(self, backdrop: tuple[Any, ...]) -> int:
         """Return the number of a backdrop, which increases when the backdrop changes."""
-        if not _same(self._backdrop, backdrop):
+        if not _is_identical(self._backdrop, backdrop):
             self._backdrop = backdrop
             self._number += 1
         return self._number
 
 
-class _Kept:
+class _CompiledPodCaches:
     """Cached questions for each profile and mode used recently; cached with an interner."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[SchedulerProfile, bool, bool, KeptQuestions]] = []
+        self._found: list[tuple[SchedulerProfile, bool, bool, CompiledPodCache]] = []
 
-    def of(self, profile: SchedulerProfile, *, csi: bool, dra: bool) -> KeptQuestions:
+    def of(self, profile: SchedulerProfile, *, csi: bool, dra: bool) -> CompiledPodCache:
         """Return the cached questions of a profile and a mode; create an empty cache if there is none."""
         for entry in self._found:
             if entry[1:3] == (csi, dra) and entry[0] == profile:
                 return entry[3]
-        questions = KeptQuestions()
+        questions = CompiledPodCache()
         self._found = [(profile, csi, dra, questions), *self._found[: _MOST_PROFILES - 1]]
         return questions
 
 
-class Questions:
+class PodCompiler:
     """Questions of the classes of a context. ``kept``: the cache of earlier ones."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self.kept = ctx.snapshot.interner.memo.of(_Kept, _Kept).of(ctx.profile, csi=ctx.csi, dra=ctx.dra)
+        self.kept = ctx.snapshot.interner.memo.of(_CompiledPodCaches, _CompiledPodCaches).of(
+            ctx.profile, csi=ctx.csi, dra=ctx.dra
+        )
         self._pairs: dict[JudgeKey, tuple[JudgeKey, Judge]] = {}
         self._together: dict[Judges, tuple[Judges, frozenset[str]]] = {}
-        self._plain: dict[tuple[int, int, str, frozenset[str]], Question] = {}
+        self._plain: dict[tuple[int, int, str, frozenset[str]], CompiledPod] = {}
         self._may_be_plain = not ctx.profile.default_constraints
         self._devices = ctx.dra  # not whether a device class provides a resource, as one may be added later
         self._seen = self.kept.before(tuple(each for plugin in _GROUNDED for each in plugin.backdrop(ctx)))
 
-    def of(self, pod: PodClass) -> Question:
+    def of(self, pod: PodClass) -> CompiledPod:
         """Return the question of a class in the current state, from the cache if nothing changed."""
         cached = self.kept.get(pod)
         if cached is not None and (not cached.grounds or cached.seen == self._seen):
@@ -127,7 +129,7 @@ class Questions:
         grounds = self._grounds(pod)
         if grounds is None:
             return self._question(pod, ())
-        if cached is not None and _same(cached.grounds, grounds):
+        if cached is not None and _is_identical(cached.grounds, grounds):
             cached.seen = self._seen
             return cached
         question = self._question(pod, grounds)
@@ -145,7 +147,7 @@ class Questions:
             return False
         return not self._devices or _FIXED.issuperset(pod.demand)
 
-    def _plainly(self, pod: PodClass) -> Question:
+    def _plainly(self, pod: PodClass) -> CompiledPod:
         key = pod.tolerations_id, pod.selection_id, pod.node_name, pod.features
         question = self._plain.get(key)
         if question is None:
@@ -161,7 +163,7 @@ class Questions:
             objects += grounds
         return tuple(objects)
 
-    def _question(self, pod: PodClass, grounds: tuple[Any, ...]) -> Question:
+    def _question(self, pod: PodClass, grounds: tuple[Any, ...]) -> CompiledPod:
         ctx, disabled = self._ctx, self._ctx.profile.disabled_filters
         outcome = run_prefilters(pod, ctx)
         judge_pairs: list[tuple[JudgeKey, Judge]] = []
@@ -176,7 +178,7 @@ class Questions:
             if seen is not None:
                 looks.append((plugin.name, seen))
         judges, columns = self._shared(tuple(judge_pairs))
-        return Question(
+        return CompiledPod(
             outcome=outcome,
             judges=judges,
             looks=tuple(looks),
@@ -196,7 +198,7 @@ class Questions:
         return cached
 
 
-def _same(one: tuple[Any, ...], other: tuple[Any, ...] | None) -> bool:
+def _is_identical(one: tuple[Any, ...], other: tuple[Any, ...] | None) -> bool:
     return other is not None and len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
 
 
@@ -265,7 +267,7 @@ class PodClasses:
     object is cached, and reused by any session with the same inputs.
     """
 
-    def __init__(self, asked: Iterable[PodClass], questions: Sequence[Question], others: Iterable[PodClass]) -> None:
+    def __init__(self, asked: Iterable[PodClass], questions: Sequence[CompiledPod], others: Iterable[PodClass]) -> None:
         self.pods = [*asked, *others]
         self.number = {pod.index: i for i, pod in enumerate(self.pods)}
         self.asked = len(questions)
@@ -279,7 +281,7 @@ class PodClasses:
         self.devices = False
         """Whether any pod may request devices."""
         self._questions = questions
-        self.memo = Memo()
+        self.memo = TypedCache()
         """Cached results that depend only on these classes and the profile."""
         self._settled = False
         self._keep: Callable[[], None] = _not_at_all
@@ -293,7 +295,7 @@ class PodClasses:
         They come from the cache if the inputs are the same.
         """
         wanted = {pod.index: pod for pod in asked}
-        all_questions = Questions(ctx)
+        all_questions = PodCompiler(ctx)
         questions = [all_questions.of(pod) for pod in wanted.values()]
         more = {pod.index: pod for pod in others if pod.index not in wanted}
         classes = cls(wanted.values(), questions, more.values())
@@ -301,7 +303,7 @@ class PodClasses:
         if classes.devices:  # devices are counted together with those of other classes, so nothing can be cached
             classes._ask(ctx)
             return classes
-        cache = ctx.snapshot.interner.memo.of(_KeptOfPodClasses, _KeptOfPodClasses)
+        cache = ctx.snapshot.interner.memo.of(_CachedPodClasses, _CachedPodClasses)
         signature = classes._signature(ctx, all_questions.kept, templates)
         cached = cache.find(signature)
         if cached is not None:
@@ -310,7 +312,7 @@ class PodClasses:
         classes._keep = lambda: cache.add(signature, classes)
         return classes
 
-    def _signature(self, ctx: Context, profile: KeptQuestions, templates: Sequence[NodeTemplate]) -> _Signature:
+    def _signature(self, ctx: Context, profile: CompiledPodCache, templates: Sequence[NodeTemplate]) -> _Signature:
         placed = ctx.snapshot.placed_classes
         storage = [pod for pod in (*self.pods[self.asked :], *placed) if pod.volumes]
         around = [each for plugin in PROFILE for each in plugin.surroundings(storage, ctx)]
@@ -415,7 +417,7 @@ _Signature = tuple[list[Any], ...]
 _MOST: Final = 8
 
 
-class _KeptOfPodClasses:
+class _CachedPodClasses:
     """The most recently compiled classes by their inputs; cached with an interner."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from kscale.objects.pod_resources import is_scalar
 from kscale.scheduling.compile.pod_classes import PodClasses
 from kscale.scheduling.devices.claims import Claims
 from kscale.scheduling.devices.ledger import PLENTY, DeviceCounting
-from kscale.scheduling.plugins.node_resources_fit import counted
+from kscale.scheduling.plugins.node_resources_fit import get_counted_demand
 from kscale.scheduling.profile import Context
 from kscale.snapshot.columns import FIXED_RESOURCES
 
@@ -23,7 +23,7 @@ class _Amounts:
     the classes."""
 
     def __init__(self, classes: PodClasses, ctx: Context) -> None:
-        self.demands: list[Mapping[str, int]] = [counted(pod, ctx) for pod in classes.pods]
+        self.demands: list[Mapping[str, int]] = [get_counted_demand(pod, ctx) for pod in classes.pods]
         self.taken: list[Mapping[str, int]] = [pod.occupancy for pod in classes.pods]
         asked = self.demands[: classes.asked]
         self.scalars = frozenset(name for demand in asked for name, amount in demand.items() if amount > 0)

@@ -37,18 +37,18 @@ from kscale.scheduling.devices.inventory import (
     Offer,
     consumption,
     counters_of,
-    requested,
+    read_requested_capacity,
 )
 
 if TYPE_CHECKING:
     from kscale.scheduling.devices.cel import CelLibrary
 
 __all__ = [
-    "MOST_DEVICES",
+    "MAX_DEVICES",
     "TOO_DEEP",
+    "AllocatedDevice",
     "AllocationError",
     "Allocator",
-    "Given",
     "SelectorError",
     "attribute_value",
     "selects",
@@ -118,7 +118,7 @@ def _library() -> CelLibrary:
     return CelLibrary()
 
 
-MOST_DEVICES = 32
+MAX_DEVICES = 32
 """Maximum number of devices of a claim (``AllocationResultsMaxSize``)."""
 
 _Exact = ExactDeviceRequest | DeviceSubRequest
@@ -128,7 +128,7 @@ class AllocationError(Exception):
     """An invalid class, claim or selector, which is an error and no verdict on the node."""
 
 
-class Given(msgspec.Struct, frozen=True, eq=False):
+class AllocatedDevice(msgspec.Struct, frozen=True, eq=False):
     """A device allocated to a request; ``consumed``: the amounts used of its capacities, if it may be shared."""
 
     request: str
@@ -173,7 +173,7 @@ class Allocator:
         other.inventory = inventory
         return other
 
-    def allocate(self, claims: Sequence[ResourceClaim], offers: Sequence[Offer]) -> list[list[Given]] | None:
+    def allocate(self, claims: Sequence[ResourceClaim], offers: Sequence[Offer]) -> list[list[AllocatedDevice]] | None:
         """Return the devices for each claim; None if the claims cannot all be satisfied.
 
         Raises AllocationError if a claim is invalid or requests too many devices, or if a selector fails.
@@ -184,17 +184,17 @@ class Allocator:
             for i in range(len(claim.spec.devices.requests)):
                 requests.append(self._alternatives(claims, index, i, offers))
                 least += min(part.count for part in requests[-1])
-            if least > MOST_DEVICES:
+            if least > MAX_DEVICES:
                 raise AllocationError(
-                    f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MOST_DEVICES}"
+                    f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MAX_DEVICES}"
                 )
         search = _Search(self, claims, offers, requests)
         if not search.find():
             return None
-        results: list[list[Given]] = [[] for _ in claims]
+        results: list[list[AllocatedDevice]] = [[] for _ in claims]
         for taken in search.taken:
             part = taken.part
-            results[part.claim].append(Given(part.name, taken.offer, part.admin, taken.consumed))
+            results[part.claim].append(AllocatedDevice(part.name, taken.offer, part.admin, taken.consumed))
         return results
 
     def _alternatives(
@@ -252,7 +252,7 @@ class Allocator:
         None if they are not free, given the amounts used by claims and by ``others``.
         """
         device, driver = offer.device, offer.identity[0]
-        asked = requested(exact.capacity, driver)
+        asked = read_requested_capacity(exact.capacity, driver)
         if not asked and not device.capacity:
             return {}
         used = self.inventory.consumed.get(offer.identity, {})
@@ -291,7 +291,7 @@ class Allocator:
 
 
 class _TooManyDevicesError(Exception):
-    """The claim would hold more than ``MOST_DEVICES``, whichever devices its requests take."""
+    """The claim would hold more than ``MAX_DEVICES``, whichever devices its requests take."""
 
 
 class _Search:
@@ -343,7 +343,7 @@ class _Search:
             return False  # "all" of no devices is not satisfied
         if given == part.count:
             return self._request(i + 1)
-        if given == 0 and sum(t.part.claim == part.claim for t in self.taken) + part.count > MOST_DEVICES:
+        if given == 0 and sum(t.part.claim == part.claim for t in self.taken) + part.count > MAX_DEVICES:
             raise _TooManyDevicesError
         pool = self.offers if part.all is None else part.all[given : given + 1]
         tried: set[Hashable] = set()

@@ -20,7 +20,7 @@ from kscale.objects.api.resource import Device, DeviceAttribute
 from kscale.scheduling.devices.allocator import TOO_DEEP, SelectorError, attribute_value
 from kscale.scheduling.devices.cel_functions import NOT_HAD, Version, comparisons, equality, functions, type_of
 
-__all__ = ["CelLibrary", "plain", "result_type", "unclosed", "unlike", "where"]
+__all__ = ["CelLibrary", "find_unclosed_quote", "locate_name", "result_type", "rewrite_expression", "unlike"]
 
 
 _TRIPLES = "|".join(rf"{q}{{3}}(?:[^{q}\\]|\\[\s\S]|{q}{{1,2}}(?!{q}))*{q}{{3}}" for q in "\"'")
@@ -48,7 +48,7 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 _OPEN, _CLOSE = "([{", ")]}"
 
 
-def plain(expression: str) -> str:
+def rewrite_expression(expression: str) -> str:
     """Rewrite the syntax listed above to what cel-python parses; the rest of the expression is unchanged."""
     if "\0" in _LITERAL.sub("", expression):
         return expression  # not CEL; NUL is used below as a placeholder of literals
@@ -172,7 +172,7 @@ def _macro(name: str, of: str, pair: str, key: str, value: str, *bodies: str) ->
     return f"{pairs}.{'exists_one' if name == 'existsOne' else name}({pair}, {body})"
 
 
-def where(expression: str, name: str, *, called: bool) -> tuple[int, int]:
+def locate_name(expression: str, name: str, *, called: bool) -> tuple[int, int]:
     """Return line (from 1) and column (from 0) of a name, where upstream reports that it is undeclared.
 
     If the name is ``called``, the position is that of the bracket behind it.
@@ -183,7 +183,7 @@ def where(expression: str, name: str, *, called: bool) -> tuple[int, int]:
     return _place(expression, position)
 
 
-def unclosed(expression: str) -> tuple[int, int] | None:
+def find_unclosed_quote(expression: str) -> tuple[int, int] | None:
     """Return line (from 1) and column (from 0) of a quote that begins an unterminated literal; None if there is none.
 
     It is checked before parsing, because cel-python's parser takes practically forever on one with many backslashes.
@@ -378,16 +378,18 @@ class CelLibrary:
         self._domains = Domains
 
     def _compile(self, expression: str) -> Any:
-        if (open_ := unclosed(expression)) is not None:
+        if (open_ := find_unclosed_quote(expression)) is not None:
             rest = expression.splitlines()[open_[0] - 1][open_[1] :]
-            raise SelectorError(_failed(expression, f"Syntax error: token recognition error at: '{rest}'", *open_))
+            raise SelectorError(
+                _format_error(expression, f"Syntax error: token recognition error at: '{rest}'", *open_)
+            )
         try:
-            read = plain(expression)
+            read = rewrite_expression(expression)
             tree = self._environment.compile(read)
             self._check(expression, tree)
             for text, line, column in unlike(tree):
                 raise SelectorError(
-                    _failed(expression, text, line, column) if read == expression else f"{_FAILED}{text}"
+                    _format_error(expression, text, line, column) if read == expression else f"{_FAILED}{text}"
                 )
             if (type_ := result_type(tree)) not in (None, "bool"):
                 raise SelectorError(f"must evaluate to bool or the unknown type, not {type_}")
@@ -407,7 +409,7 @@ class CelLibrary:
                 name = str(node.children[1])
                 called.add(name)
                 if name in _MACROS and (len(node.children) < 3 or len(node.children[2].children) != 2):
-                    raise SelectorError(_undeclared(expression, name, called=True))
+                    raise SelectorError(_format_undeclared(expression, name, called=True))
                 if name in _MACROS:
                     bound |= {str(token) for token in node.children[2].children[0].scan_values(_is_text)}
             elif node.data == "ident":
@@ -416,9 +418,9 @@ class CelLibrary:
             raise SelectorError(f"compilation failed: kscale does not have the function '{name.replace('__', '.')}'")
         declared = self._functions.keys() | {"has", "dyn"}
         for name in sorted(called - declared - _MACROS):
-            raise SelectorError(_undeclared(expression, name, called=True))
+            raise SelectorError(_format_undeclared(expression, name, called=True))
         for name in sorted(named - bound - declared):
-            raise SelectorError(_undeclared(expression, name, called=False))
+            raise SelectorError(_format_undeclared(expression, name, called=False))
 
     def view(self, driver: str, device: Device) -> Any:
         """Return ``device`` as expressions see it; an unqualified name is in the driver's domain."""
@@ -456,12 +458,14 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _undeclared(expression: str, name: str, *, called: bool) -> str:
+def _format_undeclared(expression: str, name: str, *, called: bool) -> str:
     shown = name.rpartition("__")[2]
-    line, column = where(expression, shown, called=called)
-    return _failed(expression, f"undeclared reference to '{name.replace('__', '.')}' (in container '')", line, column)
+    line, column = locate_name(expression, shown, called=called)
+    return _format_error(
+        expression, f"undeclared reference to '{name.replace('__', '.')}' (in container '')", line, column
+    )
 
 
-def _failed(expression: str, text: str, line: int, column: int) -> str:
+def _format_error(expression: str, text: str, line: int, column: int) -> str:
     shown = f"{expression.splitlines()[line - 1]}\n | {'.' * column}^"
     return f"{_FAILED}ERROR: <input>:{line}:{column + 1}: {text}\n | {shown}"

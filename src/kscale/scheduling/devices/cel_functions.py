@@ -54,7 +54,7 @@ def equality(types: Any, optional: type) -> Callable[[Any, Any], bool]:
         if a is None or b is None or callable(a) or callable(b):
             return a is b
         if isinstance(a, numbers) and isinstance(b, numbers):
-            return bool(operator.eq(*_same(types, a, b)))
+            return bool(operator.eq(*_convert_numbers(types, a, b)))
         if isinstance(a, optional) or isinstance(b, optional):
             return isinstance(a, optional) and isinstance(b, optional) and equal_optionals(a, b)
         if isinstance(a, types.ListType) and isinstance(b, types.ListType):
@@ -115,7 +115,7 @@ def comparisons(types: Any, error: type[Exception], equal: Callable[[Any, Any], 
     def by(order: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
         def compare(a: Any, b: Any) -> bool:
             if isinstance(a, numbers) and isinstance(b, numbers):
-                a, b = _same(types, a, b)
+                a, b = _convert_numbers(types, a, b)
                 if a != a or b != b:
                     raise TypeError("NaN values cannot be ordered")
             elif not (type(a) is type(b) or (isinstance(a, str) and isinstance(b, str))) or not isinstance(a, ordered):
@@ -156,7 +156,7 @@ def type_of(types: Any, named: dict[str, Callable[..., Any]]) -> Callable[[Any],
     return kind
 
 
-def _same(types: Any, a: Any, b: Any) -> tuple[float, float]:
+def _convert_numbers(types: Any, a: Any, b: Any) -> tuple[float, float]:
     """Convert two numbers to doubles if either is a double, else to integers."""
     convert = float if isinstance(a, types.DoubleType) or isinstance(b, types.DoubleType) else int
     return convert(a), convert(b)

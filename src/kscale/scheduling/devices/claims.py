@@ -29,11 +29,11 @@ from kscale.scheduling.profile import Context, NodeFacts
 from kscale.snapshot.classes.interner import PodClass
 
 __all__ = [
-    "MOST_CONSUMERS",
+    "MAX_CONSUMERS",
     "ClaimError",
+    "ClaimRequests",
     "Claims",
     "Devices",
-    "Wanted",
     "available",
     "binding_failed",
     "device_class_of",
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-MOST_CONSUMERS = 256
+MAX_CONSUMERS = 256
 """Maximum number of consumers of a claim (``ResourceClaimReservedForMaxSize``)."""
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
@@ -54,7 +54,7 @@ class ClaimError(Exception):
     """A claim cannot be used; the text is the reason."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ClaimRequests(msgspec.Struct, frozen=True):
     """What a pod requests. ``allocated``: claims that have devices; ``open``: claims that need some; ``extended``:
     amounts of extended resources that a device class provides. ``stale``: an earlier claim for these resources is in
     the way."""
@@ -86,7 +86,7 @@ class Claims:
 
     def __init__(self, ctx: Context) -> None:
         self._dra, self._informers = ctx.dra, ctx.informers  # not the context: no reference cycle
-        self._wanted: dict[int, Wanted] = {}
+        self._wanted: dict[int, ClaimRequests] = {}
         self._delegable: dict[str, bool] = {}
 
     @classmethod
@@ -151,23 +151,23 @@ class Claims:
             claims.append(claim)
         return claims
 
-    def wanted(self, pod: PodClass) -> Wanted:
+    def wanted(self, pod: PodClass) -> ClaimRequests:
         """Return what the pod requests. Raises ClaimError if a claim cannot be used."""
         wanted = self._wanted.get(pod.index)
         if wanted is None:
             wanted = self._wanted[pod.index] = self._find_wanted(pod)
         return wanted
 
-    def settled(self, pod: PodClass) -> Wanted:
+    def settled(self, pod: PodClass) -> ClaimRequests:
         """Return what the pod requests; nothing if its PreFilter fails, as no node is checked for it then."""
         if not pod.claims and not self._dra:
-            return Wanted()
+            return ClaimRequests()
         try:
             return self.wanted(pod)
         except ClaimError:
-            return Wanted()
+            return ClaimRequests()
 
-    def _find_wanted(self, pod: PodClass) -> Wanted:
+    def _find_wanted(self, pod: PodClass) -> ClaimRequests:
         allocated, still_open = [], []
         for claim in self.of_pod(pod):
             if claim.status.allocation is None:
@@ -175,10 +175,10 @@ class Claims:
                 continue
             consumers = claim.status.reserved_for
             is_consumer = any(consumer.uid == pod.pod_uid for consumer in consumers)
-            if not is_consumer and len(consumers) >= MOST_CONSUMERS:
+            if not is_consumer and len(consumers) >= MAX_CONSUMERS:
                 raise ClaimError("resourceclaim in use")
             allocated.append(claim)
-        return Wanted(tuple(allocated), tuple(still_open), *self.special(pod))
+        return ClaimRequests(tuple(allocated), tuple(still_open), *self.special(pod))
 
     def special(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
         """Return extended resources to allocate, and whether an earlier claim for them is in the way.
@@ -201,7 +201,7 @@ class Claims:
             return None
         consumers = claim.status.reserved_for
         is_consumer = any(consumer.uid == pod.pod_uid for consumer in consumers)
-        if claim.status.allocation is not None and not is_consumer and len(consumers) >= MOST_CONSUMERS:
+        if claim.status.allocation is not None and not is_consumer and len(consumers) >= MAX_CONSUMERS:
             raise ClaimError("resourceclaim in use")
         return claim
 
@@ -218,7 +218,7 @@ def extended_claim(amounts: tuple[tuple[str, int], ...], classes: Mapping[str, D
     )
 
 
-def to_allocate(need: Wanted, node: NodeFacts, classes: Mapping[str, DeviceClass]) -> tuple[ResourceClaim, ...]:
+def to_allocate(need: ClaimRequests, node: NodeFacts, classes: Mapping[str, DeviceClass]) -> tuple[ResourceClaim, ...]:
     """Return the open claims, and one for the extended resources that the node does not offer itself."""
     amounts = tuple((name, amount) for name, amount in need.extended if name not in node.offered)
     return (*need.open, extended_claim(amounts, classes)) if amounts else need.open
@@ -264,11 +264,11 @@ def binding_failed(claim: ResourceClaim, now: int | None, timeout: timedelta) ->
             continue
         conditions = _conditions(claim, result)
         if conditions is None:
-            return _late(claim, now, timeout)
+            return _is_binding_overdue(claim, now, timeout)
         if any(_true(conditions, name) for name in result.binding_failure_conditions):
             return True
         if not all(_true(conditions, name) for name in result.binding_conditions):
-            return _late(claim, now, timeout)
+            return _is_binding_overdue(claim, now, timeout)
     return False
 
 
@@ -284,7 +284,7 @@ def _true(conditions: dict[str, Condition], name: str) -> bool:
     return name in conditions and conditions[name].status == "True"
 
 
-def _late(claim: ResourceClaim, now: int | None, timeout: timedelta) -> bool:
+def _is_binding_overdue(claim: ResourceClaim, now: int | None, timeout: timedelta) -> bool:
     allocation = claim.status.allocation
     if now is None or allocation is None or not allocation.allocation_timestamp:
         return False

@@ -39,8 +39,8 @@ __all__ = [
     "counters_of",
     "for_node",
     "holds_of",
-    "qualified",
-    "requested",
+    "qualify_name",
+    "read_requested_capacity",
 ]
 
 
@@ -48,15 +48,15 @@ Amounts = dict[str, Quantity]
 """Qualified capacity name -> amount."""
 
 
-def qualified(name: str, driver: str) -> str:
+def qualify_name(name: str, driver: str) -> str:
     """Return a qualified name; a name without a domain belongs to the driver's domain."""
     return name if "/" in name else f"{driver}/{name}"
 
 
-def requested(capacity: Mapping[str, Any] | None, driver: str) -> Amounts:
+def read_requested_capacity(capacity: Mapping[str, Any] | None, driver: str) -> Amounts:
     """Return the amounts of a request (``capacity.requests``) by qualified name, for devices of a driver."""
     asked = (capacity or {}).get("requests") or {}
-    return {qualified(name, driver): Quantity(str(amount)) for name, amount in asked.items()}
+    return {qualify_name(name, driver): Quantity(str(amount)) for name, amount in asked.items()}
 
 
 def consumption(device: Device, driver: str, asked: Amounts, held: Amounts) -> Amounts | None:
@@ -65,12 +65,12 @@ def consumption(device: Device, driver: str, asked: Amounts, held: Amounts) -> A
     ``held``: amounts that others use. A request must respect the device's policies and values even if the device is not
     shared.
     """
-    has = {qualified(name, driver): capacity for name, capacity in (device.capacity or {}).items()}
+    has = {qualify_name(name, driver): capacity for name, capacity in (device.capacity or {}).items()}
     if not asked.keys() <= has.keys():
         return None
     taken: Amounts = {}
     for name, capacity in has.items():
-        amount = _rounded(asked.get(name), capacity)
+        amount = _round_up_request(asked.get(name), capacity)
         if _violates(amount, capacity.request_policy):
             return None
         if (held[name] + amount if name in held else amount) > capacity.value:
@@ -79,7 +79,7 @@ def consumption(device: Device, driver: str, asked: Amounts, held: Amounts) -> A
     return taken
 
 
-def _rounded(asked: Quantity | None, capacity: DeviceCapacity) -> Quantity:
+def _round_up_request(asked: Quantity | None, capacity: DeviceCapacity) -> Quantity:
     """Return the requested amount, rounded up by the policy.
 
     If nothing is requested, return the policy's default or the full capacity.
@@ -96,7 +96,7 @@ def _rounded(asked: Quantity | None, capacity: DeviceCapacity) -> Quantity:
         step = span.get("step")
         if step is None or step.sign <= 0:
             return asked
-        per = 1000 if _by_thousandths(span, asked) else 1
+        per = 1000 if _fits_milli_units(span, asked) else 1
         start, width = _in(least, per), _in(step, per)
         steps = -(-(_in(asked, per) - start) // width)
         rounded = start + steps * width
@@ -119,7 +119,7 @@ def _violates(amount: Quantity, policy: Mapping[str, Any] | None) -> bool:
             return True
         if step is None or step.sign <= 0:
             return False
-        per = 1000 if _by_thousandths(span, amount) else 1
+        per = 1000 if _fits_milli_units(span, amount) else 1
         return (_in(amount, per) - _in(span.get("min") or Quantity.zero(), per)) % _in(step, per) != 0
     values = policy.get("validValues") or ()
     return bool(values) and all(amount != Quantity(str(value)) for value in values)
@@ -132,7 +132,7 @@ def _range(policy: Mapping[str, Any]) -> dict[str, Quantity] | None:
     return {name: Quantity(str(amount)) for name, amount in span.items() if amount is not None}
 
 
-def _by_thousandths(span: Mapping[str, Quantity], amount: Quantity) -> bool:
+def _fits_milli_units(span: Mapping[str, Quantity], amount: Quantity) -> bool:
     """Check whether all amounts are multiples of 1/1000 within 64 bits; if not, integers are used, rounded up."""
     thousandths = [q.as_fraction() * 1000 for q in (*span.values(), amount)]
     return all(f.denominator == 1 and abs(f) < 2**63 for f in thousandths)
@@ -212,7 +212,7 @@ def holds_of(allocation: AllocationResult) -> list[Hold]:
             shared=True,
             consumed=None
             if result.consumed_capacity is None
-            else {qualified(name, result.driver): q for name, q in result.consumed_capacity.items()},
+            else {qualify_name(name, result.driver): q for name, q in result.consumed_capacity.items()},
         )
         for result in allocation.devices.results
     ]

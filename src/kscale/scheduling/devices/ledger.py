@@ -31,13 +31,13 @@ from kscale.objects.api.resource import (
 from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.compile.node_classes import NodeClasses
-from kscale.scheduling.devices.allocator import AllocationError, Given, taints_of
+from kscale.scheduling.devices.allocator import AllocatedDevice, AllocationError, taints_of
 from kscale.scheduling.devices.claims import (
-    MOST_CONSUMERS,
+    MAX_CONSUMERS,
     ClaimError,
+    ClaimRequests,
     Claims,
     Devices,
-    Wanted,
     available,
     binding_failed,
     device_class_of,
@@ -55,9 +55,9 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = [
     "PLENTY",
     "ClaimKey",
+    "ClaimState",
     "DeviceCounting",
     "DeviceLedger",
-    "HeldClaim",
     "Need",
     "Needs",
     "allocation",
@@ -69,7 +69,7 @@ ClaimKey = tuple[str, str]
 """(namespace, name)."""
 
 
-class HeldClaim(msgspec.Struct, frozen=True, eq=False):
+class ClaimState(msgspec.Struct, frozen=True, eq=False):
     """A claim in the simulation. ``claim``: as observed; ``consumers``, ``allocation``, ``holds``: in the current
     state. Without ``allocation`` it holds no devices."""
 
@@ -79,7 +79,7 @@ class HeldClaim(msgspec.Struct, frozen=True, eq=False):
     holds: tuple[Hold, ...] = ()
 
     @classmethod
-    def of(cls, claim: ResourceClaim) -> HeldClaim:
+    def of(cls, claim: ResourceClaim) -> ClaimState:
         """Build from a claim as observed."""
         allocation = claim.status.allocation
         return cls(
@@ -98,7 +98,7 @@ class HeldClaim(msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(self.claim, status=status)
 
 
-def allocation(claim: ResourceClaim, devices: Iterable[Given], node_name: str) -> AllocationResult:
+def allocation(claim: ResourceClaim, devices: Iterable[AllocatedDevice], node_name: str) -> AllocationResult:
     """Build the allocation that a claim's status reports, from the devices that the allocator returned."""
     results = []
     terms: list[NodeSelectorTerm] = []
@@ -141,7 +141,7 @@ class Need(msgspec.Struct, frozen=True, eq=False):
 
     key: int
     open: tuple[ClaimKey, ...]
-    wanted: Wanted
+    wanted: ClaimRequests
 
 
 class Needs:
@@ -155,12 +155,12 @@ class Needs:
         self._alike = alike
         self._claims = Claims.of(ctx)
         self._patience = ctx.now, ctx.profile.device_binding_timeout
-        self.observed: dict[ClaimKey, HeldClaim] = {}
+        self.observed: dict[ClaimKey, ClaimState] = {}
         """The claims of the pods as observed."""
         self.keys = [tuple(self._keys_of(pod)) for pod in pods]
         self.own = [self._owned(pod, keys) for pod, keys in zip(pods, self.keys, strict=True)]
         self._special = [self._special_of(pod) for pod in pods]
-        self._known: dict[int, tuple[tuple[HeldClaim, ...], Need | None]] = {}
+        self._known: dict[int, tuple[tuple[ClaimState, ...], Need | None]] = {}
         self._numbers: dict[object, int] = {}
 
     def _keys_of(self, pod: PodClass) -> Iterator[ClaimKey]:
@@ -171,7 +171,7 @@ class Needs:
         for claim in claims:
             key = claim.metadata.namespace, claim.metadata.name
             if key not in self.observed:
-                self.observed[key] = HeldClaim.of(claim)
+                self.observed[key] = ClaimState.of(claim)
             yield key
 
     def _owned(self, pod: PodClass, keys: tuple[ClaimKey, ...]) -> frozenset[ClaimKey]:
@@ -191,7 +191,7 @@ class Needs:
         """Return whether the pod requests devices."""
         return bool(self.keys[pod] or any(self._special[pod]))
 
-    def of(self, pod: int, claims: Mapping[ClaimKey, HeldClaim]) -> Need | None:
+    def of(self, pod: int, claims: Mapping[ClaimKey, ClaimState]) -> Need | None:
         """Return what the pod needs in the current state of the claims; None if its PreFilter fails."""
         states = tuple(claims[key] for key in self.keys[pod])
         cached = self._known.get(pod)
@@ -201,17 +201,17 @@ class Needs:
         self._known[pod] = states, need
         return need
 
-    def _find(self, pod: int, states: tuple[HeldClaim, ...]) -> Need | None:
+    def _find(self, pod: int, states: tuple[ClaimState, ...]) -> Need | None:
         uid = self._pods[pod].pod_uid
         still_open, allocated = [], []
         for key, state in zip(self.keys[pod], states, strict=True):
             if state.allocation is None or (self._alike and key in self.own[pod]):
                 still_open.append((key, state.claim))
                 continue
-            if len(state.consumers) >= MOST_CONSUMERS and not any(c.uid == uid for c in state.consumers):
+            if len(state.consumers) >= MAX_CONSUMERS and not any(c.uid == uid for c in state.consumers):
                 return None
             allocated.append(state.replaced)
-        wanted = Wanted(tuple(allocated), tuple(claim for _, claim in still_open), *self._special[pod])
+        wanted = ClaimRequests(tuple(allocated), tuple(claim for _, claim in still_open), *self._special[pod])
         parts = (
             tuple(_encode(claim.spec) for claim in wanted.open),
             tuple(_encode(a.node_selector) for a in (claim.status.allocation for claim in wanted.allocated) if a),
@@ -232,7 +232,7 @@ class _Node(msgspec.Struct, frozen=True, eq=False):
     offers: list[Offer]
 
 
-_Decision = list[list[Given]] | None
+_Decision = list[list[AllocatedDevice]] | None
 
 
 class DeviceLedger:
@@ -270,7 +270,7 @@ class DeviceLedger:
         self._puts = 0
         self._asked, self._asked_at = -1, -1
         self._asked_need: Need | None = None
-        self._journal: list[tuple[ClaimKey, HeldClaim | None]] = []
+        self._journal: list[tuple[ClaimKey, ClaimState | None]] = []
         self._marks: list[tuple[int, int]] = []
         self._home = {offer.identity: name for name, offers in self._inventory.own.items() for offer in offers}
         self._steady = True
@@ -334,7 +334,7 @@ class DeviceLedger:
         self._seen[need.key, state.number] = now, decision
         return decision
 
-    def _allocate(self, wanted: Wanted, facts: NodeFacts, offers: list[Offer]) -> _Decision:
+    def _allocate(self, wanted: ClaimRequests, facts: NodeFacts, offers: list[Offer]) -> _Decision:
         if wanted.stale:
             return None
         decision: _Decision = []
@@ -393,14 +393,14 @@ class DeviceLedger:
         key: ClaimKey,
         claim: ResourceClaim,
         consumers: tuple[ResourceClaimConsumerReference, ...],
-        devices: list[Given],
+        devices: list[AllocatedDevice],
         node_name: str,
     ) -> None:
         holds = tuple(each.hold for each in devices)
         before = self._claims.get(key)
         self._put(
             key,
-            HeldClaim(
+            ClaimState(
                 claim, consumers if before is None else before.consumers, allocation(claim, devices, node_name), holds
             ),
         )
@@ -424,7 +424,7 @@ class DeviceLedger:
         if self._special(pod) in self._claims:
             self._put(self._special(pod), None)
 
-    def _put(self, key: ClaimKey, held: HeldClaim | None) -> None:
+    def _put(self, key: ClaimKey, held: ClaimState | None) -> None:
         before = self._claims.get(key)
         self._puts += 1
         if self._marks:
@@ -556,7 +556,7 @@ class DeviceCounting:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def _asked(self, need: Wanted) -> Iterable[tuple[_Kind, int]]:
+    def _asked(self, need: ClaimRequests) -> Iterable[tuple[_Kind, int]]:
         classes = self.ctx.informers.device_classes
         for claim in need.open:
             devices = claim.spec.devices

@@ -21,9 +21,9 @@ from kscale.scheduling.status import Status
 from kscale.scheduling.topology_counters import Rows
 from kscale.snapshot.classes.interner import PodClass
 
-__all__ = ["MOST_PODS", "NOTHING", "Judge", "Numbers", "Part", "Plugin", "PreFilter", "Witness"]
+__all__ = ["MAX_PODS", "NOTHING", "ExplainContext", "Judge", "Numbers", "Part", "Plugin", "PreFilter"]
 
-MOST_PODS = 5
+MAX_PODS = 5
 """Maximum number of pods that explain a failure by name; counts include all."""
 
 Numbers = tuple[dict[str, Any], ...]
@@ -98,7 +98,7 @@ class Part:
 P = TypeVar("P", bound=Part)
 
 
-class Witness(Protocol):
+class ExplainContext(Protocol):
     """What a plug-in may query to explain a verdict. Nodes and classes are identified by their numbers in the
     engine."""
 
@@ -200,14 +200,14 @@ class Plugin:
         """
         return ()
 
-    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
+    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         """Return the numbers behind a failure in the engine.
 
         ``which``: the constraint, term or driver that failed, -1 = does not apply.
         """
         return ()
 
-    def explain(self, pod: PodClass, number: int, node: int, witness: Witness) -> tuple[Status | None, Numbers]:
+    def explain(self, pod: PodClass, number: int, node: int, witness: ExplainContext) -> tuple[Status | None, Numbers]:
         """Run the Filter alone on one node; return its status (None = passes) and the numbers behind it."""
         judge = self.judge(pod, witness.ctx)
         status = None if judge is None else judge.check(witness.facts(node))

@@ -22,7 +22,7 @@ from kscale.scheduling.devices.claims import (
     skips_operations,
     to_allocate,
 )
-from kscale.scheduling.plugins.base import NOTHING, Judge, Numbers, Plugin, PreFilter, Witness
+from kscale.scheduling.plugins.base import NOTHING, ExplainContext, Judge, Numbers, Plugin, PreFilter
 from kscale.scheduling.plugins.node_affinity import selector_columns
 from kscale.scheduling.profile import DEVICES, FEATURES, Context, NodeFacts
 from kscale.scheduling.status import ERROR, Status, error, unresolvable
@@ -103,7 +103,7 @@ class DynamicResources(Plugin):
         )
         return Judge(key, columns, check)
 
-    def explain(self, pod: PodClass, number: int, node: int, witness: Witness) -> tuple[Status | None, Numbers]:
+    def explain(self, pod: PodClass, number: int, node: int, witness: ExplainContext) -> tuple[Status | None, Numbers]:
         """Return the status, and the devices ``wanted`` and ``free`` for each ``request`` of an open ``claim``.
 
         Tainted devices of the node and those in use are not free.

@@ -16,7 +16,7 @@ import msgspec
 from kscale._native import _engine
 from kscale.objects.api.core import PodAffinityTerm
 from kscale.objects.selectors import Selector, SelectorError, compile_selector
-from kscale.scheduling.plugins.base import MOST_PODS, NOTHING, Numbers, Part, Plugin, PreFilter, Witness
+from kscale.scheduling.plugins.base import MAX_PODS, NOTHING, ExplainContext, Numbers, Part, Plugin, PreFilter
 from kscale.scheduling.profile import Context, NodeFacts
 from kscale.scheduling.status import unresolvable, unschedulable
 from kscale.scheduling.topology_counters import Row, Rows
@@ -214,7 +214,7 @@ class TermNumbers(Part):
         return entry
 
 
-def _blocker(terms: Sequence[Term], which: int, node: int, witness: Witness) -> tuple[Term, int | None]:
+def _blocker(terms: Sequence[Term], which: int, node: int, witness: ExplainContext) -> tuple[Term, int | None]:
     """Return the term to report, of those against a pod, and its index in the list of the pod that carries it.
 
     It is the term of the pod that appears first, as the engine's ``which`` depends on the session's history. The index
@@ -293,7 +293,7 @@ class InterPodAffinity(Plugin):
     def surroundings(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
         return (ctx.informers.namespaces,)
 
-    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
+    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         """Return the numbers of the term that fails.
 
         ``rule``, ``term`` (its index in the list of the pod that has it), ``topologyKey``, ``domain``, the number of
@@ -323,6 +323,6 @@ class InterPodAffinity(Plugin):
                 "topologyKey": key,
                 "domain": witness.facts(node).labels.get(key),
                 "matching": len(pods),
-                "pods": pods[:MOST_PODS],
+                "pods": pods[:MAX_PODS],
             },
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from kscale.scheduling.plugins.base import MOST_PODS, Numbers, Part, Plugin, Witness
+from kscale.scheduling.plugins.base import MAX_PODS, ExplainContext, Numbers, Part, Plugin
 from kscale.scheduling.profile import Context
 from kscale.scheduling.status import unschedulable
 from kscale.scheduling.topology_counters import Rows
@@ -60,7 +60,7 @@ class NodePorts(Plugin):
     def looks(self, pod: PodClass, ctx: Context) -> tuple[HostPort, ...] | None:
         return pod.ports or None
 
-    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
+    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         """Return each ``port`` in conflict, and the ``pods`` of the node that use it."""
         holders: dict[tuple[str, int], list[tuple[str, str]]] = {}
         for key, other in witness.classes_on(node):
@@ -71,5 +71,5 @@ class NodePorts(Plugin):
             taken = holders.get((protocol, port), ())
             pods = list(dict.fromkeys(key for other, key in taken if ip == other or _ANY in (ip, other)))
             if pods:
-                clashes.append({"port": f"{protocol} {ip}:{port}", "pods": pods[:MOST_PODS]})
+                clashes.append({"port": f"{protocol} {ip}:{port}", "pods": pods[:MAX_PODS]})
         return tuple(clashes)

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kscale.objects.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended
-from kscale.scheduling.plugins.base import Numbers, Plugin, Witness
+from kscale.scheduling.plugins.base import ExplainContext, Numbers, Plugin
 from kscale.scheduling.profile import Context
 from kscale.scheduling.status import UNRESOLVABLE, UNSCHEDULABLE, Status
 from kscale.snapshot.classes.interner import PodClass
 
-__all__ = ["NodeResourcesFit", "counted"]
+__all__ = ["NodeResourcesFit", "get_counted_demand"]
 
 _FIXED = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
-def counted(pod: PodClass, ctx: Context) -> dict[str, int]:
+def get_counted_demand(pod: PodClass, ctx: Context) -> dict[str, int]:
     """Return the pod's demand without resources that the profile's arguments ignore."""
     ignored, groups = ctx.profile.ignored_resources, ctx.profile.ignored_resource_groups
     if not ignored and not groups:
@@ -56,7 +56,7 @@ class NodeResourcesFit(Plugin):
 
     name = "NodeResourcesFit"
 
-    def explain(self, pod: PodClass, number: int, node: int, witness: Witness) -> tuple[Status | None, Numbers]:
+    def explain(self, pod: PodClass, number: int, node: int, witness: ExplainContext) -> tuple[Status | None, Numbers]:
         """Return the status and, for each ``resource`` that is short, the amounts ``asked`` and ``free``."""
         free, slots = witness.room(node)
         return _insufficient(witness.demand(number, node), free, witness.allocatable(node), slots)

@@ -19,11 +19,18 @@ from numpy.typing import NDArray
 from kscale._native import _engine
 from kscale.objects.api.storage import CSINode, PersistentVolumeClaim
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.plugins.base import Judge, Numbers, Part, Plugin, Witness
+from kscale.scheduling.plugins.base import ExplainContext, Judge, Numbers, Part, Plugin
 from kscale.scheduling.profile import CSI, NAME, Context, NodeFacts
 from kscale.scheduling.status import Status, error, unresolvable, unschedulable
 from kscale.scheduling.topology_counters import Rows
-from kscale.scheduling.volumes.in_tree import TranslationError, inline, is_in_tree, of_volume, provisioned_by, served
+from kscale.scheduling.volumes.in_tree import (
+    TranslationError,
+    get_counted_plugins,
+    inline,
+    is_in_tree,
+    provisioned_by,
+    translate_volume,
+)
 from kscale.scheduling.volumes.lookup import Volumes, cached_per_snapshot, claim_names, class_name, not_found, not_owned
 from kscale.snapshot.classes.interner import PodClass
 
@@ -33,7 +40,7 @@ _Attached = tuple[str, str, int]
 """(driver, volume handle, index of the in-tree plug-in from which it has to be migrated or -1)."""
 
 
-def _of_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | None:
+def _resolve_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | None:
     volume = volumes.volume(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
         storage_class = volumes.storage_class(class_name(claim))
@@ -48,7 +55,7 @@ def _of_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | Non
     if volume.spec.csi is not None:
         return volume.spec.csi.driver, volume.spec.csi.volume_handle, -1
     try:
-        return of_volume(volume)
+        return translate_volume(volume)
     except TranslationError:
         return None
 
@@ -75,13 +82,13 @@ def _resolve(pod: PodClass, volumes: Volumes, *, incoming: bool) -> tuple[_Attac
             continue
         if ephemeral and (problem := not_owned(pod, claim)):
             return error(problem)
-        attached = _of_claim(claim, volumes)
+        attached = _resolve_claim(claim, volumes)
         if attached is not None and attached[0] and attached[1]:
             volumes_used[attached] = None
     return tuple(volumes_used)
 
 
-def _untranslated(pod: PodClass) -> Status | None:
+def _find_translation_error(pod: PodClass) -> Status | None:
     """Return the error of an inline volume that has no CSI equivalent; None if there is none."""
     for volume in pod.volumes:
         try:
@@ -150,7 +157,7 @@ class _NodeLimits:
         for name, csi_node in csi_nodes.items():
             entry = before.get(name)
             if entry is None or entry[0] is not csi_node:
-                entry = csi_node, _limits(csi_node), served(csi_node)
+                entry = csi_node, _limits(csi_node), get_counted_plugins(csi_node)
             self.known[name] = entry
         nothing: tuple[None, dict[str, int], int] = (None, {}, 0)
         entries = [self.known.get(name, nothing) for name in names]
@@ -244,7 +251,7 @@ class VolumeNumbers(Part):
         bound = _limits(facts.csi_node)
         return {
             "limits": [bound.get(driver, -1) for driver in self.drivers],
-            "migrated": served(facts.csi_node),
+            "migrated": get_counted_plugins(facts.csi_node),
         }
 
 
@@ -286,7 +293,7 @@ class NodeVolumeLimits(Plugin):
         if isinstance(wanted, Status):
             return Judge(wanted, frozenset(), partial(_everywhere, wanted))
         broken = _BrokenNodes.of(ctx)
-        untranslated = _untranslated(pod)
+        untranslated = _find_translation_error(pod)
         needed = tuple((driver, plugin) for driver, _, plugin in wanted if _must_be_there(driver, volumes))
         if not needed and not broken and untranslated is None:
             return None
@@ -295,7 +302,7 @@ class NodeVolumeLimits(Plugin):
         def check(node: NodeFacts) -> Status | None:
             if untranslated is not None and node.csi_node is not None:
                 return untranslated
-            moved = served(node.csi_node)
+            moved = get_counted_plugins(node.csi_node)
             drivers = {driver.name for driver in node.csi_node.spec.drivers} if node.csi_node else set()
             for driver, plugin in needed:
                 if (plugin < 0 or moved >> plugin & 1) and driver not in drivers:
@@ -328,7 +335,7 @@ class NodeVolumeLimits(Plugin):
         volumes = Volumes.of(ctx)
         return (_NodeLimits.of(ctx).drivers, *chain.from_iterable(map(volumes.grounds, storage)))
 
-    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
+    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         """Return ``driver`` and its ``limit``."""
         driver = next(name for name, number in witness.part(VolumeNumbers).drivers.items() if number == which)
         return ({"driver": driver, "limit": _limits(witness.facts(node).csi_node).get(driver)},)

@@ -14,7 +14,7 @@ from kscale._native import _engine
 from kscale.objects.api.core import Taint, TopologySpreadConstraint
 from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.selectors import IN, Requirement, Selector, SelectorError, compile_selector
-from kscale.scheduling.plugins.base import NOTHING, Numbers, Part, Plugin, PreFilter, Witness
+from kscale.scheduling.plugins.base import NOTHING, ExplainContext, Numbers, Part, Plugin, PreFilter
 from kscale.scheduling.plugins.node_affinity import selection_columns, selects
 from kscale.scheduling.profile import HOSTNAME, TAINTS, ZONE, Context, NodeFacts
 from kscale.scheduling.status import error, unresolvable, unschedulable
@@ -275,7 +275,7 @@ class PodTopologySpread(Plugin):
     def backdrop(self, ctx: Context) -> tuple[Any, ...]:
         return ctx.informers.services, ctx.informers.controllers
 
-    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
+    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         """Return the numbers of the constraint that fails.
 
         ``constraint`` (position among the hard ones), ``topologyKey``, ``domain``, ``matching`` pods there, ``self``,

@@ -13,11 +13,11 @@ import msgspec
 from kscale.objects.api.core import NodeSelector
 from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.storage import PersistentVolume, PersistentVolumeClaim
-from kscale.scheduling.plugins.base import NOTHING, Judge, Numbers, Plugin, PreFilter, Witness
+from kscale.scheduling.plugins.base import NOTHING, ExplainContext, Judge, Numbers, Plugin, PreFilter
 from kscale.scheduling.plugins.node_affinity import selector_columns
 from kscale.scheduling.profile import CSI, Context, NodeFacts
 from kscale.scheduling.status import Status, error, unresolvable
-from kscale.scheduling.volumes.in_tree import TranslationError, is_in_tree, migrated, reachable_from
+from kscale.scheduling.volumes.in_tree import TranslationError, get_migrated_plugins, is_in_tree, reachable_from
 from kscale.scheduling.volumes.lookup import Volumes, affinity_of, claim_names, class_name, not_found, not_owned
 from kscale.scheduling.volumes.waiting_claims import WaitingClaims, is_bound, reaches
 from kscale.snapshot.classes.interner import PodClass
@@ -59,7 +59,7 @@ class _Held(msgspec.Struct, frozen=True, eq=False):
         return _encode(self.required), self.plugin, _encode(self.translated), self.instead
 
     def check(self, node: NodeFacts) -> Status | str | None:
-        if self.plugin >= 0 and migrated(node.csi_node) >> self.plugin & 1:
+        if self.plugin >= 0 and get_migrated_plugins(node.csi_node) >> self.plugin & 1:
             if self.instead is not None:
                 return self.instead
             return None if reaches(self.translated, node) else _NO_MATCH
@@ -140,7 +140,7 @@ class VolumeBinding(Plugin):
 
         return Judge(tuple(key), frozenset(columns), check)
 
-    def explain(self, pod: PodClass, number: int, node: int, witness: Witness) -> tuple[Status | None, Numbers]:
+    def explain(self, pod: PodClass, number: int, node: int, witness: ExplainContext) -> tuple[Status | None, Numbers]:
         status, _ = super().explain(pod, number, node, witness)
         return status, _blame(pod, witness.facts(node), witness.ctx) if status is not None else ()
 

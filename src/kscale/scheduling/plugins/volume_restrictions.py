@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from kscale._native import _engine
-from kscale.scheduling.plugins.base import MOST_PODS, NOTHING, Numbers, Part, Plugin, PreFilter, Witness
+from kscale.scheduling.plugins.base import MAX_PODS, NOTHING, ExplainContext, Numbers, Part, Plugin, PreFilter
 from kscale.scheduling.profile import Context
 from kscale.scheduling.status import unresolvable, unschedulable
 from kscale.scheduling.topology_counters import Rows
@@ -135,11 +135,11 @@ class VolumeRestrictions(Plugin):
         volumes = Volumes.of(ctx)
         return chain.from_iterable(map(volumes.grounds, storage))
 
-    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
+    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         """Return each ``disk`` or ``claim`` in conflict, and the ``pods`` that use it."""
         return self._of_disks(pod, node, witness) if detail == _engine.DISK_CONFLICT else self._of_claims(pod, witness)
 
-    def _of_disks(self, pod: PodClass, node: int, witness: Witness) -> Numbers:
+    def _of_disks(self, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         conflicts = []
         for identity, read_only in _disks(pod):
 
@@ -148,10 +148,10 @@ class VolumeRestrictions(Plugin):
 
             pods = witness.pods_on(node, uses)
             if pods:
-                conflicts.append({"disk": "/".join(identity), "pods": pods[:MOST_PODS]})
+                conflicts.append({"disk": "/".join(identity), "pods": pods[:MAX_PODS]})
         return tuple(conflicts)
 
-    def _of_claims(self, pod: PodClass, witness: Witness) -> Numbers:
+    def _of_claims(self, pod: PodClass, witness: ExplainContext) -> Numbers:
         conflicts = []
         for name in _exclusive_claims(pod, witness.ctx):
 
@@ -162,5 +162,5 @@ class VolumeRestrictions(Plugin):
 
             users = witness.pods_anywhere(uses)
             if users:
-                conflicts.append({"claim": f"{pod.namespace}/{name}", "pods": users[:MOST_PODS]})
+                conflicts.append({"claim": f"{pod.namespace}/{name}", "pods": users[:MAX_PODS]})
         return tuple(conflicts)

@@ -27,11 +27,11 @@ class VolumeZone(Plugin):
     name = "VolumeZone"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        wanted = _wanted(pod, ctx)
+        wanted = _get_zone_requirements(pod, ctx)
         return PreFilter(failure=wanted) if isinstance(wanted, Status) else NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
-        return not _wanted(pod, ctx)
+        return not _get_zone_requirements(pod, ctx)
 
     def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
         return Volumes.of(ctx).grounds(pod) if pod.has_claims else ()
@@ -40,7 +40,7 @@ class VolumeZone(Plugin):
         return (Volumes.of(ctx),)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
-        wanted = _wanted(pod, ctx)
+        wanted = _get_zone_requirements(pod, ctx)
         if isinstance(wanted, Status) or not wanted:
             return None
 
@@ -58,7 +58,7 @@ class VolumeZone(Plugin):
         return Judge(wanted, frozenset(_KEYS), check)
 
 
-def _wanted(pod: PodClass, ctx: Context) -> _Wanted | Status:
+def _get_zone_requirements(pod: PodClass, ctx: Context) -> _Wanted | Status:
     """Return (label, allowed values) of the pod's volumes, or the status if the PreFilter fails."""
     wanted: list[tuple[str, frozenset[str]]] = []
     if not pod.has_claims:

@@ -62,7 +62,7 @@ class PulledImages:
         spec = pod.spec
         names = [container.image for container in (*spec.init_containers, *spec.containers)]
         names += [str(volume.image.get("reference") or "") for volume in spec.volumes if volume.image is not None]
-        images = sorted(map(_normalized, names))
+        images = sorted(map(_normalize_image_name, names))
         return tuple(images) if any(name in self._size for name in images) else ()
 
     def scores(self, names: Sequence[str]) -> NDArray[np.int64]:
@@ -83,7 +83,7 @@ class PulledImages:
         )
 
 
-def _normalized(name: str) -> str:
+def _normalize_image_name(name: str) -> str:
     """Return the image name with a tag, as nodes report it."""
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
@@ -283,10 +283,10 @@ class Counters:
         parts = [(pod.preferred_affinity, 1), (pod.preferred_anti_affinity, -1)]
         for terms, sign in parts:
             weights = [sign * wish.weight for wish in terms]
-            for term, weight in zip(_parsed(pod, (w.pod_affinity_term for w in terms)), weights, strict=False):
+            for term, weight in zip(_parse_terms(pod, (w.pod_affinity_term for w in terms)), weights, strict=False):
                 weight_of[term] = weight_of.get(term, 0) + weight
         if self._hard_weight:
-            for term in _parsed(pod, pod.affinity):
+            for term in _parse_terms(pod, pod.affinity):
                 weight_of[term] = weight_of.get(term, 0) + self._hard_weight
         return weight_of
 
@@ -357,7 +357,7 @@ def _means(term: Term) -> Callable[[PodClass], bool]:
     return lambda pod: term.means(pod, None)
 
 
-def _parsed(pod: PodClass, terms: Iterable[PodAffinityTerm]) -> tuple[Term, ...]:
+def _parse_terms(pod: PodClass, terms: Iterable[PodAffinityTerm]) -> tuple[Term, ...]:
     """Compile terms of a placed pod; an invalid list counts as empty."""
     try:
         return terms_of(pod, terms)

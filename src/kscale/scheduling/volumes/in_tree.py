@@ -15,13 +15,13 @@ from kscale.objects.api.volumes import Volume
 __all__ = [
     "InTree",
     "TranslationError",
+    "get_counted_plugins",
+    "get_migrated_plugins",
     "inline",
     "is_in_tree",
-    "migrated",
-    "of_volume",
     "provisioned_by",
     "reachable_from",
-    "served",
+    "translate_volume",
 ]
 
 _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
@@ -53,12 +53,12 @@ class TranslationError(ValueError):
     """A volume that its CSI driver cannot serve; the text is upstream's."""
 
 
-def served(csi_node: CSINode | None) -> int:
+def get_counted_plugins(csi_node: CSINode | None) -> int:
     """Return the in-tree plug-ins whose volumes count against the limits of CSI drivers on a node, as a bit mask."""
     return 0 if csi_node is None else (1 << _SERVED) - 1
 
 
-def migrated(csi_node: CSINode | None) -> int:
+def get_migrated_plugins(csi_node: CSINode | None) -> int:
     """Return the in-tree plug-ins whose bound volumes are treated as CSI volumes on a node, as a bit mask."""
     if csi_node is None:
         return 0
@@ -85,7 +85,7 @@ def inline(volume: Volume) -> InTree | None:
     return IN_TREE[place][2], _handle(volume, place, ()), place
 
 
-def of_volume(volume: PersistentVolume) -> InTree | None:
+def translate_volume(volume: PersistentVolume) -> InTree | None:
     """Return the CSI equivalent of a persistent volume; None if no CSI driver serves it. Raises TranslationError."""
     place = is_in_tree(volume.spec)
     if not 0 <= place < _SERVED:
@@ -144,7 +144,7 @@ def _gce_place(zones: Any) -> str:
 
 def reachable_from(volume: PersistentVolume) -> NodeSelector | None:
     """Return the node affinity that a volume has for its CSI driver; None if none. Raises TranslationError."""
-    of_volume(volume)
+    translate_volume(volume)
     required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
     zone_key = IN_TREE[is_in_tree(volume.spec)][3]
     if not zone_key:
@@ -156,7 +156,7 @@ def reachable_from(volume: PersistentVolume) -> NodeSelector | None:
     if which is None:
         which = next((i for i in (0, 1) if _ZONES[i] in labels), 0)
     if any(each.values for term in terms for each in term.match_expressions if each.key == _ZONES[which]):
-        terms = _renamed(terms, _ZONES[which], zone_key)
+        terms = _rename_key(terms, _ZONES[which], zone_key)
     else:
         zones = sorted({zone.strip() for zone in labels.get(_ZONES[which], "").split(_SEVERAL)} - {""})
         if zones:
@@ -166,13 +166,13 @@ def reachable_from(volume: PersistentVolume) -> NodeSelector | None:
                 for term in terms or [NodeSelectorTerm()]
             ]
     if which == 1 and any(each.values for term in terms for each in term.match_expressions if each.key == _REGIONS[1]):
-        terms = _renamed(terms, _REGIONS[1], _REGIONS[0])
+        terms = _rename_key(terms, _REGIONS[1], _REGIONS[0])
     if required is None and not terms:
         return None
     return NodeSelector(node_selector_terms=list(terms))
 
 
-def _renamed(terms: list[NodeSelectorTerm], old: str, new: str) -> list[NodeSelectorTerm]:
+def _rename_key(terms: list[NodeSelectorTerm], old: str, new: str) -> list[NodeSelectorTerm]:
     return [
         msgspec.structs.replace(
             term,

@@ -148,7 +148,7 @@ class WaitingClaims:
         storage_class = self._volumes.storage_class(class_name(claim))
         if storage_class is None or storage_class.provisioner in ("", _NO_PROVISIONER):
             return _NO_VOLUME
-        if not _allowed(storage_class, node):
+        if not _is_topology_allowed(storage_class, node):
             return _NO_VOLUME
         driver = self._volumes.driver(storage_class.provisioner)
         if driver is None or not driver.spec.storage_capacity or "storage" not in (claim.spec.resources.requests or {}):
@@ -175,7 +175,7 @@ def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     )
 
 
-def _allowed(storage_class: StorageClass, node: NodeFacts) -> bool:
+def _is_topology_allowed(storage_class: StorageClass, node: NodeFacts) -> bool:
     if not storage_class.allowed_topologies:
         return True
     return any(

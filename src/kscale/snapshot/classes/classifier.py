@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.classes.interner import Interner, PodClass
-from kscale.snapshot.classes.pod_shapes import numbered
+from kscale.snapshot.classes.pod_shapes import renumber
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows
 from kscale.snapshot.pods.table import PodTable
 
-__all__ = ["Classifier", "alike", "shapes_of"]
+__all__ = ["Classifier", "number_similar_pods", "shapes_of"]
 
 
 class Classifier:
@@ -39,7 +39,7 @@ class Classifier:
         indices = self._numbers(pods)
         if indices is None:
             indices = np.fromiter((self._class_of(record).index for record in pods), np.int32, len(pods))
-        inverse, first = numbered(indices)
+        inverse, first = renumber(indices)
         order = np.argsort(first, kind="stable")
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
@@ -83,14 +83,14 @@ def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
     return shapes
 
 
-def alike(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+def number_similar_pods(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return int32[n] with equal numbers for pods that have the same shape and the same deletion time (or none)."""
     numbers = shapes_of(table, rows)
     deleted = table.column("deleted")[rows]
     terminating = np.flatnonzero(deleted != ZERO_TIME)
     if not len(terminating):
         return numbers
-    numbers, _ = numbered(numbers)
+    numbers, _ = renumber(numbers)
     _, pairs = np.unique(np.stack([numbers[terminating], deleted[terminating]]), axis=1, return_inverse=True)
     numbers = numbers.copy()
     numbers[terminating] = len(rows) + pairs.reshape(-1)

@@ -16,7 +16,7 @@ from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.volumes import Volume
 from kscale.objects.conditions import find
 from kscale.objects.pod_owners import DAEMONSET_POD, SCALE_UP_DELAY, pod_annotation
-from kscale.objects.pod_resources import CPU, MEMORY, floored, is_sidecar, takes_what_it_asks, to_integers
+from kscale.objects.pod_resources import CPU, MEMORY, clamp_at_zero, is_sidecar, takes_what_it_asks, to_integers
 from kscale.objects.pod_resources import demand as demand_of
 from kscale.objects.pod_resources import occupancy as occupancy_of
 from kscale.objects.quantity import Quantity, QuantityError
@@ -34,10 +34,10 @@ __all__ = [
     "VolumesFacet",
     "affinity_facet",
     "amounts_facet",
+    "drop_node_affinity",
     "frame_fields",
     "frame_key",
     "labels_facet",
-    "settled",
     "stays",
     "volumes_facet",
 ]
@@ -120,7 +120,7 @@ def stays(owner: tuple[str, str, str] | None) -> bool:
     return owner is not None and owner[1] == "DaemonSet"
 
 
-def settled(affinity: AffinityFacet) -> AffinityFacet:
+def drop_node_affinity(affinity: AffinityFacet) -> AffinityFacet:
     """Return the facet without node affinity, which no longer counts for a pod that stays on its node."""
     (_, between_pods), fields = affinity
     return (None, between_pods), {**fields, "node_affinity": None}
@@ -184,7 +184,7 @@ def _first_request(pod: Pod) -> tuple[float, float] | None:
     return requests.get(CPU, _ZERO).approximate_float(), requests.get(MEMORY, _ZERO).approximate_float()
 
 
-def _requested(exact: Mapping[str, Quantity], rounded: Mapping[str, int]) -> tuple[int, int]:
+def _get_exact_requests(exact: Mapping[str, Quantity], rounded: Mapping[str, int]) -> tuple[int, int]:
     """Return exact CPU and memory in billionths, or the rounded amounts if they are too large for that."""
     try:
         return exact.get(CPU, _ZERO).billionths(), exact.get(MEMORY, _ZERO).billionths()
@@ -197,8 +197,8 @@ def amounts_facet(pod: Pod) -> AmountsFacet:
     requests = demand_of(pod)
     occupied = requests if takes_what_it_asks(pod) else occupancy_of(pod)
     occupancy = to_integers(occupied)
-    demand = floored(occupancy) if occupied is requests else to_integers(requests, floor=True)
-    first, requested = _first_request(pod), _requested(occupied, occupancy)
+    demand = clamp_at_zero(occupancy) if occupied is requests else to_integers(requests, floor=True)
+    first, requested = _first_request(pod), _get_exact_requests(occupied, occupancy)
     key = (
         tuple(sorted(demand.items())),
         tuple(sorted(occupancy.items())) if occupancy is not demand and occupancy != demand else None,

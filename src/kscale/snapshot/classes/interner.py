@@ -25,7 +25,7 @@ from kscale.objects.api.core import (
 )
 from kscale.objects.api.volumes import Volume
 from kscale.objects.pod_owners import controller_of
-from kscale.snapshot.caches import Memo
+from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.facets import (
     NO_AFFINITY,
     AffinityFacet,
@@ -37,10 +37,10 @@ from kscale.snapshot.classes.facets import (
     VolumesFacet,
     affinity_facet,
     amounts_facet,
+    drop_node_affinity,
     frame_fields,
     frame_key,
     labels_facet,
-    settled,
     stays,
     volumes_facet,
 )
@@ -239,7 +239,7 @@ class Interner:
         self.controllers: list[str] = []
         self.made = 0  # classes, shapes and controllers that are new in this interner
         self.queueings = QueueingNumbers()
-        self.memo = Memo()
+        self.memo = TypedCache()
         self._class_of: Numbering[_ClassKey] = Numbering()
         self._identity: Numbering[Any] = Numbering()
         self._identity_users: list[int] = []  # classes, by number of the identity
@@ -330,7 +330,7 @@ class Interner:
             with self._lock:
                 number = self._shape_of.get(key)
                 if number is None:
-                    _put(self.shapes, self._shape_of.next, make())
+                    _set_value(self.shapes, self._shape_of.next, make())
                     number = self._shape_of.add(key)
                     self.made += 1
         return number
@@ -348,7 +348,7 @@ class Interner:
             with self._lock:
                 number = self._controller_of.get(uid)
                 if number is None:
-                    _put(self.controllers, self._controller_of.next, uid)
+                    _set_value(self.controllers, self._controller_of.next, uid)
                     number = self._controller_of.add(uid)
                     self.made += 1
         return number
@@ -387,7 +387,7 @@ class Interner:
         pod_class = self.variant(
             self.prototype(pod, placed=placed, named=named),
             labels_facet(pod.metadata.labels),
-            settled(affinity) if placed and not moves and stays(owner) else affinity,
+            drop_node_affinity(affinity) if placed and not moves and stays(owner) else affinity,
             volumes_facet(pod.spec.volumes),
             owner,
         )
@@ -439,7 +439,7 @@ class Interner:
         identity_id = self._identity.get(identity)
         fresh = identity_id is None
         if identity_id is None:
-            _put(self._identity_users, self._identity.next, 0)
+            _set_value(self._identity_users, self._identity.next, 0)
             identity_id = self._identity.add(identity)
         self._identity_users[identity_id] += 1
         index = self._class_of.next
@@ -456,8 +456,8 @@ class Interner:
             **amounts[1],
         )
         if fresh:
-            _put(self.identities, identity_id, pod_class)
-        _put(self.classes, index, pod_class)
+            _set_value(self.identities, identity_id, pod_class)
+        _set_value(self.classes, index, pod_class)
         if index < self._identity_of.size:
             self._identity_of.array[index] = identity_id
         frame = self._frames.take(prototype.frame)
@@ -470,7 +470,7 @@ class Interner:
 T = TypeVar("T")
 
 
-def _put(values: list[T], number: int, value: T) -> None:
+def _set_value(values: list[T], number: int, value: T) -> None:
     """Set the value of a number, which is new or reused."""
     if number == len(values):
         values.append(value)

@@ -21,7 +21,7 @@ from kscale.objects.decode import from_kept_json
 from kscale.objects.pod_owners import READ_ANNOTATIONS
 from kscale.objects.pod_resources import CPU, is_sidecar, occupancy, takes_what_it_asks
 
-__all__ = ["Shape", "numbered", "shape_key"]
+__all__ = ["Shape", "renumber", "shape_key"]
 
 _LABELS: Final = msgspec.json.Decoder(dict[str, str] | None)
 _AFFINITY: Final = msgspec.json.Decoder(Affinity | None)
@@ -106,12 +106,12 @@ def shape_key(pod: Pod, class_of: int) -> tuple[Any, ...]:
         spec.restart_policy,
         spec.priority,
         spec.termination_grace_period_seconds,
-        _asked(pod),
+        _list_requests(pod),
         _fractions(pod),
     )
 
 
-def _asked(pod: Pod) -> tuple[Any, ...]:
+def _list_requests(pod: Pod) -> tuple[Any, ...]:
     """Return the requests of each regular container and sidecar, and of the pod as a whole if it has any."""
     spec = pod.spec
     containers = [*spec.containers, *(each for each in spec.init_containers if is_sidecar(each))]
@@ -153,7 +153,7 @@ _SPARSE: Final = 64
 """So many times as many numbers as entries are few of very many."""
 
 
-def numbered(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def renumber(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Renumber the distinct values from 0, in ascending order.
 
     Returns

@@ -10,7 +10,7 @@ import msgspec
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import Condition
 from kscale.objects.conditions import changed_at, find
-from kscale.objects.decode import from_dict, from_json, from_kept_json, plain, to_dict, with_changes
+from kscale.objects.decode import decode_plain, from_dict, from_json, from_kept_json, to_dict, with_changes
 from kscale.objects.kinds import check_kind, with_namespace
 from kscale.objects.pod_equivalence import Digester
 from kscale.objects.pod_owners import controller_of, is_daemonset_pod
@@ -165,14 +165,14 @@ class PodRecord:
             owners = [replace(each, uid=self.controller) if each.controller else each for each in owners]
         conditions = [each for each in exemplar.status.conditions if each.type != "Ready"]
         if facts.ready:
-            since = _printed(facts.since)
+            since = _format_moment(facts.since)
             conditions.append(Condition(type="Ready", status=READY[facts.ready], last_transition_time=since))
         metadata = replace(
             exemplar.metadata, name=name, namespace=namespace, uid=uid, resource_version=facts.version,
-            creation_timestamp=_printed(facts.created),
-            deletion_timestamp=_printed(facts.deleted), owner_references=owners,
+            creation_timestamp=_format_moment(facts.created),
+            deletion_timestamp=_format_moment(facts.deleted), owner_references=owners,
         )  # fmt: skip
-        status = replace(exemplar.status, conditions=conditions, start_time=_printed(facts.started))
+        status = replace(exemplar.status, conditions=conditions, start_time=_format_moment(facts.started))
         return replace(exemplar, metadata=metadata, status=status, spec=replace(exemplar.spec, node_name=facts.node))
 
     def _check(self) -> None:
@@ -183,7 +183,7 @@ class PodRecord:
         """Return the API data as plain data, with all fields that were read. A struct gives only the fields it has."""
         self._check()
         if isinstance(self.raw, msgspec.Raw):
-            return plain(self.raw)
+            return decode_plain(self.raw)
         return self.raw if self.raw is not None else cast("dict[str, Any]", to_dict(self.pod))
 
     def changed(self, pod: Pod) -> PodRecord:
@@ -225,7 +225,7 @@ def _restored(
     return PodRecord.lazy(*lazy, raw=text, exemplar=exemplar)
 
 
-def _printed(moment: int) -> str | None:
+def _format_moment(moment: int) -> str | None:
     return None if moment == ZERO_TIME else printed_time(moment)
 
 

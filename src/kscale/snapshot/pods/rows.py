@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kscale.objects.api.core import Pod
 from kscale.objects.pod_equivalence import Digester
 from kscale.snapshot.classes.interner import Interner, PodClass
-from kscale.snapshot.columns import alike, distinct, read_only
+from kscale.snapshot.columns import distinct, group_equal_rows, read_only
 from kscale.snapshot.pods.record import PENDING, PodMoments, PodRecord, standing_controller
 from kscale.snapshot.pods.table import PodTable, uids_of
 from kscale.snapshot.text.files import file_of
@@ -102,7 +102,7 @@ class PodRows(Sequence[PodRecord]):
         created, queueing = table.column("created")[rows], table.column("queueing")[rows]
         order = distinct(created)
         by_itself = np.where(queueing < 0, np.arange(len(rows)), -1)
-        return alike(self.classes, np.searchsorted(order, created), np.abs(queueing), by_itself)
+        return group_equal_rows(self.classes, np.searchsorted(order, created), np.abs(queueing), by_itself)
 
     def kind_keys(self, positions: NDArray[np.int64]) -> list[tuple[PodClass, int, int, str]]:
         """Return keys of the kinds of pending pods that stay valid.

@@ -26,7 +26,7 @@ from kscale.snapshot.pods.table import COLUMN, POD_COLUMNS, PodTable, copy_batch
 from kscale.snapshot.text.pod_reader import PodBatch, PodReader
 from kscale.snapshot.text.text_classes import TextClasses
 
-__all__ = ["BatchPlan", "KnownLooks", "NodeNumbers", "PlacedSums", "PodStore", "Texts", "plan_batch"]
+__all__ = ["BatchPlan", "NodeNumbers", "PlacedSums", "PodClassCache", "PodStore", "Texts", "plan_batch"]
 
 
 _MOST: Final = 1 << 14
@@ -37,7 +37,7 @@ _STATUS: Final = attrgetter(
 """What classes read of a status, besides a refused resize."""
 
 
-class KnownLooks:
+class PodClassCache:
     """Cache of an interner's classes for pods that are not modified any more. Not safe for concurrent use."""
 
     def __init__(self, interner: Interner) -> None:
@@ -49,7 +49,7 @@ class KnownLooks:
 
         ``placed``: whether the pod has a node or has finished.
         """
-        key = _looks(pod, placed)
+        key = _get_class_key(pod, placed)
         cached = self._known.get(key)
         if cached is not None:
             return cached[0]
@@ -64,7 +64,7 @@ class KnownLooks:
         return pod_class.index
 
 
-def _looks(pod: Pod, placed: bool) -> tuple[Any, ...]:
+def _get_class_key(pod: Pod, placed: bool) -> tuple[Any, ...]:
     metadata = pod.metadata
     owner = controller_of(metadata)
     return (
@@ -282,10 +282,10 @@ def plan_batch(
             have_uids(table, deleted_rows, batch.view, batch.column("uid_at")[ended], batch.column("uid_size")[ended])
         ]
     plan = BatchPlan(deleted_rows, row_of[changed], changed, fresh, row_of)
-    return _folded(plan, table, batch, deleted, repeated, anew=anew) if len(repeated) else plan
+    return _fold_repeated(plan, table, batch, deleted, repeated, anew=anew) if len(repeated) else plan
 
 
-def _folded(
+def _fold_repeated(
     plan: BatchPlan,
     table: PodTable,
     batch: PodBatch,
@@ -359,7 +359,7 @@ class PodStore:
         self.sums = PlacedSums()
         self._threads = threads
         self._reader: PodReader | None = None
-        self._looks: KnownLooks | None = None
+        self._looks: PodClassCache | None = None
         self._index = _names.RowIndex()
         self._listing = False
         self._made_at_most = self._nodes_at_most = self._texts_at_most = _IDLE
@@ -423,11 +423,11 @@ class PodStore:
         Parts that several pods share are classified once. The last pod of a repeated key counts.
         """
         if self._looks is None or self._looks.interner is not self.interner:
-            self._looks = KnownLooks(self.interner)
+            self._looks = PodClassCache(self.interner)
         records = {record.key: record for record in map(PodRecord, map(with_namespace, pods))}
         self._put_records(list(records.values()), self._looks)
 
-    def _put_records(self, records: Sequence[PodRecord], looks: KnownLooks) -> None:
+    def _put_records(self, records: Sequence[PodRecord], looks: PodClassCache) -> None:
         """Add or replace pods of different keys, all columns at once."""
         moments = [PodMoments.of(record.pod) for record in records]
         states = [state_of(record.pod, finished=self.finished) for record in records]

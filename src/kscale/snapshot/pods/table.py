@@ -29,7 +29,7 @@ __all__ = [
     "CopiedRows",
     "Layers",
     "MovedRows",
-    "PodMemo",
+    "PodFactCache",
     "PodTable",
     "TextStore",
     "copy_batch",
@@ -132,7 +132,7 @@ class Layers(Generic[_V]):
 _FEW_OF_POD_MEMO: Final = 256  # number of unused values that are tolerated
 
 
-class PodMemo:
+class PodFactCache:
     """Cached facts about pods, by stamp, shared by a table and its copies.
 
     ``of(what)``: int32, one entry per stamp, 0 = not known yet. ``values(what)``: what the numbers stand for, filled by
@@ -157,12 +157,12 @@ class PodMemo:
         """Return what the numbers of ``what`` stand for."""
         return self._values.setdefault(what, {})
 
-    def renewed(self, stamps: NDArray[np.int64], there: NDArray[np.bool_]) -> PodMemo:
+    def renewed(self, stamps: NDArray[np.int64], there: NDArray[np.bool_]) -> PodFactCache:
         """Return a new cache whose stamps are 0, 1, ... for pods that have the given stamps now.
 
         Facts with many more values than the pods in ``there`` (bool by pod) still use are not copied.
         """
-        result = PodMemo(len(stamps))
+        result = PodFactCache(len(stamps))
         with self.lock:
             for name in list(self._numbers):
                 numbers = self.of(name)[stamps]
@@ -421,7 +421,7 @@ class PodTable:
         self.texts = TextStore()
         self.buffers: list[memoryview] = self.texts.buffers
         self.exemplars: list[Pod] = []
-        self.memo = PodMemo()
+        self.memo = PodFactCache()
         self.population = object()  # replaced whenever pods come, go or change class
         self.dropped = 0  # rows marked as removed since the last compaction
         self._hole: tuple[int, int] | None = None
@@ -808,7 +808,7 @@ class PodTable:
             size, of_uid = self.column("size")[rows], self.column("uid_size")[rows]
             self.texts.refer(memoryview(buffer), int(np.where(size > 0, size, of_uid).sum()))
         self.buffers = self.texts.buffers
-        self.memo = PodMemo(int(self.column("stamp").max(initial=-1)) + 1)
+        self.memo = PodFactCache(int(self.column("stamp").max(initial=-1)) + 1)
         self.population = object()
         self.dropped, self._hole, self._frozen = 0, None, None
         self._shared, self._records_shared, self._keys_shared = set(), False, False

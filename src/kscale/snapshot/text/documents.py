@@ -91,7 +91,7 @@ def several_documents(
     follows = _TRAILING.search(str(error)) is not None
     all_readable = follows and all(damage is None for _, _, damage in _places(view))
     if not all_readable and (line is not None or _is_by_line(view)):
-        yield from _by_line(view, source, line or 1)
+        yield from _read_lines(view, source, line or 1)
     elif follows:
         yield from _one_after_the_other(view, source, line or 1)
     else:
@@ -138,7 +138,7 @@ def _lines(view: memoryview, first: int = 1) -> Iterator[tuple[int, memoryview]]
             yield number, line
 
 
-def _by_line(view: memoryview, source: str, first: int) -> Iterator[_Placed]:
+def _read_lines(view: memoryview, source: str, first: int) -> Iterator[_Placed]:
     for number, line in _lines(view, first):
         where = f"line {number}"
         try:

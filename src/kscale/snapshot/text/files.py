@@ -14,7 +14,7 @@ import msgspec
 from kscale.errors import InputError, Problem
 from kscale.libraries import library
 
-__all__ = ["Buffer", "MappedFile", "file_of", "unpacked"]
+__all__ = ["Buffer", "MappedFile", "decompress", "file_of"]
 
 
 class MappedFile(mmap.mmap):
@@ -81,7 +81,7 @@ def _gunzip(buffer: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def unpacked(buffer: Buffer, source: str) -> Buffer | Problem:
+def decompress(buffer: Buffer, source: str) -> Buffer | Problem:
     """Return the buffer, decompressed if it is gzip or zstd; a Problem if the data are damaged or truncated."""
     start = bytes(memoryview(buffer)[:4])
     packing = "gzip" if start[:2] == _GZIP else "zstd"

@@ -71,7 +71,7 @@ def _read(
     return "object", rule_of, tuple(map(name_of.__getitem__, need))
 
 
-def _noted(name: str) -> tuple[str, int]:
+def _capture(name: str) -> tuple[str, int]:
     return "capture", SLOTS[name]
 
 
@@ -88,7 +88,7 @@ _STATUS: Final = ("array", _read(ContainerStatus, "name", "allocated_resources",
 _CONDITIONS: Final = {
     '"PodScheduled"': _read(Condition, "type", "status", "reason"),
     '"PodResizePending"': _read(Condition, "type", "reason"),
-    '"Ready"': _read(Condition, need=("status",), status=_noted("ready"), last_transition_time=_noted("since")),
+    '"Ready"': _read(Condition, need=("status",), status=_capture("ready"), last_transition_time=_capture("since")),
 }
 
 READ_OF_PODS: Final = _read(
@@ -96,12 +96,12 @@ READ_OF_PODS: Final = _read(
     metadata=_read(
         ObjectMeta,
         also={"managedFields": ("span", SLOTS["managed"])},  # its position, to leave it out
-        name=_noted("name"),
-        uid=_noted("uid"),
-        creation_timestamp=_noted("created"),
+        name=_capture("name"),
+        uid=_capture("uid"),
+        creation_timestamp=_capture("created"),
         labels=("facet", LABELS, "keep"),
         owner_references=("facet", OWNERS, "keep"),
-        resource_version=_noted("version"),
+        resource_version=_capture("version"),
         deletion_timestamp=("mark", SLOTS["deleted"], TOLD_TO_STOP),
         namespace=("note", SLOTS["namespace"]),
         annotations=("object", dict.fromkeys(READ_ANNOTATIONS, "keep"), ()),
@@ -110,7 +110,7 @@ READ_OF_PODS: Final = _read(
         PodSpec, "restart_policy", "node_selector", "host_network", "host_users", "tolerations", "priority",
         "preemption_policy", "overhead", "topology_spread_constraints", "scheduling_gates", "resource_claims",
         "resources", "termination_grace_period_seconds", "scheduler_name",
-        node_name=_noted("node"),
+        node_name=_capture("node"),
         containers=("array", _CONTAINER),
         init_containers=("array", _CONTAINER),
         ephemeral_containers=("array", _CONTAINER),
@@ -119,8 +119,8 @@ READ_OF_PODS: Final = _read(
     )),
     status=("alike", _read(
         PodStatus, "phase", "resource_claim_statuses", "allocated_resources", "resources",
-        nominated_node_name=_noted("nominated"),
-        start_time=_noted("started"),
+        nominated_node_name=_capture("nominated"),
+        start_time=_capture("started"),
         conditions=("array", ("switch", "type", _CONDITIONS)),
         container_statuses=_STATUS,
         init_container_statuses=_STATUS,

@@ -26,7 +26,7 @@ from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import ObjectHead, json_members, object_head
 from kscale.objects.kinds import KINDS, item_kind
 from kscale.snapshot.text.documents import check_syntax, object_lines, several_documents
-from kscale.snapshot.text.files import Buffer, MappedFile, unpacked
+from kscale.snapshot.text.files import Buffer, MappedFile, decompress
 
 if TYPE_CHECKING:
     from kscale.snapshot.text.pod_reader import PodBatch, ScannedList
@@ -37,12 +37,12 @@ __all__ = [
     "RawObject",
     "Scan",
     "Source",
+    "explain_no_object",
+    "explain_no_text",
     "is_client_object",
     "read",
     "read_scanned",
     "to_plain",
-    "why_no_object",
-    "why_no_text",
 ]
 
 
@@ -50,7 +50,7 @@ _ANSWERS: Final = {"Status": "v1", "Table": "meta.k8s.io/"}
 """The kind, and how its version begins."""
 
 
-def why_no_object(api_version: str, kind: str, data: msgspec.Raw | dict[str, Any]) -> str | None:
+def explain_no_object(api_version: str, kind: str, data: msgspec.Raw | dict[str, Any]) -> str | None:
     """Return a message for an API response without objects, such as a Table or an error Status; None for others."""
     version = _ANSWERS.get(kind)
     if version is None or not api_version.startswith(version):
@@ -66,7 +66,7 @@ def why_no_object(api_version: str, kind: str, data: msgspec.Raw | dict[str, Any
     return f"the API server answered with an error, not with objects: {text}"
 
 
-def why_no_text(content: bytes) -> str | None:
+def explain_no_text(content: bytes) -> str | None:
     """Return why bytes are not text; None if they are UTF-8."""
     if b"\0" in content:
         return "binary data"
@@ -102,7 +102,7 @@ def to_plain(value: Any) -> dict[str, Any]:
         if version and "apiVersion" not in data and (api_version := _api_version(version, kind)):
             data["apiVersion"] = api_version
     else:
-        data = _plain(value.to_dict() if callable(getattr(value, "to_dict", None)) else value.raw)
+        data = _to_plain_data(value.to_dict() if callable(getattr(value, "to_dict", None)) else value.raw)
         kind = type(value).__name__
     data.setdefault("kind", kind)
     return data
@@ -117,16 +117,16 @@ def _api_version(version: str, kind: str) -> str:
 def _model(value: Any) -> Any:
     """Convert a model of the official client to its JSON members, without absent ones."""
     fields = ((json_name, getattr(value, name)) for name, json_name in value.attribute_map.items())
-    return {json_name: _plain(item) for json_name, item in fields if item is not None}
+    return {json_name: _to_plain_data(item) for json_name, item in fields if item is not None}
 
 
-def _plain(value: Any) -> Any:
+def _to_plain_data(value: Any) -> Any:
     if hasattr(value, "attribute_map") and hasattr(value, "openapi_types"):
         return _model(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_plain_data(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_to_plain_data(item) for item in value]
     if isinstance(value, datetime):
         if value.tzinfo is None:
             value = value.replace(tzinfo=UTC)
@@ -215,13 +215,13 @@ def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False)
         for item in _read(source, scan):
             if isinstance(item, RawObject) and item.empty and not empty_lists:
                 continue
-            yield item if isinstance(item, Problem) else _refused(item) or item
+            yield item if isinstance(item, Problem) else _find_problem(item) or item
 
 
-def _refused(found: RawObject | PodBatch) -> Problem | None:
+def _find_problem(found: RawObject | PodBatch) -> Problem | None:
     if not isinstance(found, RawObject) or isinstance(found.data, KubeObject):
         return None
-    why = why_no_object(found.api_version, found.kind, found.data)
+    why = explain_no_object(found.api_version, found.kind, found.data)
     return None if why is None else Problem(why, found.source, found.where)
 
 
@@ -334,7 +334,7 @@ def _from_buffer(buffer: Buffer, source: str, in_directory: bool, scan: Scan | N
 
 
 def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
-    text = unpacked(buffer, source)
+    text = decompress(buffer, source)
     if isinstance(text, Problem):
         yield text
         return
@@ -360,7 +360,7 @@ def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | Non
             else:
                 records = iter(all_records)
         yield from records
-    elif (strange := why_no_text(bytes(buffer))) is not None:
+    elif (strange := explain_no_text(bytes(buffer))) is not None:
         yield Problem(f"neither JSON nor YAML: {strange}", source)
     else:
         yield from _from_yaml(bytes(buffer), source, in_directory)

@@ -26,23 +26,23 @@ from kscale.snapshot.classes.facets import (
     LabelsFacet,
     VolumesFacet,
     affinity_facet,
+    drop_node_affinity,
     labels_facet,
-    settled,
     stays,
     volumes_facet,
 )
 from kscale.snapshot.classes.interner import Interner, Prototype
 from kscale.snapshot.classes.pod_shapes import Shape
-from kscale.snapshot.columns import Growing, alike, distinct
+from kscale.snapshot.columns import Growing, distinct, group_equal_rows
 from kscale.snapshot.pods.record import GATED, PENDING, PHASES, TERMINATING
 
-__all__ = ["AFFINITY", "LABELS", "OWNERS", "TOLD_TO_STOP", "VOLUMES", "KnownTexts", "TextClasses"]
+__all__ = ["AFFINITY", "LABELS", "OWNERS", "TOLD_TO_STOP", "VOLUMES", "TextCache", "TextClasses"]
 
 
 T = TypeVar("T")
 
 
-class KnownTexts(Generic[T]):
+class TextCache(Generic[T]):
     """Values of texts, by number + 1; 0 means no text. A pod with a text whose value is None is decoded by itself.
 
     ``read`` returns the value of a text by number, or None if it is unusual; ``absent`` is the value without a text;
@@ -179,21 +179,21 @@ class TextClasses:
         self._same: dict[Any, int] = {}
         self._following = count()
         self._bytes: tuple[dict[int, bytes], ...] = ({}, {}, {}, {})  # texts of facets that shapes refer to
-        self._labels = KnownTexts(self._read_labels, labels_facet(None))
-        self._affinities = KnownTexts(
+        self._labels = TextCache(self._read_labels, labels_facet(None))
+        self._affinities = TextCache(
             self._read_affinity,
             self._affinity(None),
             columns=[("moving", np.int64), ("staying", np.int64)],
             entries=lambda each: (each.number, each.settled_number),
         )
-        self._volumes = KnownTexts(self._read_volumes, volumes_facet([]))
-        self._owners = KnownTexts(
+        self._volumes = TextCache(self._read_volumes, volumes_facet([]))
+        self._owners = TextCache(
             self._read_owner,
             _Owner(),
             columns=[("number", np.int32), ("stays", np.bool_)],
             entries=lambda owner: (self._interner.controller(owner.uid), stays(owner.facet)),
         )
-        self._rests: KnownTexts[_Rest] = KnownTexts(
+        self._rests: TextCache[_Rest] = TextCache(
             self._read_rest,
             None,
             columns=[
@@ -215,7 +215,7 @@ class TextClasses:
                 rest.alone,
             ),
         )
-        self._facets: tuple[KnownTexts[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
+        self._facets: tuple[TextCache[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
         self._looks = Growing(_pod_columns.LOOKS)
         self.looks["known"][0] = True
 
@@ -278,7 +278,7 @@ class TextClasses:
 
     def _shapes(self, rows: NDArray[np.int32], classes: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the shape numbers of combinations, given as rows of text numbers, with these classes."""
-        first, which = _alike(classes, rows[:, VOLUMES], rows[:, -1])
+        first, which = _group_equal_rows(classes, rows[:, VOLUMES], rows[:, -1])
         numbers = np.empty(len(first), dtype=np.int32)
         for i, at in enumerate(first.tolist()):
             row, class_of = rows[at].tolist(), int(classes[at])
@@ -306,7 +306,9 @@ class TextClasses:
         labels, affinity, volumes, owners, rests = rows.T + 1
         stay = self._owners.columns["stays"][owners] & fixed
         selected = self._affinities.columns[affinity]
-        first, inverse = _alike(labels, np.where(stay, selected["staying"], selected["moving"]), volumes, owners, rests)
+        first, inverse = _group_equal_rows(
+            labels, np.where(stay, selected["staying"], selected["moving"]), volumes, owners, rests
+        )
         classes = np.empty(len(first), dtype=np.int32)
         columns = (labels, affinity, volumes, owners, rests, stay)
         for i, of in enumerate(zip(*(column[first].tolist() for column in columns), strict=True)):
@@ -404,7 +406,7 @@ class TextClasses:
 
     def _affinity(self, affinity: Affinity | None) -> _Affinity:
         moving = affinity_facet(affinity)
-        staying = moving if moving[0][0] is None else settled(moving)
+        staying = moving if moving[0][0] is None else drop_node_affinity(moving)
         numbers = []
         for facet in (moving, staying):
             number = self._same.get(facet[0])
@@ -438,10 +440,10 @@ class TextClasses:
         return None
 
 
-def _alike(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Group equal rows as :func:`alike` does; with few rows each is a group of its own."""
+def _group_equal_rows(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Group equal rows as :func:`group_equal_rows` does; with few rows each is a group of its own."""
     count = len(columns[0])
-    return (np.arange(count), np.arange(count)) if count <= _FEW else alike(*columns)
+    return (np.arange(count), np.arange(count)) if count <= _FEW else group_equal_rows(*columns)
 
 
 def _among(gone: NDArray[np.bool_], numbers: NDArray[np.int32]) -> NDArray[np.bool_]:

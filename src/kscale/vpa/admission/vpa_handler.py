@@ -14,7 +14,16 @@ from kscale.objects.api.vpa import ContainerResourcePolicy, StartupBoost, Vertic
 from kscale.objects.argument_types import typed
 from kscale.objects.decode import from_dict
 from kscale.objects.kinds import check_kind
-from kscale.objects.names import FieldError, forbidden, go_quote, internal, invalid, not_supported, required, too_many
+from kscale.objects.names import (
+    FieldError,
+    build_required_error,
+    forbidden,
+    go_quote,
+    internal,
+    invalid,
+    not_supported,
+    too_many,
+)
 from kscale.objects.quantity import Quantity
 from kscale.vpa.options import (
     CPU_STARTUP_BOOST_GATE,
@@ -210,7 +219,7 @@ def validate_vpa(
     warnings: list[str] = []
     if vpa.spec.target_ref is None and old is None:
         text = "If you're using v1beta1 version of the API, please migrate to v1"
-        errors.append(required("spec.targetRef", text))
+        errors.append(build_required_error("spec.targetRef", text))
     _validate_update_policy(vpa, allowed, errors, warnings)
     if vpa.spec.resource_policy is not None:
         for i, policy in enumerate(vpa.spec.resource_policy.container_policies):
@@ -231,7 +240,7 @@ def _validate_update_policy(
     path = "spec.updatePolicy"
     mode = policy.update_mode
     if mode is None:
-        errors.append(required(f"{path}.updateMode", "updateMode is required if UpdatePolicy is used"))
+        errors.append(build_required_error(f"{path}.updateMode", "updateMode is required if UpdatePolicy is used"))
     elif mode == "Auto":
         warnings.append(_AUTO_WARNING)
     elif mode not in _UPDATE_MODES:
@@ -258,7 +267,7 @@ def _validate_container_policy(
     policy: ContainerResourcePolicy, path: str, allowed: _AllowedFeatures, errors: list[FieldError], warnings: list[str]
 ) -> None:
     if not policy.container_name:
-        errors.append(required(f"{path}.containerName"))
+        errors.append(build_required_error(f"{path}.containerName"))
     if policy.mode is not None and policy.mode not in _SCALING_MODES:
         errors.append(not_supported(f"{path}.mode", policy.mode, _SCALING_MODES))
     errors += _validate_bounds(policy.min_allowed or {}, policy.max_allowed or {}, path)
@@ -328,15 +337,15 @@ def _validate_startup_boost(boost: StartupBoost | None, path: str, allowed: _All
         return []
     match cpu.type:
         case "":
-            return [required(f"{path}.cpu.type", "must be either Factor or Quantity")]
+            return [build_required_error(f"{path}.cpu.type", "must be either Factor or Quantity")]
         case "Factor":
             where = f"{path}.cpu.factor"
             if cpu.factor is None:
-                return [required(where, "required when type is Factor")]
+                return [build_required_error(where, "required when type is Factor")]
             return [invalid(where, cpu.factor, "must be >= 1 for type Factor")] if cpu.factor < 1 else []
         case "Quantity":
             where = f"{path}.cpu.quantity"
             if cpu.quantity is None:
-                return [required(where, "required when type is Quantity")]
+                return [build_required_error(where, "required when type is Quantity")]
             return _validate_resolution(CPU, cpu.quantity, where)
     return [not_supported(f"{path}.cpu.type", cpu.type, ("Factor", "Quantity"))]

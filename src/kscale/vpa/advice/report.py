@@ -140,7 +140,7 @@ class AdviceBuilder:
             usage.oom_memory = self._killed.get((*item.identity, name), 0)
             advised_containers[name] = self._of_container(item, name, usage, known)
         targets = {name: _requests(advised) for name, (_, advised) in advised_containers.items()}
-        fitted = _fitted(item, targets, self._limit_ranges)
+        fitted = _fit_to_limit_ranges(item, targets, self._limit_ranges)
         for name, (advice, advised) in advised_containers.items():
             requests = fitted.get(name, {})
             if any(requests.get(resource) != amount for resource, amount in targets[name].items()):
@@ -328,7 +328,9 @@ def _requests(advised: StrategyAdvice) -> ResourceList:
     return requests
 
 
-def _fitted(item: Workload, targets: Mapping[str, ResourceList], limit_ranges: LimitRanges) -> dict[str, ResourceList]:
+def _fit_to_limit_ranges(
+    item: Workload, targets: Mapping[str, ResourceList], limit_ranges: LimitRanges
+) -> dict[str, ResourceList]:
     """Return the requests of each container, fitted to the namespace's limit ranges as upstream's admission does.
 
     A limit range of whole pods also changes containers without advice.

@@ -33,7 +33,7 @@ from kscale.effects import (
     to_text,
 )
 from kscale.errors import InputError, KscaleError, Problem
-from kscale.objects.api.meta import ObjectMeta, shortened
+from kscale.objects.api.meta import ObjectMeta, shorten
 from kscale.objects.api.vpa import (
     HistogramCheckpoint,
     VerticalPodAutoscaler,
@@ -89,7 +89,7 @@ def _load_histogram(histogram: Histogram, saved: HistogramCheckpoint, field: str
 
 
 def _format_weight(weight: Any) -> str:
-    return shortened(repr(weight), 40)
+    return shorten(repr(weight), 40)
 
 
 def _parse_time(text: str | None, field: str) -> int:

@@ -21,7 +21,7 @@ from kscale.objects.api.vpa import (
     VerticalPodAutoscaler,
     update_mode,
 )
-from kscale.objects.go_sort import go_sorted
+from kscale.objects.go_sort import sort_as_go
 from kscale.objects.quantity import Quantity
 from kscale.objects.times import format_duration
 from kscale.vpa.capping import CappingError, LimitRangeLookup, cap_recommendation
@@ -327,7 +327,7 @@ def explain_not_due(
 
 def order_by_priority(priorities: Iterable[PodPriority]) -> list[PodPriority]:
     """Return accepted pods by descending priority, equal ones in the order of Go's sort."""
-    return go_sorted((item for item in priorities if item.accepted), lambda a, b: b.less(a))
+    return sort_as_go((item for item in priorities if item.accepted), lambda a, b: b.less(a))
 
 
 def order_updates(priorities: Iterable[PodPriority], admission: EvictionAdmission | None = None) -> list[PodPriority]:

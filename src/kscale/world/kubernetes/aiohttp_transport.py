@@ -125,11 +125,11 @@ class ClientTLS:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if given is not None:
-            _come_with(context, *given, "the certificate of the exec plug-in")
+            _load_certificate(context, *given, "the certificate of the exec plug-in")
         elif access.certificate is not None:
             certificate, key = access.certificate.certificate, access.certificate.key
             name = certificate.path or "client-certificate-data"
-            _come_with(context, _read(certificate), _read(key), name)
+            _load_certificate(context, _read(certificate), _read(key), name)
         return context
 
 
@@ -148,7 +148,7 @@ def _trust(context: ssl.SSLContext, ca: Pem) -> None:
         raise InputError(Problem("there is no certificate in it (PEM is expected)", name)) from None
 
 
-def _come_with(context: ssl.SSLContext, certificate: bytes, key: bytes, name: str) -> None:
+def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, name: str) -> None:
     try:
         load_pair(context, certificate, key)
     except ssl.SSLError as error:

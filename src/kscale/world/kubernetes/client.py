@@ -16,7 +16,7 @@ import msgspec
 from kscale.effects import SECOND, ApiError, Moment
 from kscale.effects.actions import Metric, Observation
 from kscale.errors import KscaleError
-from kscale.objects.api.meta import ApiStruct, Int32, shortened
+from kscale.objects.api.meta import ApiStruct, Int32, shorten
 from kscale.objects.names import go_quote
 from kscale.world.kubernetes.buffers import Buffers
 from kscale.world.kubernetes.transport import (
@@ -37,10 +37,10 @@ __all__ = [
     "Client",
     "RequestFailedError",
     "TokenBucket",
-    "decoded",
+    "decode_list",
+    "decode_response",
     "error_of",
     "is_success",
-    "listed",
     "pause_before_retry",
     "read_status",
     "retry_after_seconds",
@@ -181,7 +181,7 @@ def read_status(body: bytes | msgspec.Raw | memoryview, *, after: int | None = N
     if status.reason == "Timeout" and in_words and TOO_LARGE_RESOURCE_VERSION not in causes:
         causes = (*causes, TOO_LARGE_RESOURCE_VERSION)
     return ApiError(
-        shortened(status.message or "", _LONGEST),
+        shorten(status.message or "", _LONGEST),
         code=status.code or 0,
         reason=status.reason or "",
         causes=causes,
@@ -235,7 +235,7 @@ class RequestFailedError(KscaleError, OSError):
         self.refused = refused
 
 
-def decoded(answer: Answer, type_: type[_T], call: Call) -> _T:
+def decode_response(answer: Answer, type_: type[_T], call: Call) -> _T:
     """Decode the JSON document in a response.
 
     Raises :class:`RequestFailedError` if the body cannot be decoded as ``type_``. Proxies and login pages also
@@ -247,7 +247,7 @@ def decoded(answer: Answer, type_: type[_T], call: Call) -> _T:
         raise _unreadable(call, error) from None
 
 
-def listed(answer: Answer, call: Call, more: str = "", *, number: int = 1, limits: ServerLimits) -> ServerList:
+def decode_list(answer: Answer, call: Call, more: str = "", *, number: int = 1, limits: ServerLimits) -> ServerList:
     """Decode page ``number`` of a list from a response.
 
     Raises :class:`RequestFailedError` if the body is not a list, if the list has more pages than ``limits`` allows, or
@@ -266,7 +266,7 @@ def listed(answer: Answer, call: Call, more: str = "", *, number: int = 1, limit
 
 def _unreadable(call: Call, why: object) -> RequestFailedError:
     text = f"the answer to {call.method} {call.path} cannot be read: {why}"
-    return RequestFailedError(ApiError(shortened(text, _LONGEST_TEXT), reason="InternalError"))
+    return RequestFailedError(ApiError(shorten(text, _LONGEST_TEXT), reason="InternalError"))
 
 
 def pause_before_retry(
@@ -392,7 +392,7 @@ class Client:
             self._count_failure(result)
             pause = pause_before_retry(call, result, attempt, max_retries=self._max_retries, limits=self.limits)
             if pause is None:
-                raise _failed(call, result)
+                raise _build_failure(call, result)
             await asyncio.sleep(pause)
 
     @asynccontextmanager
@@ -424,7 +424,7 @@ class Client:
                 if isinstance(result, ConnectionFailedError) and result.kind in ("reset", "timeout"):
                     yield None
                     return
-                raise _failed(call, result)
+                raise _build_failure(call, result)
             await asyncio.sleep(pause)
 
     async def close(self) -> None:
@@ -454,7 +454,7 @@ def _reason(failure: Answer | ConnectionFailedError) -> str:
     )
 
 
-def _failed(call: Call, failure: Answer | ConnectionFailedError) -> RequestFailedError:
+def _build_failure(call: Call, failure: Answer | ConnectionFailedError) -> RequestFailedError:
     if isinstance(failure, Answer):
         return RequestFailedError(error_of(call, failure))
     return RequestFailedError(ApiError(failure.message), refused=failure.kind == "refused")

@@ -15,7 +15,7 @@ import msgspec
 from kscale.effects import ApiError, Wait
 from kscale.effects.actions import Metric, Observation
 from kscale.errors import InputError, Problem
-from kscale.objects.api.meta import ApiStruct, KubeObject, object_key, shortened
+from kscale.objects.api.meta import ApiStruct, KubeObject, object_key, shorten
 from kscale.objects.kinds import find_kind
 from kscale.world.kubernetes.buffers import PIECE_BYTES, Buffer
 from kscale.world.kubernetes.client import Client, RequestFailedError, read_status
@@ -435,7 +435,7 @@ class Informer:
         except InputError as error:
             self._count(_FAILURES)
             await self._close(opened)
-            return Failed(at=self._at(), error=ApiError(shortened(str(error), _LONGEST_TEXT)))
+            return Failed(at=self._at(), error=ApiError(shorten(str(error), _LONGEST_TEXT)))
         return Waited(at=self._at())
 
     def _count(self, metric: str, value: int = 1) -> None:

@@ -37,7 +37,7 @@ __all__ = [
     "Impersonation",
     "Pem",
     "Secret",
-    "checked",
+    "check_entry",
     "in_cluster",
     "load_access",
     "named_entries",
@@ -241,7 +241,7 @@ def read_document(path: str, problems: list[Problem]) -> Mapping[str, Any]:
     if len(contents) > 1 or not isinstance(top, Mapping):
         problems.append(Problem("it is not one kubeconfig", path))
         return {}
-    data = checked(Entry(top, path, ""), _TOP, problems).data
+    data = check_entry(Entry(top, path, ""), _TOP, problems).data
     for key, value in (("kind", "Config"), ("apiVersion", "v1")):
         if (data.get(key) or value) != value:
             problems.append(Problem(f"{value} is expected, not {data[key]}", path, field=key))
@@ -276,7 +276,7 @@ def named_entries(
         yield name, Entry({**(data or {}), **dict.fromkeys(unknown)}, path, f"{singular} {go_quote(name)}")
 
 
-def checked(entry: Entry, keys: Mapping[str, str], problems: list[Problem]) -> Entry:
+def check_entry(entry: Entry, keys: Mapping[str, str], problems: list[Problem]) -> Entry:
     """Return the entry with converted values.
 
     ``keys`` maps each allowed key to its type. Unknown keys and values of another type are left out and appended to
@@ -458,7 +458,7 @@ class _Config:
                 )
             raise InputError(f"context {go_quote(name)} does not exist")
         problems: list[Problem] = []
-        context = checked(entry, _CONTEXT, problems)
+        context = check_entry(entry, _CONTEXT, problems)
         selected = {}
         for kind, entries, keys in (("cluster", self.clusters, _CLUSTER), ("user", self.users, _USER)):
             named = context.data.get(kind) or ""
@@ -468,7 +468,7 @@ class _Config:
                 text = f"{kind} {go_quote(named)} was not found for context {go_quote(name)}"
                 problems.append(entry.problem(text, kind))
             else:
-                selected[kind] = checked(entries[named], keys, problems)
+                selected[kind] = check_entry(entries[named], keys, problems)
         namespace = context.data.get("namespace") or ""
         if namespace and dns_label_errors(namespace):
             problems.append(entry.problem(f"{go_quote(namespace)} is no name of a namespace", "namespace"))
@@ -540,7 +540,7 @@ def _exec(user: Entry, cluster: Entry, problems: list[Problem]) -> ExecConfig | 
     if not isinstance(raw, Mapping):
         problems.append(Problem("a command is expected", user.source, where))
         return None
-    entry = checked(Entry(raw, user.source, where), _EXEC, problems)
+    entry = check_entry(Entry(raw, user.source, where), _EXEC, problems)
     data, version = entry.data, entry.data.get("apiVersion") or ""
     if not data.get("command"):
         problems.append(entry.problem("command must be specified", "command"))

@@ -51,7 +51,7 @@ from kscale.objects.nodegroup import ProviderError
 from kscale.objects.rest_mapping import AUTOSCALING_V1, ServedResource
 from kscale.objects.scale import ScaleError, read_scale, written_scale
 from kscale.objects.selectors import parse_selector
-from kscale.world.kubernetes.client import Client, RequestFailedError, decoded, listed
+from kscale.world.kubernetes.client import Client, RequestFailedError, decode_list, decode_response
 from kscale.world.kubernetes.informer import UNREADABLE, Unreadable
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Call
@@ -106,7 +106,12 @@ def call_of(action: ApiAction, resource: ServedResource) -> Call:
             return _call("GET", resource, action.namespace, action.name)
         case Create(object=new_object):
             return _call(
-                "POST", resource, new_object.namespace, "", body=_whole(new_object, resource), about=new_object.name
+                "POST",
+                resource,
+                new_object.namespace,
+                "",
+                body=_encode_new_object(new_object, resource),
+                about=new_object.name,
             )
         case Preview(content=content):
             named = {**content, "apiVersion": resource.api_version, "kind": resource.kind}
@@ -160,7 +165,7 @@ def list_call(
     query = (("labelSelector", selector), ("fieldSelector", fields), ("limit", str(limit or "")), ("continue", more))
     return Call(
         method="GET",
-        path=resource.path(_quoted(namespace)),
+        path=resource.path(_quote_name(namespace)),
         query=tuple((name, value) for name, value in query if value),
         resource=resource.group_resource,
     )
@@ -180,7 +185,7 @@ def _call(
 ) -> Call:
     return Call(
         method=method,
-        path=resource.path(_quoted(namespace), _quoted(name), subresource),
+        path=resource.path(_quote_name(namespace), _quote_name(name), subresource),
         query=query,
         body=None if body is None else _ENCODER.encode(body),
         content_type="" if body is None else content_type,
@@ -190,12 +195,12 @@ def _call(
 
 
 @lru_cache(maxsize=1 << 14)
-def _quoted(text: str) -> str:
+def _quote_name(text: str) -> str:
     """Return a name quoted for a path; cached, as names repeat."""
     return quote(text, safe="")
 
 
-def _whole(new_object: KubeObject, resource: ServedResource) -> dict[str, Any]:
+def _encode_new_object(new_object: KubeObject, resource: ServedResource) -> dict[str, Any]:
     """Return a new object as JSON data, with apiVersion and kind."""
     return {**to_dict(new_object), "apiVersion": resource.api_version, "kind": resource.kind}
 
@@ -245,10 +250,10 @@ def _status(held: KubeObject) -> dict[str, Any]:
     metadata: dict[str, Any] = {"resourceVersion": held.metadata.resource_version}
     if isinstance(held, HorizontalPodAutoscalerV1):  # v1 keeps part of the status in annotations
         metadata["annotations"] = {key: (held.metadata.annotations or {}).get(key) for key in STATUS_ANNOTATIONS_V1}
-    return {"metadata": metadata, "status": _known(status)}
+    return {"metadata": metadata, "status": _encode_status_fields(status)}
 
 
-def _known(status: msgspec.Struct) -> dict[str, Any]:
+def _encode_status_fields(status: msgspec.Struct) -> dict[str, Any]:
     """Return every field of a status by its JSON name, with None for absent fields. Values are not yet encoded."""
     fields: dict[str, Any] = {}
     for field, name, default, factory in _fields(type(status)):
@@ -368,7 +373,7 @@ class Performer:
                 return await self._write(action, "Pod", "v1")
             case GetScale(resource=name) | PutScale(resource=name):
                 call = call_of(action, await self._resources.of_name(name))
-                return read_scale(decoded(await self._scale_client.call(call), dict[str, Any], call))
+                return read_scale(decode_response(await self._scale_client.call(call), dict[str, Any], call))
             case GetMetric() | QueryPrometheus():
                 return await self._metric(action)
             case RankOptions():
@@ -388,7 +393,7 @@ class Performer:
         call = call_of(action, resource)
         answer = await self._client.call(call)
         if not isinstance(action, Get):
-            return decoded(answer, dict[str, Any], call)
+            return decode_response(answer, dict[str, Any], call)
         result = _object(answer.body, resource)
         self._identities.note(resource.kind, action.namespace, action.name, result.metadata.uid)
         return result
@@ -418,7 +423,7 @@ class Performer:
                 objects, next_page, limit, number = [], "", 0, 0  # the continue token has expired: list all at once
                 continue
             number += 1
-            page = listed(answer, call, next_page, number=number, limits=self._client.limits)
+            page = decode_list(answer, call, next_page, number=number, limits=self._client.limits)
             objects += self._readable(page.items, resource, action)
             next_page = page.continue_
             if not next_page:
@@ -439,7 +444,7 @@ class Performer:
         answer = await self._client.call(call)
         if isinstance(action, Delete | Evict | Resize):
             return None
-        written = decoded(answer, _Written, call).metadata
+        written = decode_response(answer, _Written, call).metadata
         if isinstance(action, Create):
             metadata = action.object.metadata
             self._identities.note(resource.kind, metadata.namespace, metadata.name, written.uid)

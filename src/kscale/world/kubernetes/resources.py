@@ -18,49 +18,49 @@ from kscale.objects.rest_mapping import (
     RESTMapper,
     RESTMappingError,
     ServedResource,
-    discovered,
     discovered_at_once,
+    list_discovered_resources,
     parse_group_version,
     split_group_resource,
 )
-from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
+from kscale.world.kubernetes.client import Client, RequestFailedError, decode_response
 from kscale.world.kubernetes.transport import Call
 from kscale.world.server_data import read_data
 
 __all__ = ["EVERYWHERE", "Resources"]
 
 
-def _of(group: str, version: str, *names: str, namespaced: bool = True) -> list[ServedResource]:
+def _built_in(group: str, version: str, *names: str, namespaced: bool = True) -> list[ServedResource]:
     pairs = (name.split("=") for name in names)
     return [ServedResource(group, version, kind, plural, namespaced) for kind, plural in pairs]
 
 
 EVERYWHERE: Final = (
     *BUILT_IN,
-    *_of("", "v1", "PersistentVolume=persistentvolumes", namespaced=False),
-    *_of(
+    *_built_in("", "v1", "PersistentVolume=persistentvolumes", namespaced=False),
+    *_built_in(
         "", "v1", "ConfigMap=configmaps", "Secret=secrets", "Event=events", "LimitRange=limitranges",
         "PersistentVolumeClaim=persistentvolumeclaims", "ResourceQuota=resourcequotas",
         "ServiceAccount=serviceaccounts",
     ),
-    *_of("policy", "v1", "PodDisruptionBudget=poddisruptionbudgets"),
-    *_of("coordination.k8s.io", "v1", "Lease=leases"),
-    *_of("autoscaling", "v2", "HorizontalPodAutoscaler=horizontalpodautoscalers"),
-    *_of(
+    *_built_in("policy", "v1", "PodDisruptionBudget=poddisruptionbudgets"),
+    *_built_in("coordination.k8s.io", "v1", "Lease=leases"),
+    *_built_in("autoscaling", "v2", "HorizontalPodAutoscaler=horizontalpodautoscalers"),
+    *_built_in(
         "autoscaling.k8s.io", "v1", "VerticalPodAutoscaler=verticalpodautoscalers",
         "VerticalPodAutoscalerCheckpoint=verticalpodautoscalercheckpoints",
     ),
-    *_of(
+    *_built_in(
         "storage.k8s.io", "v1", "StorageClass=storageclasses", "CSINode=csinodes", "CSIDriver=csidrivers",
         "VolumeAttachment=volumeattachments", namespaced=False,
     ),
-    *_of("storage.k8s.io", "v1", "CSIStorageCapacity=csistoragecapacities"),
-    *_of("resource.k8s.io", "v1", "ResourceClaim=resourceclaims", "ResourceClaimTemplate=resourceclaimtemplates"),
-    *_of("resource.k8s.io", "v1", "ResourceSlice=resourceslices", "DeviceClass=deviceclasses", namespaced=False),
-    *_of("scheduling.k8s.io", "v1", "PriorityClass=priorityclasses", namespaced=False),
-    *_of("node.k8s.io", "v1", "RuntimeClass=runtimeclasses", namespaced=False),
-    *_of("apiextensions.k8s.io", "v1", "CustomResourceDefinition=customresourcedefinitions", namespaced=False),
-    *_of(
+    *_built_in("storage.k8s.io", "v1", "CSIStorageCapacity=csistoragecapacities"),
+    *_built_in("resource.k8s.io", "v1", "ResourceClaim=resourceclaims", "ResourceClaimTemplate=resourceclaimtemplates"),
+    *_built_in("resource.k8s.io", "v1", "ResourceSlice=resourceslices", "DeviceClass=deviceclasses", namespaced=False),
+    *_built_in("scheduling.k8s.io", "v1", "PriorityClass=priorityclasses", namespaced=False),
+    *_built_in("node.k8s.io", "v1", "RuntimeClass=runtimeclasses", namespaced=False),
+    *_built_in("apiextensions.k8s.io", "v1", "CustomResourceDefinition=customresourcedefinitions", namespaced=False),
+    *_built_in(
         "admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration=mutatingwebhookconfigurations",
         "ValidatingWebhookConfiguration=validatingwebhookconfigurations", namespaced=False,
     ),
@@ -123,7 +123,7 @@ class Resources:
     async def mapper(self) -> RESTMapper:
         """Discover all resources now, use them for later lookups, and return them as a RESTMapper."""
         calls = [Call(method="GET", path=path, accept=_ALL_AT_ONCE) for path in ("/api", "/apis")]
-        documents = [decoded(await self._client.call(call), dict[str, Any], call) for call in calls]
+        documents = [decode_response(await self._client.call(call), dict[str, Any], call) for call in calls]
         if all(document.get("kind") == "APIGroupDiscoveryList" for document in documents):
             with _failed_if_odd():
                 served = discovered_at_once(documents)
@@ -132,7 +132,7 @@ class Resources:
                 versions = dict.fromkeys(["v1", *_versions(read_data(documents[1], _GroupList))])
             lists = [listed for version in versions if (listed := await self._list_if_it_works(version)) is not None]
             with _failed_if_odd():
-                served = discovered(documents[1], lists)
+                served = list_discovered_resources(documents[1], lists)
         self._by_kind, self._by_name = {}, {}
         self._asked.clear()
         for resource in (*EVERYWHERE, *served):
@@ -156,7 +156,7 @@ class Resources:
         if not group:
             return "v1"
         call = Call(method="GET", path="/apis")
-        versions = _versions(decoded(await self._client.call(call), _GroupList, call))
+        versions = _versions(decode_response(await self._client.call(call), _GroupList, call))
         with _failed_if_odd():
             for version in versions:
                 if parse_group_version(version)[0] == group:
@@ -170,7 +170,7 @@ class Resources:
         if listed is None:
             return
         with _failed_if_odd():
-            served = discovered(None, [listed])
+            served = list_discovered_resources(None, [listed])
         self._asked.add(api_version)
         for resource in served:
             self._add(resource)
@@ -180,7 +180,7 @@ class Resources:
         prefix = "apis" if "/" in api_version else "api"
         call = Call(method="GET", path=f"/{prefix}/{quote(api_version)}")
         try:
-            return decoded(await self._client.call(call), dict[str, Any], call)
+            return decode_response(await self._client.call(call), dict[str, Any], call)
         except RequestFailedError as error:
             if error.error.is_not_found:
                 return None

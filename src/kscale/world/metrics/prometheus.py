@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from kscale.effects import ApiError, Moment, QueryPrometheus
 from kscale.errors import InputError
 from kscale.libraries import library
-from kscale.objects.api.meta import ApiStruct, shortened
+from kscale.objects.api.meta import ApiStruct, shorten
 from kscale.series import Series
 from kscale.series.columns import SeriesKey
 from kscale.series.prometheus import read_prometheus
@@ -142,7 +142,7 @@ def _refusal(code: int, body: bytes) -> ApiError:
     except UnreadableError:
         refusal = _Refusal()
     text = f"{refusal.error_type}: {refusal.error}" if refusal.error else f"server answered {code}"
-    return ApiError(shortened(text, _LONGEST_TEXT), code)
+    return ApiError(shorten(text, _LONGEST_TEXT), code)
 
 
 def _seconds(time: Moment) -> str:
@@ -368,10 +368,14 @@ class ContainerUsage:
 
     def questions(self) -> dict[str, QueryPrometheus]:
         """Return the queries by resource (``cpu``, ``memory``). They exclude values that are not numbers."""
-        matchers = ['container!=""', 'container!="POD"', *(f"{name}={_quoted(value)}" for name, value in self.labels)]
+        matchers = [
+            'container!=""',
+            'container!="POD"',
+            *(f"{name}={_quote_string(value)}" for name, value in self.labels),
+        ]
         if self.namespaces:
             any_of = "|".join(map(_literal, self.namespaces))
-            matchers.append(f"namespace=~{_quoted(any_of)}")
+            matchers.append(f"namespace=~{_quote_string(any_of)}")
         chosen = ",".join(matchers)
         window = f"{max(self.step // _SECOND, 240)}s"
         first = self.end - (self.end - self.start) // self.step * self.step
@@ -407,11 +411,11 @@ async def _series_of(queries: RangeQueries, question: QueryPrometheus) -> int:
         return 0
     count = integer(result[0].value[1])
     if count is None:
-        raise InputError(f"not a Prometheus answer: {shortened(result[0].value[1])} is no count")
+        raise InputError(f"not a Prometheus answer: {shorten(result[0].value[1])} is no count")
     return count
 
 
-def _quoted(text: str) -> str:
+def _quote_string(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 

@@ -15,7 +15,7 @@ from kscale.objects.api.meta import ApiStruct
 from kscale.objects.api.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMappingError
-from kscale.world.kubernetes.client import Client, RequestFailedError, decoded
+from kscale.world.kubernetes.client import Client, RequestFailedError, decode_response
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Call
 from kscale.world.protocols import Clock, MetricsAnswer
@@ -81,14 +81,14 @@ class RESTMetrics:
     async def _resource(self, asked: GetMetric) -> PodMetricsList | PodUsage:
         path = "/apis/metrics.k8s.io/v1beta1" + _within(asked.namespace) + "/pods"
         body = await self._get("resource", path, "pods.metrics.k8s.io", labelSelector=asked.selector)
-        return PodUsage.from_json(body) if asked.columns else _timed(read_json(body, PodMetricsList))
+        return PodUsage.from_json(body) if asked.columns else _check_timestamps(read_json(body, PodMetricsList))
 
     async def _external(self, asked: GetMetric) -> ExternalMetricValueList:
         path = f"/apis/external.metrics.k8s.io/v1beta1{_within(asked.namespace)}/{quote(asked.metric, safe='')}"
         body = await self._get(
             "external", path, f"{asked.metric}.external.metrics.k8s.io", labelSelector=asked.metric_selector
         )
-        return _timed(read_json(body, ExternalMetricValueList))
+        return _check_timestamps(read_json(body, ExternalMetricValueList))
 
     async def _custom(self, asked: GetMetric) -> MetricValueList:
         root = f"/apis/{_CUSTOM}/{await self._custom_version()}"
@@ -105,7 +105,7 @@ class RESTMetrics:
             labelSelector="" if asked.name else asked.selector,
             metricLabelSelector=asked.metric_selector,
         )
-        return _timed(read_json(body, MetricValueList))
+        return _check_timestamps(read_json(body, MetricValueList))
 
     async def _get(self, api: str, path: str, resource: str, **query: str) -> bytes:
         parameters = tuple((name, value) for name, value in query.items() if value)
@@ -124,7 +124,7 @@ class RESTMetrics:
         if tick == self._tick:
             return self._version
         call = Call(method="GET", path="/apis")
-        groups = decoded(await self._client.call(call), _GroupList, call).groups or ()
+        groups = decode_response(await self._client.call(call), _GroupList, call).groups or ()
         group = next((item for item in groups if item.name == _CUSTOM), None)
         if group is None or not group.versions:
             raise RESTMappingError(f"no custom metrics API ({_CUSTOM}) registered")
@@ -153,7 +153,7 @@ class RESTMetrics:
             raise RESTMappingError(f"unable to map kind {kind_and_group} to resource: {error}") from None
 
 
-def _timed(listed: _Listed) -> _Listed:
+def _check_timestamps(listed: _Listed) -> _Listed:
     """Return the list after checking its timestamps. Raises InputError if one is invalid, since adapters vary."""
     for number, item in enumerate(listed.items):
         try:

@@ -15,7 +15,7 @@ from kscale.effects import SECOND, ApiError, GetPrices, Moment, Prices
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.objects.api.core import Node, NodeSpec
-from kscale.objects.api.meta import ObjectMeta, shortened
+from kscale.objects.api.meta import ObjectMeta, shorten
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import (
     NOT_IMPLEMENTED,
@@ -357,7 +357,7 @@ class ExternalGroups(Provider):
         instances, failed = self._instances(
             {id_: node_group_options for id_, (node_group_options, _) in options.items()}
         )
-        unregistered = _unregistered(nodes, instances)
+        unregistered = _list_unregistered(nodes, instances)
         homes, errors = self._homes([*nodes, *unregistered])
         deleted = {node.name for node in unregistered} - homes.keys() - errors.keys()
         members: dict[str, list[str]] = {}
@@ -582,7 +582,7 @@ def _usable(groups: Sequence[Any]) -> list[Any]:
         raise ProviderError(f"the provider has more than {_MOST_GROUPS:,} node groups", CLOUD_ERROR)
     usable: dict[str, Any] = {}
     for group in groups:
-        id_ = shortened(group.id, _LONGEST_ID)
+        id_ = shorten(group.id, _LONGEST_ID)
         if group.id in usable:
             _log.error("two node groups have the id %s: the first of them is used", id_)
         elif not 0 <= group.minSize <= group.maxSize:
@@ -599,7 +599,7 @@ def _price(answer: Any) -> float | ApiError:
     return float(answer.price)
 
 
-def _unregistered(nodes: Sequence[Node], instances: Mapping[str, Instances]) -> list[Node]:
+def _list_unregistered(nodes: Sequence[Node], instances: Mapping[str, Instances]) -> list[Node]:
     """Return placeholder nodes for instances that should register and have no node, as upstream's ``FakeNode``."""
     registered = {*map(instance_id_of, nodes)}
     return [

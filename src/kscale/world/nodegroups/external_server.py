@@ -123,7 +123,7 @@ class ExternalServer(RpcServer):
         return {}
 
     def _node_groups(self, _request: Any) -> dict[str, Any]:
-        return {"nodeGroups": [_told(group) for group in self._now()]}
+        return {"nodeGroups": [_encode_group(group) for group in self._now()]}
 
     def _group_of_node(self, request: Any) -> dict[str, Any]:
         node = node_from(request.node)
@@ -138,7 +138,7 @@ class ExternalServer(RpcServer):
                 or _runs(group, node.spec.provider_id)
                 or (selector is not None and selector.items() <= labels.items())
             ):
-                return {"nodeGroup": _told(group)}
+                return {"nodeGroup": _encode_group(group)}
         return {"nodeGroup": {}}
 
     def _target_size(self, request: Any) -> dict[str, Any]:
@@ -202,5 +202,5 @@ def _runs(group: NodeGroup, instance: str) -> bool:
     return bool(instance) and instance in group.instance_ids and instance not in group.gone_instances
 
 
-def _told(group: NodeGroup) -> dict[str, Any]:
+def _encode_group(group: NodeGroup) -> dict[str, Any]:
     return {"id": group.id, "minSize": group.min_size, "maxSize": group.max_size, "debug": group.id}

@@ -14,7 +14,7 @@ from typing import Any, Final
 from kscale.effects import Create, Delete, Get, List
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.api.meta import shortened
+from kscale.objects.api.meta import shorten
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, NodeTemplate, ProviderError
 from kscale.snapshot.text.documents import only_document
@@ -181,7 +181,7 @@ def _count(node: Node, key: str, default: int) -> int:
         return default
     count = integer(text)
     if count is None:
-        problem = f"{shortened(text)!r} is not an integer"
+        problem = f"{shorten(text)!r} is not an integer"
         raise InputError(Problem(problem, object=f"Node {node.name}", field=f"metadata.annotations[{key}]"))
     return count
 

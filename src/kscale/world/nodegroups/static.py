@@ -69,12 +69,12 @@ class StaticGroups(Provider):
             }
             if groups_of_cluster != sizes:
                 self._write(groups_of_cluster)
-        return list(Groups.of([_sized(group, groups_of_cluster.get(group.id)) for group in self._groups], nodes))
+        return list(Groups.of([_apply_size(group, groups_of_cluster.get(group.id)) for group in self._groups], nodes))
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
         """Increase the target size of ``group`` by ``delta``."""
         del atomic  # a change of the file is always atomic
-        self._change(group, lambda of, size: _resized(of, size, of.size + delta))
+        self._change(group, lambda of, size: _resize(of, size, of.size + delta))
 
     def decrease_target_size(self, group: str, delta: int) -> None:
         """Reduce the target size of ``group`` by ``delta`` (negative).
@@ -153,7 +153,7 @@ class StaticGroups(Provider):
             raise ProviderError(f"{self._sizes}: {error.strerror}", CLOUD_ERROR) from None
 
 
-def _sized(group: NodeGroup, size: GroupSize | None) -> NodeGroup:
+def _apply_size(group: NodeGroup, size: GroupSize | None) -> NodeGroup:
     if size is None:
         return group
     changes: dict[str, Any] = {}
@@ -165,7 +165,7 @@ def _sized(group: NodeGroup, size: GroupSize | None) -> NodeGroup:
     return replace(group, **changes) if changes else group
 
 
-def _resized(group: NodeGroup, size: GroupSize, target: int) -> GroupSize:
+def _resize(group: NodeGroup, size: GroupSize, target: int) -> GroupSize:
     if target > group.max_size:
         raise ProviderError(f"size increase too large, desired: {target} max: {group.max_size}", CLOUD_ERROR)
     return replace(size, target=target)

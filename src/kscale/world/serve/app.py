@@ -29,14 +29,14 @@ __all__ = [
     "BusyError",
     "ConnectionLimits",
     "Connections",
+    "DebuggingSnapshotService",
     "Handler",
     "Server",
-    "SnapshotDesk",
     "admission_webhook",
     "endpoints",
     "open_socket",
     "parse_address",
-    "redacted",
+    "redact",
 ]
 
 
@@ -47,7 +47,7 @@ class BusyError(RuntimeError):
     """Another request is waiting for a snapshot."""
 
 
-class SnapshotDesk:
+class DebuggingSnapshotService:
     """Debugging snapshot requests: one at a time waits until a loop delivers its snapshot."""
 
     __slots__ = ("_loop", "_waiting")
@@ -69,7 +69,7 @@ class SnapshotDesk:
         self._loop = asyncio.get_running_loop()
         self._waiting = self._loop.create_future()
         try:
-            return msgspec.json.encode(redacted(await self._waiting))
+            return msgspec.json.encode(redact(await self._waiting))
         finally:
             self._waiting = None
 
@@ -86,12 +86,12 @@ def _give(waiting: asyncio.Future[Any], data: Any) -> None:
         waiting.set_result(data)
 
 
-def redacted(data: Any) -> Any:
+def redact(data: Any) -> Any:
     """Return plain data of API objects without the values of environment variables and annotations."""
     if isinstance(data, dict):
         return {key: _without(key, value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [redacted(item) for item in data]
+        return [redact(item) for item in data]
     return data
 
 
@@ -99,8 +99,8 @@ def _without(key: Any, value: Any) -> Any:
     if key == "annotations" and isinstance(value, dict):
         return dict.fromkeys(value, _HIDDEN)
     if key == "env" and isinstance(value, list):
-        return [{**redacted(variable), **({"value": _HIDDEN} if variable.get("value") else {})} for variable in value]
-    return redacted(value)
+        return [{**redact(variable), **({"value": _HIDDEN} if variable.get("value") else {})} for variable in value]
+    return redact(value)
 
 
 _log = logging.getLogger(__name__)
@@ -267,7 +267,7 @@ def endpoints(
     metrics: MetricStore | None = None,
     health: Check = lambda: "",
     ready: Check = lambda: "",
-    snapshot: SnapshotDesk | None = None,
+    snapshot: DebuggingSnapshotService | None = None,
 ) -> dict[str, Handler]:
     """Return the handlers of the standard endpoints by path.
 

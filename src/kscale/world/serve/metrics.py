@@ -55,15 +55,20 @@ class _Family:
 
     def observe(self, seen: Observation, now: Callable[[], int]) -> None:
         name, kind, labels, bounds, _, _ = self.metric
-        if seen.reset:
+        observed, value = seen.labels, seen.value
+        if seen.reset and not observed:
             self.values.clear()
             if self.recent is not None:
                 self.recent.clear()
             return
-        observed, value = seen.labels, seen.value
         if observed.keys() != self._names:
             raise UnknownMetricError(f"{name} has the labels {labels}, not {tuple(observed)}")
         key = tuple([observed[label] for label in labels])  # a list is faster than a generator here
+        if seen.reset:
+            self.values.pop(key, None)
+            if self.recent is not None:
+                self.recent.pop(key, None)
+            return
         if kind == "gauge":
             self.values[key] = float(value)
             return
@@ -181,7 +186,7 @@ class MetricStore:
                 source = self._families[family.metric.of or family.metric.name]
                 is_summary = family.metric.kind == "summary"
                 values = [
-                    (key, _copied(value), source.quantiles(key, now) if is_summary else [])
+                    (key, _copy_value(value), source.quantiles(key, now) if is_summary else [])
                     for key, value in source.values.items()
                 ]
                 if values:
@@ -200,7 +205,7 @@ class _Collector:
         return self._store.collect()
 
 
-def _copied(value: float | _Histogram) -> float | tuple[list[int], float]:
+def _copy_value(value: float | _Histogram) -> float | tuple[list[int], float]:
     return value if isinstance(value, float) else (list(value.counts), value.total)
 
 
@@ -227,7 +232,7 @@ def _family(core: Any, metric: Metric, values: list[tuple[Any, ...]], *, plain: 
             continue
         counts, total = value
         if kind == "histogram":
-            for bound, count in _cumulated(metric.bounds, counts, plain=plain):
+            for bound, count in _cumulate_buckets(metric.bounds, counts, plain=plain):
                 family.add_sample(f"{name}_bucket", {**label_values, "le": bound}, count)
         for share, quantile in quantiles:
             family.add_sample(name, {**label_values, "quantile": _number(share, plain=plain)}, quantile)
@@ -236,7 +241,7 @@ def _family(core: Any, metric: Metric, values: list[tuple[Any, ...]], *, plain: 
     return family
 
 
-def _cumulated(bounds: Sequence[float], counts: Sequence[int], *, plain: bool) -> list[tuple[str, int]]:
+def _cumulate_buckets(bounds: Sequence[float], counts: Sequence[int], *, plain: bool) -> list[tuple[str, int]]:
     buckets, sum_ = [], 0
     for bound, count in zip([*bounds, float("inf")], counts, strict=True):
         sum_ += count

@@ -32,11 +32,11 @@ __all__ = [
     "PatchError",
     "RefusedError",
     "Wanted",
+    "build_predicate",
     "json_patch",
     "merge",
     "one_by_one",
     "strategic",
-    "wanted",
 ]
 
 
@@ -97,26 +97,26 @@ def json_patch(value: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
     """
     for operation in operations:
         parts = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
-        value = _patched(value, parts, operation)
+        value = _apply_at_path(value, parts, operation)
     return value
 
 
-def _patched(target: Any, parts: Sequence[str], each: Mapping[str, Any]) -> Any:
+def _apply_at_path(target: Any, parts: Sequence[str], each: Mapping[str, Any]) -> Any:
     """Return a copy of a map or list with one operation applied at the path ``parts``."""
     target = target.copy()
     if len(parts) == 1:
         _apply(target, parts[0], each)
         return target
     part = parts[0]
-    below = _at(target, part)
+    below = _get_item(target, part)
     if not isinstance(below, list | dict):
         raise PatchError(f"{each['op']} operation does not apply: doc is missing path: {each['path']}")
-    target[int(part) if isinstance(target, list) else part] = _patched(below, parts[1:], each)
+    target[int(part) if isinstance(target, list) else part] = _apply_at_path(below, parts[1:], each)
     return target
 
 
 def _apply(target: Any, last: str, each: Mapping[str, Any]) -> None:
-    current, key = _at(target, last), int(last) if isinstance(target, list) and last.isdigit() else last
+    current, key = _get_item(target, last), int(last) if isinstance(target, list) and last.isdigit() else last
     match each["op"]:
         case "test":
             if current != each.get("value"):
@@ -133,7 +133,7 @@ def _apply(target: Any, last: str, each: Mapping[str, Any]) -> None:
             target[key] = each["value"]
 
 
-def _at(target: Any, key: str) -> Any:
+def _get_item(target: Any, key: str) -> Any:
     if isinstance(target, list):
         return target[int(key)] if key.isdigit() and int(key) < len(target) else _NOTHING
     return target.get(key, _NOTHING) if isinstance(target, dict) else _NOTHING
@@ -175,7 +175,8 @@ class ApiObjects:
     """Objects by kind and key, each with a resource version. Returned objects are never changed in place.
 
     Listeners are called immediately, in the order of registration. Pods that change together are reported in one call.
-    Listeners must not change objects; they schedule a :class:`~kscale.world.simulated.controllers.Turn` instead.
+    Listeners must not change objects; they schedule a
+    :class:`~kscale.world.simulated.controllers.ScheduledCall` instead.
     """
 
     def __init__(self, time: VirtualTime) -> None:
@@ -400,20 +401,20 @@ Wanted = Callable[[KubeObject], bool]
 _Read = Callable[[KubeObject], str]
 
 
-def _of_pod(read: Callable[[Pod], str]) -> _Read:
+def _read_from_pod(read: Callable[[Pod], str]) -> _Read:
     return lambda item: read(item) if isinstance(item, Pod) else ""
 
 
 _FIELDS: Final[dict[str, _Read]] = {
     "metadata.name": lambda item: item.metadata.name,
     "metadata.namespace": lambda item: item.metadata.namespace,
-    "spec.nodeName": _of_pod(lambda pod: pod.spec.node_name),
-    "status.phase": _of_pod(lambda pod: pod.status.phase),
+    "spec.nodeName": _read_from_pod(lambda pod: pod.spec.node_name),
+    "status.phase": _read_from_pod(lambda pod: pod.status.phase),
     "reason": lambda item: item.reason if isinstance(item, Event) else "",
 }
 
 
-def wanted(watch: Watch) -> Wanted | None:
+def build_predicate(watch: Watch) -> Wanted | None:
     """Return the predicate of a watch's namespace and selectors, or None if it selects everything.
 
     Raises InputError for a field selector that the simulation does not support.

@@ -17,7 +17,7 @@ from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup, P
 from kscale.world.nodegroups.provider import CLOUD_ERROR, Provider
 from kscale.world.simulated.api_server import ApiObjects, one_by_one
 from kscale.world.simulated.controllers import HAPPENINGS
-from kscale.world.simulated.load import Draws, Spread
+from kscale.world.simulated.load import DurationDistribution, RandomDraws
 from kscale.world.simulated.stores import ClusterView
 
 __all__ = ["GroupTimes", "Machine", "Pool", "SimulatedCloud"]
@@ -34,11 +34,11 @@ class GroupTimes(msgspec.Struct, frozen=True, kw_only=True):
     - ``creation``: time until a group that is created asynchronously exists.
     """
 
-    boot: Spread = Spread.fixed(60 * SECOND)
+    boot: DurationDistribution = DurationDistribution.fixed(60 * SECOND)
     apart: int = 0
-    ready: Spread = Spread.fixed(0)
-    deletion: Spread = Spread.fixed(30 * SECOND)
-    lifetime: Spread | None = None
+    ready: DurationDistribution = DurationDistribution.fixed(0)
+    deletion: DurationDistribution = DurationDistribution.fixed(30 * SECOND)
+    lifetime: DurationDistribution | None = None
     failures: int = 0
     stock: int | None = None
     out_of_stock: tuple[tuple[Moment, Moment], ...] = ()
@@ -107,7 +107,7 @@ class SimulatedCloud(Provider):
 
     name = "simulated"
 
-    def __init__(self, api: ApiObjects, view: ClusterView, time: VirtualTime, draws: Draws) -> None:
+    def __init__(self, api: ApiObjects, view: ClusterView, time: VirtualTime, draws: RandomDraws) -> None:
         self._api, self._view, self._time, self._draws = api, view, time, draws
         self.pools: dict[str, Pool] = {}
         self._told: list[NodeGroup] | None = None

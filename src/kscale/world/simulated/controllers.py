@@ -30,7 +30,7 @@ __all__ = [
     "Key",
     "OwnedPods",
     "PodMaker",
-    "Turn",
+    "ScheduledCall",
 ]
 
 
@@ -43,7 +43,7 @@ DRIVERS: Final = 40
 """Rank of the first driver; each driver has its own rank."""
 
 
-class Turn:
+class ScheduledCall:
     """Schedules a function once at the current moment, after actions of lower rank, however often it is requested."""
 
     __slots__ = ("_call", "_rank", "_time", "_waits")
@@ -299,7 +299,7 @@ class Controller(ABC):
     def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods, rank: int = 0) -> None:
         self._api, self._time, self._owned = api, time, owned
         self._changed: dict[str, None] = {}
-        self._turn = Turn(time, self._take, CONTROLLERS + rank)
+        self._turn = ScheduledCall(time, self._take, CONTROLLERS + rank)
         owned.told[self.kind] = self.changed
         self._objects(api.present(self.kind))
         api.listen(self.kind, self._objects)

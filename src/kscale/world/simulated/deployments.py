@@ -23,7 +23,7 @@ from kscale.objects.validation import share_of
 from kscale.objects.workloads import pod_count, replica_set_of
 from kscale.world.simulated.api_server import ApiObjects, Changes, one_by_one
 from kscale.world.simulated.controllers import Controller, OwnedPods, PodMaker
-from kscale.world.simulated.pods import delete_pods, finished
+from kscale.world.simulated.pods import delete_pods, is_finished
 
 __all__ = [
     "RECREATE",
@@ -33,8 +33,8 @@ __all__ = [
     "Sizes",
     "age_of",
     "first_size",
+    "get_max_pods",
     "in_order_of_deletion",
-    "most_of",
     "next_sizes",
     "shared_sizes",
     "size_alone",
@@ -112,7 +112,7 @@ def age_of(replica_set: ReplicaSet) -> tuple[str, str]:
     return replica_set.metadata.creation_timestamp or "", replica_set.name
 
 
-def most_of(held: Deployment) -> int:
+def get_max_pods(held: Deployment) -> int:
     """Return the maximum number of pods during a rollout."""
     replicas = pod_count(held)
     return replicas + _bounds(held.spec, replicas)[0]
@@ -142,7 +142,7 @@ def shared_sizes(deployment: Deployment, sets: Iterable[ReplicaSet], most_before
     active = sorted((replica_set for replica_set in sets if pod_count(replica_set)), key=age_of)
     if len(active) == 1:
         return {} if pod_count(active[0]) == replicas else {active[0].key: replicas}
-    limit = most_of(deployment) if replicas else 0
+    limit = get_max_pods(deployment) if replicas else 0
     change = limit - sum(map(pod_count, active))
     if not active or not change or deployment.spec.strategy.type == RECREATE:
         return {}
@@ -238,7 +238,7 @@ class ReplicaSets(Controller):
             self._maker.make_more(self._maker.pattern(held), replicas - active, generate_name=f"{held.name}-")
         elif replicas < active:
             pods = self._owned.of(held.metadata.uid).values()
-            candidates = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not finished(pod)]
+            candidates = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not is_finished(pod)]
             delete_pods(self._api, in_order_of_deletion(candidates, self._api.now)[: active - replicas])
         self._tell(held)
 
@@ -356,7 +356,9 @@ class Deployments(Controller):
                     current = self._make(held, old)
                 else:
                     sizes = next_sizes(held, current, old)
-        self._known[uid] = _Known(replicas, most_of(held), held.spec.template, "" if current is None else current.key)
+        self._known[uid] = _Known(
+            replicas, get_max_pods(held), held.spec.template, "" if current is None else current.key
+        )
         for key, size in sizes.items():
             replica_set = self._api.find("ReplicaSet", key)
             self._api.put(replace(replica_set, spec=replace(replica_set.spec, replicas=size)))
@@ -378,7 +380,7 @@ class Deployments(Controller):
         for replica_set in old:
             self._waited_for.pop(replica_set.metadata.uid, None)
             pods = self._owned.of(replica_set.metadata.uid).values()
-            if deployment.spec.strategy.type == RECREATE and not all(map(finished, pods)):
+            if deployment.spec.strategy.type == RECREATE and not all(map(is_finished, pods)):
                 self._waited_for[replica_set.metadata.uid] = deployment.key
         return any(replica_set.metadata.uid in self._waited_for for replica_set in old)
 

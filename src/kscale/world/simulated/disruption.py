@@ -21,8 +21,8 @@ from kscale.objects.pod_owners import controller_of
 from kscale.objects.selectors import SelectorError, compile_selector
 from kscale.objects.validation import share_of
 from kscale.world.simulated.api_server import ApiObjects, Changes, RefusedError, one_by_one
-from kscale.world.simulated.controllers import CONTROLLERS, DISRUPTION, Turn
-from kscale.world.simulated.pods import delete_pod, finished
+from kscale.world.simulated.controllers import CONTROLLERS, DISRUPTION, ScheduledCall
+from kscale.world.simulated.pods import delete_pod, is_finished
 
 __all__ = ["Disruption", "GarbageCollector"]
 
@@ -41,7 +41,7 @@ class GarbageCollector:
         self._api = api
         self._of: dict[str, dict[tuple[str, str], None]] = {}
         self._gone: dict[str, None] = {}
-        self._turn = Turn(time, self._collect, CONTROLLERS + _LAST)
+        self._turn = ScheduledCall(time, self._collect, CONTROLLERS + _LAST)
         for item in api:
             self._seen(item.kind, [(item.key, None, item)])
         api.listen_all(self._seen)
@@ -102,7 +102,7 @@ class Disruption:
         self._api = api
         self._changed: dict[str, None] = {}
         self._budgets: dict[str, int] = {}
-        self._turn = Turn(time, self._count, DISRUPTION)
+        self._turn = ScheduledCall(time, self._count, DISRUPTION)
         for budget in api.of(_KIND).values():
             self._budget(None, budget)
         api.listen("Pod", self._pods)
@@ -144,7 +144,7 @@ class Disruption:
                     self._api.put(replace(budget, status=status))
 
     def _status(self, budget: PodDisruptionBudget, pods: list[Pod]) -> PodDisruptionBudgetStatus:
-        matching = [pod for pod in pods if _covers(budget, pod) and not finished(pod)]
+        matching = [pod for pod in pods if _covers(budget, pod) and not is_finished(pod)]
         expected, desired = self._desired(budget, matching)
         disrupted = {
             name: since
@@ -201,7 +201,7 @@ class Disruption:
         Raises :class:`RefusedError` if the budget does not, or if several budgets cover the pod.
         """
         pod: Pod = self._api.get("Pod", namespace, name)
-        if not finished(pod) and pod.status.phase != "Pending" and pod.metadata.deletion_timestamp is None:
+        if not is_finished(pod) and pod.status.phase != "Pending" and pod.metadata.deletion_timestamp is None:
             budgets = [budget for budget in self._of_namespace(namespace) if _covers(budget, pod)]
             if len(budgets) > 1:
                 text = (

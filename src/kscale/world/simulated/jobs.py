@@ -19,7 +19,7 @@ from kscale.objects.conditions import find, is_true, pod_ready, with_condition
 from kscale.objects.pod_owners import controller_of
 from kscale.world.simulated.api_server import ApiObjects, Changes, one_by_one
 from kscale.world.simulated.controllers import CONTROLLERS, Controller, OwnedPods, PodMaker
-from kscale.world.simulated.pods import delete_pod, finished
+from kscale.world.simulated.pods import delete_pod, is_finished
 
 __all__ = ["Jobs"]
 
@@ -69,7 +69,7 @@ class Jobs(Controller):
             if old is None or (new is not None and new.metadata.deletion_timestamp is None):
                 continue  # the pod is new or still running
             uid = old.metadata.uid
-            if old.metadata.deletion_timestamp is None and not finished(old) and uid not in self._dismissed:
+            if old.metadata.deletion_timestamp is None and not is_finished(old) and uid not in self._dismissed:
                 self._fail(old)
             if new is None:
                 self._dismissed.discard(uid)
@@ -101,7 +101,7 @@ class Jobs(Controller):
                 succeeded += 1
                 failures.row = 0
                 self._api.remove(pod)
-        active = [pod for pod in pods if not finished(pod) and pod.metadata.deletion_timestamp is None]
+        active = [pod for pod in pods if not is_finished(pod) and pod.metadata.deletion_timestamp is None]
         failed, failures.new = status.failed + failures.new, 0
         started = status.start_time or (None if held.spec.suspend else self._api.now_text)
         status = replace(status, succeeded=succeeded, failed=failed, start_time=started)

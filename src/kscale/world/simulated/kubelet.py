@@ -22,9 +22,9 @@ from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.pod_owners import controller_of
 from kscale.objects.pod_resources import demand, is_guaranteed, occupancy
 from kscale.world.simulated.api_server import ApiObjects, Changes, PatchError, RefusedError, json_patch, one_by_one
-from kscale.world.simulated.controllers import HAPPENINGS, Turn
-from kscale.world.simulated.load import Draws, Spread
-from kscale.world.simulated.pods import ENDED, SharedParts, ended, finished, started, with_ready
+from kscale.world.simulated.controllers import HAPPENINGS, ScheduledCall
+from kscale.world.simulated.load import DurationDistribution, RandomDraws
+from kscale.world.simulated.pods import ENDED, SharedParts, end_pod, is_finished, start_pod, with_ready
 from kscale.world.simulated.stores import ClusterView
 
 __all__ = ["Kubelet", "PodTimes", "Resizing"]
@@ -41,11 +41,11 @@ class PodTimes(msgspec.Struct, frozen=True, kw_only=True):
     it never completes).
     """
 
-    pull: Spread = Spread.fixed(0)
-    start: Spread = Spread.fixed(SECOND)
-    readiness: Spread = Spread.fixed(0)
-    termination: Spread = Spread.fixed(SECOND)
-    work: Spread | None = None
+    pull: DurationDistribution = DurationDistribution.fixed(0)
+    start: DurationDistribution = DurationDistribution.fixed(SECOND)
+    readiness: DurationDistribution = DurationDistribution.fixed(0)
+    termination: DurationDistribution = DurationDistribution.fixed(SECOND)
+    work: DurationDistribution | None = None
 
 
 _Acts = Callable[[list[tuple[str, Pod]]], None]
@@ -55,7 +55,9 @@ _Acts = Callable[[list[tuple[str, Pod]]], None]
 class Kubelet:
     """Kubelets of all nodes. ``times`` returns the durations of a pod. Pods due at the same moment change together."""
 
-    def __init__(self, api: ApiObjects, time: VirtualTime, draws: Draws, times: Callable[[Pod], PodTimes]) -> None:
+    def __init__(
+        self, api: ApiObjects, time: VirtualTime, draws: RandomDraws, times: Callable[[Pod], PodTimes]
+    ) -> None:
         self._api, self._time, self._draws, self._times = api, time, draws, times
         self._shared = SharedParts()
         self._due: dict[tuple[Moment, _Acts], dict[tuple[str, str], None]] = {}
@@ -100,7 +102,7 @@ class Kubelet:
             for key in [pod_key for pod_key in self._before if pod_key.rpartition("-")[0] == old.key]:
                 del self._before[key]
 
-    def _draw(self, spread: Spread, purpose: str, key: str) -> int:
+    def _draw(self, spread: DurationDistribution, purpose: str, key: str) -> int:
         return self._draws.duration(spread, purpose, key, self._before.get(key, 0))
 
     def _later(self, by: int, key: str, pod: Pod, act: _Acts) -> None:
@@ -123,7 +125,7 @@ class Kubelet:
                 continue
             times = self._times(pod)
             readiness = draw(times.readiness, "readiness", key)
-            started_pods.append((key, started(pod, now_text, self._shared, ready=not readiness)))
+            started_pods.append((key, start_pod(pod, now_text, self._shared, ready=not readiness)))
             if readiness:
                 self._later(readiness, key, pod, self._ready)
             if times.work is not None:
@@ -132,14 +134,14 @@ class Kubelet:
 
     def _ready(self, pods: list[tuple[str, Pod]]) -> None:
         now_text, shared = self._api.now_text, self._shared
-        self._api.put_pods((key, with_ready(pod, now_text, shared)) for key, pod in pods if not finished(pod))
+        self._api.put_pods((key, with_ready(pod, now_text, shared)) for key, pod in pods if not is_finished(pod))
 
     def _end(self, pods: list[tuple[str, Pod]]) -> None:
         now_text = self._api.now_text
         self._api.put_pods(
-            (key, ended(pod, now_text))
+            (key, end_pod(pod, now_text))
             for key, pod in pods
-            if not finished(pod) and pod.metadata.deletion_timestamp is None
+            if not is_finished(pod) and pod.metadata.deletion_timestamp is None
         )
 
     def _remove(self, pods: list[tuple[str, Pod]]) -> None:
@@ -157,7 +159,7 @@ class Resizing:
         self._api, self._view = api, view
         self._deferred: dict[str, dict[str, None]] = {}
         self._roomier: dict[str, None] = {}
-        self._turn = Turn(time, self._try_again, HAPPENINGS)
+        self._turn = ScheduledCall(time, self._try_again, HAPPENINGS)
         self._pods(api.present("Pod"))
         if self._deferred:
             self._roomier = dict.fromkeys(self._deferred)
@@ -183,7 +185,7 @@ class Resizing:
         if node is None or pod.status.phase != "Running":
             self._api.put(after)
         elif self._has_room(after, node):
-            self._api.put(_allocated(after))
+            self._api.put(_set_allocated_resources(after))
         else:
             self._api.put(_put_off(_with_what_it_has(after, pod), self._api.now_text))
 
@@ -195,7 +197,7 @@ class Resizing:
         total = demand(pod)
         for other in self._view.pods_of([node.name]):
             if other.key != pod.key:
-                total = _sum(total, _given(other))
+                total = _sum(total, _get_occupied_resources(other))
         return not _exceeds(total, node.status.allocatable or {})
 
     # -- deferred resizes --------------------------------------------------------------------------------------------
@@ -209,7 +211,7 @@ class Resizing:
                 conditions = id(after.status.conditions)
                 if conditions not in put_off:
                     put_off[conditions] = _is_put_off(after)
-                waits = put_off[conditions] and not finished(after)
+                waits = put_off[conditions] and not is_finished(after)
             if waits or self._deferred:
                 self._note(key, old if old is not None and old.spec.node_name else None, after, waits=waits)
 
@@ -229,19 +231,19 @@ class Resizing:
         roomier, self._roomier = self._roomier, {}
         for name in roomier:
             pods: list[Pod] = [self._api.find("Pod", key) for key in self._deferred.get(name, ())]
-            for pod in sorted(pods, key=_turn_of):
+            for pod in sorted(pods, key=_get_resize_order):
                 node = self._node_of(pod)
                 if node is not None and self._has_room(pod, node):
-                    self._api.put(_allocated(pod))
+                    self._api.put(_set_allocated_resources(pod))
 
 
-def _turn_of(pod: Pod) -> tuple[bool, int, bool]:
+def _get_resize_order(pod: Pod) -> tuple[bool, int, bool]:
     """Return the sort key of deferred resizes (``sortPendingResizes``).
 
     First are pods whose requests do not grow, of higher priority, and of the Guaranteed class. Equal pods stay in the
     order in which they were deferred.
     """
-    requested, has = demand(pod), _given(pod)
+    requested, has = demand(pod), _get_occupied_resources(pod)
     grows = any(name in requested and (name not in has or requested[name] > has[name]) for name in _RESOURCES)
     return grows, -(pod.spec.priority or 0), not is_guaranteed(pod)
 
@@ -251,7 +253,7 @@ def _is_put_off(pod: Pod) -> bool:
     return condition is not None and condition.reason == "Deferred"
 
 
-def _given(pod: Pod) -> ResourceList:
+def _get_occupied_resources(pod: Pod) -> ResourceList:
     """Return the resources that a pod occupies on its node, whatever it requests."""
     if not _is_put_off(pod):
         return occupancy(pod)
@@ -266,12 +268,14 @@ def _given(pod: Pod) -> ResourceList:
 
 def _takes_less(before: Pod, after: Pod | None) -> bool:
     """Return whether a change of a pod frees resources on its node."""
-    if after is None or finished(after):
-        return not finished(before)
-    return before.spec.containers is not after.spec.containers or _taken(before) != _taken(after)
+    if after is None or is_finished(after):
+        return not is_finished(before)
+    return before.spec.containers is not after.spec.containers or _list_allocated_resources(
+        before
+    ) != _list_allocated_resources(after)
 
 
-def _taken(pod: Pod) -> list[ResourceList | None]:
+def _list_allocated_resources(pod: Pod) -> list[ResourceList | None]:
     return [status.allocated_resources for status in pod.status.container_statuses]
 
 
@@ -291,7 +295,7 @@ def _put_off(pod: Pod, at: str) -> Pod:
     return replace(pod, status=replace(pod.status, conditions=conditions))
 
 
-def _allocated(pod: Pod) -> Pod:
+def _set_allocated_resources(pod: Pod) -> Pod:
     """Return the pod with its requests as allocated resources."""
     containers = {item.name: item for item in pod.spec.containers}
     statuses = [

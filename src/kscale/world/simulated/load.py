@@ -23,14 +23,14 @@ from kscale.objects.api.core import Pod
 from kscale.objects.conditions import find
 from kscale.world.simulated.controllers import HAPPENINGS, Key, OwnedPods
 
-__all__ = ["MILLION", "Draws", "Load", "Queue", "Signal", "Spread", "Usage", "serving_since"]
+__all__ = ["MILLION", "DurationDistribution", "Load", "Queue", "RandomDraws", "Signal", "Usage", "serving_since"]
 
 
 MILLION: Final = 1_000_000
 _BITS: Final = 64
 
 
-class Spread(msgspec.Struct, frozen=True):
+class DurationDistribution(msgspec.Struct, frozen=True):
     """Distribution of durations by its quantiles.
 
     ``points`` are (share in millionths, nanoseconds), both rising, from 0 to a million; values between two points are
@@ -40,7 +40,7 @@ class Spread(msgspec.Struct, frozen=True):
     points: tuple[tuple[int, int], ...]
 
     @classmethod
-    def fixed(cls, nanoseconds: int) -> Spread:
+    def fixed(cls, nanoseconds: int) -> DurationDistribution:
         """Return the distribution of a constant duration."""
         return cls(((0, nanoseconds), (MILLION, nanoseconds)))
 
@@ -69,7 +69,7 @@ class Spread(msgspec.Struct, frozen=True):
         return self.most
 
 
-class Draws:
+class RandomDraws:
     """Reproducible random draws of one seed."""
 
     __slots__ = ("_key", "seed")
@@ -91,7 +91,7 @@ class Draws:
         """Return whether an event with a probability in millionths occurs."""
         return millionths > 0 and self.below(MILLION, purpose, entity, number) < millionths
 
-    def duration(self, spread: Spread, purpose: str, entity: str, number: int = 0) -> int:
+    def duration(self, spread: DurationDistribution, purpose: str, entity: str, number: int = 0) -> int:
         """Return a duration in nanoseconds drawn from a distribution."""
         points = spread.points
         if points[0][1] == points[-1][1]:

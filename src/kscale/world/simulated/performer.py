@@ -189,7 +189,9 @@ class SimulatedPerformer:
         patched = from_dict(after, type(current))
         if getattr(patched, "spec", None) == getattr(current, "spec", None) and hasattr(current, "spec"):
             patched = replace(patched, spec=current.spec)
-        return str(self._api.put(replace(patched, metadata=_kept(patched, current))).metadata.resource_version)
+        return str(
+            self._api.put(replace(patched, metadata=_merge_metadata(patched, current))).metadata.resource_version
+        )
 
     def _delete(self, action: Delete) -> None:
         current = self._api.get(action.kind, action.namespace, action.name)
@@ -259,7 +261,7 @@ def _status_in_place(action: Patch, current: Any) -> Any:
     return from_dict(only.value if isinstance(only.value, dict) else to_dict(only.value), status_type)
 
 
-def _kept(patched: KubeObject, held: KubeObject) -> Any:
+def _merge_metadata(patched: KubeObject, held: KubeObject) -> Any:
     """Return metadata after a patch. Patches cannot change name, namespace, UID, generation and creation time."""
     metadata = held.metadata
     return replace(

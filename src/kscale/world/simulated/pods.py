@@ -23,10 +23,10 @@ __all__ = [
     "bound",
     "delete_pod",
     "delete_pods",
-    "disrupted",
-    "ended",
-    "finished",
-    "started",
+    "disrupt_pod",
+    "end_pod",
+    "is_finished",
+    "start_pod",
     "unschedulable",
     "with_ready",
 ]
@@ -57,10 +57,10 @@ class SharedParts:
 
 _GRACE: Final = 30  # seconds; the API server's default
 ENDED: Final = frozenset({"Succeeded", "Failed"})
-"""Phases of :func:`finished` pods, for code that processes many pods."""
+"""Phases of :func:`is_finished` pods, for code that processes many pods."""
 
 
-def finished(pod: Pod) -> bool:
+def is_finished(pod: Pod) -> bool:
     """Return whether the pod is Succeeded or Failed."""
     return pod.status.phase in ENDED
 
@@ -70,11 +70,11 @@ def bound(pod: Pod, node: str, at: str, shared: SharedParts) -> Pod:
     return replace(
         pod,
         spec=replace(pod.spec, node_name=node),
-        status=replace(pod.status, phase="Pending", conditions=shared.made(at, _scheduled, at)),
+        status=replace(pod.status, phase="Pending", conditions=shared.made(at, _build_scheduled_condition, at)),
     )
 
 
-def _scheduled(at: str) -> list[Condition]:
+def _build_scheduled_condition(at: str) -> list[Condition]:
     return [Condition(type="PodScheduled", status="True", last_transition_time=at)]
 
 
@@ -86,7 +86,7 @@ def unschedulable(pod: Pod, message: str, at: str) -> Pod:
     return replace(pod, status=replace(pod.status, conditions=[condition]))
 
 
-def disrupted(pod: Pod, at: str) -> Pod:
+def disrupt_pod(pod: Pod, at: str) -> Pod:
     """Return the pod with the condition DisruptionTarget, set when the scheduler preempts it."""
     condition = Condition(
         type="DisruptionTarget", status="True", reason="PreemptionByScheduler", last_transition_time=at
@@ -94,7 +94,7 @@ def disrupted(pod: Pod, at: str) -> Pod:
     return replace(pod, status=replace(pod.status, conditions=with_condition(pod.status.conditions, condition)))
 
 
-def started(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
+def start_pod(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
     """Return the pod in phase Running with running containers."""
     status = replace(
         pod.status,
@@ -153,7 +153,7 @@ def _ready_statuses(before: list[ContainerStatus]) -> list[ContainerStatus]:
     return [replace(status, ready=True) for status in before]
 
 
-def ended(pod: Pod, at: str) -> Pod:
+def end_pod(pod: Pod, at: str) -> Pod:
     """Return the pod in phase Succeeded with terminated containers."""
     conditions = [
         replace(item, status="False", reason="PodCompleted", last_transition_time=at)
@@ -185,7 +185,7 @@ def delete_pods(api: ApiObjects, pods: Iterable[Pod], grace: int | None = None) 
         if seconds is None:
             seconds = pod.spec.termination_grace_period_seconds
         seconds = _GRACE if seconds is None else max(seconds, 0)
-        if not pod.spec.node_name or finished(pod) or seconds == 0:
+        if not pod.spec.node_name or is_finished(pod) or seconds == 0:
             removed.append(pod.key)
         elif metadata.deletion_timestamp is None or seconds < (metadata.deletion_grace_period_seconds or 0):
             ends = to_text((api.now // 10**9 + seconds) * 10**9)

@@ -36,8 +36,8 @@ from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.simulated.api_server import ApiObjects, Changes, one_by_one
-from kscale.world.simulated.controllers import CONTROLLERS, SCHEDULER, Turn
-from kscale.world.simulated.pods import SharedParts, bound, delete_pod, disrupted, finished, unschedulable
+from kscale.world.simulated.controllers import CONTROLLERS, SCHEDULER, ScheduledCall
+from kscale.world.simulated.pods import SharedParts, bound, delete_pod, disrupt_pod, is_finished, unschedulable
 from kscale.world.simulated.stores import ClusterView
 
 __all__ = ["Scheduler", "VolumeBinder"]
@@ -62,7 +62,7 @@ class VolumeBinder:
         self._new_volumes: dict[str, None] = {}
         self._begun: dict[str, Pod] = {}
         self._ended: dict[str, Pod] = {}
-        self._turn = Turn(time, self._take, CONTROLLERS)
+        self._turn = ScheduledCall(time, self._take, CONTROLLERS)
         for kind, call in (
             ("PersistentVolumeClaim", self._claim),
             ("Pod", self._pod),
@@ -147,7 +147,7 @@ class VolumeBinder:
         if volume is None and claim.spec.volume_name:
             return  # the claim waits for that volume
         if volume is None and of_class is not None and of_class.provisioner != _NO_PROVISIONER:
-            volume = self._api.create(_provisioned(claim, node if waits else None))
+            volume = self._api.create(_provision_volume(claim, node if waits else None))
         if volume is not None:
             self._put_together(claim, volume)
 
@@ -164,7 +164,7 @@ def _claim_key(pod: Pod, volume: Volume) -> str:
     return object_key(pod.namespace, f"{pod.name}-{volume.name}") if volume.ephemeral is not None else ""
 
 
-def _provisioned(claim: PersistentVolumeClaim, node: Node | None) -> PersistentVolume:
+def _provision_volume(claim: PersistentVolumeClaim, node: Node | None) -> PersistentVolume:
     """Return a new volume for a claim, restricted to the zone of the pod's node if the node has one."""
     zone = (node.metadata.labels or {}).get(_ZONE) if node is not None else None
     near = None
@@ -215,7 +215,7 @@ class Scheduler:
         self._state = PlaceState()
         self._waiting: dict[str, None] = {}
         self._refused: dict[str, None] = {}
-        self._turn = Turn(time, self._schedule, SCHEDULER)
+        self._turn = ScheduledCall(time, self._schedule, SCHEDULER)
         self._pods(api.present("Pod"))
         api.listen("Pod", self._pods)
         api.listen("Node", one_by_one(self._node))
@@ -227,11 +227,11 @@ class Scheduler:
             if not self._refused and before is not None and before.spec.node_name and (
                 after is not None and after.spec.node_name):  # fmt: skip
                 continue  # the pod has a node, and no pod waits for its resources
-            if after is None or finished(after):
+            if after is None or is_finished(after):
                 if before is not None:
                     self._waiting.pop(key, None)
                     self._refused.pop(key, None)
-                    if before.spec.node_name and not finished(before):
+                    if before.spec.node_name and not is_finished(before):
                         self._look_again()
             elif after.spec.node_name or after.metadata.deletion_timestamp is not None:
                 self._waiting.pop(key, None)
@@ -285,7 +285,7 @@ class Scheduler:
                 self._api.put(unschedulable(pod, message, now_text))
         if self._preemption is not None:
             self._preempt(placed, self._preemption)
-        if placement and any(_looks_at_others(self._api.find("Pod", key)) for key in self._refused):
+        if placement and any(_depends_on_other_pods(self._api.find("Pod", key)) for key in self._refused):
             self._look_again()  # a pod that they need to be with may have been placed now
 
     # -- preemption --------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class Scheduler:
 
     def _end_nomination(self, pod: Pod) -> None:
         del self._victims[pod.key]
-        self._api.put(_nominated(pod, ""))
+        self._api.put(_nominate(pod, ""))
 
     def _preempt(self, placed: PlaceResult, candidates: Candidates) -> None:
         """Evict pods to make room for the unschedulable ones, and nominate these to the freed nodes."""
@@ -336,16 +336,16 @@ class Scheduler:
                     self._end_nomination(victim)
                     self._look_again()
                 elif victim.metadata.deletion_timestamp is None:
-                    delete_pod(self._api, self._api.put(disrupted(victim, self._api.now_text)))
+                    delete_pod(self._api, self._api.put(disrupt_pod(victim, self._api.now_text)))
             self._victims[key] = victims
-            self._api.put(_nominated(self._api.find("Pod", key), preemption.node))
+            self._api.put(_nominate(self._api.find("Pod", key), preemption.node))
 
 
-def _nominated(pod: Pod, node: str) -> Pod:
+def _nominate(pod: Pod, node: str) -> Pod:
     return replace(pod, status=replace(pod.status, nominated_node_name=node))
 
 
-def _looks_at_others(pod: Pod) -> bool:
+def _depends_on_other_pods(pod: Pod) -> bool:
     return pod.spec.affinity is not None or bool(pod.spec.topology_spread_constraints)
 
 

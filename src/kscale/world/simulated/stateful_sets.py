@@ -27,7 +27,7 @@ from kscale.objects.conditions import pod_ready
 from kscale.objects.workloads import claims_of, daemonset_pod, pod_count, pods_of, revision_of, should_run
 from kscale.world.simulated.api_server import ApiObjects, Changes, one_by_one
 from kscale.world.simulated.controllers import Controller, OwnedPods, PodMaker
-from kscale.world.simulated.pods import delete_pod, finished
+from kscale.world.simulated.pods import delete_pod, is_finished
 
 __all__ = ["DaemonSets", "StatefulSets"]
 
@@ -104,7 +104,7 @@ class StatefulSets(Controller):
                 else:
                     self._make(held, begin + number, revision.before if number < _partition(held) else None)
                 blocked = True
-            elif finished(pod):
+            elif is_finished(pod):
                 delete_pod(self._api, pod)
                 blocked = True
             elif pod.metadata.deletion_timestamp is not None or not pod_ready(pod):
@@ -160,7 +160,7 @@ class StatefulSets(Controller):
         self._maker.make(pattern, name=pattern.name)
 
     def _tell(self, held: StatefulSet, revision: _Revision) -> None:
-        pods = [pod for pod in self._owned.of(held.metadata.uid).values() if not finished(pod)]
+        pods = [pod for pod in self._owned.of(held.metadata.uid).values() if not is_finished(pod)]
         ready = sum(pod.metadata.deletion_timestamp is None and pod_ready(pod) for pod in pods)
         status = StatefulSetStatus(
             observed_generation=held.metadata.generation or 0,
@@ -212,7 +212,7 @@ class DaemonSets(Controller):
         selected = {node.name for node in self._api.of("Node").values() if should_run(held, node)}
         for pod in pods:
             node = pod.spec.node_name or _target(pod)
-            if node not in selected or finished(pod):
+            if node not in selected or is_finished(pod):
                 if pod.metadata.deletion_timestamp is None:
                     delete_pod(self._api, pod)
             else:
@@ -221,7 +221,7 @@ class DaemonSets(Controller):
         if missing:
             pattern = daemonset_pod(held, classes=self._maker.classes)
             for node in missing:
-                self._maker.make(_pinned(pattern, node), generate_name=f"{held.name}-")
+                self._maker.make(_pin_to_node(pattern, node), generate_name=f"{held.name}-")
         self._tell(held, selected)
 
     def _tell(self, held: DaemonSet, wanted: set[str]) -> None:
@@ -240,7 +240,7 @@ class DaemonSets(Controller):
             self._api.put(replace(held, status=status))
 
 
-def _pinned(pod: Pod, node: str) -> Pod:
+def _pin_to_node(pod: Pod, node: str) -> Pod:
     """Return the pod with a node affinity to one node (``ReplaceDaemonSetPodNodeNameNodeAffinity``)."""
     term = NodeSelectorTerm(match_fields=[NodeSelectorRequirement(key="metadata.name", operator="In", values=[node])])
     affinity = pod.spec.affinity or Affinity()

@@ -16,7 +16,7 @@ from kscale.objects.api.meta import KubeObject, object_key
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.protocols import Change, Watch
-from kscale.world.simulated.api_server import ApiObjects, Changes, Wanted, wanted
+from kscale.world.simulated.api_server import ApiObjects, Changes, Wanted, build_predicate
 from kscale.world.simulated.controllers import HAPPENINGS
 
 __all__ = ["NOT_IN_COLUMNS", "ClusterView", "SimulatedStores"]
@@ -157,7 +157,7 @@ class SimulatedStores:
                 continue
             if watch.kind in self._typed:
                 raise ValueError(f"{watch.kind} is watched twice in one way")
-            self._typed[watch.kind] = watch, wanted(watch), {}
+            self._typed[watch.kind] = watch, build_predicate(watch), {}
         self._listed = False
         view.listen(sorted(self._untyped | self._typed.keys()), self._seen)
 

@@ -17,7 +17,7 @@ from kscale.scheduling.preemption import Candidates
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.world.clock import VirtualClock
-from kscale.world.protocols import GoesBy, Ranker, Watch
+from kscale.world.protocols import DriverInputs, Ranker, Watch
 from kscale.world.simulated.api_server import ApiObjects
 from kscale.world.simulated.cloud import SimulatedCloud
 from kscale.world.simulated.controllers import Admit, OwnedPods, PodMaker
@@ -26,7 +26,7 @@ from kscale.world.simulated.deployments import Deployments, ReplicaSets, Replica
 from kscale.world.simulated.disruption import Disruption, GarbageCollector
 from kscale.world.simulated.jobs import Jobs
 from kscale.world.simulated.kubelet import Kubelet, PodTimes, Resizing
-from kscale.world.simulated.load import Draws, Load
+from kscale.world.simulated.load import Load, RandomDraws
 from kscale.world.simulated.metrics import Pipeline, SimulatedMetrics
 from kscale.world.simulated.performer import SimulatedPerformer
 from kscale.world.simulated.pods import delete_pod
@@ -89,7 +89,7 @@ class SimulatedWorld:
         self.options = options or WorldOptions()
         self.time = VirtualTime(self._perform, now=now, latency=self._latency)
         self.clock = VirtualClock(self.time)
-        self.draws = Draws(self.options.seed)
+        self.draws = RandomDraws(self.options.seed)
         self.api = ApiObjects(self.time)
         for item in objects:
             self.api.create(item)
@@ -164,7 +164,7 @@ class SimulatedWorld:
         self.load.begin()
         self.metrics.begin()
 
-    def inputs(self, stores: SimulatedStores, goes_by: GoesBy) -> tuple[int, int, int]:
+    def inputs(self, stores: SimulatedStores, goes_by: DriverInputs) -> tuple[int, int, int]:
         """Return a value that differs whenever an input of a driver with these stores has changed."""
         return (
             stores.changes(goes_by.judged),

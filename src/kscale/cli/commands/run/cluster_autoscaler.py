@@ -19,9 +19,9 @@ from kscale.files import read_file
 
 if TYPE_CHECKING:
     from kscale.ca.options import AutoscalingOptions
-    from kscale.drivers.cluster_autoscaler import NodeBoard
+    from kscale.drivers.cluster_autoscaler import CurrentNodes
     from kscale.drivers.driver import Driver
-    from kscale.drivers.process import Build, Program, Surroundings
+    from kscale.drivers.process import Build, Program, ProgramContext
     from kscale.effects import Steps
     from kscale.scheduling.profile import SchedulerProfile
     from kscale.world.kubernetes.client import Client
@@ -96,7 +96,7 @@ def build(process: AutoscalerFlags, options: AutoscalingOptions) -> Build:
     return partial(_build, process, options)
 
 
-async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: Surroundings) -> Program:
+async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: ProgramContext) -> Program:
     resources = ExitStack()
     try:
         return await _put_together(process, options, around, resources)
@@ -106,7 +106,7 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
 
 
 async def _put_together(
-    process: AutoscalerFlags, options: AutoscalingOptions, around: Surroundings, resources: ExitStack
+    process: AutoscalerFlags, options: AutoscalingOptions, around: ProgramContext, resources: ExitStack
 ) -> Program:
     """Build the program. ``resources`` collects what must be released at the end; releasing may block."""
     from kscale.ca.expander.chain import build_expander_chain
@@ -115,22 +115,22 @@ async def _put_together(
     from kscale.drivers.cluster_autoscaler import (
         AutoscalerProcess,
         ClusterAutoscaler,
-        NodeBoard,
-        farewell,
+        CurrentNodes,
         reach_nodes,
         served_metrics,
+        shutdown_steps,
     )
     from kscale.drivers.cluster_autoscaler_controllers import BufferController, QuotaController
     from kscale.drivers.event_correlator import CLUSTER_AUTOSCALER
     from kscale.drivers.grpc_expander import GrpcExpander
     from kscale.drivers.process import HealthCheck, HealthCheckOptions, Program
-    from kscale.world.serve.app import SnapshotDesk
+    from kscale.world.serve.app import DebuggingSnapshotService
 
     chain = build_expander_chain(options.expander_names)
     ranker = GrpcExpander(options.grpc_expander_url, options.grpc_expander_cert) if "grpc" in chain else None
     if ranker is not None:
         resources.callback(ranker.close)
-    board = NodeBoard()
+    board = CurrentNodes()
     groups = await _cloud(process, options, around, board, resources)
     gpu_label, gpu_types = await asyncio.to_thread(lambda: (groups.gpu_label, groups.gpu_types))
     devices = not options.legacy and await around.resources.serves("resource.k8s.io/v1")
@@ -157,7 +157,7 @@ async def _put_together(
         around.steady,
         health,
         board,
-        desk=SnapshotDesk() if process.debugging_snapshot_enabled else None,
+        desk=DebuggingSnapshotService() if process.debugging_snapshot_enabled else None,
     )
     others: list[Driver[Any]] = [QuotaController()] if options.capacity_quotas_enabled else []
     if process.capacity_buffer_controller_enabled:
@@ -176,7 +176,7 @@ async def _put_together(
 
     def at_end(now: int) -> Steps[None]:
         ended.append(True)
-        return farewell(options, now)
+        return shutdown_steps(options, now)
 
     return Program(
         driver=driver,
@@ -224,8 +224,8 @@ _NO_PRICING: Final = "couldn't access cloud provider pricing for price expander"
 async def _cloud(
     process: AutoscalerFlags,
     options: AutoscalingOptions,
-    around: Surroundings,
-    board: NodeBoard,
+    around: ProgramContext,
+    board: CurrentNodes,
     held: ExitStack,
 ) -> NodeGroups:
     """Return the node groups of the cloud provider. ``held`` collects what must be released at the end.
@@ -275,7 +275,9 @@ async def _cloud(
 _ARCHITECTURES: Final = ("amd64", "arm64", "ppc64le", "s390x")
 
 
-async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeBoard, held: ExitStack) -> NodeGroups:
+async def _machines(
+    process: AutoscalerFlags, around: ProgramContext, board: CurrentNodes, held: ExitStack
+) -> NodeGroups:
     """Return the machine groups of the management cluster.
 
     Raises InputError, or RequestFailedError if the management cluster cannot be reached.
@@ -308,7 +310,7 @@ async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeB
             burst=process.kube_client_burst,
             limits=process.limits(),
         )
-        held.callback(_closed, client, asyncio.get_running_loop())
+        held.callback(_close_client, client, asyncio.get_running_loop())
         resources = Resources(client)
     group = os.environ.get("CAPI_GROUP") or CLUSTER_API
     if version := os.environ.get("CAPI_VERSION"):
@@ -325,6 +327,6 @@ async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeB
     )
 
 
-def _closed(client: Client, loop: asyncio.AbstractEventLoop) -> None:
+def _close_client(client: Client, loop: asyncio.AbstractEventLoop) -> None:
     """Close the client from a thread other than the event loop's."""
     asyncio.run_coroutine_threadsafe(client.close(), loop).result()

@@ -139,10 +139,10 @@ def command(
 
 def _build(options: HPAOptions, flags: _Flags) -> Build:
     from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
-    from kscale.drivers.process import Program, Surroundings
+    from kscale.drivers.process import Program, ProgramContext
     from kscale.world.metrics.rest import RESTMetrics
 
-    def build(around: Surroundings) -> Program:
+    def build(around: ProgramContext) -> Program:
         renewal = options.horizontal_pod_autoscaler_sync_period
         driver = HorizontalAutoscaler(
             options,
