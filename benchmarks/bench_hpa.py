@@ -119,8 +119,8 @@ def world() -> dict[str, Any]:
         HPAScalingPolicy(type="Pods", value=4, period_seconds=60),
         HPAScalingPolicy(type="Percent", value=50, period_seconds=60),
     ]
-    up = ScalingRuleColumns.of([HPAScalingRules(select_policy="Max", policies=policies)] * HPAS, 0)
-    down = ScalingRuleColumns.of([HPAScalingRules(select_policy="Max", policies=policies)] * HPAS, 300)
+    up = ScalingRuleColumns.from_rules([HPAScalingRules(select_policy="Max", policies=policies)] * HPAS, 0)
+    down = ScalingRuleColumns.from_rules([HPAScalingRules(select_policy="Max", policies=policies)] * HPAS, 300)
     targets = TargetColumns(
         scale_error=np.zeros(HPAS, np.uint8),
         current=np.full(HPAS, PODS, np.int32),

@@ -138,7 +138,7 @@ def coming_and_going() -> Setup:
 
 
 def scale_all(world: SimulatedWorld, replicas: int) -> None:
-    for each in list(world.api.of("Deployment").values()):
+    for each in list(world.api.get_all("Deployment").values()):
         world.api.put(replace(each, spec=replace(each.spec, replicas=replicas)))
 
 

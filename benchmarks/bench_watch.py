@@ -205,7 +205,7 @@ def test_pods_that_come_and_go(benchmark: Any) -> None:
     assert len(cluster.keys("Pod")) == ALIVE
     interner = cluster.interner
     print(f"{len(interner.classes)} classes, {len(interner.identities)} identities, {len(interner.shapes)} shapes, "
-          f"{len(interner.controllers)} controllers, {len(cluster.reader.known)} combinations")  # fmt: skip
+          f"{len(interner.controllers)} controllers, {len(cluster.reader.classes)} combinations")  # fmt: skip
     assert more <= 0.05
 
 

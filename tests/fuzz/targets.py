@@ -375,8 +375,8 @@ def server(data: bytes) -> None:
     metrics = RESTMetrics(client, Resources(client), clock)
     readers: list[Callable[[], object]] = [
         lambda: error_of(Call(method="GET", path="/"), Answer(503, {"retry-after": _text(data[:40])}, data)),
-        lambda: _answered(Resources(client).of_name("widgets.example.org")),
-        lambda: _answered(Resources(client).of_kind("Widget", "example.org/v1")),
+        lambda: _answered(Resources(client).find_name("widgets.example.org")),
+        lambda: _answered(Resources(client).find_kind("Widget", "example.org/v1")),
         lambda: _answered(Resources(client).mapper()),
         lambda: _answered(performer(List(kind="ConfigMap", api_version="v1", watched=False))),
         lambda: _answered(performer(Get(kind="Lease", api_version="coordination.k8s.io/v1", name="l", watched=False))),

@@ -58,7 +58,7 @@ _SECOND = "status.conditions[1].lastTransitionTime"
         (lambda: get_readiness(_BROKEN), "Node n1", _SECOND),
         (lambda: get_readiness(_TAINTED), "Node n1", "spec.taints[1].timeAdded"),
         (lambda: example_node([_BROKEN], N0), "Node n1", _SECOND),
-        (lambda: PodColumns.of([_pod("Ready")]), "Pod default/p", _SECOND),
+        (lambda: PodColumns.from_pods([_pod("Ready")]), "Pod default/p", _SECOND),
         (lambda: kscale.Cluster([_pod("Ready")]), "Pod default/p", _SECOND),
         (
             lambda: is_recent_unschedulable(_pod("PodScheduled", "Unschedulable"), N0),

@@ -38,7 +38,7 @@ def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
     if isinstance(groups, Groups):
         return groups
     nodes, every = snapshot.columns.objects, [*groups]
-    cache = snapshot.interner.memo.of(_LastGroups, _LastGroups)
+    cache = snapshot.interner.memo.get(_LastGroups, _LastGroups)
     if cache.last is not None:
         before, described, known = cache.last
         if described == every and (before is nodes or read_alike(described, before, nodes)):

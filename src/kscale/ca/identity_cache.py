@@ -48,7 +48,7 @@ class IdentityCache(Generic[K, V]):
     def __init__(self) -> None:
         self._last: tuple[Sequence[K], list[V]] = (), []
 
-    def of(
+    def get(
         self,
         objects: Sequence[K],
         make: Callable[[K], V],
@@ -105,10 +105,10 @@ def cached_by_identity(
     ``what`` names the purpose and contains everything else that the values depend on. Only the most recently used
     purposes are cached.
     """
-    caches = snapshot.interner.memo.of(_IdentityCaches, _IdentityCaches)
+    caches = snapshot.interner.memo.get(_IdentityCaches, _IdentityCaches)
     for known, values in caches.found:
         if known == what:
-            return values.of(objects, make, caches.match)
+            return values.get(objects, make, caches.match)
     values = IdentityCache()
     caches.found = [(what, values), *caches.found[: _MAX_CACHES - 1]]
-    return values.of(objects, make)
+    return values.get(objects, make)

@@ -203,7 +203,7 @@ class LoopContext:
             others = Groups((group for group in every if group.id not in given), self.groups.node_errors)
 
         caches = LoopTemplateCaches.of(self.found)
-        cache = caches.recalled({group.id: known[group.id] for group in others if group.id in known})
+        cache = caches.decode({group.id: known[group.id] for group in others if group.id in known})
         built = build_node_templates(
             self.lists.registered,
             partial(self._examples, caches.examples),
@@ -222,7 +222,7 @@ class LoopContext:
         ]
 
         def to_remember() -> dict[str, RememberedTemplate]:
-            fresh = caches.remembered({name: item for name, item in built.cache.items() if item is not cache.get(name)})
+            fresh = caches.encode({name: item for name, item in built.cache.items() if item is not cache.get(name)})
             return {name: fresh[name] if name in fresh else known[name] for name in built.cache}
 
         return {group.id: all_templates[group.id] for group in every if group.id in all_templates}, to_remember
@@ -254,7 +254,7 @@ class LoopContext:
 
             if added:
                 return make()
-            return kept.of(name, (node, memo, csi, *published), tuple(stamps[rows[here]].tolist()), make)
+            return kept.get(name, (node, memo, csi, *published), tuple(stamps[rows[here]].tolist()), make)
 
         return [example(node) if node.metadata.name in index else None for node in nodes]
 

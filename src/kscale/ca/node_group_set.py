@@ -446,7 +446,7 @@ class SimilarGroups:
             frozenset(_filter_labels(profile.labels, ignored).items()),
         )
 
-    def of(self, group: str) -> list[str]:
+    def find_similar(self, group: str) -> list[str]:
         """Return the groups similar to ``group``, in the given order, itself excluded."""
         main = self._profiles.get(group)
         if main is None:

@@ -119,7 +119,7 @@ class TemplateCache:
     def __init__(self) -> None:
         self._last: dict[str, tuple[tuple[object, ...], tuple[object, ...], NodeTemplate]] = {}
 
-    def of(
+    def get(
         self, name: str, objects: tuple[object, ...], values: tuple[object, ...], make: Callable[[], NodeTemplate]
     ) -> NodeTemplate:
         """Return the template built from these objects and values, from the cache if possible."""
@@ -149,26 +149,26 @@ class LoopTemplateCaches:
     @classmethod
     def of(cls, snapshot: Snapshot) -> LoopTemplateCaches:
         """Return the caches of the snapshot's cluster."""
-        return snapshot.interner.memo.of(cls, cls)
+        return snapshot.interner.memo.get(cls, cls)
 
     def tidy(self, groups: Container[str], nodes: Container[str]) -> None:
         """Remove cache entries of other groups and nodes than these."""
         self.templates.forget_others(groups)
         self.examples.forget_others(nodes)
 
-    def recalled(self, items: Mapping[str, RememberedTemplate]) -> dict[str, CachedTemplate]:
+    def decode(self, items: Mapping[str, RememberedTemplate]) -> dict[str, CachedTemplate]:
         """Decode many groups' templates, by id (:func:`decode_cached_template`)."""
         dicts = [item.template for item in items.values()]
         names = dict(zip(map(id, dicts), items, strict=True))
-        read = self._read.of(dicts, lambda each: _decode_template(each, names[id(each)]))
+        read = self._read.get(dicts, lambda each: _decode_template(each, names[id(each)]))
         return {
             name: CachedTemplate(template=template, added=item.added)
             for (name, item), template in zip(items.items(), read, strict=True)
         }
 
-    def remembered(self, items: Mapping[str, CachedTemplate]) -> dict[str, RememberedTemplate]:
+    def encode(self, items: Mapping[str, CachedTemplate]) -> dict[str, RememberedTemplate]:
         """Encode many groups' templates, by id (:func:`encode_cached_template`)."""
-        written = self._written.of([item.template for item in items.values()], _encode_template)
+        written = self._written.get([item.template for item in items.values()], _encode_template)
         return {
             name: RememberedTemplate(template=template, added=item.added)
             for (name, item), template in zip(items.items(), written, strict=True)
@@ -282,7 +282,7 @@ def build_node_templates(
 
         if kept is None:
             return from_node()
-        return kept.of(group.id, (example, daemonsets), (suffix, options.force_ds, taints), from_node)
+        return kept.get(group.id, (example, daemonsets), (suffix, options.force_ds, taints), from_node)
 
     good, bad = _find_template_candidates(RegisteredNodes.of(nodes), groups, now, result.warnings)
     for (name, node), example in zip(good.items(), examples_of([*good.values()]), strict=True):

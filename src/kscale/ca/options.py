@@ -259,7 +259,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
         return self.profile == LEGACY_PROFILE
 
     @property
-    def asked_ahead(self) -> bool:
+    def counts_requested_capacity(self) -> bool:
         """Return whether objects count that request capacity before there are pods."""
         return self.capacity_buffer_pod_injection_enabled or self.enable_provisioning_requests
 
@@ -293,7 +293,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
         return self.expander.split(",")
 
     @staticmethod
-    def misplaced(profile: str, given: Iterable[str]) -> list[Problem]:
+    def find_foreign_options(profile: str, given: Iterable[str]) -> list[Problem]:
         """Return a problem for each option in ``given`` that the release of the profile has no flag for.
 
         Options that are not given are no problem: what a profile has no flag for has no effect on its decisions.

@@ -161,7 +161,7 @@ class NodeResources:
         copy._of_group = dict(self._of_group)
         return copy
 
-    def of(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
+    def get(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
         """Return the cores and bytes of capacity (rounded up, never negative) of one node, and its GPUs by type.
 
         Raises :class:`AutoscalerError` if the GPUs cannot be counted.
@@ -173,8 +173,8 @@ class NodeResources:
             resources = self._of_group[group.id] = self._count(node, group)
         return resources
 
-    def of_group(self, group: str) -> dict[str, int]:
-        """Return what :meth:`of` returned for the first node of a group."""
+    def get_group(self, group: str) -> dict[str, int]:
+        """Return what :meth:`get` returned for the first node of a group."""
         return self._of_group[group]
 
     def _count(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
@@ -259,17 +259,17 @@ class QuotaTracker:
         for i in sorted({*first.values(), *alone}):
             group = group_of[i]
             if group is not None:
-                resources.of(nodes[i], groups[group])
+                resources.get(nodes[i], groups[group])
             elif names[i] in groups.node_errors:
                 text = f'failed to get node group for node "{names[i]}": {groups.node_errors[names[i]]}'
                 raise AutoscalerError("", text)
             else:
-                counts.append((resources.of(nodes[i], None), 1))
+                counts.append((resources.get(nodes[i], None), 1))
         for quota, used in selective:
             for node, group in zip(nodes, group_of, strict=True):
                 if quota.applies_to(node):
-                    _add_usage(used, resources.of(node, None) if group is None else resources.of_group(group))
-        counts += [(resources.of_group(name), times) for name, times in of_groups.items() if name is not None]
+                    _add_usage(used, resources.get(node, None) if group is None else resources.get_group(group))
+        counts += [(resources.get_group(name), times) for name, times in of_groups.items() if name is not None]
         for quota, used in zip(quotas, usage, strict=True):
             if quota.selector.empty:
                 for counted, times in counts:
@@ -317,7 +317,7 @@ class QuotaTracker:
         total: Counter[str] = Counter()
         for group, nodes in wanted:
             try:
-                resources = self.resources.of(nodes[0], group)
+                resources = self.resources.get(nodes[0], group)
             except AutoscalerError:
                 return False
             for name, amount in resources.items():
@@ -332,7 +332,7 @@ class QuotaTracker:
     def _resources(self, group: NodeGroup | None, node: Node, delta: int) -> dict[str, int]:
         if delta < 0:
             raise AutoscalerError("", "negative nodeDelta received")
-        return self.resources.of(node, group)
+        return self.resources.get(node, group)
 
     def _applying(self, node: Node) -> list[tuple[Quota, dict[str, int]]]:
         """Return the quotas that apply to a node, with their remaining amounts."""

@@ -166,7 +166,7 @@ def starting_nodes(
             limit = duration(group.options_or(options.node_group_defaults).max_node_startup_time)
         except ProviderError:
             continue
-        members = [node for node in nodes if known_groups.of_node(node.metadata.name) is group]
+        members = [node for node in nodes if known_groups.find_group_of_node(node.metadata.name) is group]
         young = [
             node
             for node in members

@@ -258,7 +258,7 @@ def more_of(snapshot: Snapshot, pod: Pod) -> int:
     # The node of a running pod does not restrict where equal pods may go.
     session = Session(snapshot, [snapshot.interner.classify(pod, placed=True)], alike=True)
     engine = session.engine
-    if session.hopeless(0):
+    if session.fails_prefilter(0):
         return 0
     if engine.is_local(0):
         return _removals.more_of(engine, 0, _MOST)

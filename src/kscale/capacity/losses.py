@@ -168,7 +168,7 @@ class _Pods:
         )
         return result
 
-    def told(self, name: str, pods: int, homeless: int, first: Iterable[int]) -> Loss:
+    def build_loss(self, name: str, pods: int, homeless: int, first: Iterable[int]) -> Loss:
         """Build the record of a loss."""
         named = [self.names[i] for i in first if i >= 0] if homeless else []
         return Loss(name=name, pods=pods, homeless=homeless, first=named)
@@ -202,7 +202,7 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
     pods = _Pods.in_snapshot(snapshot)
     moving, homeless, first = pods.losses([nodes for _, nodes in named])
     rows = zip(named, moving.tolist(), homeless.tolist(), first.tolist(), strict=True)
-    return [pods.told(name, count, without, first_pods) for (name, _), count, without, first_pods in rows]
+    return [pods.build_loss(name, count, without, first_pods) for (name, _), count, without, first_pods in rows]
 
 
 @typed
@@ -291,7 +291,7 @@ def pair_losses(snapshot: Snapshot) -> PairLosses:
     harmful = np.flatnonzero(homeless)
     order = harmful[np.lexsort((harmful, -homeless[harmful]))]
     worst = [
-        pods.told(
+        pods.build_loss(
             " and ".join(snapshot.nodes[n] for n in parts[i].tolist()),
             int(moving[i]),
             int(homeless[i]),
@@ -340,7 +340,7 @@ def _landings(pods: _Pods, nodes: Sequence[str]) -> tuple[NDArray[np.bool_], dic
             engine.place(c, target)
             landing[n, target] = True
         if homeless:
-            alone[nodes[n]] = pods.told(nodes[n], len(moving), len(homeless), homeless[:_FIRST])
+            alone[nodes[n]] = pods.build_loss(nodes[n], len(moving), len(homeless), homeless[:_FIRST])
         bound[n] = not local[moving].all()
         engine.revert()
     engine.cursor = cursor

@@ -55,7 +55,7 @@ class Manifests(NamedTuple):
         )
         return [f"{count:,} {kind}" for kind, count in (*counts.items(), *workloads.items())]
 
-    def unmodelled(self, cluster: Cluster) -> list[str]:
+    def list_unmodelled(self, cluster: Cluster) -> list[str]:
         """Return what a result about the workloads does not take into account.
 
         ``cluster`` includes the objects of the manifests. Its ResourceQuotas are listed if they limit pods in the

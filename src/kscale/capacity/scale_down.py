@@ -326,7 +326,7 @@ def _node(
     options: AutoscalingOptions,
     snapshot: Snapshot,
 ) -> ScaleDownNode:
-    group = None if name in groups.node_errors else groups.of_node(name)
+    group = None if name in groups.node_errors else groups.find_group_of_node(name)
     judged = plan.eligibility.get(name)
     used = judged.utilization if judged else None
     removable = plan.removable.get(name)

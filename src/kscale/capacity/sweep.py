@@ -337,10 +337,10 @@ class RayExecutor(Executor):
         future.set_running_or_notify_cancel()
         task = self._task.remote(function, args, kwargs)
         self._under_way[future] = task
-        task.future().add_done_callback(lambda done: self._tell(future, done))
+        task.future().add_done_callback(lambda done: self._set_result(future, done))
         return future
 
-    def _tell(self, future: Future[Any], done: Future[Any]) -> None:
+    def _set_result(self, future: Future[Any], done: Future[Any]) -> None:
         self._under_way.pop(future, None)
         error = done.exception()
         if error is None:

@@ -263,7 +263,7 @@ class LoopFlags(OptionGroup):
         requested = [
             name for name, value in changed.items() if value is not False
         ]  # a switch that is off requests nothing
-        problems = options.problems() + options.misplaced(profile, requested)
+        problems = options.problems() + options.find_foreign_options(profile, requested)
         if problems:
             raise InputError([Problem(each.message, field=f"--{each.field.replace('_', '-')}") for each in problems])
         return options

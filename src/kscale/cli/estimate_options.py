@@ -89,7 +89,7 @@ class CSIOption(OptionGroup):
         ),
     ] = False
 
-    def applied(self, snapshot: Snapshot) -> Snapshot:
+    def apply(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot as the option asks for it. Raises AutoscalerError for a node without CSINode."""
         if not self.enable_csi_node_aware_scheduling:
             return snapshot
@@ -163,7 +163,7 @@ class LoopMemory(OptionGroup):
         """Return the time of the loop: ``--now``, or the current time."""
         return datetime.now(UTC) if self.now is None else parse_moment(self.now)
 
-    def remembered(self) -> LoopState | None:
+    def load_state(self) -> LoopState | None:
         """Return the state that an earlier run saved; None if ``--state`` is not set or the file does not exist.
 
         Raises StateError if the file is not a loop state.

@@ -149,7 +149,7 @@ class GoCommand(TyperCommand):
         return rest
 
     def _translated_all(self, args: list[str], switches: Mapping[str, str], ctx: Any) -> list[str]:
-        translated = (self._translated(each, switches, ctx) for each in args)
+        translated = (self._translate(each, switches, ctx) for each in args)
         return [each for each in translated if each is not None]
 
     def _without_idle(self, args: list[str], ctx: Any) -> list[str]:
@@ -173,7 +173,7 @@ class GoCommand(TyperCommand):
         _idle.set(MappingProxyType(idle))
         return left
 
-    def _translated(self, argument: str, switches: Mapping[str, str], ctx: Any) -> str | None:
+    def _translate(self, argument: str, switches: Mapping[str, str], ctx: Any) -> str | None:
         name, is_given, value = argument.partition("=")
         if name.startswith("--") and "_" in name:  # pflag treats underscores as dashes
             name = name.replace("_", "-")

@@ -129,21 +129,21 @@ class GroupSource(OptionGroup):
         self._check(untyped)
         from kscale.capacity.group_templates import with_templates
 
-        named = self._named(cluster, snapshot, terminal, untyped)
+        named = self._read_named_groups(cluster, snapshot, terminal, untyped)
         return with_templates(cluster, snapshot, named, options=options, now=now)
 
-    def described(
+    def read_groups(
         self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal, *, untyped: Untyped = Untyped.REFUSED
     ) -> list[NodeGroup]:
         """Return the node groups as described, with a template only if the description has one."""
         self._check(untyped)
-        groups = self._named(cluster, snapshot, terminal, untyped)
+        groups = self._read_named_groups(cluster, snapshot, terminal, untyped)
         if self.groups_file is not None or self.node is not None or self._offers_types(untyped):
             return groups
         # A recognised group has its nodes: the loop itself chooses the node to copy.
         return [msgspec.structs.replace(group, from_node=None) if group.nodes else group for group in groups]
 
-    def known_types(self, terminal: Terminal) -> Catalogue | None:
+    def read_catalogue(self, terminal: Terminal) -> Catalogue | None:
         """Return the catalogue, None without one. It is read once. Raises InputError."""
         if self._catalogue is None and self.catalogue is not None:
             self._catalogue = catalogue_of(self.catalogue, terminal)
@@ -173,22 +173,24 @@ class GroupSource(OptionGroup):
             text = "--catalogue needs --instance-type, or -g (--instance-type '*' is every type)"
             raise typer.BadParameter(text, param_hint="--catalogue")
 
-    def _named(self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal, untyped: Untyped) -> list[NodeGroup]:
+    def _read_named_groups(
+        self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal, untyped: Untyped
+    ) -> list[NodeGroup]:
         from kscale.capacity.groups import read_groups
 
         if self.groups_file is not None:
             known = None
             if self.catalogue is not None:
-                known = self.known_types(terminal)  # also if no entry needs it, as its name may be misspelt
+                known = self.read_catalogue(terminal)  # also if no entry needs it, as its name may be misspelt
             return read_groups(self.groups_file, node_names=snapshot.columns.index, catalogue=known)
         if self.node is not None:
             return [NodeGroup(id=f"like-{self.node}", from_node=self.node, target_size=0, max_size=UNLIMITED)]
-        catalogue = self.known_types(terminal)
+        catalogue = self.read_catalogue(terminal)
         if catalogue is not None and self._offers_types(untyped):
-            return self._of_types(catalogue, cluster, terminal)
-        return self._recognised(cluster, snapshot.columns.objects, terminal)
+            return self._build_type_groups(catalogue, cluster, terminal)
+        return self._recognise_groups(cluster, snapshot.columns.objects, terminal)
 
-    def _of_types(self, catalogue: Catalogue, cluster: Cluster, terminal: Terminal) -> list[NodeGroup]:
+    def _build_type_groups(self, catalogue: Catalogue, cluster: Cluster, terminal: Terminal) -> list[NodeGroup]:
         """Build one group per selected instance type and zone.
 
         With ``--spot``, types with a spot price get a second group. Raises InputError if no type has one.
@@ -256,7 +258,7 @@ class GroupSource(OptionGroup):
             )
         return runnable
 
-    def _recognised(self, cluster: Cluster, nodes: Sequence[Node], terminal: Terminal) -> list[NodeGroup]:
+    def _recognise_groups(self, cluster: Cluster, nodes: Sequence[Node], terminal: Terminal) -> list[NodeGroup]:
         """Return the groups in the dump: those of Cluster API, then those recognised by labels of the other nodes."""
         from kscale.capacity.groups import MACHINE_KINDS, machine_groups, recognise_groups
 

@@ -165,7 +165,7 @@ class Files(OptionGroup):
 
         Raises typer.BadParameter if nothing is named, a name is empty, or stdin is closed or named twice.
         """
-        if not self.named:
+        if not self.has_input:
             raise typer.BadParameter("nothing to read: name a dump, or - for stdin", param_hint="-f")
         if "" in self.filename:
             raise typer.BadParameter("an empty name is no file; . is this directory", param_hint="-f")
@@ -175,7 +175,7 @@ class Files(OptionGroup):
             raise typer.BadParameter("stdin can be read once only, and - is named twice", param_hint="-f")
 
     @property
-    def named(self) -> bool:
+    def has_input(self) -> bool:
         """Return whether the options name any input."""
         return bool(self.filename) or self.live
 
@@ -185,7 +185,7 @@ class Files(OptionGroup):
         return False
 
     @property
-    def what(self) -> str:
+    def source_names(self) -> str:
         """Return the sources' names for messages."""
         return ", ".join("stdin" if name == "-" else name for name in self.filename)
 
@@ -245,7 +245,7 @@ class Source(NamingSource):
         if self.namespace is not None and self.all_namespaces:
             raise typer.BadParameter("-n and -A exclude each other", param_hint="-n")
 
-    def asked(self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal) -> list[str] | None:
+    def select_pods(self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal) -> list[str] | None:
         """Return the keys of the pending pods that ``-n`` and ``-l`` select; None if all are.
 
         Raises typer.BadParameter for a malformed selector. Warns if the namespace is not in the input.
@@ -346,10 +346,10 @@ def read_cluster(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()
     the options contradict each other.
     """
     source.check()
-    with terminal.step(f"reading {source.what}") as tell, collector_paused():
+    with terminal.step(f"reading {source.source_names}") as tell, collector_paused():
         cluster = source.load(terminal, tell)
         freeze_objects()
-    log_read_objects(cluster.report, source.what, terminal, source.unknown(matter))
+    log_read_objects(cluster.report, source.source_names, terminal, source.unknown(matter))
     return cluster
 
 

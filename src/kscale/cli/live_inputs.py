@@ -64,7 +64,7 @@ class Clusters(Dump, ServerLimitFlags):
         if len(set(self.context or ())) < len(self.context or ()):
             raise typer.BadParameter("a context is named twice", param_hint="--context")
 
-    def apart(self) -> dict[str, OptionGroup]:
+    def split_by_context(self) -> dict[str, OptionGroup]:
         """Return the options for each context by its name if there are several contexts; else empty."""
         self.check()
         names = self.context or []
@@ -89,10 +89,10 @@ class Clusters(Dump, ServerLimitFlags):
         return bool(self.context or self.kubeconfig)
 
     @property
-    def what(self) -> str:
+    def source_names(self) -> str:
         """Return the sources' names for messages."""
         if not self.live:
-            return super().what
+            return super().source_names
         return f"context {self.context[0]}" if self.context else f"the current context of {self.kubeconfig}"
 
     def words(self) -> list[str]:
@@ -125,8 +125,8 @@ class Clusters(Dump, ServerLimitFlags):
             return super().load(terminal, tell)
         from kscale.world.kubernetes.listing import list_cluster
 
-        listing = self.ask(lambda client: list_cluster(client, tell=self.shown(tell)))
-        self.say_refused(listing, terminal)
+        listing = self.run_with_client(lambda client: list_cluster(client, tell=self.shown(tell)))
+        self.warn_refused(listing, terminal)
         with convert_dump_errors():
             return kscale.load(*listing.pages, strict=not self.skip_invalid, threads=self.threads)
 
@@ -146,14 +146,14 @@ class Clusters(Dump, ServerLimitFlags):
         if not owners:
             return cluster
         tell(f"reading the scales of {len(owners):,} custom {plural('resource', len(owners))}")
-        answer = self.ask(lambda client: read_custom_owners(client, SystemClock(), owners))
+        answer = self.run_with_client(lambda client: read_custom_owners(client, SystemClock(), owners))
         for item in answer.objects:
             cluster.apply(item)
         for problem in answer.problems:
             terminal.warn(f"not read: {problem}")
         return cluster
 
-    def ask(self, question: Callable[[Client], Awaitable[_T]]) -> _T:
+    def run_with_client(self, question: Callable[[Client], Awaitable[_T]]) -> _T:
         """Run ``question`` with a client of the cluster's API server and return its result.
 
         Raises whatever ``question`` raises, and InputError if the kubeconfig cannot be used.
@@ -185,9 +185,9 @@ class Clusters(Dump, ServerLimitFlags):
 
     def shown(self, tell: Callable[[str], None]) -> Callable[[int, int], None]:
         """Return a callback that reports the progress of a listing as text to ``tell``."""
-        return lambda come, expected: tell(f"reading {self.what} {progress(come, expected)} objects")
+        return lambda come, expected: tell(f"reading {self.source_names} {progress(come, expected)} objects")
 
-    def say_refused(self, listing: Listing, terminal: Terminal) -> None:
+    def warn_refused(self, listing: Listing, terminal: Terminal) -> None:
         """Log a warning for each kind that may not be listed, and remember these kinds."""
         self.refused = listing.refused.keys()
         for kind, why in listing.refused.items():
@@ -200,11 +200,11 @@ class BeginningCluster(Clusters):
 
     def check(self) -> None:
         """Check the input options. Raises typer.BadParameter for options that need an input."""
-        if self.named:
+        if self.has_input:
             super().check()
         options = [("--skip-invalid", self.skip_invalid), ("--threads", self.threads), *self._limits_given()]
         for name, value in options:
-            if value and not self.named:
+            if value and not self.has_input:
                 raise typer.BadParameter("nothing is read: name a dump, or a context", param_hint=name)
 
 

@@ -12,7 +12,7 @@ __all__ = ["OptionGroup", "fields", "parameters"]
 class OptionGroup:
     """Base of the option groups: dataclasses with fields ``Annotated[type, typer.Option(...)] = default``."""
 
-    def apart(self) -> dict[str, OptionGroup]:
+    def split_by_context(self) -> dict[str, OptionGroup]:
         """Return the options for each cluster by its name if they name several clusters; else empty."""
         return {}
 

@@ -231,7 +231,7 @@ class Show(OptionGroup):
         return self._terminal
 
     @property
-    def whole(self) -> bool:
+    def needs_full_record(self) -> bool:
         """Return whether the output format prints the full record, so that all of its parts are needed."""
         return self.output in (Format.JSON, Format.YAML, Format.HTML)
 

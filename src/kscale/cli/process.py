@@ -219,7 +219,7 @@ def run_program(
     """
     if flags.log_format not in ("text", "json"):
         raise InputError(Problem(f"{flags.log_format!r} is neither text nor json", field="--log-format"))
-    level = flags.least_level()
+    level = flags.get_log_level()
     from kscale.drivers.process import ProcessOptions
     from kscale.world.kubernetes.kubeconfig import load_access, without_password
     from kscale.world.serve.app import parse_address
@@ -238,7 +238,7 @@ def run_program(
     limits = flags.limits()
     access = load_access(flags.kubeconfig, context=flags.context)
     if server:
-        access = access.at(server)
+        access = access.with_server(server)
     set_up_logs(flags.verbosity, flags.log_format, least=level)
     _log.info("kscale %s %s%s", name, kscale.__version__, " (dry run: nothing is written)" if flags.dry_run else "")
     _log.info("flags", extra={flag: without_password(value) for flag, value in given_flags()})

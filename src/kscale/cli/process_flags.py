@@ -271,7 +271,7 @@ class ProcessFlags(ServerFlags, ServerLimitFlags):
         ),
     ] = False
 
-    def least_level(self) -> int:
+    def get_log_level(self) -> int:
         """Return the lowest level of Python's logging that is written; 0 writes everything that ``-v`` allows.
 
         Raises InputError for an unknown severity, or if ``--logtostderr`` is off.

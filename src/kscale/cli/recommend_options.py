@@ -258,7 +258,7 @@ class ShowAdvice(Show):
     ] = None
 
     @property
-    def whole(self) -> bool:
+    def needs_full_record(self) -> bool:
         """Return whether the output format prints the full record."""
         return self.output in (Shape.JSON, Shape.YAML, Shape.HTML)
 

@@ -150,25 +150,25 @@ class Terminal:
     def note(self, text: str) -> None:
         """Log a line about what was read or done, unless ``quiet``."""
         if not self.quiet:
-            self._say(text)
+            self._print(text)
 
     def warn(self, text: str) -> None:
         """Log a warning about the result's reliability, unless ``quiet``."""
         if not self.quiet:
-            self._say(text, label="warning")
+            self._print(text, label="warning")
 
     def error(self, text: str, hint: str = "") -> None:
         """Log why there is no result, and a hint about what to do."""
-        self._say(text, label="error")
+        self._print(text, label="error")
         if hint:
-            self._say(f"  {hint}")
+            self._print(f"  {hint}")
 
     def detail(self, text: str) -> None:
         """Log a line if ``verbose``."""
         if self.verbose:
-            self._say(text)
+            self._print(text)
 
-    def _say(self, text: str, label: str = "") -> None:
+    def _print(self, text: str, label: str = "") -> None:
         if label:
             tone = "1;31" if label == "error" else "1;33"
             coloured = self.stderr.isatty() and not self.no_color

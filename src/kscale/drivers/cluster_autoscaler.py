@@ -122,7 +122,7 @@ def is_recent_unschedulable(pod: Pod, now: Moment) -> bool:
 
 
 class LoopTrigger:
-    """When the next loop is due. A loop is running from :meth:`began` to :meth:`ended`.
+    """When the next loop is due. A loop is running from :meth:`register_start` to :meth:`register_end`.
 
     With ``frequent`` (``--frequent-loops-enabled``) a loop starts at once after a loop that did something, or as soon
     as a pod is unschedulable, and at the latest after waiting ``scan_interval``. Otherwise it starts ``scan_interval``
@@ -162,7 +162,7 @@ class LoopTrigger:
         """Return when the next loop is due; a time in the past means now."""
         return self._waits_since if self._productive or self._token else self._waits_since + self._interval
 
-    def began(self, now: Moment) -> int | None:
+    def register_start(self, now: Moment) -> int | None:
         """Register the start of a loop, and return its wait in nanoseconds (``function_duration``, ``loopWait``).
 
         Returns None if upstream does not measure the wait.
@@ -177,7 +177,7 @@ class LoopTrigger:
         self._previous_run, self._last_run = self._last_run, now
         return now - self._waits_since if self._frequent else None
 
-    def ended(
+    def register_end(
         self,
         now: Moment,
         *,
@@ -328,7 +328,7 @@ class ClusterAutoscaler:
             kinds.append(_BUFFERS)
         if self.options.enable_provisioning_requests:
             kinds.append(_REQUESTS)
-        if self.options.asked_ahead:
+        if self.options.counts_requested_capacity:
             kinds.append(("v1", "PodTemplate"))
         watches = [Watch(kind=kind, api_version=version) for version, kind in kinds]
         if self.process.frequent_loops and not self.options.legacy:
@@ -362,7 +362,7 @@ class ClusterAutoscaler:
 
     def observe(self, stores: Stores, now: Moment) -> _LoopView:
         """Return the current cluster and the priorities of groups."""
-        waited = self._trigger.began(now)
+        waited = self._trigger.register_start(now)
         if self._trigger.reason:
             _log.debug("%s", self._trigger.reason)
         snapshot = stores.snapshot(now)
@@ -416,17 +416,17 @@ class ClusterAutoscaler:
         if self.heard is not None:
             self.heard(now, self._trigger.reason, report)
         yield from progress.clock()
-        if self.desk is not None and self.desk.wanted:
+        if self.desk is not None and self.desk.is_requested:
             self.desk.deliver(went_by(sight.snapshot, report), start=now, end=progress.now)
         if report.successful:
             self.health.update_last_success(self.clock.now())
         if self.repeats:
             self._last = _Round(before, sight.snapshot, now, progress.now)
-        self._ended(progress.now)
+        self._register_end(progress.now)
 
-    def _ended(self, now: Moment) -> None:
+    def _register_end(self, now: Moment) -> None:
         memory = self.state.scale_down
-        self._trigger.ended(
+        self._trigger.register_end(
             now,
             last_scale_up=_or_never(memory.last_scale_up),
             last_scale_down_delete=_or_never(memory.last_scale_down),
@@ -434,7 +434,7 @@ class ClusterAutoscaler:
         )
 
     @property
-    def goes_by(self) -> DriverInputs:
+    def inputs(self) -> DriverInputs:
         """Return the inputs of the driver: the cloud provider."""
         return DriverInputs(cloud=True)
 
@@ -447,7 +447,7 @@ class ClusterAutoscaler:
         last, report = self._last, self.report
         if last is None or report is None or report.error is not None or report.ended:
             return ZERO_TIME
-        if self.options.legacy or self.options.asked_ahead:
+        if self.options.legacy or self.options.counts_requested_capacity:
             return ZERO_TIME
         tracker = self._actuator.tracker.status(last.ended)
         going = tracker.deleting or tracker.draining or tracker.recent_evictions
@@ -471,12 +471,12 @@ class ClusterAutoscaler:
         state, last = repeat_state(self.state, now), self._last
         if state is None or last is None:
             return None
-        self._trigger.began(now)
+        self._trigger.register_start(now)
         self.state = state
         ended = now + last.ended - last.begun
         self.health.update_last_activity(now)
         self.health.update_last_success(ended)
-        self._ended(ended)
+        self._register_end(ended)
         return ended
 
     def _introduce(self, progress: Progress) -> Steps[None]:

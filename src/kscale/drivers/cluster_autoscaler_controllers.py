@@ -118,7 +118,7 @@ class BufferController:
             self._times.update(reconciled, ended)
         buffers = [buffer for sight in sights for buffer in sight.buffers]
         self._times.prune(buffers)
-        yield from p.observe(*self._times.observed(buffers, p.now))
+        yield from p.observe(*self._times.build_observations(buffers, p.now))
 
 
 def _ground_of_quota(quota: ResourceQuota) -> Hashable:

@@ -130,7 +130,7 @@ class Repeating(Protocol):
     """A driver that knows when a round would only repeat the result of the last one."""
 
     @property
-    def goes_by(self) -> DriverInputs:
+    def inputs(self) -> DriverInputs:
         """Return the inputs that must be unchanged for a round to repeat the last one."""
         ...
 
@@ -178,7 +178,7 @@ class VirtualDrive:
         self._due: tuple[Moment, Running] | None = None
         self._ended = False
         self._begun = False
-        self._unsubscribe: Callable[[], None] = stores.subscribe(self._told)
+        self._unsubscribe: Callable[[], None] = stores.subscribe(self._notice)
         self._begun = True
         self._plan()
 
@@ -196,7 +196,7 @@ class VirtualDrive:
         self._acted = self._acted or changes_something(action)
         return self._performs(action, now)
 
-    def _told(self, change: Change | None) -> None:
+    def _notice(self, change: Change | None) -> None:
         if change is not None:
             self.driver.notice(change, self._time.now)
         if self._begun:  # not during the first list
@@ -214,9 +214,9 @@ class VirtualDrive:
             self._due[1].cancel()
             self._due = None
         if due is not None:
-            self._due = at, self._time.at(at, self._begin, rank=self._rank)
+            self._due = at, self._time.at(at, self._start_round, rank=self._rank)
 
-    def _begin(self) -> None:
+    def _start_round(self) -> None:
         self._due = None
         now = self._time.now
         self.rounds += 1
@@ -227,7 +227,7 @@ class VirtualDrive:
             self._went_by, self._acted = inputs, False
         sight = self.driver.observe(self._stores, now)
         self._under_way = self._time.start(
-            lambda at: self.driver.steps(sight, at), self._done, rank=self._rank, perform=self._mine
+            lambda at: self.driver.steps(sight, at), self._finish_round, rank=self._rank, perform=self._mine
         )
 
     def _repeat(self, now: Moment) -> bool:
@@ -236,15 +236,15 @@ class VirtualDrive:
         if ended is None:
             return False
         self.skipped += 1
-        self._under_way = self._time.at(ended, self._go_on, rank=self._rank)
+        self._under_way = self._time.at(ended, self._continue, rank=self._rank)
         return True
 
-    def _done(self, value: None, at: Moment) -> None:
+    def _finish_round(self, value: None, at: Moment) -> None:
         del value, at
         known = None if self._inputs is None or self._acted else self._repeating
         self._until = ZERO_TIME if known is None else known.repeats_until()
-        self._go_on()
+        self._continue()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         self._under_way = None
         self._plan()

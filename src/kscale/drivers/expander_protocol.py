@@ -49,7 +49,7 @@ class Request:
         options = [self._option(option) for option in question.options]
         message = _types()["BestOptionsRequest"](options=options, nodeMap=list(self._nodes()))
         self.data: bytes = message.SerializeToString()
-        self.warnings = (*self._problems, *self._left_out())
+        self.warnings = (*self._problems, *self._describe_omitted_fields())
 
     def _option(self, option: RankOption) -> dict[str, Any]:
         pods: list[bytes] = []
@@ -70,12 +70,12 @@ class Request:
             data, name = run.data, run.pod.key
             if name in self._question.bare:
                 data = without_environment(data)
-            self._pods[known] = self._encoded("Pod", name, data)
+            self._pods[known] = self._encode("Pod", name, data)
         return self._pods[known]
 
     def _nodes(self) -> Iterator[dict[str, Any]]:
         encoded = {
-            group: self._encoded("Node", node.name, to_dict(node)) for group, node in self._question.nodes.items()
+            group: self._encode("Node", node.name, to_dict(node)) for group, node in self._question.nodes.items()
         }
         if None in encoded.values():
             self._problems["the expander server is told of no nodes"] = None
@@ -83,7 +83,7 @@ class Request:
         for group, data in encoded.items():
             yield {ENTRY_KEY: group, ENTRY_VALUE: data}
 
-    def _encoded(self, kind: str, name: str, data: dict[str, object]) -> bytes | None:
+    def _encode(self, kind: str, name: str, data: dict[str, object]) -> bytes | None:
         try:
             encoded: Encoded = encode(kind, data)
         except InputError as error:
@@ -93,7 +93,7 @@ class Request:
         self._unknown[kind].update(dict.fromkeys(encoded.unknown, 1))
         return encoded.data
 
-    def _left_out(self) -> Iterator[str]:
+    def _describe_omitted_fields(self) -> Iterator[str]:
         for kind, members in self._unknown.items():
             for member, count in sorted(members.items()):
                 objects = f"{count:,} {kind}{'s' * (count > 1)}"

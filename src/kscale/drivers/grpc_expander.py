@@ -52,14 +52,14 @@ class GrpcExpander:
         except UnicodeEncodeError:
             return ApiError("rpc error: code = Internal desc = grpc: error while marshaling: invalid UTF-8")
         try:
-            return Ranking(groups=tuple(answered_groups(self._asked(request.data))), warnings=request.warnings)
+            return Ranking(groups=tuple(answered_groups(self._request(request.data))), warnings=request.warnings)
         except ValueError as error:
             text = f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {error}"
             return ApiError(text)
         except self._errors as error:
             return ApiError(error_text(error))
 
-    def _asked(self, request: bytes) -> bytes:
+    def _request(self, request: bytes) -> bytes:
         response: bytes = self._ask(request, timeout=self._timeout)
         return response
 

@@ -109,7 +109,7 @@ class SlowHpas:
         """Forget a deleted HPA."""
         self._slow.discard(key)
 
-    def look(self, now: Moment) -> None:
+    def schedule_check(self, now: Moment) -> None:
         """Schedule the next check, one period from now, whether the batch of slow HPAs has ended."""
         if self.looked_at is not None:
             self.looked_at = now + self._controller.options.sync_period_ns
@@ -118,7 +118,7 @@ class SlowHpas:
         """Mark HPAs as slow whose requests were not answered in time, and requeue them."""
         for key in keys:
             self.note_slow([key])
-            self._controller.left_alone(key, now=now)
+            self._controller.requeue_skipped(key, now=now)
 
     def note_slow(self, keys: Iterable[str]) -> None:
         """Mark HPAs as slow."""
@@ -145,7 +145,7 @@ class SlowHpas:
             return due
         if self.looked_at is not None:
             for hpa in slow:
-                self._controller.left_alone(hpa.key, now=progress.now)
+                self._controller.requeue_skipped(hpa.key, now=progress.now)
         else:
             self.looked_at = progress.now + self._controller.options.sync_period_ns
             known = {hpa.key: scales[hpa.key] for hpa in slow if hpa.key in scales}
@@ -180,10 +180,10 @@ class SlowHpas:
         if clock_sets == self._clock_sets:
             controller.done_all(batch, ended=ended)
             for key in batch.gone:
-                controller.left_alone(key, now=ended)
+                controller.requeue_skipped(key, now=ended)
         else:  # its state would have times of the old clock
             for key in keys:
-                controller.left_alone(key, now=ended)
+                controller.requeue_skipped(key, now=ended)
         for key, problem in batch.problems.items():
             _log.error(CANNOT_BE_RECONCILED, key, problem)
 
@@ -227,7 +227,7 @@ class OtherControllers:
         self._left: set[str] = set()
 
     @property
-    def left_alone(self) -> int:
+    def skipped_count(self) -> int:
         """Count the HPAs that belong to other controllers."""
         return len(self._left)
 
@@ -491,12 +491,12 @@ class HorizontalAutoscaler:
                     by_key[key] = hpa
                     continue
                 yield from reconcile(hpa, hpa_state, now=now, options=self.options, seen_version=sight.version)
-            controller.left_alone(key, now=now)
+            controller.requeue_skipped(key, now=now)
         due = [*by_key.values()]
         mapper = self._mapper
         if due:
             mapper = yield from self._kinds(progress, due)
-        self._apart.look(progress.now)
+        self._apart.schedule_check(progress.now)
         if due and sight.pods is not None:
             due = yield from self._apart.without_slow(due, sight.pods, sight.scales, mapper, progress)
         if due and sight.pods is not None:
@@ -517,7 +517,7 @@ class HorizontalAutoscaler:
             self._before = None
             controller.done_all(batch, ended=(yield from progress.clock()))
             for key in batch.gone:  # as upstream, found missing at its next reconcile
-                controller.left_alone(key, now=progress.now)
+                controller.requeue_skipped(key, now=progress.now)
             self._apart.note_late(batch.late, progress.now)
             self._apart.note_slow(batch.slow)
             if self._repeats and len(due) == len(by_key) and by_key.keys() <= sight.scales.keys() and not sight.gone:
@@ -527,7 +527,7 @@ class HorizontalAutoscaler:
         if sight.hpas or sight.gone:
             yield from progress.observe(
                 Observation(name=NUM_HPAS, value=float(controller.num_horizontal_pod_autoscalers)),
-                Observation(name=_LEFT_ALONE.name, value=float(self._rivals.left_alone)),
+                Observation(name=_LEFT_ALONE.name, value=float(self._rivals.skipped_count)),
                 *map(_forget_size, sight.gone),
                 *controller.queue_metrics.observations(progress.now),
             )
@@ -536,7 +536,7 @@ class HorizontalAutoscaler:
     # -- rounds that are left out --------------------------------------------------------------------------------------
 
     @property
-    def goes_by(self) -> DriverInputs:
+    def inputs(self) -> DriverInputs:
         """Return the inputs of the driver: metrics; it knows the HPA writes of its own."""
         return DriverInputs(metrics=True, judged=frozenset({_KIND}))
 

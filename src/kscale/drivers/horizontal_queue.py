@@ -164,7 +164,7 @@ class HorizontalController:
 
     def state(self, key: str) -> HPAState:
         """Return the state to reconcile an HPA from."""
-        registered = self.selectors.registered(*key.split("/", 1))
+        registered = self.selectors.is_registered(*key.split("/", 1))
         return msgspec.structs.replace(self.kept.get(key) or HPAState(), registered=registered)
 
     def states(self) -> ControllerState:
@@ -192,13 +192,13 @@ class HorizontalController:
         over = moment(ended, "ended")
         self.kept.put(found.keys, found.histories, found.rest)
         period = self.options.sync_period_ns
-        for keys, end in reversed(self._by_end(found)):
+        for keys, end in reversed(self._group_by_end(found)):
             self._queue.done_until(keys, self._next_sync(end), over, within=self._within, period=period)
         for key in found.unfinished:
             self._queue.add(key, over)
             self._queue.done(key, over)
 
-    def _by_end(self, batch: BatchResult) -> list[tuple[Sequence[str], Moment]]:
+    def _group_by_end(self, batch: BatchResult) -> list[tuple[Sequence[str], Moment]]:
         """Group the keys of a batch by their approximate end; each group has its last end."""
         quick = batch.at + self._within
         ends = sorted((end, key) for key, end in batch.ends.items() if end > quick)
@@ -211,7 +211,7 @@ class HorizontalController:
             del ends[:count]
         return groups
 
-    def left_alone(self, key: str, *, now: datetime | Moment) -> None:
+    def requeue_skipped(self, key: str, *, now: datetime | Moment) -> None:
         """Add a taken key that was not reconciled to the queue again, after a sync period."""
         time = moment(now)
         self._add_rate_limited(key, time)

@@ -151,7 +151,7 @@ class LeaderElector:
             _log.debug("Failed to acquire lease", extra=self._lock)
             if (yield from progress.wait(duration(self.options.retry_period), jitter=_JITTER)).error is not None:
                 return False
-        yield from self._tell(progress, "became leader")
+        yield from self._emit_event(progress, "became leader")
         yield from self._report(progress, leads=True)
         _log.info("Successfully acquired lease", extra=self._lock)
         return True
@@ -167,7 +167,7 @@ class LeaderElector:
         yield from self._report(progress, leads=False)
         if not renewed:
             _log.info("Failed to renew lease", extra=self._lock)
-        yield from self._tell(progress, "stopped leading")
+        yield from self._emit_event(progress, "stopped leading")
 
     def release(self, now: Moment) -> StepsOf[_Asked | Within, bool]:
         """Release the lease, if it is held, so that the next leader need not wait. Returns whether it is released.
@@ -205,7 +205,7 @@ class LeaderElector:
         now = progress.now
         mine = self._mine(now)
         if self.leads and self._is_valid(now):  # no other candidate can have written, so skip the read
-            spec = self._kept(mine, self.observed)
+            spec = self._keep_acquire_time(mine, self.observed)
             refused = yield from self._update(progress, spec)
             if refused is None:
                 return True
@@ -220,13 +220,13 @@ class LeaderElector:
         lease: Lease = response.value
         self._lease, old = lease, lease.spec
         if old != self._raw:
-            self._see(old, progress.now)
+            self._record_observed(old, progress.now)
             self._raw = old
         if old.holder_identity and self._is_valid(now) and not self.leads:
             _log.debug("Lease is held by and has not yet expired", extra={**self._lock, "holder": old.holder_identity})
             return False
         if self.leads:
-            mine = self._kept(mine, old)
+            mine = self._keep_acquire_time(mine, old)
             yield from progress.observe(Observation(name=_SLOWPATH, labels={"name": self.options.resource_name}))
         else:
             mine.lease_transitions = (old.lease_transitions or 0) + 1
@@ -272,7 +272,7 @@ class LeaderElector:
             lease_transitions=0,
         )
 
-    def _kept(self, mine: LeaseSpec, old: LeaseSpec) -> LeaseSpec:
+    def _keep_acquire_time(self, mine: LeaseSpec, old: LeaseSpec) -> LeaseSpec:
         """Return the renewed spec with the acquire time and transitions of the old one."""
         unchanged = {"acquire_time": old.acquire_time, "lease_transitions": old.lease_transitions or 0}
         return msgspec.structs.replace(mine, **unchanged)
@@ -280,7 +280,7 @@ class LeaderElector:
     def _is_valid(self, now: Moment) -> bool:
         return self._observed_at + (self.observed.lease_duration_seconds or 0) * SECOND > now
 
-    def _see(self, spec: LeaseSpec, at: Moment) -> None:
+    def _record_observed(self, spec: LeaseSpec, at: Moment) -> None:
         self.observed, self._observed_at = spec, at
 
     def _get(self) -> Get:
@@ -332,14 +332,14 @@ class LeaderElector:
         # Without its version the lease must be read again: no write of it is ever without one.
         metadata = msgspec.structs.replace(lease.metadata, resource_version=version or "")
         self._lease = msgspec.structs.replace(lease, metadata=metadata) if version else None
-        self._see(lease.spec, at)
+        self._record_observed(lease.spec, at)
 
     # -- reports -----------------------------------------------------------------------------------------------------
 
     def _log_error(self, text: str, error: ApiError) -> None:
         _log.error(text, extra={**self._lock, "err": error.message})
 
-    def _tell(self, progress: Progress, what: str) -> StepsOf[Emit, None]:
+    def _emit_event(self, progress: Progress, what: str) -> StepsOf[Emit, None]:
         regarding = ObjectReference(
             api_version=_API_VERSION,
             kind="Lease",

@@ -76,7 +76,7 @@ class _Step:
         """Try to claim the step. Returns True for the first caller only, be it the step's thread or its canceller."""
         return self._begun.acquire(blocking=False)
 
-    def tell(self, found: Taken | BaseException) -> None:
+    def set_result(self, found: Taken | BaseException) -> None:
         """Set the result on the loop; only the first result counts."""
         if self.taken.done():
             return
@@ -101,7 +101,7 @@ class Stepper:
         self._task: asyncio.Task[None] | None = None
         self._since = clock.monotonic()
 
-    def taken_here(self, steps: Steps[Any], outcome: Outcome | None) -> Taken | None:
+    def run_here(self, steps: Steps[Any], outcome: Outcome | None) -> Taken | None:
         """Run the next step of a machine on the loop; None if another step holds ``turn``.
 
         Raises what the machine raises.
@@ -145,13 +145,13 @@ class Stepper:
             while self._due:
                 async with self._turn:
                     steps, self._due = [step for step in self._due if not step.taken.done()], []
-                    results = await self._taken(worker, steps)
+                    results = await self._run_on_worker(worker, steps)
                 for step, each in zip(steps, results, strict=True):
-                    step.tell(each)
+                    step.set_result(each)
         finally:
             self._task = None
 
-    async def _taken(self, worker: Executor, steps: Sequence[_Step]) -> Sequence[Taken | BaseException]:
+    async def _run_on_worker(self, worker: Executor, steps: Sequence[_Step]) -> Sequence[Taken | BaseException]:
         if not steps:
             return []
         results: list[Taken | BaseException] = []
@@ -165,7 +165,7 @@ class Stepper:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([future], timeout=pause)
             for step, each in zip(steps, results, strict=False):
-                step.tell(each)
+                step.set_result(each)
             pause = min(2 * pause, _LAST_LOOK)
         await _wait_until_done(future)
         return [asyncio.CancelledError()] * len(steps) if future.cancelled() else results
@@ -259,7 +259,7 @@ class Scope:
 
     def cancel(self) -> None:
         """End the scope, and all scopes within it, as cancelled."""
-        self.end(CANCELED)
+        self.cancel_with(CANCELED)
 
     def within(self, seconds: float | None = None) -> Scope:
         """Create a child scope that ends after so many seconds (None: when it is cancelled), or with this scope."""
@@ -281,10 +281,10 @@ class Scope:
     def error(self) -> ApiError | None:
         """Return why the scope is over; None if it is not."""
         if self._error is None and self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline:
-            self.end(DEADLINE_EXCEEDED)
+            self.cancel_with(DEADLINE_EXCEEDED)
         return self._error
 
-    def end(self, error: ApiError) -> None:
+    def cancel_with(self, error: ApiError) -> None:
         """Set the error that ends the scope and all scopes within it, unless the scope is already over."""
         if self._error is not None:
             return
@@ -293,7 +293,7 @@ class Scope:
             if not limit.expired():
                 limit.reschedule(asyncio.get_running_loop().time())
         for child in self._children:
-            child.end(error)
+            child.cancel_with(error)
         self._children.clear()
 
     async def limit(self, work: Awaitable[_T]) -> _T | ApiError:
@@ -379,7 +379,7 @@ class Live:
         outcome: Outcome | None = None
         try:
             while True:
-                taken = self._stepper.taken_here(steps, outcome) if brief else None
+                taken = self._stepper.run_here(steps, outcome) if brief else None
                 result, took = taken or await self._stepper.advance(steps, outcome)
                 if taken is not None and self._stepper.stays_long():
                     await asyncio.sleep(0)

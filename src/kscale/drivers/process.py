@@ -96,7 +96,7 @@ class EventRecorder:
                 _log.debug("Event(%s/%s) was not written", event.namespace, event.name)
             self._queue.task_done()
 
-    async def drained(self) -> None:
+    async def wait_until_sent(self) -> None:
         """Wait until all queued events are sent or given up."""
         await self._queue.join()
 
@@ -382,7 +382,7 @@ class _Process:
         other = Live(performer, around.steady, rng=self.rng)
         # As upstream, requests for the lease never queue behind those of a loop.
         apart = Performer(
-            around.client.apart(),
+            around.client.with_own_rate_limit(),
             around.steady,
             emit=self._emit,
             observe=around.metrics.observe,
@@ -396,7 +396,10 @@ class _Process:
             async with AsyncExitStack() as stack:
                 if options.address:
                     handlers = endpoints(
-                        metrics=around.metrics, health=self._health, ready=self._ready, snapshot=self.program.desk
+                        metrics=around.metrics,
+                        health=self._health,
+                        ready=self._explain_not_ready,
+                        snapshot=self.program.desk,
                     )
                     server = Server(
                         handlers | dict(self.program.handlers), options.address, tls=options.tls, limits=options.limits
@@ -429,7 +432,7 @@ class _Process:
                     task.result()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_EVENTS_AT_END):
-                    await self.recorder.drained()
+                    await self.recorder.wait_until_sent()
         finally:
             for task in tasks:
                 task.cancel()
@@ -443,7 +446,9 @@ class _Process:
                 await self._work(live)
             else:
                 releases = self.program.releases
-                await lead(self.elector, leases, lambda: self._work(live), lost=self._lost, release=releases)
+                await lead(
+                    self.elector, leases, lambda: self._work(live), lost=self._handle_lost_lease, release=releases
+                )
 
     async def _work(self, live: Live) -> None:
         self.leads = True
@@ -451,7 +456,7 @@ class _Process:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.stores.run())
-                group.create_task(self._say_what_is_missing())
+                group.create_task(self._log_missing_kinds())
                 for each in self.program.beside:
                     group.create_task(_await_work(each))
                 for driver in () if self.options.dry_run else self.program.others:
@@ -465,7 +470,7 @@ class _Process:
                 await self.parting
             self.leads = False
 
-    def _lost(self) -> None:
+    def _handle_lost_lease(self) -> None:
         # At once, as the work may take time to end, and another process may lead by then.
         self.leads = False
 
@@ -474,7 +479,7 @@ class _Process:
             _log.warning("the clock has been set by %.3f seconds", by / SECOND)
             self.program.clock_set(by)
 
-    async def _say_what_is_missing(self) -> None:
+    async def _log_missing_kinds(self) -> None:
         while True:
             await asyncio.sleep(_SAY_WHAT_IS_MISSING)
             for watch, error in self.stores.waiting_for():
@@ -485,14 +490,14 @@ class _Process:
         self.around.metrics.observe([seen])
 
     def _emit(self, events: Sequence[Event]) -> None:
-        events = [event if event.regarding.uid else self._identified(event) for event in events]
+        events = [event if event.regarding.uid else self._add_uid(event) for event in events]
         if self.options.dry_run:
             for event in events:
                 _log.info("dry run: event %s %s %s: %s", event.type, event.reason, event.about, event.message)
         elif self.recorder is not None:
             self.recorder.emit(events)
 
-    def _identified(self, event: Event) -> Event:
+    def _add_uid(self, event: Event) -> Event:
         """Return an event with the UID of its object, if the UID is known.
 
         Clients select the events of an object by its UID.
@@ -507,7 +512,7 @@ class _Process:
         problem = "" if self.program.health is None else self.program.health.check(now)
         return problem or ("" if self.elector is None else self.elector.check(now))
 
-    def _ready(self) -> str:
+    def _explain_not_ready(self) -> str:
         """Return why the process is not ready; empty if it is.
 
         A candidate that waits for the lease is ready to take over.

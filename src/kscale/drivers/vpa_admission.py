@@ -121,13 +121,13 @@ class LargeReviews:
         self._waiting += 1
         # A review in progress cannot be cancelled; a late one occupies its slot until it ends.
         task = asyncio.create_task(self._answer(body))
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._finish_review)
         done, _ = await asyncio.wait([task], timeout=self._limits.timeout)
         if not done:
             return allow_unpatched(f"the review was not answered within {self._limits.timeout:g} s; it is not patched")
         return task.result()
 
-    def _done(self, task: asyncio.Task[ReviewResult]) -> None:
+    def _finish_review(self, task: asyncio.Task[ReviewResult]) -> None:
         self._waiting -= 1
         if not task.cancelled():
             task.exception()  # retrieve it, as no task may await it anymore
@@ -160,7 +160,7 @@ class LargeReviews:
         encoded = None if vpa is None else await asyncio.to_thread(to_json, vpa)
         reviewed = await loop.run_in_executor(worker, _answer, number, encoded, limit_ranges, self._options)
         reviewed.messages = [*unmatched, *reviewed.messages]
-        self._observe([reviewed.counted()])
+        self._observe([reviewed.build_observation()])
         return reviewed
 
     def close(self) -> None:
@@ -273,15 +273,15 @@ class AdmissionController:
         del now
         item = change.new or change.old
         if isinstance(item, VerticalPodAutoscaler):
-            self._put(self.vpas, item, gone=change.new is None)
+            self._apply(self.vpas, item, gone=change.new is None)
         elif isinstance(item, LimitRange):
-            self._put(self.limit_ranges, item, gone=change.new is None)
+            self._apply(self.limit_ranges, item, gone=change.new is None)
         else:
             self._feed.notice(change)
             self._feed.settle()
 
     @staticmethod
-    def _put(into: VpaIndex | LimitRanges, item: VerticalPodAutoscaler | LimitRange, *, gone: bool) -> None:
+    def _apply(into: VpaIndex | LimitRanges, item: VerticalPodAutoscaler | LimitRange, *, gone: bool) -> None:
         if gone:
             into.remove(item.namespace, item.name)
         else:
@@ -358,7 +358,7 @@ class AdmissionController:
             self._looks = Ticker(_LOOK, progress.now)
             return
         if now >= self._looks.due:
-            self._looks.take(now)
+            self._looks.advance(now)
             if (
                 self._watches_ca
                 and sight
@@ -367,7 +367,7 @@ class AdmissionController:
             ):
                 self._registered = sight
         if now >= self._renewals.due:
-            self._renewals.take(now)
+            self._renewals.advance(now)
             yield from self._renew(progress)
 
     def _renew(self, progress: Progress) -> Steps[None]:

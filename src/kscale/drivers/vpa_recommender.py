@@ -128,7 +128,7 @@ class VpaRecommender:
     def notice(self, change: Change, now: Moment) -> None:
         """Record a change for the next round, with the OOM kills that it reports."""
         del now
-        if RoundPlanner.looks_at(change):
+        if RoundPlanner.is_plan_input(change):
             return
         old, new = change.old, change.new
         try:
@@ -166,9 +166,9 @@ class VpaRecommender:
         controllers = self._feed.settle()
         if self._rounds is not None and self._refreshes is not None:
             if now < self._rounds.due:
-                self._refreshes.take(now)
+                self._refreshes.advance(now)
                 return RecommenderView((), controllers, refresh=True)
-            self._rounds.take(now)
+            self._rounds.advance(now)
         vpas = [item for item in stores.objects("VerticalPodAutoscaler") if isinstance(item, VerticalPodAutoscaler)]
         if self._rounds is None:
             return RecommenderView(vpas, controllers)
@@ -182,7 +182,7 @@ class VpaRecommender:
         if self._planner is None:
             return RecommenderView(vpas, controllers, changes, ooms)
         live = [item for item in stores.objects("Pod") if isinstance(item, Pod)]
-        return RecommenderView(vpas, controllers, changes, ooms, live=live, beside=self._planner.seen(stores))
+        return RecommenderView(vpas, controllers, changes, ooms, live=live, beside=self._planner.list_objects(stores))
 
     # -- rounds ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class VpaRecommender:
             return
         yield from self._feed.discover_steps(progress)
         if self._rounds is None:
-            yield from self._begin(sight, progress)
+            yield from self._load_history(sight, progress)
             return
         round_inputs = RecommenderRound(
             vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, ooms=sight.ooms
@@ -204,7 +204,7 @@ class VpaRecommender:
         result = yield from recommender_steps(
             self.state, round_inputs, now=progress.now, advisor=self._advisor, explain=explain
         )
-        self._tell(result)
+        self._log_result(result)
         self._active()
 
     def _explain_steps(
@@ -224,9 +224,9 @@ class VpaRecommender:
         live = filter_live_pods(sight.live)
         controlled = yield from find_controlled_pods_steps(live, selected, sight.controllers, progress)
         plan = recommendation_plan(planner.cluster(sight.beside, live), controlled, now=progress.now)
-        yield from planner.told_steps(plan, progress)
+        yield from planner.report_steps(plan, progress)
 
-    def _begin(self, sight: RecommenderView, progress: Progress) -> Steps[None]:
+    def _load_history(self, sight: RecommenderView, progress: Progress) -> Steps[None]:
         """Load the history: ``InitFromCheckpoints``, or Prometheus's history.
 
         A failed list of checkpoints is retried, since otherwise empty state would overwrite the checkpoints.
@@ -263,7 +263,7 @@ class VpaRecommender:
         self._refreshes = Ticker(SCALE_REFRESH_INTERVAL, begun)
         self._monitored()
 
-    def _tell(self, result: RecommenderResult) -> None:
+    def _log_result(self, result: RecommenderResult) -> None:
         for text in result.diagnostics:
             _log.warning("%s", text)
         saver = self.options.memory_saver

@@ -102,7 +102,7 @@ class VpaUpdater:
     def notice(self, change: Change, now: Moment) -> None:
         """Store a change of a limit range or controller for the next loop; other objects are read in that loop."""
         del now
-        if RoundPlanner.looks_at(change):
+        if RoundPlanner.is_plan_input(change):
             return
         item = change.new or change.old
         if isinstance(item, VerticalPodAutoscaler):
@@ -138,11 +138,11 @@ class VpaUpdater:
             self._loops = Ticker(duration(self.options.updater_interval), now)
             self._monitored()
             return None
-        self._loops.take(now)
+        self._loops.advance(now)
         self._acts = False
         vpas = [item for item in stores.objects("VerticalPodAutoscaler") if isinstance(item, VerticalPodAutoscaler)]
         pods = [item for item in stores.objects("Pod") if isinstance(item, Pod)]
-        return UpdaterView(vpas, pods, controllers, () if self._planner is None else self._planner.seen(stores))
+        return UpdaterView(vpas, pods, controllers, () if self._planner is None else self._planner.list_objects(stores))
 
     def steps(self, sight: UpdaterView | None, now: Moment) -> Steps[None]:
         """Run one loop of the updater; nothing if ``sight`` is None."""
@@ -157,7 +157,7 @@ class VpaUpdater:
         if self._planner is not None:
             yield from self._plan_steps(self._planner, sight, inputs, progress)
         result = yield from self._loop_steps(self.state, inputs, progress.now, self._admission)
-        self._tell(result)
+        self._log_result(result)
         if self.heard is not None:
             self.heard(result)
         self._active()
@@ -170,7 +170,7 @@ class VpaUpdater:
         return updater_steps(state, inputs, now=now, options=self.options, admission=admission)
 
     @property
-    def goes_by(self) -> DriverInputs:
+    def inputs(self) -> DriverInputs:
         """Return the inputs of rounds: all watched kinds are judged (:class:`Repeating`)."""
         return DriverInputs(judged=frozenset(watch.kind for watch in self.watches))
 
@@ -185,7 +185,7 @@ class VpaUpdater:
         """Mark a loop without active VPA as done. Returns its end; None if the loop must be run."""
         if self._acts or self._loops is None:
             return None
-        self._loops.take(now)
+        self._loops.advance(now)
         self._active()
         return now
 
@@ -198,9 +198,9 @@ class VpaUpdater:
         steps = self._loop_steps(copy.deepcopy(self.state), inputs, now, ScalingDirectionAdmission())
         result: UpdaterResult = yield from foreseen_steps(steps, actions.append, now=now)
         cluster = planner.cluster(sight.beside, sight.pods)
-        yield from planner.told_steps(update_plan(cluster, inputs, result, actions, now=now), progress)
+        yield from planner.report_steps(update_plan(cluster, inputs, result, actions, now=now), progress)
 
-    def _tell(self, result: UpdaterResult) -> None:
+    def _log_result(self, result: UpdaterResult) -> None:
         for pod in result.chosen:
             why = "outside the recommended range" if pod.outside_recommended_range else f"by {pod.resource_diff:.3g}"
             _log.info("Pod accepted for update: %s/%s, %s: %s", pod.namespace, pod.pod, why, pod.targets)

@@ -46,7 +46,7 @@ class Ticker:
         self._begun += by
         self.due += by
 
-    def take(self, now: Moment) -> None:
+    def advance(self, now: Moment) -> None:
         """Take the tick that is due, and compute the next one."""
         self.due = self._begun + ((now - self._begun) // self.interval + 1) * self.interval
 
@@ -142,12 +142,12 @@ class RoundPlanner:
         self._last: Effect | None = None
 
     @staticmethod
-    def looks_at(change: Change) -> bool:
+    def is_plan_input(change: Change) -> bool:
         """Check whether only plans use the changed object."""
         return change.watch.kind in _KINDS
 
     @staticmethod
-    def seen(stores: Stores) -> Sequence[KubeObject]:
+    def list_objects(stores: Stores) -> Sequence[KubeObject]:
         """Return the objects that the watches of :func:`plan_watches` delivered."""
         return [item for kind in _KINDS for item in stores.objects(kind)]
 
@@ -156,7 +156,7 @@ class RoundPlanner:
         """Build the cluster for which a round is planned."""
         return Cluster([*seen, *pods])
 
-    def told_steps(self, plan: VPARoundPlan, progress: Progress) -> StepsOf[Emit, None]:
+    def report_steps(self, plan: VPARoundPlan, progress: Progress) -> StepsOf[Emit, None]:
         """Report the plan of a round, and emit its event if the effect is not that of the previous round."""
         self._tell(plan)
         event = plan.event

@@ -221,11 +221,11 @@ class WorkQueue:
         known = self._due.get(key)
         if known is not None and known <= due + within:
             return
-        due = self._joined(due, within, period)
+        due = self._get_joined_time(due, within, period)
         self._due[key] = due
         self._push(due, (key,))
 
-    def _joined(self, due: Moment, within: int, period: int) -> Moment:
+    def _get_joined_time(self, due: Moment, within: int, period: int) -> Moment:
         """Return when a key may become ready together with others, ``within`` so many nanoseconds from ``due`` on.
 
         Keys wait for several others that are further ahead, now or a ``period`` later, so that those that were apart
@@ -315,7 +315,7 @@ class WorkQueue:
 
         Does :meth:`add_after` and :meth:`done` for each key, with ``within`` and ``period`` as there.
         """
-        due, time = self._joined(moment(due, "due"), within, period), moment(now)
+        due, time = self._get_joined_time(moment(due, "due"), within, period), moment(now)
         waiting = self._due
         later = keys if waiting.keys().isdisjoint(keys) else [key for key in keys if waiting.get(key, due + 1) > due]
         if later:

@@ -214,7 +214,7 @@ class VirtualTime:
             if (late := self._lateness(running, action)) > 0:
                 self._push(self.now + late, running, partial(self._perform_late, running, steps, action, done))
                 return
-            outcome = self._held(running, action, self._outcome(running, action))
+            outcome = self._check_outcome(running, action, self._outcome(running, action))
             if not self._is_next(outcome.at, running.rank):
                 self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
                 return
@@ -237,7 +237,7 @@ class VirtualTime:
         return 0 if running.deadline is not None and self._is_over(running, action) else self._latency(action)
 
     def _perform_late(self, running: Running, steps: Steps[Any], action: Action, done: _Done | None) -> None:
-        outcome = self._held(running, action, (running.perform or self._perform)(action, self.now))
+        outcome = self._check_outcome(running, action, (running.perform or self._perform)(action, self.now))
         self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
 
     def _outcome(self, running: Running, action: Action) -> Outcome:
@@ -250,7 +250,7 @@ class VirtualTime:
             return Outcome(at=self.now)
         return (running.perform or self._perform)(action, self.now)
 
-    def _held(self, running: Running, action: Action, found: Outcome) -> Outcome:
+    def _check_outcome(self, running: Running, action: Action, found: Outcome) -> Outcome:
         """Check an outcome against the table of legal outcomes, the clock and the machine's deadline, and return it.
 
         An outcome after the deadline is replaced by the error DEADLINE_EXCEEDED. Raises WrongAnswerError.
@@ -268,7 +268,7 @@ class VirtualTime:
         """Start the machines of an action; its outcome follows when they have ended."""
 
         def resume(result: Outcome) -> None:
-            outcome = self._held(running, action, result)
+            outcome = self._check_outcome(running, action, result)
             self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
 
         if isinstance(action, Together):
@@ -312,9 +312,11 @@ class _MachineGroup:
     def _next(self) -> None:
         index, machine = self._waiting.popleft()
         of = self._of
-        self._time.start(machine, partial(self._done, index), rank=of.rank, deadline=of.deadline, perform=of.perform)
+        self._time.start(
+            machine, partial(self._finish_machine, index), rank=of.rank, deadline=of.deadline, perform=of.perform
+        )
 
-    def _done(self, index: int, value: Any, at: Moment) -> None:
+    def _finish_machine(self, index: int, value: Any, at: Moment) -> None:
         self._values[index] = value
         self._left -= 1
         if self._waiting:

@@ -124,7 +124,7 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
         return 1 if self.legacy else self.concurrent_horizontal_pod_autoscaler_syncs
 
     @property
-    def knows_container_metrics(self) -> bool:
+    def supports_container_metrics(self) -> bool:
         """Return whether the controller supports metrics of the type ``ContainerResource``."""
         return not self.legacy or self.feature_gates.get("HPAContainerMetrics", False)
 

@@ -96,7 +96,7 @@ class Load:
         if len(large):
             raise InputError(f"the value {self.value[large[0]]:g} is too large: at most {_MAX_VALUE:g}")
 
-    def at(self, time: NDArray[np.int64]) -> NDArray[np.float64]:
+    def get_values(self, time: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the values at times, the first value for earlier times."""
         return self.value[np.maximum(np.searchsorted(self.time, time, side="right") - 1, 0)]
 
@@ -137,7 +137,7 @@ def build_load(series: Series, kind: str = "total", recorded: Load | None = None
         raise InputError(f"an average is one series, not {len(series.keys)}")
     if len(times) and times[-1] < recorded.time[0]:
         raise InputError("the recorded replicas begin after the series ends")
-    return Load(times, total / present * recorded.at(times))
+    return Load(times, total / present * recorded.get_values(times))
 
 
 def _sum_series(series: Series) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
@@ -307,9 +307,9 @@ def replay(
     replicas, ready, desired, proposal, best, usage = _replay.replay(
         ticks,
         metrics,
-        None if recorded is None else recorded.at(at).astype(np.int32),
-        ScalingRuleColumns.of([None if behavior is None else behavior.scale_up], 0),
-        ScalingRuleColumns.of([None if behavior is None else behavior.scale_down], window),
+        None if recorded is None else recorded.get_values(at).astype(np.int32),
+        ScalingRuleColumns.from_rules([None if behavior is None else behavior.scale_up], 0),
+        ScalingRuleColumns.from_rules([None if behavior is None else behavior.scale_down], window),
         tolerance_down=tolerances.scale_down,
         tolerance_up=tolerances.scale_up,
         cpu_initialization=options.cpu_initialization_ns,
@@ -331,7 +331,7 @@ def replay(
         name=name,
         metrics=tuple(each.name for each in metrics),
         time=at,
-        load=np.stack([each.recorded.at(at) for each in metrics]),
+        load=np.stack([each.recorded.get_values(at) for each in metrics]),
         replicas=replicas,
         ready=ready,
         desired=desired,
@@ -551,7 +551,7 @@ def replay_report(
     summaries = [summarize_replay(run) for run in runs]
     if recorded is not None:
         at = runs[0].time
-        sizes, begin, end = recorded.at(at).astype(np.int32), recorded.time[0], recorded.time[-1]
+        sizes, begin, end = recorded.get_values(at).astype(np.int32), recorded.time[0], recorded.time[-1]
         known = at[:-1] >= begin
         if not known.any() or (end < at[0] and end > begin):  # a single recorded size applies to all times
             raise InputError(

@@ -50,7 +50,7 @@ class _Sorting(Generic[T]):
         balanced = partitioned = True
         while end - begin > _SHORT:
             if bad_allowed == 0:
-                self.by_heap(begin, end)
+                self.sort_by_heap(begin, end)
                 return
             if not balanced:
                 self.shuffle(begin, end)
@@ -61,10 +61,10 @@ class _Sorting(Generic[T]):
                 self.items[begin:end] = self.items[begin:end][::-1]
                 pivot = begin + end - 1 - pivot
                 balanced = partitioned = ascends = True
-            if balanced and partitioned and ascends and self.repaired(begin, end):
+            if balanced and partitioned and ascends and self.try_repair(begin, end):
                 return
             if begin > 0 and not self.less(begin - 1, pivot):  # nothing here is smaller than the pivot
-                begin = self.past_equals(begin, end, pivot)
+                begin = self.partition_equal(begin, end, pivot)
                 continue
             middle, partitioned = self.partition(begin, end, pivot)
             left, right = middle - begin, end - middle
@@ -75,7 +75,7 @@ class _Sorting(Generic[T]):
             else:
                 self.sort(middle + 1, end, bad_allowed)
                 end = middle
-        self.by_insertion(begin, end)
+        self.sort_by_insertion(begin, end)
 
     def sink(self, i: int, least: int) -> None:
         """Move an element towards ``least`` while it is less than its predecessor."""
@@ -83,11 +83,11 @@ class _Sorting(Generic[T]):
             self.swap(i, i - 1)
             i -= 1
 
-    def by_insertion(self, begin: int, end: int) -> None:
+    def sort_by_insertion(self, begin: int, end: int) -> None:
         for i in range(begin + 1, end):
             self.sink(i, begin)
 
-    def by_heap(self, begin: int, end: int) -> None:
+    def sort_by_heap(self, begin: int, end: int) -> None:
         size = end - begin
         for root in range((size - 1) // 2, -1, -1):
             self.sift(begin, root, size)
@@ -137,7 +137,7 @@ class _Sorting(Generic[T]):
             places[1] = median(*places)
         return places[1], swaps
 
-    def repaired(self, begin: int, end: int) -> bool:
+    def try_repair(self, begin: int, end: int) -> bool:
         """Try to sort the range by a few swaps; return whether it is sorted now."""
         i = begin + 1
         for _ in range(_REPAIRS):
@@ -157,7 +157,7 @@ class _Sorting(Generic[T]):
                     self.swap(j, j - 1)
         return False
 
-    def past_equals(self, begin: int, end: int, pivot: int) -> int:
+    def partition_equal(self, begin: int, end: int, pivot: int) -> int:
         """Move elements equal to the pivot to the front; return where the greater ones begin."""
         self.swap(begin, pivot)
         i, j = begin + 1, end - 1

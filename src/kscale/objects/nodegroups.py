@@ -83,7 +83,7 @@ class Groups:
         }
         return result
 
-    def of_node(self, name: str) -> NodeGroup | None:
+    def find_group_of_node(self, name: str) -> NodeGroup | None:
         """Return the group of a node; None without one. Raises :class:`ProviderError` if the cloud cannot tell."""
         group = self.id_of_node(name)
         return None if group is None else self._by_id[group]

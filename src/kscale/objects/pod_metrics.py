@@ -85,7 +85,7 @@ class NumberedTexts:
             self.texts.append(text)
         return number
 
-    def joined(self, parts: Sequence[tuple[NDArray[np.int32], Sequence[str]]]) -> NDArray[np.int32]:
+    def concatenate(self, parts: Sequence[tuple[NDArray[np.int32], Sequence[str]]]) -> NDArray[np.int32]:
         """Concatenate columns of text numbers, renumbered to this object's texts.
 
         Each part is a column of numbers and the texts that it indexes. Returns int32.
@@ -229,7 +229,7 @@ class WholeUnits:
         for resource, rows in other._odd.items():
             self._odd.setdefault(resource, {}).update((at + row, value) for row, value in rows.items())
 
-    def replaced(self, other: WholeUnits, rows: Mapping[int, int]) -> WholeUnits:
+    def with_rows(self, other: WholeUnits, rows: Mapping[int, int]) -> WholeUnits:
         """Return a copy in which rows of ``other`` replace rows of this object.
 
         ``rows`` maps a row of ``other`` to the row that it replaces.
@@ -406,7 +406,7 @@ class PodUsage:
         )
 
     @classmethod
-    def of_values(
+    def from_values(
         cls, metric: str, items: Sequence[MetricValue], labels: Mapping[tuple[str, str], Mapping[str, str]]
     ) -> PodUsage:
         """Build columns from values of a custom metric of pods, with the metric's name as the resource.
@@ -447,7 +447,7 @@ class PodUsage:
         )
 
     @classmethod
-    def joined(cls, parts: Sequence[PodUsage], before: PodUsage | None = None) -> PodUsage:
+    def concatenate(cls, parts: Sequence[PodUsage], before: PodUsage | None = None) -> PodUsage:
         """Concatenate the rows of several lists, in order.
 
         ``before`` is an earlier result of this method. Its rows are reused if most of its parts are identical to
@@ -475,14 +475,14 @@ class PodUsage:
         columns = [[_get_amounts(piece, name) for piece in pieces] for name in resources]
         out = cls(
             JoinedLists([part.keys for part in parts]),
-            namespaces.joined([(piece.namespace, piece.namespaces) for piece in pieces]),
+            namespaces.concatenate([(piece.namespace, piece.namespaces) for piece in pieces]),
             namespaces.texts,
             labels,
             label_sets,
             _concatenate([piece.time for piece in pieces], np.int64),
             _concatenate([piece.window for piece in pieces], np.int64),
             _concatenate([piece.ends for piece in pieces], np.int64) + np.repeat(np.array(begins, np.int64), pods),
-            containers.joined([(piece.container, piece.containers) for piece in pieces]),
+            containers.concatenate([(piece.container, piece.containers) for piece in pieces]),
             containers.texts,
             resources,
             [_concatenate([amount for amount, _ in column], np.int64) for column in columns],
@@ -519,10 +519,12 @@ class PodUsage:
         (:class:`~kscale.objects.pod_metrics.JoinedLists`).
         """
         if self._names is None:
-            self._names = JoinedLists([part.container_names() for part in self.parts]) if self.parts else self._made()
+            self._names = (
+                JoinedLists([part.container_names() for part in self.parts]) if self.parts else self._build_keys()
+            )
         return self._names
 
-    def _made(self) -> list[tuple[str, str, str]]:
+    def _build_keys(self) -> list[tuple[str, str, str]]:
         counts = np.diff(self.ends, prepend=0).tolist()
         pods = [key.partition("/") for key, count in zip(self.keys, counts, strict=True) for _ in range(count)]
         return [
@@ -595,7 +597,7 @@ class PodUsage:
         ]
         return out
 
-    def same_pods(self, other: PodUsage) -> bool:
+    def has_same_pods(self, other: PodUsage) -> bool:
         """Check whether another list is known to have the same pods in the same rows, with the same labels."""
         return self is other or (
             self.keys is other.keys and self.labels is other.labels and self.label_sets is other.label_sets
@@ -636,7 +638,7 @@ class PodUsage:
         amount, present = [each.copy() for each in self._amount], [each.copy() for each in self._present]
         for i, (_, values, there) in enumerate(changes.columns()):
             amount[i][target], present[i][target] = values[source], there[source]
-        whole_units = self.whole_units.replaced(
+        whole_units = self.whole_units.with_rows(
             changes.whole_units, dict(zip(source.tolist(), target.tolist(), strict=True))
         )
         out = PodUsage(

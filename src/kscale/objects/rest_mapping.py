@@ -126,7 +126,7 @@ class RESTMapper:
         except KeyError:
             raise RESTMappingError(f'no matches for kind "{kind}" in group "{group}"') from None
 
-    def preferred(self, group_resource: str) -> ServedResource:
+    def find_preferred(self, group_resource: str) -> ServedResource:
         """Return a group-resource in its preferred version. Raises :class:`RESTMappingError` if it is unknown."""
         resource_found = self._preferred.get(group_resource)
         if resource_found is None:
@@ -141,7 +141,7 @@ class RESTMapper:
 
         Raises :class:`RESTMappingError` if the resource is unknown or has no scale.
         """
-        served = self.preferred(group_resource)
+        served = self.find_preferred(group_resource)
         if not served.scale:
             where = f"{served.group}/{served.version}, Resource={served.name}"
             text = f"could not find scale subresource for {where} in discovery information"

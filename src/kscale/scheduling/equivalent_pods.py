@@ -95,7 +95,7 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
     owners = np.concatenate([pairs >> 32, controller[owned[exemplars[owned] < 0]]])
     several = np.bincount(owners, minlength=1) > 1
     with memo.lock:
-        cached, numbers = memo.of(_SHAPES), memo.values(_SHAPES)
+        cached, numbers = memo.get_numbers(_SHAPES), memo.values(_SHAPES)
         missing = owned[(cached[stamps[owned]] == 0) & several[controller[owned]]]
         number_of_pair: dict[tuple[int, int], int] = {}
         for i in missing.tolist():

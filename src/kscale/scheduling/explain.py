@@ -190,7 +190,7 @@ class Explainer:
     def _rows(self, means: Callable[[PodClass], bool], where: _Where) -> NDArray[np.int64]:
         """Return the sorted rows of placed pods that match ``means`` on nodes that match ``where``: int64[n]."""
         snapshot = self.ctx.snapshot
-        _, starts, order = snapshot.by_class
+        _, starts, order = snapshot.sort_by_class
         chosen = [np.zeros(0, dtype=np.int64)]
         for i, other in enumerate(snapshot.placed_classes):
             if means(other):

@@ -109,7 +109,7 @@ class FitResult:
 
         0: the pod fits; otherwise the code of the first plug-in that fails.
         """
-        return self.session.engine.verdicts(np.arange(self.session.asked, dtype=np.int32))
+        return self.session.engine.verdicts(np.arange(self.session.finish_classes, dtype=np.int32))
 
     @cached_property
     def class_of(self) -> NDArray[np.int32]:
@@ -196,7 +196,7 @@ class FitResult:
         Cordoned nodes are skipped. If no node fits, ``ok`` is False. Upstream: ``SchedulePodOnAnyNodeMatching``.
         """
         name, number = self._pod(pod)
-        if self.session.hopeless(number):
+        if self.session.fails_prefilter(number):
             return msgspec.structs.replace(self.session.failed_everywhere(number), pod=name)
         engine = self.session.engine
         engine.cursor = cursor

@@ -344,7 +344,7 @@ class Fork:
 
         Raises InputError for an unknown pod or node.
         """
-        return self.engine.check(self._judged(pod), self.number(node)) == _engine.FITS
+        return self.engine.check(self._get_checkable_class(pod), self.number(node)) == _engine.FITS
 
     def place(self, pod: str | int, node: str | int) -> None:
         """Place the pod on the node without checks (upstream: ``ForceAddPod``).
@@ -353,7 +353,7 @@ class Fork:
         """
         number, n = self.pod(pod), self.number(node)
         self._loose(pod)
-        self._put(pod, number, n)
+        self._place(pod, number, n)
 
     def unplace(self, pod: str | int, node: str | int) -> None:
         """Remove a pod from the node. Raises InputError if the pod is not on it."""
@@ -386,11 +386,11 @@ class Fork:
 
         Raises InputError if the pod is on a node.
         """
-        number, n = self._judged(pod), self.number(node)
+        number, n = self._get_checkable_class(pod), self.number(node)
         self._loose(pod)
         if self.engine.check(number, n) != _engine.FITS:
             return False
-        self._put(pod, number, n)
+        self._place(pod, number, n)
         return True
 
     def schedule_anywhere(self, pod: str | int, acceptable: Any = None) -> int | None:
@@ -398,23 +398,23 @@ class Fork:
 
         ``acceptable``: one boolean per node; False excludes the node. Raises InputError if the pod is on a node.
         """
-        number = self._judged(pod)
+        number = self._get_checkable_class(pod)
         self._loose(pod)
         if acceptable is not None:
             acceptable = mask_of(acceptable, "acceptable", self.engine.nodes)
         node = self.engine.any_node(number, acceptable)
         if node < 0:
             return None
-        self._put(pod, number, node)
+        self._place(pod, number, node)
         return node
 
-    def _judged(self, pod: str | int) -> int:
+    def _get_checkable_class(self, pod: str | int) -> int:
         """Return the session number of a pod's class that can be checked.
 
         Raises InputError for a class that only placed pods have.
         """
         number = self.pod(pod)
-        if number >= self.session.asked:
+        if number >= self.session.finish_classes:
             raise InputError(
                 f"class {number} belongs to placed pods only: where they fit can be asked of pods given to fork()"
             )
@@ -440,7 +440,7 @@ class Fork:
         if node != _NOWHERE:
             raise InputError(f"pod {pod!r} is on node {self.node_name(node)!r} already: take it off first")
 
-    def _put(self, pod: str | int, number: int, node: int) -> None:
+    def _place(self, pod: str | int, number: int, node: int) -> None:
         self.engine.place(number, node)
         if isinstance(pod, str):
             self._set(self._at, pod, node)

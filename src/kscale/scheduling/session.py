@@ -74,7 +74,7 @@ class Session:
         )
         self._nodes = NodeClasses(ctx, copies.facts, columns)
         devices, ledger = self._devices(one_by_one=one_by_one, moving=moving, alike=alike)
-        classes.settle(ctx, copies.facts, ledger.concerns if ledger is not None else _nobody)
+        classes.compile(ctx, copies.facts, ledger.may_count if ledger is not None else _nobody)
         more = [name for predicate in self.profile.predicates for name in predicate.resources]
         self._resources = Resources(ctx, classes, more, devices)
         self.has_ledger = ledger is not None
@@ -135,7 +135,7 @@ class Session:
             part.declare(engine, self._ctx)
         amounts = self._resources.amounts()
         engine.add_classes(*amounts, classes.static_row, classes.failed, classes.hosts, classes.extras)
-        engine.populate(*classes.placed(self.snapshot))
+        engine.populate(*classes.get_placed_pods(self.snapshot))
         for predicate in self.profile.predicates:
             wanted = (*FIXED_RESOURCES, *predicate.resources)
             engine.add_user(predicate, [self.resources.index(name) for name in wanted])
@@ -152,7 +152,7 @@ class Session:
     # -- use ---------------------------------------------------------------------------------------------------------
 
     @property
-    def asked(self) -> int:
+    def finish_classes(self) -> int:
         """Return how many classes, counted from the first, can be checked."""
         return self._classes.asked
 
@@ -184,7 +184,7 @@ class Session:
         )
         return numbers
 
-    def hopeless(self, number: int) -> bool:
+    def fails_prefilter(self, number: int) -> bool:
         """Return whether a PreFilter fails, so that the class fits no node."""
         return self._classes.outcomes[number].failure is not None
 
@@ -200,7 +200,7 @@ class Session:
         """Return a node's free amounts by resource, and its free pod slots, in the current state."""
         return self._resources.readable(self.engine.free(node).tolist()), self.engine.slots(node)
 
-    def leaving(self, taint: Taint) -> NDArray[np.uint8]:
+    def mask_rows_without_taint(self, taint: Taint) -> NDArray[np.uint8]:
         """Return which counter rows of the engine stop counting a node once it carries the taint: uint8[rows]."""
         mask = np.zeros(self.engine.n_rows, dtype=np.uint8)
         mask[self._classes.part(SpreadNumbers).leaving(taint)] = 1
@@ -212,7 +212,7 @@ class Session:
         ctx, copies = self._ctx, self._copies
         texts = ["resource claims of the pods that come with a new node"] if ctx.dra and copies.claims else []
         if copies.templates:
-            drivers = self._classes.part(VolumeNumbers).asked_drivers
+            drivers = self._classes.part(VolumeNumbers).requested_drivers
             texts += csi_rules_not_judged(drivers, copies.templates, ctx)
         return texts
 

@@ -85,7 +85,7 @@ class Rows:
                 self._anywhere.append(number)
         return number
 
-    def counted(self, pod: PodClass) -> tuple[list[int], list[int]]:
+    def get_counting_rows(self, pod: PodClass) -> tuple[list[int], list[int]]:
         """Return the rows that count pods of this class, as (rows with eligibility, other rows).
 
         Rows that the class itself refers to are not included.

@@ -71,7 +71,7 @@ class Wanted:
         return [(self.columns or {}).get(name, name) for name in KEY_COLUMNS]
 
     @property
-    def needed(self) -> list[str]:
+    def required_columns(self) -> list[str]:
         """Return the required columns. Events are counted if there is no value."""
         return [self.time, *([] if self.is_counted else [self.value]), *self.labels]
 
@@ -125,7 +125,7 @@ def parsed_numbers(texts: Sequence[str]) -> NDArray[np.float64]:
 
 def check_columns(names: Sequence[str], wanted: Wanted, source: str) -> None:
     """Check that a table has the required columns. Raises ``InputError`` if it does not."""
-    missing = [name for name in wanted.needed if name not in names]
+    missing = [name for name in wanted.required_columns if name not in names]
     if missing:
         raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {', '.join(names)})", source))
 
@@ -319,7 +319,7 @@ def _parquet_table(data: bytes, wanted: Wanted, source: str) -> _ParquetTable:
             present = file.schema_arrow.names
             check_columns(present, wanted, source)
             _check_rows(file.metadata, source)
-        names = [name for name in (*wanted.needed, *wanted.keys) if name in present]
+        names = [name for name in (*wanted.required_columns, *wanted.keys) if name in present]
         return _ParquetTable(pa, pq.read_table(pa.BufferReader(data), columns=list(dict.fromkeys(names))))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged pages
         raise InputError(Problem(f"not a Parquet file: {error}", source)) from None

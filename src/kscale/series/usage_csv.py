@@ -138,7 +138,7 @@ class CsvFile:
         """Yield functions that read consecutive slices of the file; each may run in any thread."""
         try:
             if self.path.suffix.lower() == ".gz":
-                yield from self._unpacked()
+                yield from self._read_compressed()
             else:
                 with self.path.open("rb", buffering=0) as file:
                     yield from self._slices(file)
@@ -152,7 +152,7 @@ class CsvFile:
             # A line belongs to the slice in which it begins; the first slice begins with a line.
             yield partial(self._read, at, min(at + _SLICE, size), at > start)
 
-    def _unpacked(self) -> Iterator[Callable[[], Slice]]:
+    def _read_compressed(self) -> Iterator[Callable[[], Slice]]:
         with gzip.open(self.path, "rb") as file:
             start = self._header(file)
             file.seek(start)
@@ -161,10 +161,10 @@ class CsvFile:
                 data = incomplete + data
                 end = data.rfind(b"\n") + 1
                 if end:
-                    yield partial(self._plain, memoryview(data)[:end])
+                    yield partial(self._read_plain, memoryview(data)[:end])
                 incomplete = data[end:]
             if incomplete:
-                yield partial(self._plain, memoryview(incomplete))
+                yield partial(self._read_plain, memoryview(incomplete))
 
     def _header(self, file: Any) -> int:
         """Read the names of the columns, and return the offset of the first row."""
@@ -212,9 +212,9 @@ class CsvFile:
         if is_inside and (first == 0 or begin + first > end):
             return Slice()  # the slice is inside one long line
         with memoryview(buffer) as view, view[first:filled] as text:
-            return self._plain(text)
+            return self._read_plain(text)
 
-    def _plain(self, text: memoryview) -> Slice:
+    def _read_plain(self, text: memoryview) -> Slice:
         if not text:
             return Slice()
         if not self._roles:

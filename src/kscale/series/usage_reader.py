@@ -156,13 +156,13 @@ class UsageFiles:
     metric: str = ""
 
     def __iter__(self) -> Iterator[UsageBatch]:
-        for path in self._ordered():
+        for path in self._sort_paths():
             yield from self._read(path)
 
     def _read(self, path: Path) -> Iterator[UsageBatch]:
         return read_usage(path, columns=self.columns, unit=self.unit, threads=self.threads, metric=self.metric)
 
-    def _ordered(self) -> list[Path]:
+    def _sort_paths(self) -> list[Path]:
         if len(self.paths) < 2 or any(".json" in path.suffixes for path in self.paths):
             return list(self.paths)  # a Prometheus response would be read twice
         ranges = []

@@ -178,7 +178,7 @@ class JobOutcomes:
         self._api, self._time = api, time
         self._jobs: dict[str, _Job] = {}
         self.interrupted = 0
-        for job in api.of("Job").values():
+        for job in api.get_all("Job").values():
             if _outcome(job.status) not in ("complete", "failed"):
                 self._jobs[job.metadata.uid] = _Job(job.key, time.now, job.status)
         self._pods(api.present("Pod"))
@@ -272,7 +272,7 @@ _EFFORT: Final = 200_000
 
 
 class IdealMixes:
-    """Splits what a world's machines cost at sampled moments (:meth:`look`).
+    """Splits what a world's machines cost at sampled moments (:meth:`observe`).
 
     Paid machines are: not yet ready nodes (boot); nodes without pods except those of DaemonSets (CA); nodes with pods,
     which would fit on the cheapest mix of nodes of the same groups (packing), and on an even cheaper one if each HPA
@@ -288,12 +288,12 @@ class IdealMixes:
         self._methods: set[str] = set()
         self._sums = dict.fromkeys(("paid", "ideal", "bound", "hpa", "packing", "ca", "boot"), 0.0)
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Add the current moment to the sums."""
         pools = [pool for pool in self._world.cloud.pools.values() if pool.group.price is not None]
-        nodes = self._world.api.of("Node")
+        nodes = self._world.api.get_all("Node")
         pods_by_node: dict[str, list[Pod]] = {}
-        for pod in self._world.api.of("Pod").values():
+        for pod in self._world.api.get_all("Pod").values():
             if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed") and not is_daemonset_pod(pod):
                 pods_by_node.setdefault(pod.spec.node_name, []).append(pod)
         paid = boot = idle = 0.0
@@ -353,15 +353,15 @@ class IdealMixes:
 
     def _surplus(self) -> Iterator[str]:
         """Yield the keys of pods that HPAs have beyond what the load needs: terminating pods, and the newest ones."""
-        for hpa in self._world.api.of("HorizontalPodAutoscaler").values():
+        for hpa in self._world.api.get_all("HorizontalPodAutoscaler").values():
             target = hpa.spec.scale_target_ref
             key = target.kind, hpa.namespace, target.name
-            pods = sorted(self._world.load.pods.of_workload(key), key=_ends)
-            needed = self._needed(hpa, key, pods)
+            pods = sorted(self._world.load.pods.list_workload_pods(key), key=_ends)
+            needed = self._count_needed_pods(hpa, key, pods)
             if needed is not None:
                 yield from (pod.key for pod in pods[needed:])
 
-    def _needed(self, hpa: HorizontalPodAutoscaler, key: Key, pods: Sequence[Pod]) -> int | None:
+    def _count_needed_pods(self, hpa: HorizontalPodAutoscaler, key: Key, pods: Sequence[Pod]) -> int | None:
         """Return how many pods would bring usage to an HPA's targets; None if it also uses other metrics."""
         counts = [self._needed_for(spec, key, pods) for spec in hpa.spec.metrics or ()]
         needed = [count for count in counts if count is not None]
@@ -374,7 +374,7 @@ class IdealMixes:
         source, now = spec.resource, self._world.time.now
         if source is None or not pods:
             return None
-        used = self._world.load.used(key, source.name, now - SECOND, now)
+        used = self._world.load.get_usage(key, source.name, now - SECOND, now)
         if source.target.average_utilization is not None:
             requests = [each.resources.requests or {} for each in pods[0].spec.containers]
             requested = sum(each[source.name].milli_value() for each in requests if source.name in each)
@@ -385,9 +385,9 @@ class IdealMixes:
             return None
         if used is None or target <= 0:
             return None
-        return -(-used * self._world.load.pods.ready(key) * 100 // target)
+        return -(-used * self._world.load.pods.count_ready(key) * 100 // target)
 
-    def told(self, hours: float) -> IdealMix | None:
+    def summarize(self, hours: float) -> IdealMix | None:
         """Return the totals for a run of ``hours``; None if no moment was sampled."""
         if not self._moments:
             return None

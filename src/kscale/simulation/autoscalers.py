@@ -49,7 +49,7 @@ class Admitting:
 
     def __call__(self, pod: Pod) -> Pod:
         """Return the pod as it is stored after the review."""
-        if not self._world.api.of("VerticalPodAutoscaler"):
+        if not self._world.api.get_all("VerticalPodAutoscaler"):
             return pod
         now = self._world.time.now
         data = to_dict(pod)
@@ -62,12 +62,12 @@ class Admitting:
             "object": data,
         }
         body = msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
-        reviewed = run_virtually(partial(self._controller.review, body), self._at_once, now=now)
+        reviewed = run_virtually(partial(self._controller.review, body), self._perform, now=now)
         answer: Any = msgspec.json.decode(reviewed.body)["response"]
         patch = answer.get("patch")
         return from_dict(json_patch(data, msgspec.json.decode(base64.b64decode(patch))), Pod) if patch else pod
 
-    def _at_once(self, action: Action, now: Moment) -> Outcome:
+    def _perform(self, action: Action, now: Moment) -> Outcome:
         return msgspec.structs.replace(self._world.perform(action, now), at=now)
 
 
@@ -155,7 +155,7 @@ class Autoscalers:
                 if name.replace("-", "_") not in AutoscalingOptions.__struct_fields__:
                     self.values.wrong(f"{field}.{name}", "has no effect in a simulated cluster")
             options = AutoscalingOptions.for_profile(str(profile), **parsed.values)
-            for problem in (*options.problems(), *options.misplaced(options.profile, parsed.values)):
+            for problem in (*options.problems(), *options.find_foreign_options(options.profile, parsed.values)):
                 self.values.wrong(f"{field}.{problem.field.replace('_', '-')}", problem.message)
             if not options.problems():
                 self._check_expander(f"{field}.expander", options)

@@ -391,7 +391,7 @@ class _Builder:
         traced = simkube_objects(scenario.simkube, values, self.begin, self.begin + horizon)
         self._check()
         objects = [*self._objects(more, traced, arrivals.places), *arrivals.nodes]
-        traced = traced.admitted(self._admitted)
+        traced = traced.admit(self._admit)
         custom = self._custom(objects, more)
         all_objects = [*objects, *custom.objects, *traced.applied]
         self._no_others(arrivals, all_objects)
@@ -436,7 +436,7 @@ class _Builder:
             horizon=horizon,
             sample=sample,
             prices={group.id: group.price for group in groups},
-            warnings=[*custom.warnings, *self._left_out(objects, custom)],
+            warnings=[*custom.warnings, *self._list_ignored_objects(objects, custom)],
         )
 
     def _check(self) -> None:
@@ -482,7 +482,7 @@ class _Builder:
             if isinstance(item, PodDisruptionBudget):
                 self.values.problems += budget_problems(item, self.values.source)
         self._check()
-        return [self._admitted(item) for item in complete_objects(initial, later)]
+        return [self._admit(item) for item in complete_objects(initial, later)]
 
     def _custom(self, objects: Sequence[KubeObject], more: Sequence[str | KubeObject]) -> CustomObjects:
         """Return the custom resources that HPAs scale, which create pods like workloads."""
@@ -498,7 +498,7 @@ class _Builder:
         self._unscaled = custom.unscaled
         return custom
 
-    def _left_out(self, objects: Sequence[KubeObject], custom: CustomObjects) -> list[str]:
+    def _list_ignored_objects(self, objects: Sequence[KubeObject], custom: CustomObjects) -> list[str]:
         """Return which objects have no effect in the simulation, and why."""
         scheduled = [item.key for item in objects if isinstance(item, CronJob) and not item.spec.suspend]
         texts = []
@@ -517,12 +517,12 @@ class _Builder:
     def _no_others(self, arrivals: Arrivals, objects: Iterable[KubeObject]) -> None:
         """Record a problem for each workload that may create a pod with the name of a trace's pod."""
         for item in {(item.kind, item.key): item for item in objects}.values():
-            taken = arrivals.made_by(item)
+            taken = arrivals.find_pod_key(item)
             if taken is not None:
                 text = f"{item.kind} {item.key} may have a pod of this name"
                 self.values.problems.append(Problem(text, *arrivals.places["Pod", taken]))
 
-    def _admitted(self, item: KubeObject) -> KubeObject:
+    def _admit(self, item: KubeObject) -> KubeObject:
         """Return the object as the API server stores it; mistakes of an HPA are recorded."""
         if isinstance(item, HorizontalPodAutoscaler | HorizontalPodAutoscalerV1):
             admission = admit(item)
@@ -639,7 +639,7 @@ class _Builder:
 
     def _key(self, text: str, field: str) -> Key:
         parts = text.split("/")
-        if len(parts) == 3 and parts[0] not in self._workloads and (reason := self._why_no_pods(parts[0])):
+        if len(parts) == 3 and parts[0] not in self._workloads and (reason := self._explain_no_pods(parts[0])):
             self.values.wrong(field, f"{text} makes no pods: {reason}")
             return "", "", ""
         if len(parts) != 3 or parts[0] not in self._workloads:
@@ -647,7 +647,7 @@ class _Builder:
             return "", "", ""
         return parts[0], parts[1], parts[2]
 
-    def _why_no_pods(self, kind: str) -> str:
+    def _explain_no_pods(self, kind: str) -> str:
         """Return why the objects of a custom kind create no pods here; empty if there are no such objects."""
         if kind in self._unscaled:
             return self._unscaled[kind]

@@ -439,7 +439,7 @@ class Pair(NamedTuple):
         return self.key, self.number
 
     @property
-    def apart(self) -> int | None:
+    def get_delay(self) -> int | None:
         """Return the nanoseconds between the decisions; None if one of the runs has no such decision."""
         if self.one is None or self.other is None:
             return None
@@ -448,7 +448,7 @@ class Pair(NamedTuple):
     @property
     def differs(self) -> bool:
         """Return whether one run has no such decision, or the decisions differ in time or amount."""
-        apart = self.apart
+        apart = self.get_delay
         return apart is None or apart >= SAME_TIME or format_request(self.one) != format_request(self.other)
 
 

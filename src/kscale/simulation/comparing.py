@@ -350,7 +350,7 @@ def _needed_changes(
     needed, remains = candidates, {}
     for change in candidates:
         others = [item for item in needed if item is not change]
-        disappeared, distance = _gone(first, rerun([*accepted, *others], until)) if others else (False, first.apart)
+        disappeared, distance = _gone(first, rerun([*accepted, *others], until)) if others else (False, first.get_delay)
         if disappeared:
             needed = others
         else:
@@ -365,7 +365,7 @@ def _gone(first: Pair, runs: tuple[FinishedRun, FinishedRun]) -> tuple[bool, int
     earlier = any(pair.differs and pair.first < first.first for pair in pairs)
     if same is None:
         return not earlier, 0
-    return not same.differs and not earlier, same.apart
+    return not same.differs and not earlier, same.get_delay
 
 
 def _explain_by_flags(pair: Pair, needed: Sequence[FlagChange], new: FinishedRun) -> Cause:

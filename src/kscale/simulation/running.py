@@ -220,7 +220,7 @@ class _Run:
         world = self.world
         stores = world.stores(driver.watches)
         perform = self.log.listening(driver.name, storing_current_versions(world.perform))
-        goes_by = driver.goes_by if skip and isinstance(driver, Repeating) else None
+        goes_by = driver.inputs if skip and isinstance(driver, Repeating) else None
         inputs = None if goes_by is None else partial(world.inputs, stores, goes_by)
         return VirtualDrive(driver, stores, world.time, perform, rank=rank, inputs=inputs)
 
@@ -230,7 +230,7 @@ class _Run:
         world.time.at(world.time.now, self._sample, rank=HAPPENINGS)
         for number in range(self.looks):
             moment = self.begin + self.setup.horizon * (2 * number + 1) // (2 * self.looks)
-            world.time.at(moment, self.mixes.look, rank=HAPPENINGS)
+            world.time.at(moment, self.mixes.observe, rank=HAPPENINGS)
         with collector_at_ease():
             interrupted = self._until(end, stop, progress)
         for drive in self.drives:
@@ -262,16 +262,16 @@ class _Run:
 
     def _sample(self) -> None:
         world, ledger = self.world, self.ledger
-        machines = sum(pool.billed for pool in world.cloud.pools.values())
+        machines = sum(pool.billed_count for pool in world.cloud.pools.values())
         self.timeline.add(
             world.time.now, ledger.nodes, machines, ledger.pods, ledger.pending,
             *(milli / 1000 for milli in (ledger.allocatable, ledger.requested, ledger.wanted)),
         )  # fmt: skip
         for kind in _SAMPLED:
-            for item in world.api.of(kind).values():
+            for item in world.api.get_all(kind).values():
                 name = f"{kind}/{item.namespace}/{item.name}"
                 self.workloads.add(world.time.now, name, item.spec.replicas or 0, item.status.ready_replicas, 0, 0, 0)
-        for job in world.api.of("Job").values():
+        for job in world.api.get_all("Job").values():
             status, name = job.status, f"Job/{job.namespace}/{job.name}"
             counts = status.active, status.succeeded, status.failed
             self.workloads.add(world.time.now, name, status.active, status.ready or 0, *counts)
@@ -329,12 +329,14 @@ class _Run:
             ],
             pod_events=self.pod_events,
             recommendations=[
-                item for vpa in world.api.of("VerticalPodAutoscaler").values() for item in _list_recommendations(vpa)
+                item
+                for vpa in world.api.get_all("VerticalPodAutoscaler").values()
+                for item in _list_recommendations(vpa)
             ],
             interruptions=sum(item.lost for item in groups),
             interrupted_pods=self.jobs.interrupted,
             jobs=self.jobs.uses(),
-            ideal=self.mixes.told(_hours(now - self.begin)),
+            ideal=self.mixes.summarize(_hours(now - self.begin)),
         )
 
     def _groups(self, now: Moment) -> list[GroupUse]:

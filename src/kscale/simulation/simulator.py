@@ -74,12 +74,12 @@ class Simulator:
             options={"cluster_autoscaler": options},
         )
         run = simulate(setup)
-        pods = setup.world.api.of("Pod").values()
+        pods = setup.world.api.get_all("Pod").values()
         pending = {pod.key for pod in pods if not pod.spec.node_name and pod.status.phase in ("", "Pending")}
         return Simulated(
             hours=run.report.seconds / 3600,
             node_hours={group.group: group.node_hours for group in run.report.groups},
-            nodes=len(setup.world.api.of("Node")),
+            nodes=len(setup.world.api.get_all("Node")),
             waiting=frozenset(pending),
             pending_seconds=run.report.pending.pod_seconds,
             decisions=[_format_decision(entry, now) for entry in run.decisions.entries],

@@ -224,7 +224,7 @@ class Arrivals:
 
         return times
 
-    def made_by(self, workload: KubeObject) -> str | None:
+    def find_pod_key(self, workload: KubeObject) -> str | None:
         """Return the key of a trace's pod whose name a pod of the workload might get; None if there is none."""
         suffix = _SUFFIXES.get(workload.kind)
         if suffix is None or workload.namespace not in self._namespaces:
@@ -355,7 +355,7 @@ class SimkubeObjects:
         """Return the objects deleted after the beginning."""
         return [item for _, _, deleted in self.later for item in deleted]
 
-    def admitted(self, admit: _Admit) -> SimkubeObjects:
+    def admit(self, admit: _Admit) -> SimkubeObjects:
         """Return a copy in which later objects are as the API server stores them, by ``admit``."""
         later = [(time, [admit(item) for item in applied], deleted) for time, applied, deleted in self.later]
         return replace(self, later=later)

@@ -27,7 +27,7 @@ class TypedCache:
         self._kept: dict[type[Any], Any] = {}
         self._lock = RLock()  # computing one value may request another
 
-    def of(self, kind: type[T], make: Callable[[], T]) -> T:
+    def get(self, kind: type[T], make: Callable[[], T]) -> T:
         """Return the cached value of a type. ``make`` computes it on first use, under the cache's lock."""
         cached: T | None = self._kept.get(kind)
         if cached is None:
@@ -79,7 +79,7 @@ class GarbageCollectionPause:
     def __init__(self) -> None:
         self._lock, self._users, self._before, self._set = Lock(), 0, 0, 0
 
-    def begin(self, objects: int) -> None:
+    def enter(self, objects: int) -> None:
         with self._lock:
             self._users += 1
             now, *others = gc.get_threshold()
@@ -89,7 +89,7 @@ class GarbageCollectionPause:
                 self._set = objects
                 gc.set_threshold(objects, *others)
 
-    def end(self) -> None:
+    def leave(self) -> None:
         with self._lock:
             self._users -= 1
             now, *others = gc.get_threshold()
@@ -108,8 +108,8 @@ def collector_at_ease(objects: int = _AT_EASE) -> Iterator[None]:
     is off or runs even less often is left as it is.
     """
     ease = _EASE
-    ease.begin(objects)
+    ease.enter(objects)
     try:
         yield
     finally:
-        ease.end()
+        ease.leave()

@@ -31,7 +31,7 @@ class ChangedKeys(msgspec.Struct, frozen=True):
         return bool(self.added or self.modified or self.removed)
 
     @staticmethod
-    def joined(parts: Sequence[ChangedKeys]) -> ChangedKeys:
+    def concatenate(parts: Sequence[ChangedKeys]) -> ChangedKeys:
         """Concatenate consecutive changes (``parts``)."""
         if len(parts) == 1:
             return parts[0]

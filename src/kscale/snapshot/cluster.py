@@ -140,7 +140,7 @@ class Relist:
     @property
     def change(self) -> ChangedKeys:
         """Return all differences since the context was entered."""
-        self._changes = [ChangedKeys.joined(self._changes)]
+        self._changes = [ChangedKeys.concatenate(self._changes)]
         return self._changes[0]
 
     @exclusive
@@ -466,19 +466,19 @@ class Cluster:
         """Yield all objects of a kind in order of first appearance."""
         if kind == "Pod":
             return self.pods()
-        return iter(self._contents.objects.of(kind).values())
+        return iter(self._contents.objects.get_kind(kind).values())
 
     @shared
     def keys(self, kind: str) -> list[str]:
         """Return the keys of all objects of a kind in order of first appearance, without decoding any."""
-        return self._contents.pods.keys() if kind == "Pod" else list(self._contents.objects.of(kind))
+        return self._contents.pods.keys() if kind == "Pod" else list(self._contents.objects.get_kind(kind))
 
     @shared
     def resource_version(self, kind: str, key: str) -> str:
         """Return the resource version of an object; empty if it has none. Raises KeyError."""
         if kind == "Pod":
             return self._contents.pods.version(key)
-        return self._contents.objects.of(kind)[key].metadata.resource_version
+        return self._contents.objects.get_kind(kind)[key].metadata.resource_version
 
     @property
     def objects(self) -> dict[str, dict[str, KubeObject]]:

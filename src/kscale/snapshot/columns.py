@@ -162,7 +162,9 @@ class LabelColumn:
             self.values.append(value)
         return number
 
-    def changed(self, keep: NDArray[np.bool_] | None, rows: Sequence[int], values: Sequence[str | None]) -> LabelColumn:
+    def with_changes(
+        self, keep: NDArray[np.bool_] | None, rows: Sequence[int], values: Sequence[str | None]
+    ) -> LabelColumn:
         """Return a column with some nodes removed and other values at ``rows``.
 
         ``rows`` count after the removal; new rows are at the end.
@@ -249,7 +251,7 @@ class NodeColumns:
         self._close()
         return self
 
-    def changed(self, removed: Collection[str], replaced: Iterable[Node], appended: Sequence[Node]) -> NodeColumns:
+    def with_changes(self, removed: Collection[str], replaced: Iterable[Node], appended: Sequence[Node]) -> NodeColumns:
         """Return columns with some nodes removed, others replaced in place, and more appended.
 
         Untouched parts are copied or shared instead of being computed again.
@@ -292,7 +294,7 @@ class NodeColumns:
             name: column for name, column in result.allocatable.items() if name in FIXED_RESOURCES or column.any()
         }
         result._labels = {
-            key: column.changed(keep, rows, [(node.metadata.labels or {}).get(key) for node in nodes])
+            key: column.with_changes(keep, rows, [(node.metadata.labels or {}).get(key) for node in nodes])
             for key, column in self._labels.items()
         }
         result._close()

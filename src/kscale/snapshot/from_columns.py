@@ -109,7 +109,7 @@ def from_columns(
     controllers = np.array([interner.controller(standing_controller(pod)) for pod in examples], dtype=np.int32)
     priorities = np.array([pod.spec.priority or 0 for pod in examples], dtype=np.int64)
     created = np.array([PodMoments.of(pod).created for pod in examples], dtype=np.int64)
-    queueings = np.array([interner.queueings.of(pod) for pod in examples], dtype=np.int32)
+    queueings = np.array([interner.queueings.get(pod) for pod in examples], dtype=np.int32)
     table.extend(
         _Names(prefixes, class_of) if given_names is None else given_names,
         class_of=numbers[class_of],

@@ -76,7 +76,7 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
         """Build the views from ``kind -> key -> object``."""
         return cls(**{field: make(objects) for field, (_, make) in _FIELDS.items()})
 
-    def changed(self, objects: dict[str, dict[str, Any]], kinds: Collection[str]) -> Informers:
+    def with_changes(self, objects: dict[str, dict[str, Any]], kinds: Collection[str]) -> Informers:
         """Return views in which those of the changed ``kinds`` are rebuilt."""
         fresh = {field: make(objects) for field, (of, make) in _FIELDS.items() if not of.isdisjoint(kinds)}
         return msgspec.structs.replace(self, **fresh)
@@ -195,7 +195,7 @@ class ObjectStore:
         result._changed_kinds = set(self._changed_kinds)
         return result
 
-    def of(self, kind: str) -> dict[str, KubeObject]:
+    def get_kind(self, kind: str) -> dict[str, KubeObject]:
         """Return the objects of a kind by key, in order of first appearance. Do not modify the result."""
         return self._nodes if kind == "Node" else self.objects.get(kind, {})
 
@@ -229,16 +229,16 @@ class ObjectStore:
     def end(self, kind: str) -> list[str]:
         """Stop recording which objects are seen, and return the keys of those that were not."""
         seen = self._seen.pop(kind)
-        return [key for key in self.of(kind) if key not in seen]
+        return [key for key in self.get_kind(kind) if key not in seen]
 
     def has_version(self, kind: str, key: str, version: str) -> bool:
         """Check whether the object of a key exists and has this resource version."""
-        current = self.of(kind).get(key)
+        current = self.get_kind(kind).get(key)
         return current is not None and bool(version) and current.metadata.resource_version == version
 
     def remove(self, kind: str, key: str, uid: str = "") -> bool:
         """Remove an object; return False if its key does not exist or both UIDs are set and differ."""
-        current = self.of(kind).get(key)
+        current = self.get_kind(kind).get(key)
         if current is None or not (current.metadata.uid == uid or not (current.metadata.uid and uid)):
             return False
         if kind == "Node":
@@ -262,14 +262,14 @@ class ObjectStore:
     def columns(self) -> NodeColumns:
         """Return the nodes as columns; only changed nodes are converted again."""
         if self._node_changes:
-            self._node_columns = self._node_changes.of(self._node_columns, self._nodes)
+            self._node_columns = self._node_changes.apply_to(self._node_columns, self._nodes)
             self._node_changes = _NodeChanges()
         return self._node_columns
 
     def informers(self) -> Informers:
         """Return the informers' views; only changed kinds are indexed again."""
         if self._changed_kinds:
-            self._informers = self._informers.changed(self.objects, self._changed_kinds)
+            self._informers = self._informers.with_changes(self.objects, self._changed_kinds)
             self._changed_kinds = set()
         return self._informers
 
@@ -316,9 +316,9 @@ class _NodeChanges:
             self.replaced.pop(name, None)
             self.removed.add(name)
 
-    def of(self, base: NodeColumns, nodes: dict[str, Any]) -> NodeColumns:
+    def apply_to(self, base: NodeColumns, nodes: dict[str, Any]) -> NodeColumns:
         """Return the columns after the changes."""
         if not len(base):
             return NodeColumns(nodes.values())
         replaced: list[Node] = [nodes[name] for name in self.replaced]
-        return base.changed(self.removed, replaced, [nodes[name] for name in self.appended])
+        return base.with_changes(self.removed, replaced, [nodes[name] for name in self.appended])

@@ -228,7 +228,7 @@ class Snapshot:
     # -- derived -----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def by_class(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def sort_by_class(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the placed pods sorted by class, as (classes, starts, order).
 
         The pods of ``classes[i]`` are ``order[starts[i]:starts[i + 1]]``.
@@ -244,7 +244,7 @@ class Snapshot:
 
     def nodes_of_class(self, which: int) -> NDArray[np.int32]:
         """Return the nodes of the placed pods of ``placed_classes[which]``, one entry per pod."""
-        _, starts, order = self.by_class
+        _, starts, order = self.sort_by_class
         nodes: NDArray[np.int32] = self.placed_node[order[starts[which] : starts[which + 1]]]
         return nodes
 
@@ -358,7 +358,7 @@ class Snapshot:
         for name, count in Counter(each.node.metadata.name for each in fresh).items():
             if count > 1 or (name in node_index and name not in without):
                 raise InputError(f"there are two nodes {name}")
-        columns = self.columns.changed(without, replaced, [each.node for each in fresh])
+        columns = self.columns.with_changes(without, replaced, [each.node for each in fresh])
         stays = np.ones(len(self.columns), dtype=np.bool_)
         stays[[node_index[name] for name in without]] = False
         kept_nodes = np.flatnonzero(stays)
@@ -399,7 +399,7 @@ class Snapshot:
 
         Returns the same object as the last call if the positions are equal, and itself if there are none.
         """
-        return self.memo.of(_Without, _Without).of(self, gone) if len(gone) else self
+        return self.memo.get(_Without, _Without).remove_pods(self, gone) if len(gone) else self
 
     def keeping(self, keep: NDArray[np.bool_]) -> Snapshot:
         """Return another snapshot with only some of the placed pods.
@@ -445,7 +445,7 @@ class _Without:
     def __init__(self) -> None:
         self._last: tuple[NDArray[np.int64], Snapshot] | None = None
 
-    def of(self, snapshot: Snapshot, gone: NDArray[np.int64]) -> Snapshot:
+    def remove_pods(self, snapshot: Snapshot, gone: NDArray[np.int64]) -> Snapshot:
         last = self._last
         if last is None or not np.array_equal(last[0], gone):
             keep = np.ones(len(snapshot.placed_node), dtype=np.bool_)

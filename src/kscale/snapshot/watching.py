@@ -177,13 +177,13 @@ class Applying:
         """Add or replace an object."""
         if isinstance(item, Pod):
             self._until(int(np.searchsorted(self.fast, at)))
-        self._changed(item.kind, self._contents.put(item, msgspec.Raw(text)))
+        self._record_change(item.kind, self._contents.put(item, msgspec.Raw(text)))
 
     def remove(self, at: int, item: KubeObject) -> None:
         """Remove an object."""
         if isinstance(item, Pod):
             self._until(int(np.searchsorted(self.fast, at)))
-        self._changed(item.kind, self._contents.remove(item))
+        self._record_change(item.kind, self._contents.remove(item))
 
     def remove_unreadable(self, at: int, head: ObjectHead) -> None:
         """Remove an object of which only the head can be read."""
@@ -202,19 +202,19 @@ class Applying:
             pods = pods.pick(part)
         deleted = None if self._deleted is None else self._deleted[self.fast[part]]
         self._done = until
-        self._changed("Pod", self._contents.pods.put_batch(pods, deleted))
+        self._record_change("Pod", self._contents.pods.put_batch(pods, deleted))
 
-    def _changed(self, kind: str, change: ChangedKeys) -> None:
+    def _record_change(self, kind: str, change: ChangedKeys) -> None:
         if change:
             self._changes.setdefault(kind, []).append(change)
 
     def change(self, kind: str) -> ChangedKeys:
         """Return the changes of one kind."""
-        return ChangedKeys.joined(self._changes.get(kind, ()))
+        return ChangedKeys.concatenate(self._changes.get(kind, ()))
 
     def changes(self) -> dict[str, ChangedKeys]:
         """Return the changes by kind."""
-        return {kind: ChangedKeys.joined(parts) for kind, parts in self._changes.items()}
+        return {kind: ChangedKeys.concatenate(parts) for kind, parts in self._changes.items()}
 
 
 def watch(contents: StoredObjects, view: memoryview, lines: ScannedLines) -> Watched:
@@ -259,7 +259,7 @@ class _Watch:
         """Apply one line that is not a pod in columns. Raises InputError."""
         type_ = int(self._lines.type[at])
         if not 0 <= type_ < len(_TYPES):
-            raise InputError(_explain_no_event(text if type_ < 0 else self._whole(at)))
+            raise InputError(_explain_no_event(text if type_ < 0 else self._get_line(at)))
         if type_ == _ERROR:
             try:
                 self._error = from_json(text, Status)
@@ -293,7 +293,7 @@ class _Watch:
         if version:
             self._version, self._version_at = version, at
 
-    def _whole(self, at: int) -> memoryview:
+    def _get_line(self, at: int) -> memoryview:
         """Return the full text of a line."""
         begin = int(self._lines.line[at])
         end = int(self._lines.line[at + 1]) if at + 1 < len(self._lines.line) else self._lines.used

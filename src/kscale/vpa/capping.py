@@ -116,10 +116,10 @@ class LimitRanges:
             return None
         key = (namespace, type_)
         if key not in self._effective:
-            self._effective[key] = self._merged(namespace, type_)
+            self._effective[key] = self._merge(namespace, type_)
         return self._effective[key]
 
-    def _merged(self, namespace: str, type_: str) -> LimitRangeItem | None:
+    def _merge(self, namespace: str, type_: str) -> LimitRangeItem | None:
         merged: LimitRangeItem | None = None
         for limit_range in self._by_namespace[namespace].values():
             for item in limit_range.spec.limits:

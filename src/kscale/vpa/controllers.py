@@ -673,7 +673,7 @@ def request_custom_owners_steps(owners: Iterable[CustomOwner], at_most: int, now
 def _find_resource(mapper: RESTMapper, group: str, kind: str) -> ServedResource | None:
     """Return the resource of a kind, one with a scale first; None if the kind is not served."""
     try:
-        resources = [mapper.preferred(name) for name in mapper.resources(group, kind)]
+        resources = [mapper.find_preferred(name) for name in mapper.resources(group, kind)]
     except RESTMappingError:
         return None
     return next((each for each in resources if each.scale), resources[0])

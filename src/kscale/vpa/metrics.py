@@ -283,7 +283,7 @@ class ObservationTally:
 
     def count(self, name: str, labels: Labels, by: float = 1) -> None:
         """Add to a counter, or to the future value of a gauge."""
-        key, texts = self._said(name, labels)
+        key, texts = self._build_key(name, labels)
         _, before = self._counts.get(key, ({}, 0.0))
         self._counts[key] = texts, before + by
 
@@ -291,7 +291,7 @@ class ObservationTally:
         """Observe values in a histogram, in order; without values nothing happens."""
         if len(values) == 0:
             return
-        key, texts = self._said(name, labels)
+        key, texts = self._build_key(name, labels)
         _, parts = self._values.setdefault(key, (texts, []))
         if parts and isinstance(values, list) and isinstance(parts[-1], list):
             parts[-1] += values
@@ -312,7 +312,7 @@ class ObservationTally:
             observations[key] = Observation(name=key[0], value=float(np.sum(values)), labels=labels, buckets=buckets)
         return [observations[key] for key in sorted(observations)]
 
-    def _said(self, name: str, labels: Labels) -> tuple[tuple[str, ...], dict[str, str]]:
+    def _build_key(self, name: str, labels: Labels) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return the key of a metric with its labels, and the labels as texts."""
         raw_key = (name, *labels, *labels.values())
         known = self._known.get(raw_key)
@@ -341,15 +341,15 @@ class ExecutionTimer:
     def step(self, name: str) -> StepsOf[Wait | Observe, None]:
         """Observe the duration of the step that ends now (``ObserveStep``)."""
         now = yield from self._progress.clock()
-        yield from self._tell(name, now - self._last)
+        yield from self._observe_step(name, now - self._last)
         self._last = now
 
     def total(self) -> StepsOf[Wait | Observe, None]:
         """Observe the duration of the loop (``ObserveTotal``)."""
         now = yield from self._progress.clock()
-        yield from self._tell("total", now - self._begun)
+        yield from self._observe_step("total", now - self._begun)
 
-    def _tell(self, name: str, took: int) -> StepsOf[Observe, None]:
+    def _observe_step(self, name: str, took: int) -> StepsOf[Observe, None]:
         self.steps[name] = took
         yield from self._progress.observe(build_observation(self._name, {"step": name}, took / 1e9))
 
@@ -500,9 +500,9 @@ class VpaUpdateCounters:
 
     def present(self) -> tuple[Observation, Observation]:
         """Return the counters that exist before any update (``InitCounters``)."""
-        return self.evicted(0), self.updated_in_place(0)
+        return self.count_evicted(0), self.updated_in_place(0)
 
-    def evicted(self, by: int = 1) -> Observation:
+    def count_evicted(self, by: int = 1) -> Observation:
         """Return the observation of evictions."""
         return build_observation(f"{_PREFIX}evicted_pods_total", {**self._size, **self._mode, **self._name}, by)
 
@@ -520,6 +520,6 @@ class VpaUpdateCounters:
         labels = {**self._size, "reason": reason, **self._name}
         return build_observation(f"{_PREFIX}failed_in_place_update_attempts_total", labels)
 
-    def skipped(self) -> Observation:
+    def count_skipped(self) -> Observation:
         """Return the observation of a pod that is skipped because its resize was infeasible."""
         return build_observation(f"{_PREFIX}in_place_infeasible_skip_pods_total", {**self._size, **self._name})

@@ -200,7 +200,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         context = context if context is not None else contextvars.copy_context()
         handle = asyncio.Handle(callback, args, self, context)
-        self._at(self.virtual.now, handle, callback, args, context)
+        self._schedule(self.virtual.now, handle, callback, args, context)
         return handle
 
     def call_soon_threadsafe(
@@ -219,10 +219,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context = context if context is not None else contextvars.copy_context()
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         moment = max(self._start + round(when * 1e9), self.virtual.now)
-        self._timers[handle] = self._at(moment, handle, callback, args, context)
+        self._timers[handle] = self._schedule(moment, handle, callback, args, context)
         return handle
 
-    def _at(
+    def _schedule(
         self,
         moment: Moment,
         handle: asyncio.Handle,

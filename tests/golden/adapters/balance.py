@@ -44,7 +44,7 @@ def _find_similar(given: dict[str, Any]) -> dict[str, Any]:
         found = ca.find_similar_node_groups(given["group"], list(templates), known, comparator_of(given))
     except ca.AutoscalerError as error:
         return {"similar_groups": [], "error": golden_ca.error_of(error)}
-    assert ca.SimilarGroups(list(templates), known, comparator_of(given)).of(given["group"]) == found
+    assert ca.SimilarGroups(list(templates), known, comparator_of(given)).find_similar(given["group"]) == found
     return {"similar_groups": found, "error": None}
 
 

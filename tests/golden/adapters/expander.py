@@ -68,7 +68,7 @@ def check(case: dict[str, Any]) -> None:
             {"expander": step.expander, "survivors": [o.group for o in step.filtered.survivors]} for step in found.steps
         ],
         "filtered": [o.group for o in found.survivors],
-        "best": None if found.tied or found.best is None else found.best.group,
+        "best": None if found.has_tie or found.best is None else found.best.group,
         "acceptable": {o.group for o in found.survivors},
         "events": [_cut(event) for event in golden_ca.sorted_events(found.events)],
     }

@@ -117,7 +117,7 @@ def check(case: dict[str, Any]) -> None:
         options = options_of(spec["options"]) if "options" in spec else shared
         if "options" in spec and options is shared:  # an options object of its own, though equal
             options = HistogramOptions(options.native, options.epsilon)
-        histograms[name] = Histogram.new(options, round(spec.get("half_life_s", 0) * 1e9))
+        histograms[name] = Histogram.create(options, round(spec.get("half_life_s", 0) * 1e9))
     results = want["results"]
     for op, expected in zip(given["ops"], results, strict=False):
         panic = expected.get("panic") if isinstance(expected, dict) else None

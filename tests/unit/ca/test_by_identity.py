@@ -24,15 +24,15 @@ def test_each_object_of_the_last_question_is_known(questions: list[list[Thing]])
     values: IdentityCache[Thing, tuple[Thing, int]] = IdentityCache()
     before: dict[Thing, tuple[Thing, int]] = {}
     for number, objects in enumerate(questions):
-        found = values.of(objects, lambda each, number=number: (each, number))  # type: ignore[misc]  # bound here
+        found = values.get(objects, lambda each, number=number: (each, number))  # type: ignore[misc]  # bound here
         assert found == [before.get(each, (each, number)) for each in objects]
         before = dict(zip(objects, found, strict=True))
 
 
 def test_the_same_objects_have_the_very_same_list() -> None:
     values: IdentityCache[Thing, int] = IdentityCache()
-    found = values.of(POOL, id)
-    assert values.of([*POOL], id) is found
+    found = values.get(POOL, id)
+    assert values.get([*POOL], id) is found
 
 
 @pytest.mark.parametrize("size", [10, 200])

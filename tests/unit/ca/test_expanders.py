@@ -81,7 +81,7 @@ def test_chain_stops_at_one_survivor() -> None:
     found = ca.expand(options, "most-pods,least-nodes")
     assert [step.expander for step in found.steps] == ["most-pods"]
     assert found.best == options[0]
-    assert not found.tied
+    assert not found.has_tie
 
 
 @pytest.mark.parametrize(

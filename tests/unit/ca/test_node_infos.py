@@ -126,8 +126,8 @@ def test_groups_of() -> None:
     assert [taint.key for taint in second.node_template.node.spec.taints] == ["t"]
     assert second.options_or(defaults).scale_down_unneeded_time == timedelta(minutes=1)
     assert second.options_or(defaults).scale_down_unready_time == timedelta(minutes=20)
-    assert groups.of_node("a2") is groups["a"]
-    assert groups.of_node("zz") is None
+    assert groups.find_group_of_node("a2") is groups["a"]
+    assert groups.find_group_of_node("zz") is None
 
 
 def test_groups_that_cannot_be() -> None:

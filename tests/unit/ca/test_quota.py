@@ -139,7 +139,7 @@ def test_a_node_that_shows_no_device_counts_for_none() -> None:
     shown.status.capacity = {**(shown.status.capacity or {}), "nvidia.com/gpu": Quantity("0")}
     for own in (bare, shown):
         group = NodeGroup(id="g", template=template(own))
-        assert NodeResources(_LABEL).of(bare, group) == {"cpu": 1, "memory": 200, "nodes": 1}
+        assert NodeResources(_LABEL).get(bare, group) == {"cpu": 1, "memory": 200, "nodes": 1}
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,10 @@ def test_text_and_structs_give_the_same_kinds() -> None:
 def test_rules_hold_for_every_pod_of_a_kind(records: bool) -> None:
     rows = kscale.Cluster(PODS).snapshot().pending_records
     waiting = PendingPodList.of(list(rows) if records else rows)
-    kept = waiting.kept_by(filter_out_daemon_set_pods)
+    kept = waiting.filter_by(filter_out_daemon_set_pods)
     assert [key for key in waiting.keys if key not in kept.keys] == ["shop/daemon", "shop/marked"]
     assert kept.take(np.array([1, 0])).keys == ["shop/same", "shop/plain"]
-    assert len(PendingPodList.of(rows[:0]).kept_by(filter_out_daemon_set_pods)) == 0
+    assert len(PendingPodList.of(rows[:0]).filter_by(filter_out_daemon_set_pods)) == 0
 
 
 def test_pods_that_come_later_are_of_kinds_of_their_own() -> None:
@@ -159,8 +159,8 @@ def test_pods_of_columns_wait_as_their_examples_do() -> None:
 def test_of_very_many_ways_to_wait_the_first_are_forgotten_and_never_mistaken() -> None:
     numbers = QueueingNumbers()
     pods = [Pod(spec=PodSpec(scheduler_name=f"s{i}")) for i in range(5000)]
-    first = list(map(numbers.of, pods))
+    first = list(map(numbers.get, pods))
     assert len(set(first)) == len(pods)
-    again = list(map(numbers.of, pods))
+    again = list(map(numbers.get, pods))
     assert not set(again[:100]) & set(first)
-    assert again[-1] == numbers.of(pods[-1])
+    assert again[-1] == numbers.get(pods[-1])

@@ -19,9 +19,9 @@ pytest.importorskip("highspy", reason="the extra [solver] is not installed")
 def looked_at(kinds: BinKinds, packed: Packed) -> None:
     """Every bin holds what is in it, there are no more bins than may be, and nothing was lost or made."""
     for kind, pattern in zip(packed.kind.tolist(), packed.pattern, strict=True):
-        assert kinds.holds(pattern)[kind]
+        assert kinds.can_hold(pattern)[kind]
     assert (packed.copies @ packed.pattern + packed.missing == kinds.count).all()
-    used = packed.used(kinds)
+    used = packed.count_bins(kinds)
     assert (used >= kinds.least).all()
     assert (used <= np.where(kinds.available == UNLIMITED, used, kinds.available)).all()
 

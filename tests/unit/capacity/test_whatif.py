@@ -365,7 +365,7 @@ def test_each_flag_of_a_question_is_read() -> None:
     told: set[str] = set()
     for question, fields in READ.items():
         told.clear()
-        found = DecisionCache().of(base(options=Told()).world(), question)
+        found = DecisionCache().decide(base(options=Told()).world(), question)
         assert found[0].nodes
         assert fields - told <= {"blocking_system_pod_distruption_timeout"}, "read where a system pod holds its node"
 
@@ -513,13 +513,13 @@ def places(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
     """Numbers of the worlds that were asked about whose place, or whose snapshot, still lives. No collector runs:
     what dies dies by itself."""
     asked: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
-    answer = DecisionCache.of
+    answer = DecisionCache.decide
 
     def of(self: DecisionCache, world: World, question: Question) -> Any:
         asked.append((weakref.ref(world.place), weakref.ref(world.place.snapshot)))
         return answer(self, world, question)
 
-    monkeypatch.setattr(DecisionCache, "of", of)
+    monkeypatch.setattr(DecisionCache, "decide", of)
     return lambda: [number for number, refs in enumerate(asked) if any(ref() is not None for ref in refs)]
 
 
@@ -675,7 +675,7 @@ def test_conditions(text: str, holds: bool) -> None:
             name="x", question="scale-up", nodes=nodes, cost=cost, bound=None, pending=0, homeless=homeless
         )
 
-    assert parse_condition(text).holds(made(7, 10.6, 1), made(6, 10.0, 0)) is holds
+    assert parse_condition(text).is_met(made(7, 10.6, 1), made(6, 10.0, 0)) is holds
 
 
 def test_a_condition_of_what_is_not_known_is_no_pass() -> None:

@@ -172,14 +172,14 @@ def test_what_a_loop_went_by_is_told_to_who_asks() -> None:
         cluster.pod("c", cpu="9")
         running = cluster.run()
         await until(lambda: bool(cluster.status()), 30)
-        told = json.loads(await running.desk.ask())
+        told = json.loads(await running.desk.request())
         (node,) = told["NodeList"]
         assert node["Node"]["metadata"]["name"] == "pool-1"
         assert [each["metadata"]["name"] for each in node["Pods"]] == ["a"]
         assert [each["metadata"]["name"] for each in told["UnscheduledPodsCanBeScheduled"]] == ["b"]
         assert told["TemplateNodes"]["pool"]["Node"]["metadata"]["name"] == "template"
         assert told["StartTimestamp"] <= told["EndTimestamp"]
-        assert not running.desk.wanted
+        assert not running.desk.is_requested
         await running.end()
 
     autoscaled(case)

@@ -45,9 +45,9 @@ def told(api: FakeApi) -> list[tuple[str, str, str, str, int]]:
 def test_events_come_to_the_server() -> None:
     async def case(api: FakeApi, recorder: EventRecorder) -> None:
         recorder.emit([event("TriggeredScaleUp", "up"), event("ScaleDown", "gone", NODE), event("x", "y", type_="Odd")])
-        await recorder.drained()
+        await recorder.wait_until_sent()
         recorder.emit([event("TriggeredScaleUp", "up")])  # spam: once in five minutes
-        await recorder.drained()
+        await recorder.wait_until_sent()
 
     api = recording(case)
     assert told(api) == [("default", "n1", "ScaleDown", "gone", 1), ("shop", "web-1", "TriggeredScaleUp", "up", 1)]
@@ -60,7 +60,7 @@ def test_an_event_again_is_counted() -> None:
     async def case(api: FakeApi, recorder: EventRecorder) -> None:
         for _ in range(2):
             recorder.emit([event("NotTriggerScaleUp", "no")])
-            await recorder.drained()
+            await recorder.wait_until_sent()
             await asyncio.sleep(301)
 
     api = recording(case)
@@ -82,7 +82,7 @@ def test_a_server_that_is_down_holds_up_nobody() -> None:
         assert recorder.dropped == 3
         await asyncio.sleep(25)
         down.clear()
-        await recorder.drained()
+        await recorder.wait_until_sent()
 
     api = recording(case)
     names = [each["involvedObject"]["name"] for each in api.server.all("events")]

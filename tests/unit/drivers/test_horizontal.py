@@ -87,7 +87,7 @@ def test_an_hpa_is_registered_before_it_is_due(generation: int) -> None:
         controller.added(autoscaler(), now=NOW)
     else:
         controller.updated(autoscaler(), autoscaler(generation=2), now=NOW)
-    assert controller.selectors.registered("shop", "web")
+    assert controller.selectors.is_registered("shop", "web")
     assert controller.selectors.matching("shop", [{"app": "web"}]) == []  # a selector that matches nothing
     assert controller.num_horizontal_pod_autoscalers == 1
     controller.added(autoscaler(), now=NOW)

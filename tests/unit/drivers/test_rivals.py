@@ -38,10 +38,10 @@ def test_a_write_counts_for_four_periods() -> None:
     found = rivals()
     item = hpa(other=NOW - 30 * SECOND, ours=NOW)
     assert found.has(item, KEY, NOW)
-    assert found.left_alone == 1
+    assert found.skipped_count == 1
     assert found.has(item, KEY, NOW + 29 * SECOND)
     assert not found.has(item, KEY, NOW + 30 * SECOND)
-    assert found.left_alone == 0
+    assert found.skipped_count == 0
     assert not rivals().has(hpa(ours=NOW), KEY, NOW)
     assert not rivals().has(HorizontalPodAutoscaler(), KEY, NOW)
 
@@ -112,7 +112,7 @@ def test_an_hpa_that_is_gone_is_forgotten() -> None:
     found.forget(KEY)
     assert found.has(hpa(other=NOW), KEY, NOW)
     found.forget(KEY)
-    assert found.left_alone == 0
+    assert found.skipped_count == 0
     assert found.has(hpa(other=NOW + PERIOD), KEY, NOW + PERIOD)
     assert not found.has(hpa(other=NOW + PERIOD), KEY, NOW + 5 * PERIOD)  # it has not come back
 

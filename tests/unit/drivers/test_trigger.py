@@ -52,27 +52,27 @@ def test_the_first_loop_waits() -> None:
     assert trigger.next_due() == T0 + 10 * SECOND
     trigger.pod_waits()
     assert trigger.next_due() <= T0
-    assert trigger.began(T0 + SECOND) == SECOND
+    assert trigger.register_start(T0 + SECOND) == SECOND
     assert trigger.reason == "Autoscaler loop triggered by unschedulable pod appearing"
 
 
 def test_waiting_begins_with_the_end_of_the_last_loop() -> None:
     trigger = LoopTrigger(TEN, now=T0)
-    trigger.began(T0 + 10 * SECOND)
+    trigger.register_start(T0 + 10 * SECOND)
     assert trigger.reason == "Autoscaler loop triggered by a 10s timer"
-    trigger.ended(T0 + 17 * SECOND)
+    trigger.register_end(T0 + 17 * SECOND)
     assert trigger.next_due() == T0 + 27 * SECOND
 
 
 def test_a_pod_that_came_during_a_loop_is_remembered_once() -> None:
     trigger = LoopTrigger(TEN, now=T0)
-    trigger.began(T0)
+    trigger.register_start(T0)
     trigger.pod_waits()
     trigger.pod_waits()
-    trigger.ended(T0 + SECOND)
+    trigger.register_end(T0 + SECOND)
     assert trigger.next_due() <= T0 + SECOND
-    trigger.began(T0 + SECOND)
-    trigger.ended(T0 + 2 * SECOND)
+    trigger.register_start(T0 + SECOND)
+    trigger.register_end(T0 + 2 * SECOND)
     assert trigger.next_due() == T0 + 12 * SECOND
 
 
@@ -90,14 +90,14 @@ def test_a_loop_that_did_something_is_followed_at_once_and_so_is_the_next(kind: 
     happened = {kind: T0 + 11 * SECOND}
     due = []
     for start in (T0 + 10 * SECOND, T0 + 12 * SECOND, T0 + 14 * SECOND):
-        trigger.began(start)
-        trigger.ended(start + SECOND, **happened)
+        trigger.register_start(start)
+        trigger.register_end(start + SECOND, **happened)
         due.append(trigger.next_due() - start - SECOND)
     assert due == [0, 0, 10 * SECOND]
     trigger = LoopTrigger(TEN, now=T0)
-    trigger.began(T0 + SECOND)
-    trigger.ended(T0 + 2 * SECOND, **{kind: T0 + SECOND})
-    trigger.began(T0 + 2 * SECOND)
+    trigger.register_start(T0 + SECOND)
+    trigger.register_end(T0 + 2 * SECOND, **{kind: T0 + SECOND})
+    trigger.register_start(T0 + 2 * SECOND)
     assert trigger.reason == f"Autoscaler loop triggered immediately after a {name}"
 
 
@@ -106,10 +106,10 @@ def test_a_loop_that_did_something_is_followed_at_once_and_so_is_the_next(kind: 
 def test_what_happens_as_the_loop_before_begins_counts(kind: str, earlier: int, at_once: bool) -> None:
     """The usual case: a scale-up bears the moment at which its loop began."""
     trigger = LoopTrigger(TEN, now=T0)
-    trigger.began(T0 + 10 * SECOND)
-    trigger.ended(T0 + 11 * SECOND)
-    trigger.began(T0 + 21 * SECOND)
-    trigger.ended(T0 + 22 * SECOND, **{kind: T0 + 10 * SECOND - earlier})
+    trigger.register_start(T0 + 10 * SECOND)
+    trigger.register_end(T0 + 11 * SECOND)
+    trigger.register_start(T0 + 21 * SECOND)
+    trigger.register_end(T0 + 22 * SECOND, **{kind: T0 + 10 * SECOND - earlier})
     assert trigger.next_due() == T0 + (22 if at_once else 32) * SECOND
 
 
@@ -117,7 +117,7 @@ def test_without_frequent_loops() -> None:
     trigger = LoopTrigger(TEN, frequent=False, now=T0)
     trigger.pod_waits()
     assert trigger.next_due() == T0 + 10 * SECOND
-    assert trigger.began(T0 + 10 * SECOND) is None
+    assert trigger.register_start(T0 + 10 * SECOND) is None
     trigger.pod_waits()
-    trigger.ended(T0 + 13 * SECOND, last_scale_up=T0 + 12 * SECOND)
+    trigger.register_end(T0 + 13 * SECOND, last_scale_up=T0 + 12 * SECOND)
     assert trigger.next_due() == T0 + 23 * SECOND

@@ -70,7 +70,7 @@ def scale(world: SimulatedWorld, replicas: int) -> None:
 
 
 def nodes(world: SimulatedWorld) -> list[str]:
-    return list(world.api.of("Node"))
+    return list(world.api.get_all("Node"))
 
 
 def test_the_cluster_autoscaler_grows_and_shrinks_its_group() -> None:
@@ -95,7 +95,7 @@ def test_a_driver_that_is_killed_does_nothing_more_and_another_goes_on() -> None
         world.time.step()
         tainted += [
             (world.time.now - T0) / SECOND
-            for node in world.api.of("Node").values()
+            for node in world.api.get_all("Node").values()
             if any(taint.key.startswith("ToBeDeleted") for taint in node.spec.taints)
         ]
     first.drive.stop()
@@ -104,7 +104,7 @@ def test_a_driver_that_is_killed_does_nothing_more_and_another_goes_on() -> None
     assert (len(first.asked), len(nodes(world))) == (known, 2)
     second = Drive(world, cluster_autoscaler(world))
     run(world, 12)
-    keys = {taint.key for node in world.api.of("Node").values() for taint in node.spec.taints}
+    keys = {taint.key for node in world.api.get_all("Node").values() for taint in node.spec.taints}
     assert "ToBeDeletedByClusterAutoscaler" not in keys
     run(world, 300)
     assert [type(each) for _, each in second.asked if isinstance(each, DeleteNodes)] == [DeleteNodes]
@@ -190,8 +190,8 @@ def test_the_vpa_recommends_and_resizes() -> None:
     assert target["cpu"].milli_value() > 700
     assert Resize in {type(each) for _, each in updater.asked}
     requests = [
-        each.spec.containers[0].resources.requests["cpu"].milli_value() for each in world.api.of("Pod").values()
+        each.spec.containers[0].resources.requests["cpu"].milli_value() for each in world.api.get_all("Pod").values()
     ]
     assert min(requests) > 700
-    assert list(world.api.of("VerticalPodAutoscalerCheckpoint"))
+    assert list(world.api.get_all("VerticalPodAutoscalerCheckpoint"))
     assert any(isinstance(each, Patch | Resize) for _, each in updater.asked)

@@ -664,9 +664,9 @@ def test_ticks_are_those_of_a_clock() -> None:
 
     ticker = Ticker(10 * SECOND, 5 * SECOND)
     assert ticker.due == 15 * SECOND
-    ticker.take(16 * SECOND)
+    ticker.advance(16 * SECOND)
     assert ticker.due == 25 * SECOND
-    ticker.take(48 * SECOND)
+    ticker.advance(48 * SECOND)
     assert ticker.due == 55 * SECOND
-    ticker.take(55 * SECOND)
+    ticker.advance(55 * SECOND)
     assert ticker.due == 65 * SECOND

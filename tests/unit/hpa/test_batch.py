@@ -353,7 +353,7 @@ def test_who_keeps_its_size_counts_and_remembers_what_it_does_alone() -> None:
         run = performed(steps, answered, now=NOW)
         kept.put(run.value.keys, run.value.histories, run.value.rest)
         assert [isinstance(each, WriteStatus) for each in run.actions].count(True) == writes
-        assert run.value.decisions.by_metrics().all()
+        assert run.value.decisions.decided_by_metrics().all()
         assert sorted(map(repr, run.observations)) == sorted(map(repr, alone.observations))
         assert kept["ns/a"] == alone.value.state
         assert kept["ns/a"].written == (WrittenVersion("u", "7") if writes else None)
@@ -413,7 +413,7 @@ def test_kept_states_are_a_dictionary(steps: list[tuple[str, Any, int]], order: 
         if what == "put":
             states = [a_state(number + i) for i in range(len(keys))]
             last = keys if last != keys else last  # a batch that repeats another has the very same list
-            kept.put(last, StateColumns.of(states), [each.without_histories() for each in states])
+            kept.put(last, StateColumns.from_states(states), [each.without_histories() for each in states])
             plain.update(zip(keys, states, strict=True))
         elif what == "set":
             kept[keys] = plain[keys] = a_state(number)
@@ -422,7 +422,7 @@ def test_kept_states_are_a_dictionary(steps: list[tuple[str, Any, int]], order: 
     assert dict(kept) == plain
     assert len(kept) == len(plain)
     wanted = order[:count]
-    histories, rest = kept.of(wanted)
+    histories, rest = kept.get_columns(wanted)
     found = [histories.state(row, each) for row, each in enumerate(rest)]
     assert found == [plain.get(key, HPAState()) for key in wanted]
     again = StateStore()

@@ -56,7 +56,7 @@ def test_histories_hold_their_rows(rows: list[list[Entry]]) -> None:
     plain = HistoryColumns.recommendations([[Recommendation(value, time) for value, time, _ in row] for row in rows])
     check(plain, [[(value, time, False) for value, time, _ in row] for row in rows])
     for row, held in enumerate(rows):
-        assert plain.recommended(row) == tuple(Recommendation(value, time) for value, time, _ in held)
+        assert plain.get_recommendations(row) == tuple(Recommendation(value, time) for value, time, _ in held)
 
 
 @given(rows_drawn, entries, st.integers(1, 6))
@@ -99,7 +99,7 @@ def test_rows_are_taken_from_histories(rows: list[list[Entry]], data: st.DataObj
 
 @given(rows_drawn, rows_drawn, rows_drawn)
 def test_histories_are_joined(first: list[list[Entry]], second: list[list[Entry]], third: list[list[Entry]]) -> None:
-    check(events(first).joined(events(second)).joined(events(third)), [*first, *second, *third])
+    check(events(first).concatenate(events(second)).concatenate(events(third)), [*first, *second, *third])
 
 
 policies = st.builds(
@@ -134,6 +134,6 @@ def check_rules(found: ScalingRuleColumns, given_: list[HPAScalingRules | None],
 def test_rules_hold_their_rows_and_are_joined(
     first: list[HPAScalingRules | None], second: list[HPAScalingRules | None], window: int
 ) -> None:
-    one, other = ScalingRuleColumns.of(first, window), ScalingRuleColumns.of(second, 7)
+    one, other = ScalingRuleColumns.from_rules(first, window), ScalingRuleColumns.from_rules(second, 7)
     check_rules(one, first, [window] * len(first))
-    check_rules(one.joined(other), [*first, *second], [window] * len(first) + [7] * len(second))
+    check_rules(one.concatenate(other), [*first, *second], [window] * len(first) + [7] * len(second))

@@ -272,7 +272,11 @@ def test_group_pods(names: list[str]) -> None:
         if sample is not None:
             samples[name] = Sample(1, from_text(ago(sample[0])), sample[1] * 10**9)
     found = group_pods(
-        PodColumns.of(pods_), SampleColumns.of(names, samples), resource, options=OPTIONS, now=from_text(NOW)
+        PodColumns.from_pods(pods_),
+        SampleColumns.from_samples(names, samples),
+        resource,
+        options=OPTIONS,
+        now=from_text(NOW),
     )
     assert [POD_GROUPS[code] for code in found] == [GROUPED[name][4] for name in names]
 
@@ -374,8 +378,8 @@ def test_the_usual_delay_of_readiness_is_thirty_seconds(since_start: int, group:
     start = now - 3600 * SECOND
     ready = {"type": "Ready", "status": "False", "lastTransitionTime": to_text(start + since_start * SECOND)}
     status = {"phase": "Running", "startTime": to_text(start), "conditions": [ready]}
-    columns = PodColumns.of([from_dict({"metadata": {"name": "p"}, "status": status}, Pod)])
-    samples = SampleColumns.of(["p"], {"p": Sample(1, now, 0)})
+    columns = PodColumns.from_pods([from_dict({"metadata": {"name": "p"}, "status": status}, Pod)])
+    samples = SampleColumns.from_samples(["p"], {"p": Sample(1, now, 0)})
     (code,) = group_pods(columns, samples, "cpu", options=HPAOptions(), now=now)
     assert POD_GROUPS[code] == group
 

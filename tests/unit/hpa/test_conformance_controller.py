@@ -429,7 +429,7 @@ def test_the_first_selector_stays(store: SelectorStore, selector: str | None) ->
 def test_only_a_registered_hpa_gets_a_selector(store: SelectorStore, namespace: str, name: str, known: bool) -> None:
     assert store.put_if_present(namespace, name, "app=web") == known
     assert store.matching("ns", WEB) == (["a", "b", "c"] if known else ["a", "b"])
-    assert store.registered(namespace, name) == known
+    assert store.is_registered(namespace, name) == known
     assert store.namespaces() == ("ns",)
 
 

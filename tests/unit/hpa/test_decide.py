@@ -244,7 +244,7 @@ def worlds(draw: st.DrawFn) -> World:
         lists.add_custom([from_dict(hits, MetricValue)])
     lags = draw(st.lists(quantities, max_size=3))
     lists.add_external("ns", [from_dict({"metricName": "lag", "value": lag}, ExternalMetricValue) for lag in lags])
-    lists.know_pods(all_pods)
+    lists.add_pod_labels(all_pods)
     hpas[0].spec.metrics = draw(st.sampled_from([hpas[0].spec.metrics] * 9 + [[MetricSpec(type="Pods")]]))
     profile = draw(st.sampled_from(["current", "current", "legacy"]))
     gates = {"HPAScaleToZero": draw(st.booleans())}
@@ -379,8 +379,8 @@ def compare(decisions: Decisions, row: int, run: DryRun[ReconcileResult], *, ref
 
 def store_of(world: World) -> SelectorStore:
     """The selectors of all, before the first is checked."""
-    observed = BatchObjects.of(world.hpas, world.scales, to_batch_pods(world.pods), world.metrics, None, RESTMapper())
-    return prepare_batch(observed, world.state, world.options).encoded(world.metrics).store()
+    observed = BatchObjects.read(world.hpas, world.scales, to_batch_pods(world.pods), world.metrics, None, RESTMapper())
+    return prepare_batch(observed, world.state, world.options).encode(world.metrics).store()
 
 
 @settings(max_examples=80, deadline=None)
@@ -396,7 +396,7 @@ def test_a_batch_decides_as_the_step_machine_does(world: World) -> None:
             continue
         compare(decisions, row, want)
         assert repr(decisions[row]) == repr(want)  # a ratio may be NaN, which equals nothing
-        [cheap] = decisions.told([row])
+        [cheap] = decisions.get_reconciles([row])
         assert (repr(cheap.value), list(cheap.events)) == (repr(want.value), list(want.events))
     threaded = batch(world, threads=3)
     again = batch(world, previous=batch(world))
@@ -415,7 +415,7 @@ def test_refused_writes(world: World, conflict: bool) -> None:
     decisions = batch(world)
     error = ApiError("the object has been modified", code=409, reason="Conflict") if conflict else ApiError("no")
     refusals = {"ns/a": error, "ns/b": error}
-    refused = decisions.refused(refusals)
+    refused = decisions.with_refused_scales(refusals)
     for row, want in enumerate(one_by_one(world, store_of(world), refusals)):
         if not isinstance(want, InputError):
             compare(refused, row, want, refused=True)

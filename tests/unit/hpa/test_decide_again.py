@@ -231,7 +231,7 @@ somes = st.lists(st.sampled_from(objects), max_size=8)
 
 @given(somes, somes)
 def test_kept_rows(now: list[object], before: list[object]) -> None:
-    kept = UnchangedRows.of(now, before)
+    kept = UnchangedRows.compare(now, before)
     rows = kept.source.tolist()
     assert [before[row] if row >= 0 else None for row in rows] == [
         each if row >= 0 else None for each, row in zip(now, rows, strict=True)

@@ -90,8 +90,10 @@ def test_the_kernel_decides_as_the_reference_does(
         columns,
         np.array([replicas for replicas, _ in flat], np.int32),
         np.array([ERRORS.index(error) for _, error in flat], np.uint8),
-        ScalingRuleColumns.of([None if each.rules is None else api_rules(each.rules[0]) for each in given], 0),
-        ScalingRuleColumns.of([None if each.rules is None else api_rules(each.rules[1]) for each in given], 300),
+        ScalingRuleColumns.from_rules([None if each.rules is None else api_rules(each.rules[0]) for each in given], 0),
+        ScalingRuleColumns.from_rules(
+            [None if each.rules is None else api_rules(each.rules[1]) for each in given], 300
+        ),
         past,
         added,
         removed,

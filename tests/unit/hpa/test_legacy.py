@@ -157,8 +157,8 @@ def test_tolerances_by_direction_do_not_count(options: HPAOptions) -> None:
     document = from_dict({"spec": {"maxReplicas": 1, "behavior": behavior}}, HorizontalPodAutoscaler)
     found = get_tolerances(document, options)
     assert found == (Tolerances(0.1, 0.1, by_distance=True) if options.legacy else Tolerances(0.2, 0.5))
-    assert Tolerances(0.1, 0.1, by_distance=True).hold(1.1) is False
-    assert Tolerances(0.1, 0.1).hold(1.1) is True
+    assert Tolerances(0.1, 0.1, by_distance=True).contains(1.1) is False
+    assert Tolerances(0.1, 0.1).contains(1.1) is True
 
 
 # -- metrics that fail -------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class World:
         for app in APPS:
             if app not in self.parts:
                 self.parts[app] = PodUsage.of([item(name, label) for name, label in self.usage[app].items()])
-        return PodUsage.joined(list(self.parts.values()))
+        return PodUsage.concatenate(list(self.parts.values()))
 
 
 def item(name: str, label: str) -> PodMetrics:
@@ -88,7 +88,7 @@ def test_who_has_moved_is_known_where_all_have_usage() -> None:
     world.happen("usage", "c", "p2", "c")
     pods, usage = to_batch_pods(world.cluster), world.told()
     assert before.placed is not None
-    again = before.placed.again(usage, pods)
+    again = before.placed.update(usage, pods)
     assert again is not None
     assert [pods.keys[row] for row in again.rows.tolist()] == list(usage.keys)
 
@@ -100,7 +100,7 @@ def test_for_a_round_there_is_no_usage_at_all() -> None:
     selected = pods.select(WANTED)
     before = join_usage(usage, pods, selected, WANTED)
     assert before.placed is not None
-    for nothing in (PodUsage.joined([]), PodUsage.of([])):
+    for nothing in (PodUsage.concatenate([]), PodUsage.of([])):
         found = join_usage(nothing, pods, selected, WANTED, before)
         assert seen(found) == seen(join_usage(nothing, pods, selected, WANTED))
         assert seen(join_usage(usage, pods, selected, WANTED, found)) == seen(before)

@@ -422,7 +422,7 @@ def test_a_pod_that_is_gone_is_not_held() -> None:
     kept = ~((series.series == 1) & (series.time > START + 100 * SECOND))
     gone = Series.of(series.keys, series.series[kept], series.time[kept], series.value[kept])
     load = build_load(gone)
-    assert load.at(np.array([START + 90 * SECOND, START + 135 * SECOND])).tolist() == [4.0, 2.0]
+    assert load.get_values(np.array([START + 90 * SECOND, START + 135 * SECOND])).tolist() == [4.0, 2.0]
 
 
 def test_numbers_that_do_not_fit_are_named() -> None:

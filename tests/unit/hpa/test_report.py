@@ -97,13 +97,13 @@ def test_an_hpa_decides_as_it_does_among_all() -> None:
 
 def test_what_is_not_shown_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
     dump, explained = rivals(), []
-    explain = Decisions.told
+    explain = Decisions.get_reconciles
 
     def counting(decisions: Decisions, rows: list[int]) -> Any:
         explained.extend(decisions.keys[row] for row in rows)
         return explain(decisions, rows)
 
-    monkeypatch.setattr(Decisions, "told", counting)
+    monkeypatch.setattr(Decisions, "get_reconciles", counting)
     hpa_report(dump, [dump.hpas["shop/rival"]])
     assert explained == ["shop/rival"]
 

@@ -27,14 +27,14 @@ def _done(actions: list[Action]) -> list[Action]:
 
 def _agree(found: Decisions) -> None:
     rows = [row for row in range(len(found)) if row not in found.problems][::-1]
-    for row, told in zip(rows, found.told(rows), strict=True):
+    for row, told in zip(rows, found.get_reconciles(rows), strict=True):
         whole = found[row]
         assert repr(told.value) == repr(whole.value)  # a ratio may be NaN, which equals nothing
         assert list(told.events) == list(whole.events)
         assert _done(told.actions) == _done(whole.actions)
     for row in found.problems:
         with pytest.raises(type(found.problems[row])):
-            found.told([row])
+            found.get_reconciles([row])
 
 
 @settings(max_examples=20, deadline=None)
@@ -67,8 +67,8 @@ def test_only_those_asked_for_are_told() -> None:
     ]
     scale = Scale(spec=ScaleSpec(replicas=9), status=ScaleStatus(replicas=9, selector="app=a"))
     found = decide(hpas, {"ns/a": scale, "ns/b": {"spec": {"replicas": "x"}}}, [], lambda _: None, now=NOW)
-    assert found.told([]) == []
-    (one,) = found.told([0])
+    assert found.get_reconciles([]) == []
+    (one,) = found.get_reconciles([0])
     assert (one.value.desired_replicas, [event.reason for event in one.events]) == (3, ["SuccessfulRescale"])
     with pytest.raises(InputError):
-        found.told([0, 1])
+        found.get_reconciles([0, 1])

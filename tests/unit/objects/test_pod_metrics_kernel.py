@@ -89,7 +89,7 @@ def test_native_and_objects(given_items: list[dict[str, Any]], escaped: bool) ->
                 assert time.tolist() == [0, *native.time.tolist()]
                 assert window.tolist() == [0, *native.window.tolist()]
     if len(objects) > 1:
-        joined = PodUsage.joined([PodUsage.of(objects[:1]), PodUsage.of(objects[1:])])
+        joined = PodUsage.concatenate([PodUsage.of(objects[:1]), PodUsage.of(objects[1:])])
         same(joined, slow)
         assert list(joined.container_names()) == slow.container_names()
 
@@ -99,7 +99,7 @@ def test_what_was_joined_is_what_all_are_together(given: list[list[dict[str, Any
     assume(all(map(readable, given)))
     parts = [[from_dict(each, PodMetrics) for each in part] for part in given]
     joined, whole = (
-        PodUsage.joined(list(map(PodUsage.of, parts))),
+        PodUsage.concatenate(list(map(PodUsage.of, parts))),
         PodUsage.of([each for part in parts for each in part]),
     )
     same(joined, whole)
@@ -116,7 +116,7 @@ def test_what_was_joined_of_others_is_joined_again(given: list[list[dict[str, An
     parts = [PodUsage.of([from_dict(each, PodMetrics) for each in part]) for part in given]
     again: PodUsage | None = None
     for now in data.draw(st.lists(st.lists(st.sampled_from(parts), min_size=1, max_size=6), max_size=4)):
-        again, anew = PodUsage.joined(now, again), PodUsage.joined(now)
+        again, anew = PodUsage.concatenate(now, again), PodUsage.concatenate(now)
         same(again, anew)
         assert list(again.container_names()) == list(anew.container_names())
         assert list(again.parts) == list(anew.parts)
@@ -138,12 +138,12 @@ def test_parts_behind_others_keep_their_boundaries() -> None:
         return PodUsage.of([from_dict({"metadata": each, "containers": containers}, PodMetrics) for each in metadata])
 
     a, b, more, new, last = part("a"), part("b"), part("c", "d"), part("e"), part("f")
-    joined = PodUsage.joined([a, b, more, part("g")])
-    again = PodUsage.joined([new, a, b, last], joined)
+    joined = PodUsage.concatenate([a, b, more, part("g")])
+    again = PodUsage.concatenate([new, a, b, last], joined)
     assert again.seams is not None
     assert again.seams.tolist() == seams_of([new, a, b, last]).tolist()
     third = [last, a, new]
-    same(PodUsage.joined(third, again), PodUsage.joined(third))
+    same(PodUsage.concatenate(third, again), PodUsage.concatenate(third))
 
 
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))
@@ -235,7 +235,7 @@ def test_whole_units_are_those_of_the_quantity(first: list[str], second: list[st
     read = PodUsage.of(from_dict(json.loads(listed(second, "y")), PodMetricsList).items)
     assert native.whole("memory").tolist() == values(first)
     assert native.whole("cpu").tolist() == [0] * len(first)
-    joined = pickle.loads(pickle.dumps(PodUsage.joined([native, read])))
+    joined = pickle.loads(pickle.dumps(PodUsage.concatenate([native, read])))
     assert joined.whole("memory").tolist() == values(first) + values(second)
     changed = joined.with_changes(PodUsage.from_json(listed(second[::-1], "y")))
     assert changed.whole("memory").tolist() == values(first) + values(second[::-1])
@@ -249,8 +249,8 @@ def test_values_of_a_custom_metric() -> None:
         "timestamp": "2026-03-01T12:00:00Z",
         "value": "2500m",
     }
-    usage = PodUsage.of_values("qps", [from_dict(value, MetricValue)], {("b", "x"): {"app": "x"}})
+    usage = PodUsage.from_values("qps", [from_dict(value, MetricValue)], {("b", "x"): {"app": "x"}})
     assert (usage.samples("qps", np.arange(1))[1].tolist(), usage.window.tolist()) == ([2500], [60 * 10**9])
     assert usage.label_sets[int(usage.labels[0])] == {"app": "x"}
     with pytest.raises(InputError, match="soon"):
-        PodUsage.of_values("qps", [from_dict(value | {"timestamp": "soon"}, MetricValue)], {})
+        PodUsage.from_values("qps", [from_dict(value | {"timestamp": "soon"}, MetricValue)], {})

@@ -126,7 +126,7 @@ def test_kinds_are_found_in_any_version_and_in_lower_case() -> None:
     assert mapper.resources("apps", "Deployment") == mapper.resources("apps", "deployment") == ("deployments.apps",)
     assert mapper.resources("", "Pod") == ("pods",)
     assert mapper.resources("x.io", "Two") == ("twos.x.io", "others.x.io")
-    assert mapper.preferred("twos.x.io").version == "v2"
+    assert mapper.find_preferred("twos.x.io").version == "v2"
     with pytest.raises(RESTMappingError, match='no matches for kind "Pod" in group "apps"'):
         mapper.resources("apps", "Pod")
     assert [parse_group_version(text) for text in ("apps/v1", "v1", "", "/")] == [
@@ -155,7 +155,7 @@ def test_where_a_scale_is_served(resource: ServedResource, path: str) -> None:
 def test_what_no_version_serves_is_named_as_upstream_does() -> None:
     mapper = RESTMapper([served("x.io", "Two", "twos", scale="")])
     with pytest.raises(RESTMappingError) as caught:
-        mapper.preferred("threes.x.io")
+        mapper.find_preferred("threes.x.io")
     assert str(caught.value) == (
         "unable to get client for threes.x.io: unable to get full preferred group-version-resource for threes.x.io: "
         "no matches for x.io/, Resource=threes"
@@ -203,11 +203,11 @@ LISTS: list[dict[str, Any]] = [
 
 def test_discovery_says_what_is_served_and_which_version_is_preferred() -> None:
     mapper = RESTMapper(list_discovered_resources(GROUPS, LISTS))
-    assert mapper.preferred("twos.x.io") == ServedResource("x.io", "v2", "Two", "twos", namespaced=False)
-    assert mapper.preferred("olds.x.io") == ServedResource("x.io", "v1", "Old", "olds", scale="x.io/v1")
+    assert mapper.find_preferred("twos.x.io") == ServedResource("x.io", "v2", "Two", "twos", namespaced=False)
+    assert mapper.find_preferred("olds.x.io") == ServedResource("x.io", "v1", "Old", "olds", scale="x.io/v1")
     assert mapper.scale_version("replicationcontrollers") == "autoscaling/v1"
     by_order = RESTMapper(list_discovered_resources(None, LISTS))
-    assert by_order.preferred("twos.x.io").version == "v1"
+    assert by_order.find_preferred("twos.x.io").version == "v1"
     assert by_order.scale_version("twos.x.io") == "extensions/v1beta1"
 
 
@@ -227,7 +227,9 @@ def test_discovery_at_once_says_the_same() -> None:
     found, wanted = discovered_at_once([core, others]), list_discovered_resources(GROUPS, LISTS)
     assert sorted(found, key=repr) == sorted(wanted, key=repr)
     for each in wanted:
-        assert RESTMapper(found).preferred(each.group_resource) == RESTMapper(wanted).preferred(each.group_resource)
+        assert RESTMapper(found).find_preferred(each.group_resource) == RESTMapper(wanted).find_preferred(
+            each.group_resource
+        )
 
 
 def at_once(group: str, version: str, resources: list[dict[str, Any]]) -> dict[str, Any]:

@@ -177,7 +177,7 @@ def test_the_same_effort_ends_in_the_same_place() -> None:
     capacity = np.array([[n * 1000 - 100, n * 4000 - 500, 110] for n in (4, 8, 16, 32)])
     kinds = BinKinds.of(demand, rng.integers(1, 90, 60), capacity, [20, 39, 77, 155], allowed=None,
                         max_per_bin=None)  # fmt: skip
-    kinds = kinds.of_classes(np.flatnonzero(kinds.most.max(axis=0)))
+    kinds = kinds.select_classes(np.flatnonzero(kinds.most.max(axis=0)))
     polls = iter([False] * 30 + [True] * 100)
     timed = Generation(kinds, Effort(stop=lambda: next(polls)))
     timed.run()
@@ -213,9 +213,9 @@ def test_columns_are_ranked_by_how_near_they_are_to_being_used() -> None:
     assert solved.values.tolist() == pytest.approx([0.0, 3.0, 0.5])
     master.add(np.array([0]), np.array([[0, 3]]))  # not in the solution yet, and worth more than it costs
     assert solved.prices.tolist() == pytest.approx([5.0, 10.0])
-    order = master.ranked(solved).tolist()
+    order = master.rank_columns(solved).tolist()
     assert (sorted(order[:2]), order[2:]) == ([1, 2], [3, 0])
-    assert len(master.reduced(2).kind) == 2
+    assert len(master.reduce_columns(2).kind) == 2
 
 
 @pytest.mark.parametrize("ask", [0.0, 5e-324])
@@ -223,4 +223,4 @@ def test_a_bin_that_asks_for_nothing_comes_first_of_those_that_are_idle(ask: flo
     master = Master(BinKinds.of([[3]], [4], [[6], [3]], [10, 7]))
     master.add(np.array([0, 1]), np.array([[2], [1]]))
     solved = replace(master.solve(), values=np.zeros(2), prices=np.array([1e9]), ask=np.array([10.0, ask]))
-    assert master.ranked(solved).tolist() == [1, 0]
+    assert master.rank_columns(solved).tolist() == [1, 0]

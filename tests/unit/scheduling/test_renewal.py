@@ -155,7 +155,7 @@ def test_each_removal_counts() -> None:
 def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """What is worked out, not taken from before: classes whose questions are found, and lists that are compiled."""
     found: list[Any] = []
-    question, ask = PodCompiler._question, PodClasses._ask
+    question, ask = PodCompiler._question, PodClasses._register_classes
 
     def asked(self: PodCompiler, of: PodClass, grounds: tuple[Any, ...]) -> Any:
         found.append(of.labels)
@@ -166,7 +166,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         ask(self, ctx)
 
     monkeypatch.setattr(PodCompiler, "_question", asked)
-    monkeypatch.setattr(PodClasses, "_ask", compiled)
+    monkeypatch.setattr(PodClasses, "_register_classes", compiled)
     return found
 
 
@@ -200,7 +200,7 @@ def test_classes_that_ask_the_same_share_it() -> None:
     result = kscale.fit(snapshot, asked)
     assert result.ok.tolist() == [[True, False], [False, True]] * 3
     known = PodCompiler(Context(snapshot, kscale.SchedulerProfile()))
-    found = [known.of(each) for each in result.session.pods]
+    found = [known.get(each) for each in result.session.pods]
     assert len({id(question) for question in found}) == 2
     taints = {id(judge) for question in found for (_, judge) in question.judges if judge.columns == {TAINTS}}
     assert len(taints) == 1

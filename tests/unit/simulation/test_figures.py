@@ -43,21 +43,23 @@ class Looks:
         api, time = self.world.api, self.world.time
         waiting = {
             pod.metadata.uid: pod
-            for pod in api.of("Pod").values()
+            for pod in api.get_all("Pod").values()
             if not pod.spec.node_name and pod.metadata.deletion_timestamp is None
         }
         for uid in [each for each in self.begun if each not in waiting]:
             self.waits.append((time.now - self.begun.pop(uid)) / SECOND)
         for uid in waiting:
             self.begun.setdefault(uid, time.now)
-        self.most = max(self.most, len(api.of("Node")))
+        self.most = max(self.most, len(api.get_all("Node")))
         due = time.next_due
         hours = (min(self.end if due is None else due, self.end) - time.now) / SECOND / 3600
         if hours > 0:
             on = [
-                p for p in api.of("Pod").values() if p.spec.node_name and p.status.phase not in ("Succeeded", "Failed")
+                p
+                for p in api.get_all("Pod").values()
+                if p.spec.node_name and p.status.phase not in ("Succeeded", "Failed")
             ]
-            offered = sum(node.status.allocatable["cpu"].milli_value() for node in api.of("Node").values()) / 1000
+            offered = sum(node.status.allocatable["cpu"].milli_value() for node in api.get_all("Node").values()) / 1000
             asked = sum(demand(pod)["cpu"].milli_value() for pod in on) / 1000
             self.hours["provisioned"] += offered * hours
             self.hours["requested"] += asked * hours

@@ -295,10 +295,10 @@ def test_the_pods_of_a_custom_resource_follow_its_hpa(profile: str) -> None:
     minute, put = did(run, "PutScale")[-1]
     assert 5 < minute < 8
     assert (put["resource"], put["name"], put["replicas"]) == ("crontabs.stable.example.com", "web", 6)
-    (held,) = setup.world.api.of("CronTab").values()
+    (held,) = setup.world.api.get_all("CronTab").values()
     assert (held.spec["size"], held.status) == ({"wanted": 6}, {"there": 6, "who": "app=web"})
-    assert len(setup.world.api.of("Pod")) == 6
-    (hpa,) = setup.world.api.of("HorizontalPodAutoscaler").values()
+    assert len(setup.world.api.get_all("Pod")) == 6
+    (hpa,) = setup.world.api.get_all("HorizontalPodAutoscaler").values()
     assert (hpa.status.current_replicas, hpa.status.desired_replicas) == (6, 6)
     assert run.report.warnings == []
 
@@ -315,10 +315,10 @@ def test_the_pods_go_with_the_custom_resource() -> None:
     setup = build(msgspec.convert(with_custom_resource(definition(PATHS), CRONTAB, HPA), Scenario))
     world = setup.world
     world.time.run(until=world.time.now + 60 * 10**9)
-    assert len(world.api.of("Pod")) == 2
+    assert len(world.api.get_all("Pod")) == 2
     world.delete("CronTab", "shop/web")
     world.time.run(until=world.time.now + 120 * 10**9)
-    assert (len(world.api.of("Pod")), len(world.api.of("ReplicaSet"))) == (0, 0)
+    assert (len(world.api.get_all("Pod")), len(world.api.get_all("ReplicaSet"))) == (0, 0)
 
 
 def test_objects_that_do_nothing_are_warnings() -> None:

@@ -95,7 +95,7 @@ class Trial:
         process = AutoscalerProcess(dra=False)
         driver = ClusterAutoscaler(OPTIONS, process, world.clock, health, CurrentNodes(), repeats=True)
         stores = world.stores(driver.watches)
-        inputs = partial(world.inputs, stores, driver.goes_by) if self.skips else None
+        inputs = partial(world.inputs, stores, driver.inputs) if self.skips else None
         return VirtualDrive(driver, stores, world.time, self.perform, rank=40, inputs=inputs)
 
     def fault(self, action: Action, now: Moment) -> ApiError | int | None:
@@ -144,10 +144,10 @@ class Trial:
     def check_end(self) -> None:
         """Nothing is left over, and nobody waits who could have a node."""
         world = self.world
-        for node in world.api.of("Node").values():
+        for node in world.api.get_all("Node").values():
             since = [int(each.value) * SECOND for each in node.spec.taints if each.key == TAINT]
             assert all(world.time.now - each < 5 * MINUTE for each in since), f"{node.name} is tainted for long"
-        for pod in world.api.of("Pod").values():
+        for pod in world.api.get_all("Pod").values():
             if pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
                 continue
             cores = demand(pod)["cpu"].milli_value()
@@ -248,9 +248,9 @@ def test_memory_is_bounded_by_what_there_is() -> None:
             world.add(from_dict(workload(kind, f"{kind.lower()}{i}", 3), KINDS[kind]))
         trial.run(2)
         for kind in ("StatefulSet", "Deployment", "ReplicaSet"):
-            for held in [each for each in world.api.of(kind).values() if not each.name.startswith("app")]:
+            for held in [each for each in world.api.get_all(kind).values() if not each.name.startswith("app")]:
                 world.api.remove(held)
-        for pod in [each for each in world.api.of("Pod").values() if not each.name.startswith("app")]:
+        for pod in [each for each in world.api.get_all("Pod").values() if not each.name.startswith("app")]:
             delete_pod(world.api, pod)
         trial.run(2)
         sizes.append(entries(world))

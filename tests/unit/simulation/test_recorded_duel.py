@@ -182,9 +182,9 @@ class Run:
 
     def holds(self, until: Until) -> bool:
         assert until.status == "" == "".join(until.says)
-        phases = [pod.status.phase for pod in self.world.api.of("Pod").values()]
+        phases = [pod.status.phase for pod in self.world.api.get_all("Pod").values()]
         found = {
-            "nodes": len(self.world.api.of("Node")),
+            "nodes": len(self.world.api.get_all("Node")),
             "calls": len(self.calls),
             "running": phases.count("Running"),
             "pending": phases.count("Pending"),

@@ -43,8 +43,8 @@ def nodes_with_pods(folder: Path, **world: Any) -> list[int]:
     )
     setup = build(msgspec.convert(data, Scenario), folder=folder)
     simulate(setup)
-    on = [pod.spec.node_name for pod in setup.world.api.of("Pod").values()]
-    return [on.count(node) for node in sorted(setup.world.api.of("Node"))]
+    on = [pod.spec.node_name for pod in setup.world.api.get_all("Pod").values()]
+    return [on.count(node) for node in sorted(setup.world.api.get_all("Node"))]
 
 
 def test_pods_go_where_the_configuration_wants_them(tmp_path: Path) -> None:

@@ -117,7 +117,13 @@ def test_preemption_is_for_a_scenario_to_choose() -> None:
         )
         simulate(setup)
         return " ".join(
-            sorted({pod.name.partition("-")[0] for pod in setup.world.api.of("Pod").values() if not pod.spec.node_name})
+            sorted(
+                {
+                    pod.name.partition("-")[0]
+                    for pod in setup.world.api.get_all("Pod").values()
+                    if not pod.spec.node_name
+                }
+            )
         )
 
     assert (waits(), waits(preemption=True)) == ("vip", "web")
@@ -401,7 +407,7 @@ def test_steps_are_scaled_exactly(scale: str | float) -> None:
     values = Values("", Path(), 0)
     signal = values.signal(entry, "f")
     milli = [1, 7, 12_345, 3_000, 10**12]
-    assert [signal.at(i * SECOND) for i in range(5)] == [int(each * Fraction(str(scale))) for each in milli]
+    assert [signal.get_value(i * SECOND) for i in range(5)] == [int(each * Fraction(str(scale))) for each in milli]
     assert not values.problems
 
 
@@ -433,7 +439,7 @@ def test_a_recorded_cluster_goes_on(tmp_path: Path) -> None:
     setup = build(msgspec.convert(data, Scenario), cluster=[str(dump)])
     run = simulate(setup)
     assert run.report.most_nodes == 3
-    assert {pod.spec.node_name for pod in setup.world.api.of("Pod").values()} == {"n1", "pool-0", "pool-1"}
+    assert {pod.spec.node_name for pod in setup.world.api.get_all("Pod").values()} == {"n1", "pool-0", "pool-1"}
 
 
 @pytest.mark.parametrize(("repeat", "arrived"), [(None, 7), ("4s", 7 * 15), ("6s", 7 * 10)])
@@ -481,8 +487,8 @@ def test_a_dump_without_replica_sets_keeps_its_pods(tmp_path: Path) -> None:
     data = {**scenario(groups=[], controllers={}), "objects": []}
     setup = build(msgspec.convert(data, Scenario), cluster=[str(dump)])
     report = simulate(setup).report
-    assert list(setup.world.api.of("Pod")) == [f"shop/web-new-{number}" for number in range(3)]
-    assert {each.name: each.spec.replicas for each in setup.world.api.of("ReplicaSet").values()} == {
+    assert list(setup.world.api.get_all("Pod")) == [f"shop/web-new-{number}" for number in range(3)]
+    assert {each.name: each.spec.replicas for each in setup.world.api.get_all("ReplicaSet").values()} == {
         "web-new": 3,
         "web-old": 0,
     }
@@ -495,8 +501,8 @@ def test_a_class_of_storage_that_nobody_gave_is_made_up() -> None:
     spec = {"volumeClaimTemplates": [template, named]}
     setup = build(msgspec.convert(scenario(objects=[workload("StatefulSet", "db", 2, spec=spec)]), Scenario))
     simulate(setup)
-    assert [pod.status.phase for pod in setup.world.api.of("Pod").values()] == ["Running"] * 2
-    assert list(setup.world.api.of("StorageClass")) == ["standard", "gp3"]
+    assert [pod.status.phase for pod in setup.world.api.get_all("Pod").values()] == ["Running"] * 2
+    assert list(setup.world.api.get_all("StorageClass")) == ["standard", "gp3"]
 
 
 def test_a_class_of_storage_that_is_made_up_has_a_name_of_its_own() -> None:

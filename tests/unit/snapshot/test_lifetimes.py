@@ -67,7 +67,7 @@ def test_pods_that_come_and_go_leave_nothing(make: Any, texts: Any) -> None:
             held.append((cluster.snapshot(), first + AT_ONCE))
     assert cluster.keys("Pod") == [f"a/p{number}" for number in range(coming - ALIVE, coming)]
     pods, interner = cluster._contents.pods, cluster.interner
-    known = pods.reader.known
+    known = pods.reader.classes
     most = 1300
     for what in (pods.table, pods.table.nodes, interner.classes, interner.identities, interner.shapes,
                  interner.controllers, interner._looks, known):  # fmt: skip

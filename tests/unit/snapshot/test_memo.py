@@ -21,16 +21,16 @@ def test_a_value_is_made_once() -> None:
         made.append(1)
         return Squares({2: 4})
 
-    assert memo.of(Squares, make) is memo.of(Squares, make)
+    assert memo.get(Squares, make) is memo.get(Squares, make)
     assert made == [1]
     memo.clear()
-    assert memo.of(Squares, make) == {2: 4}
+    assert memo.get(Squares, make) == {2: 4}
     assert made == [1, 1]
 
 
 def test_an_empty_value_is_a_value() -> None:
     memo = TypedCache()
-    assert memo.of(Squares, Squares) is memo.of(Squares, Squares)
+    assert memo.get(Squares, Squares) is memo.get(Squares, Squares)
 
 
 def test_threads_get_the_same_value() -> None:
@@ -38,7 +38,7 @@ def test_threads_get_the_same_value() -> None:
 
     def ask() -> int:
         ready.wait()
-        return id(memo.of(Squares, Squares))
+        return id(memo.get(Squares, Squares))
 
     with ThreadPoolExecutor(4) as pool:
         assert len({future.result() for future in [pool.submit(ask) for _ in range(4)]}) == 1
@@ -46,6 +46,6 @@ def test_threads_get_the_same_value() -> None:
 
 def test_nothing_is_pickled_or_copied() -> None:
     memo = TypedCache()
-    memo.of(Squares, lambda: Squares({2: 4}))
+    memo.get(Squares, lambda: Squares({2: 4}))
     for other in (pickle.loads(pickle.dumps(memo)), copy.copy(memo), copy.deepcopy(memo)):
-        assert other.of(Squares, Squares) == {}
+        assert other.get(Squares, Squares) == {}

@@ -83,7 +83,7 @@ def test_a_start_is_counted_one_bucket_lower() -> None:
 
 
 def plain(maximum: float = 10.0, size: float = 1.0, half_life: int = 0, epsilon: float = EPSILON) -> Histogram:
-    return Histogram.new(HistogramOptions.linear(maximum, size, epsilon), half_life)
+    return Histogram.create(HistogramOptions.linear(maximum, size, epsilon), half_life)
 
 
 @pytest.mark.parametrize("p", [-0.5, 0.0, 0.5, 1.0, 1.5])
@@ -131,7 +131,7 @@ def test_empty_by_weight() -> None:
 
 def test_merge() -> None:
     options = HistogramOptions.linear(10.0, 1.0, EPSILON)
-    a, b, both = (Histogram.new(options) for _ in range(3))
+    a, b, both = (Histogram.create(options) for _ in range(3))
     for h, values in ((a, [1, 2]), (b, [2, 3]), (both, [1, 2, 2, 3])):
         for value in values:
             h.add_sample(value, 1.0)
@@ -164,7 +164,7 @@ def test_percentiles_of_samples_over_hours(p: float, value: float) -> None:
 
 def test_merge_of_decaying_histograms() -> None:
     options = HistogramOptions.linear(10.0, 1.0, EPSILON)
-    a, b, both = (Histogram.new(options, HOUR) for _ in range(3))
+    a, b, both = (Histogram.create(options, HOUR) for _ in range(3))
     for h, samples in (
         (a, [(1, 0), (2, 1)]),
         (b, [(2, 2), (3, 1)]),
@@ -175,13 +175,13 @@ def test_merge_of_decaying_histograms() -> None:
     a.merge(b)
     assert a.equals(both)
     with pytest.raises(HistogramError, match="half life"):
-        a.merge(Histogram.new(options, 2 * HOUR))
+        a.merge(Histogram.create(options, 2 * HOUR))
 
 
 def test_shift_after_a_hundred_half_lives() -> None:
     day = 24 * HOUR
     start = 1767571200 * 10**9
-    h = Histogram.new(CPU_HISTOGRAM_OPTIONS, day)
+    h = Histogram.create(CPU_HISTOGRAM_OPTIONS, day)
     h.add_sample(1.0, 0.1, start)
     assert (h.reference_time, h.total_weight) == (start, 0.1)
     h.add_sample(2.0, 0.1, start + 101 * day + 13 * HOUR)

@@ -243,15 +243,15 @@ def test_a_legacy_vpa_is_found_by_its_selector() -> None:
 
 def test_limits_off() -> None:
     for limit in (0.0, -1.0):
-        made = RateLimiter.of(limit, 3)
+        made = RateLimiter.from_flags(limit, 3)
         assert (made.limit, made.burst, made.wait(NOW)) == (float("inf"), 0, 0)
-    made = RateLimiter.of(10.0, 3)
+    made = RateLimiter.from_flags(10.0, 3)
     assert (made.limit, made.burst) == (10.0, 3)
 
 
 @pytest.mark.parametrize("limit", [-1.0, 10.0])
 def test_a_deadline_that_is_past_comes_first(limit: float) -> None:
-    limiter = RateLimiter.of(limit, 3)
+    limiter = RateLimiter.from_flags(limit, 3)
     before = msgspec.structs.astuple(limiter)
     for now in (NOW, NOW + 1):
         with pytest.raises(RateLimitError, match=r"^context deadline exceeded$"):
@@ -261,7 +261,7 @@ def test_a_deadline_that_is_past_comes_first(limit: float) -> None:
 
 
 def test_burst_then_delay_then_deadline() -> None:
-    limiter = RateLimiter.of(0.5, 2)
+    limiter = RateLimiter.from_flags(0.5, 2)
     deadline = NOW + MINUTE
     assert [limiter.wait(NOW, deadline) for _ in range(4)] == [0, 0, 2 * 10**9, 4 * 10**9]
     before = (limiter.tokens, limiter.last)

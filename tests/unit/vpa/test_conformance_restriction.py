@@ -56,7 +56,7 @@ def test_evictions(replicas: int, tolerance: float, states: str, more: dict[str,
     done = 0
     for item in pods:
         if restriction.can_evict(item, NOW):
-            restriction.evicted(item)
+            restriction.register_eviction(item)
             done += 1
     assert done == succeed
 
@@ -159,7 +159,7 @@ def test_in_place_budget(policy: str | None, skip: bool, tolerance: float, appro
     done = 0
     for item in pods:
         if restriction.can_update_in_place(item, NOW, {}) == "InPlaceApproved":
-            restriction.resized(item)
+            restriction.register_resize(item)
             done += 1
     assert done == approved
 

@@ -36,18 +36,18 @@ def test_a_kill_counts_when_its_pod_has_gone() -> None:
     assert kills.notice(state, [], [killed(5, 100)]) == []
     state.delete_pod(("shop", "web-0"))
     kills.forget(state, 0)
-    assert (kills.most(vpa, "c"), kills.most(vpa, "d")) == (100, 0)
+    assert (kills.get_max_bytes(vpa, "c"), kills.get_max_bytes(vpa, "d")) == (100, 0)
 
 
 def test_a_greater_kill_hides_a_newer_one_only_while_it_counts() -> None:
     state, vpa = world()
     kills = OOMKillHistory()
     kills.notice(state, [], [killed(5, 300), killed(6, 100), killed(7, 200)])
-    assert (kills.most(vpa, "c"), len(kills)) == (300, 2)  # the second is outdone by the third
+    assert (kills.get_max_bytes(vpa, "c"), len(kills)) == (300, 2)  # the second is outdone by the third
     kills.forget(state, 6 * SECOND)
-    assert kills.most(vpa, "c") == 200
+    assert kills.get_max_bytes(vpa, "c") == 200
     kills.forget(state, 8 * SECOND)
-    assert (kills.most(vpa, "c"), len(kills)) == (0, 0)
+    assert (kills.get_max_bytes(vpa, "c"), len(kills)) == (0, 0)
 
 
 def test_kills_that_come_late_have_their_place() -> None:
@@ -57,9 +57,9 @@ def test_kills_that_come_late_have_their_place() -> None:
     kills.notice(state, [], [killed(9, 200)])
     kills.notice(state, [], [killed(5, 300, "web-1")])
     kills.notice(state, [], [killed(6, 100, "web-1")])
-    assert (kills.most(vpa, "c"), len(kills)) == (300, 2)
+    assert (kills.get_max_bytes(vpa, "c"), len(kills)) == (300, 2)
     kills.forget(state, 6 * SECOND)
-    assert kills.most(vpa, "c") == 200
+    assert kills.get_max_bytes(vpa, "c") == 200
 
 
 def test_a_time_that_is_none_costs_that_kill() -> None:
@@ -75,7 +75,7 @@ def test_a_time_that_is_none_costs_that_kill() -> None:
     (problem,) = kills.notice(state, [from_dict(item, Pod)], [])
     assert "Pod shop/web-0" in problem
     assert "finishedAt" in problem
-    assert kills.most(vpa, "c") == 100 * 2**20
+    assert kills.get_max_bytes(vpa, "c") == 100 * 2**20
 
 
 def test_the_same_kill_counts_with_what_was_requested_when_it_was_seen() -> None:
@@ -84,7 +84,7 @@ def test_the_same_kill_counts_with_what_was_requested_when_it_was_seen() -> None
     kills = OOMKillHistory()
     kills.notice(state, [], [killed(5, 100)])
     kills.notice(state, [], [killed(5, 125)])
-    assert kills.most(vpa, "c") == 100
+    assert kills.get_max_bytes(vpa, "c") == 100
 
 
 def test_kills_of_no_vpa_are_not_kept() -> None:

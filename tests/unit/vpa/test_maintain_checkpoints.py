@@ -240,7 +240,7 @@ def test_many_vpas_are_merged_together_as_alone() -> None:
     for one in vpas:
         alone = CheckpointBatch(other)
         alone.prepare([one], T0)
-        for container, status in alone.take(one, T0):
+        for container, status in alone.pop(one, T0):
             assert found[one.name, container] == status
 
 
@@ -288,8 +288,8 @@ def test_a_window_that_closes_while_a_checkpoint_waits_is_in_it(taken: Moment) -
     other, same = some()
     late = CheckpointBatch(other)
     late.prepare(same, taken)
-    found = [early.take(one, taken) for one in vpas]
-    assert found == [late.take(one, taken) for one in same]
+    found = [early.pop(one, taken) for one in vpas]
+    assert found == [late.pop(one, taken) for one in same]
     assert any(status.memory_histogram.bucket_weights for each in found for _, status in each) == (taken >= T0 + DAY)
 
 

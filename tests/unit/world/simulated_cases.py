@@ -76,7 +76,7 @@ def pods(world: SimulatedWorld) -> list[tuple[str, str, str]]:
     """(app and name's end left out, node, phase) of all pods."""
     return [
         ((each.metadata.labels or {}).get("app", each.name), each.spec.node_name, each.status.phase)
-        for each in world.api.of("Pod").values()
+        for each in world.api.get_all("Pod").values()
     ]
 
 

@@ -186,7 +186,7 @@ def test_a_client_apart_does_not_wait_for_the_others_turn() -> None:
     async def main(clock: VirtualClock) -> list[float]:
         script = Script(clock, OK)
         client = Client(script, clock, qps=0.1, burst=1)
-        apart = client.apart()
+        apart = client.with_own_rate_limit()
         for each in (client, apart, client, apart):
             await each.call(GET)
         return script.sent
@@ -291,8 +291,8 @@ def test_discovery_of_any_shape_is_a_failed_request(apis: str) -> None:
         client = Client(Script(clock, *[Answer(200, {}, apis.encode())] * 8), clock, qps=-1)
         resources = Resources(client)
         for ask in (
-            lambda: resources.of_name("widgets.example.org"),
-            lambda: resources.of_kind("Widget", "example.org/v1"),
+            lambda: resources.find_name("widgets.example.org"),
+            lambda: resources.find_kind("Widget", "example.org/v1"),
             resources.mapper,
             lambda: resources.serves("example.org/v1"),
         ):

@@ -66,9 +66,9 @@ def test_a_token_that_is_not_accepted_is_read_again(tmp_path: Path) -> None:
     source = TokenFile(str(path), Secret())
     assert source.token(10).reveal() == "a"
     path.write_text("b")
-    source.rejected(10)  # it was sent when the token had just been read
+    source.handle_rejection(10)  # it was sent when the token had just been read
     assert source.token(11).reveal() == "a"
-    source.rejected(12)
+    source.handle_rejection(12)
     assert source.token(13).reveal() == "b"
 
 
@@ -225,9 +225,9 @@ def test_tokens_are_kept_until_they_run_out_or_are_not_accepted() -> None:
 
         await ask()
         await ask()
-        await credentials.rejected(0)
+        await credentials.handle_rejection(0)
         await ask()
-        await credentials.rejected(0)
+        await credentials.handle_rejection(0)
         clock.passed = 60 * MINUTE
         await ask()
         clock.passed += 1
@@ -243,7 +243,7 @@ def test_a_plug_in_is_asked_once_for_many() -> None:
     async def main() -> set[tuple[tuple[str, str], ...]]:
         credentials = plugin(program)
         found = await asyncio.gather(*(credentials.identity() for _ in range(5)))
-        await asyncio.gather(*(credentials.rejected(0) for _ in range(5)))
+        await asyncio.gather(*(credentials.handle_rejection(0) for _ in range(5)))
         return {each.headers for each in found}
 
     assert asyncio.run(main()) == {(("Authorization", "Bearer 1"),)}
@@ -256,7 +256,7 @@ def test_new_credentials_that_are_not_to_be_had() -> None:
     async def main() -> Identity:
         credentials = plugin(program)
         await credentials.identity()
-        await credentials.rejected(0)
+        await credentials.handle_rejection(0)
         return await credentials.identity()
 
     assert asyncio.run(main()).headers == (("Authorization", "Bearer 1"),)

@@ -216,7 +216,7 @@ def test_questions_are_asked_some_at_a_time(cloud: Cloud, monkeypatch: pytest.Mo
     with ExternalServer(cloud, "127.0.0.1:0") as server:
         client = ExternalGroups({"address": server.url}, lambda: nodes)
         under_way, most = 0, 0
-        begin, ended = client._begin, client._ended
+        begin, ended = client._start_call, client._finish_call
 
         def begun(method: str, **given: Any) -> Any:
             nonlocal under_way, most

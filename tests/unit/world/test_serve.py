@@ -286,10 +286,10 @@ def test_the_debugging_snapshot() -> None:
     }
 
     async def main(ask: Ask) -> None:
-        assert not desk.wanted
+        assert not desk.is_requested
         desk.deliver({"NodeList": []}, start=0, end=1)  # nobody has asked
         first = asyncio.create_task(ask("/snapshotz"))
-        while not desk.wanted:
+        while not desk.is_requested:
             await asyncio.sleep(0)
         status, body, _ = await ask("/snapshotz")
         assert (status, body.startswith("Another debugging snapshot request")) == (429, True)
@@ -312,7 +312,7 @@ def test_the_debugging_snapshot() -> None:
             }
         ]
         assert (found["StartTimestamp"], found["EndTimestamp"]) == ("1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z")
-        assert not desk.wanted
+        assert not desk.is_requested
 
     served(main, endpoints(snapshot=desk))
     assert redact(5) == 5

@@ -121,7 +121,7 @@ def test_columns_are_those_of_the_objects() -> None:
         run(world, seconds)
         found, fresh = world.view.snapshot(), Cluster(texts="pending")
         for kind in ("Node", "Pod"):
-            for item in world.api.of(kind).values():
+            for item in world.api.get_all(kind).values():
                 fresh.apply(item)
         wanted = fresh.snapshot()
         assert (found.pods, found.pending, found.counts) == (wanted.pods, wanted.pending, wanted.counts)
@@ -229,7 +229,7 @@ def test_pods_that_change_together_are_told_together() -> None:
     told: list[list[str]] = []
     world.api.listen("Pod", lambda changes: told.append([key for key, _, _ in changes]))
     run(world, 5)
-    keys = list(world.api.of("Pod"))
+    keys = list(world.api.get_all("Pod"))
     assert len(keys) == 3
     assert told[0] == keys
     assert all(each == keys for each in told)  # made, bound, started
@@ -250,7 +250,7 @@ def test_applying_and_deleting() -> None:
     assert after.metadata.generation == 2
     run(world, 5)
     assert len(pods(world)) == 2
-    pod = next(iter(world.api.of("Pod").values()))
+    pod = next(iter(world.api.get_all("Pod").values()))
     world.apply(replace(pod, metadata=replace(pod.metadata, labels={}), spec=replace(pod.spec, node_name="")))
     assert world.api.find("Pod", pod.key).spec.node_name == "n"
     for _ in range(2):  # what is not there is not missed

@@ -41,7 +41,7 @@ def test_a_budget_counts_what_may_go(spec: dict[str, Any], allowed: int) -> None
     run(world, 5)
     held = world.api.get("PodDisruptionBudget", "shop", "b")
     assert held.status.disruptions_allowed == allowed
-    names = [pod.name for pod in world.api.of("Pod").values()]
+    names = [pod.name for pod in world.api.get_all("Pod").values()]
     for name in names[:allowed]:
         done(world, Evict(namespace="shop", name=name))
     error = refused(world, Evict(namespace="shop", name=names[allowed]))
@@ -53,5 +53,5 @@ def test_a_budget_counts_what_may_go(spec: dict[str, Any], allowed: int) -> None
 def test_a_pod_that_is_not_running_may_always_be_evicted() -> None:
     world = world_of(budget(minAvailable=9), deployment(replicas=5), options=QUICK)
     run(world, 5)
-    waiting = next(pod.name for pod in world.api.of("Pod").values() if not pod.spec.node_name)
+    waiting = next(pod.name for pod in world.api.get_all("Pod").values() if not pod.spec.node_name)
     done(world, Evict(namespace="shop", name=waiting))

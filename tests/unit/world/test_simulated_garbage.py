@@ -14,7 +14,7 @@ from unit.world.simulated_cases import QUICK, deployment, pod_template, run, wor
 
 
 def names(world: SimulatedWorld, kind: str) -> list[str]:
-    return [each.name for each in world.api.of(kind).values()]
+    return [each.name for each in world.api.get_all(kind).values()]
 
 
 def kept_by(name: str, *owners: Any) -> ConfigMap:
@@ -72,7 +72,7 @@ def test_pods_go_with_an_owner_that_does_not_control_them() -> None:
 def test_what_a_pod_owns_goes_with_it() -> None:
     world = world_of(deployment("web"), options=QUICK)
     run(world, 5)
-    (pod,) = world.api.of("Pod").values()
+    (pod,) = world.api.get_all("Pod").values()
     world.add(kept_by("of-pod", pod))
     world.add(kept_by("of-nobody"))
     world.api.remove(pod)

@@ -30,7 +30,7 @@ def job(of: SimulatedWorld) -> Job:
 
 def lose(of: SimulatedWorld) -> None:
     """Its first pod is evicted."""
-    pod = next(iter(of.api.of("Pod").values()))
+    pod = next(iter(of.api.get_all("Pod").values()))
     done(of, Evict(namespace="shop", name=pod.name))
 
 
@@ -40,9 +40,9 @@ def test_a_pod_that_is_evicted_counts_and_another_comes_later_each_time() -> Non
     for failed, wait in enumerate((10, 20, 40, 80, 160, 320), 1):
         lose(of)
         run(of, wait - 1)
-        assert (job(of).status.failed, list(of.api.of("Pod"))) == (failed, [])
+        assert (job(of).status.failed, list(of.api.get_all("Pod"))) == (failed, [])
         run(of, 4)
-        assert len(of.api.of("Pod")) == 1
+        assert len(of.api.get_all("Pod")) == 1
         assert find(job(of).status.conditions, "Failed") is None
     lose(of)
     run(of, 700)
@@ -51,7 +51,7 @@ def test_a_pod_that_is_evicted_counts_and_another_comes_later_each_time() -> Non
     assert (failed.reason, failed.message) == (
         "BackoffLimitExceeded", "Job has reached the specified backoff limit"
     )  # fmt: skip
-    assert (job(of).status.failed, job(of).status.active, list(of.api.of("Pod"))) == (7, 0, [])
+    assert (job(of).status.failed, job(of).status.active, list(of.api.get_all("Pod"))) == (7, 0, [])
 
 
 def test_a_node_that_is_lost_fails_its_pods_and_ends_the_others() -> None:
@@ -59,7 +59,7 @@ def test_a_node_that_is_lost_fails_its_pods_and_ends_the_others() -> None:
     run(of, 5)
     of.cloud.lose("pool-0")
     run(of, 20)
-    assert (job(of).status.failed, job(of).status.completion_time, list(of.api.of("Pod"))) == (2, None, [])
+    assert (job(of).status.failed, job(of).status.completion_time, list(of.api.get_all("Pod"))) == (2, None, [])
     assert find(job(of).status.conditions, "Failed") is not None
 
 
@@ -71,9 +71,9 @@ def test_a_success_in_between_forgets_the_delay() -> None:
     assert (job(of).status.succeeded, job(of).status.failed) == (1, 1)
     lose(of)
     run(of, 9)
-    assert len(of.api.of("Pod")) == 0
+    assert len(of.api.get_all("Pod")) == 0
     run(of, 3)
-    assert len(of.api.of("Pod")) == 1
+    assert len(of.api.get_all("Pod")) == 1
     run(of, 120)
     assert find(job(of).status.conditions, "Complete") is not None
 
@@ -88,7 +88,7 @@ def test_a_job_whose_time_is_over_has_failed(parallelism: int) -> None:
     assert failed is not None
     assert (failed.reason, failed.message) == ("DeadlineExceeded", "Job was active longer than specified deadline")
     status = job(of).status  # what had not ended has failed
-    assert (status.active, status.ready, status.failed, list(of.api.of("Pod"))) == (0, 0, parallelism, [])
+    assert (status.active, status.ready, status.failed, list(of.api.get_all("Pod"))) == (0, 0, parallelism, [])
 
 
 def test_another_deadline_counts() -> None:
@@ -123,10 +123,10 @@ def test_pods_that_a_job_gives_up_itself_have_not_failed() -> None:
     run(of, 5)
     of.api.put(replace(job(of), spec=replace(job(of).spec, parallelism=1)))
     run(of, 5)
-    assert (job(of).status.failed, len(of.api.of("Pod"))) == (0, 1)
+    assert (job(of).status.failed, len(of.api.get_all("Pod"))) == (0, 1)
     of.api.put(replace(job(of), spec=replace(job(of).spec, suspend=True)))
     run(of, 5)
-    assert (job(of).status.failed, len(of.api.of("Pod"))) == (0, 0)
+    assert (job(of).status.failed, len(of.api.get_all("Pod"))) == (0, 0)
 
 
 def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
@@ -137,5 +137,5 @@ def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
     of.api.remove(job(of))
     run(of, 60)
     (controller,) = (each for each in of.controllers if each.kind == "Job")
-    assert list(of.api.of("Pod")) == []
+    assert list(of.api.get_all("Pod")) == []
     assert not any(getattr(controller, name) for name in ("_failures", "_dismissed", "_deadlines"))

@@ -54,7 +54,7 @@ def test_machines_boot_become_ready_and_go_with_their_pods() -> None:
     assert pods(world) == [("web", "pool-0", "Running")] * 4
     done(world, DeleteNodes(group="pool", nodes=("pool-0",)))
     run(world, 31)
-    assert (list(world.api.of("Node")), {node for _, node, _ in pods(world)}) == ([], {""})
+    assert (list(world.api.get_all("Node")), {node for _, node, _ in pods(world)}) == ([], {""})
     assert world.cloud.paid(world.time.now) == {"pool": (30 + 15 + 20 + 30) * SECOND}
 
 
@@ -69,9 +69,9 @@ def test_the_cloud_begins_once_a_request_has_reached_it() -> None:
     run(world, 2)
     assert world.cloud.refresh()[0].target_size == 2
     run(world, 58)
-    assert list(world.api.of("Node")) == ["pool-0"]
+    assert list(world.api.get_all("Node")) == ["pool-0"]
     run(world, 2)
-    assert list(world.api.of("Node")) == ["pool-0", "pool-1"]
+    assert list(world.api.get_all("Node")) == ["pool-0", "pool-1"]
 
 
 def test_a_question_takes_no_time() -> None:
@@ -97,28 +97,28 @@ def test_limits_stock_failures_and_losses() -> None:
     errors = [each.error for each in done(world, Refresh())[0].instance_status.values() if each.error is not None]
     assert [error.class_ for error in errors] == ["OutOfResource"]
     run(world, 70)
-    assert list(world.api.of("Node")) == ["pool-0", "pool-1"]
+    assert list(world.api.get_all("Node")) == ["pool-0", "pool-1"]
     world.cloud.lose("pool-0")
     run(world, 70)
-    assert list(world.api.of("Node")) == ["pool-1", "pool-3"]  # what could not be had is no machine
+    assert list(world.api.get_all("Node")) == ["pool-1", "pool-3"]  # what could not be had is no machine
     done(world, DeleteNodes(group="pool", nodes=("sim:///pool-2", "pool-3")))
     run(world, 31)
     done(world, IncreaseSize(group="pool", delta=1))
     run(world, 61)
-    assert list(world.api.of("Node")) == ["pool-1", "pool-4"]
+    assert list(world.api.get_all("Node")) == ["pool-1", "pool-4"]
     assert refused(world, DecreaseTargetSize(group="pool", delta=-1)).message == "attempt to delete existing nodes"
     failing = world_of(times=GroupTimes(failures=1_000_000), options=QUICK)
     failing.cloud.increase_size("pool", 1)
     run(failing, 3600)
-    assert list(failing.api.of("Node")) == ["pool-0"]
+    assert list(failing.api.get_all("Node")) == ["pool-0"]
 
 
 def test_machines_that_live_for_a_while_are_replaced() -> None:
     world = world_of(size=3, times=GroupTimes(lifetime=DurationDistribution.fixed(600 * SECOND)))
     run(world, 599)
-    assert list(world.api.of("Node")) == ["pool-0", "pool-1", "pool-2"]
+    assert list(world.api.get_all("Node")) == ["pool-0", "pool-1", "pool-2"]
     run(world, 62)
-    assert list(world.api.of("Node")) == ["pool-3", "pool-4", "pool-5"]
+    assert list(world.api.get_all("Node")) == ["pool-3", "pool-4", "pool-5"]
 
 
 def test_groups_are_made_and_deleted() -> None:
@@ -141,9 +141,9 @@ def test_draws_depend_on_the_entity_alone() -> None:
     assert 140 < sum(each < 20 for each in drawn) < 260
     assert min(drawn) >= 10
     assert max(drawn) < 120
-    assert spread.at(0) == 10
-    assert spread.at(2**63) == 20
-    assert spread.at(2**64 - 1) == 119
+    assert spread.get_quantile(0) == 10
+    assert spread.get_quantile(2**63) == 20
+    assert spread.get_quantile(2**64 - 1) == 119
     with pytest.raises(ValueError, match="from 0 to 1"):
         DurationDistribution(((0, 1),))
 

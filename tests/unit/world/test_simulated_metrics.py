@@ -26,7 +26,15 @@ from unit.world.simulated_cases import T0, deployment, pod_template, pods, run, 
 
 def test_signals() -> None:
     signal = Signal([0, 10 * SECOND, 20 * SECOND], [100, 200, 0], repeat=40 * SECOND)
-    assert [signal.at(second * SECOND) for second in (-5, 0, 9, 10, 25, 40, 55)] == [100, 100, 100, 200, 0, 100, 200]
+    assert [signal.get_value(second * SECOND) for second in (-5, 0, 9, 10, 25, 40, 55)] == [
+        100,
+        100,
+        100,
+        200,
+        0,
+        100,
+        200,
+    ]
     assert signal.mean(5 * SECOND, 15 * SECOND) == 150
     assert signal.mean(0, 40 * SECOND) == signal.mean(400 * SECOND, 480 * SECOND) == 75
     assert [signal.next_change(second * SECOND) for second in (0, 10, 20, 45)] == [
@@ -131,7 +139,7 @@ def test_usage_is_shared_by_ready_pods_scraped_and_told_late() -> None:
     assert world.metrics.get(asked).items[0].containers[0].usage["cpu"].milli_value() == 1000  # type: ignore[union-attr]
     run(world, 15)
     columns = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
-    assert sorted(columns.keys) == sorted(f"shop/{pod.name}" for pod in world.api.of("Pod").values())  # type: ignore[union-attr]
+    assert sorted(columns.keys) == sorted(f"shop/{pod.name}" for pod in world.api.get_all("Pod").values())  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("columns", [False, True])
@@ -142,7 +150,7 @@ def test_pods_that_are_not_ready_have_no_share(columns: bool) -> None:
     run(world, 90)
     scale(world, 4)
     run(world, 30)
-    assert len([pod for pod in world.api.of("Pod").values() if pod.status.phase == "Running"]) == 4
+    assert len([pod for pod in world.api.get_all("Pod").values() if pod.status.phase == "Running"]) == 4
     found: Any = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=columns))
     if columns:
         told = sorted(found.samples("memory", np.arange(len(found.keys)))[1].tolist())
@@ -181,7 +189,7 @@ def test_usage_of_all_is_that_of_each() -> None:
         run(world, 9)
         load, begin, now = world.load, world.time.now - 15 * SECOND, world.time.now
         found = load.used_by_all(begin, now)
-        want = {key: {name: load.used(key, name, begin, now) for name in load.names(key)} for key in keys.values()}
+        want = {key: {name: load.get_usage(key, name, begin, now) for name in load.names(key)} for key in keys.values()}
         assert {key: list(names.items()) for key, names in found.items()} == {
             key: [(name, value or 0) for name, value in names.items()] for key, names in want.items()
         }
@@ -221,7 +229,7 @@ def test_what_is_used_steadily_is_what_is_used(values: list[int], looked: list[t
         owned.many = many
         load.usage[key]["cpu"] = Usage(signal=other if another else first)
         end = begin + width
-        wanted = {name: load.used(key, name, begin, end) for name in load.names(key)}
+        wanted = {name: load.get_usage(key, name, begin, end) for name in load.names(key)}
         assert load.used_by_all(begin, end) == {key: wanted}
         assert load.used_by_all(begin, end) == {key: wanted}
 

@@ -23,14 +23,14 @@ def resized(pod: Pod, cpu: str) -> Resize:
 def test_a_pod_is_resized_where_there_is_room() -> None:
     world = world_of(deployment(replicas=2), options=QUICK)
     run(world, 5)
-    pod = next(iter(world.api.of("Pod").values()))
+    pod = next(iter(world.api.get_all("Pod").values()))
     done(world, resized(pod, "2"))
-    now = world.api.same(pod)
+    now = world.api.get_current(pod)
     assert now.status.container_statuses[0].allocated_resources["cpu"] == Quantity("2")
     error = refused(world, resized(pod, "5"))
     assert (error.reason, error.causes) == ("Forbidden", ("NodeCapacity",))
     done(world, resized(pod, "3500m"))
-    now = world.api.same(pod)
+    now = world.api.get_current(pod)
     condition = find(now.status.conditions, "PodResizePending")
     assert condition is not None
     assert condition.reason == "Deferred"
@@ -40,12 +40,12 @@ def test_a_pod_is_resized_where_there_is_room() -> None:
 def test_a_resize_that_was_put_off_is_done_once_there_is_room() -> None:
     world = world_of(deployment("web", 2), deployment("other", 1), options=QUICK)
     run(world, 5)
-    first, second = (pod for pod in world.api.of("Pod").values() if pod.name.startswith("web"))
+    first, second = (pod for pod in world.api.get_all("Pod").values() if pod.name.startswith("web"))
     for pod in (first, second):
         done(world, resized(pod, "2"))
 
     def cpu(pod: Pod) -> tuple[str, bool]:
-        now = world.api.same(pod)
+        now = world.api.get_current(pod)
         assert now is not None
         taken = (now.status.container_statuses[0].allocated_resources or {})["cpu"]
         return str(taken), find(now.status.conditions, "PodResizePending") is not None
@@ -60,20 +60,22 @@ def test_a_resize_that_was_put_off_is_done_once_there_is_room() -> None:
 def test_a_pod_of_a_dump_keeps_what_it_had_when_its_resize_is_put_off() -> None:
     world = world_of(deployment("web", 2), deployment("other", 1), options=QUICK)
     run(world, 5)
-    first, second = (pod for pod in world.api.of("Pod").values() if pod.name.startswith("web"))
+    first, second = (pod for pod in world.api.get_all("Pod").values() if pod.name.startswith("web"))
     for pod in (first, second):  # kubelets of before 1.33 do not tell what containers take
-        now = world.api.same(pod)
+        now = world.api.get_current(pod)
         statuses = [replace(each, allocated_resources=None) for each in now.status.container_statuses]
         world.api.put(replace(now, status=replace(now.status, container_statuses=statuses)))
     done(world, resized(first, "3"))
-    assert world.api.same(first).status.container_statuses[0].allocated_resources["cpu"] == Quantity("1")
+    assert world.api.get_current(first).status.container_statuses[0].allocated_resources["cpu"] == Quantity("1")
     done(world, resized(second, "3"))
     for pod in (first, second):
-        now = world.api.same(pod)
+        now = world.api.get_current(pod)
         assert find(now.status.conditions, "PodResizePending") is not None
     scale(world, 0, "other")
     run(world, 5)
-    taken = [world.api.same(pod).status.container_statuses[0].allocated_resources["cpu"] for pod in (first, second)]
+    taken = [
+        world.api.get_current(pod).status.container_statuses[0].allocated_resources["cpu"] for pod in (first, second)
+    ]
     assert taken == [Quantity("3"), Quantity("1")]
 
 
@@ -93,7 +95,7 @@ def test_resizes_that_were_put_off_are_done_in_upstreams_order() -> None:
         done(world, replace(asked, patch=(*asked.patch, limit)) if name == "fixed" else asked)
 
     def waits() -> list[str]:
-        pods = world.api.of("Pod").values()
+        pods = world.api.get_all("Pod").values()
         return [pod.name for pod in pods if find(pod.status.conditions, "PodResizePending") is not None]
 
     assert waits() == ["first", "fixed", "dear"]

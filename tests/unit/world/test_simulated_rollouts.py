@@ -131,7 +131,7 @@ def changed(world: SimulatedWorld, **annotations: str) -> None:
 
 def counted(world: SimulatedWorld) -> tuple[list[int], int]:
     """(pods that are not told to end by version, the oldest version first; those that are ready)."""
-    alive = [each for each in world.api.of("Pod").values() if each.metadata.deletion_timestamp is None]
+    alive = [each for each in world.api.get_all("Pod").values() if each.metadata.deletion_timestamp is None]
     versions = Counter((each.metadata.annotations or {}).get("v", "") for each in alive)
     return [versions[name] for name in sorted(versions)], sum(map(pod_ready, alive))
 
@@ -161,7 +161,7 @@ def test_another_template_takes_the_place_of_the_one_before_step_by_step(
     assert counted(world) == ([4], 4)
     status = named(world, "web").status
     assert (status.replicas, status.updated_replicas, status.available_replicas) == (4, 4, 4)
-    assert sorted(each.spec.replicas for each in world.api.of("ReplicaSet").values()) == [0, 4]
+    assert sorted(each.spec.replicas for each in world.api.get_all("ReplicaSet").values()) == [0, 4]
 
 
 def test_recreated_pods_come_when_the_others_are_gone() -> None:
@@ -171,7 +171,7 @@ def test_recreated_pods_come_when_the_others_are_gone() -> None:
     changed(world, v="1")
     run(world, 2)
     assert counted(world) == ([], 0)
-    assert len(world.api.of("Pod")) == 3  # they end
+    assert len(world.api.get_all("Pod")) == 3  # they end
     run(world, 2)
     assert counted(world) == ([3], 0)
     scale(world, 5)
@@ -187,10 +187,10 @@ def test_a_template_that_comes_back_waits_for_the_pods_of_the_other_where_they_a
     run(world, 60)
     changed(world)
     run(world, 2)
-    assert (counted(world), len(world.api.of("Pod"))) == (([], 0), 3)
+    assert (counted(world), len(world.api.get_all("Pod"))) == (([], 0), 3)
     run(world, 20)
-    assert (counted(world), len(world.api.of("Pod"))) == (([3], 3), 3)
-    assert len(world.api.of("ReplicaSet")) == 2
+    assert (counted(world), len(world.api.get_all("Pod"))) == (([3], 3), 3)
+    assert len(world.api.get_all("ReplicaSet")) == 2
 
 
 @pytest.mark.parametrize("size", [0, 2])
@@ -204,7 +204,7 @@ def test_a_paused_deployment_gets_another_size_from_nothing_too(size: int) -> No
         scale(world, wanted)
         run(world, 60)
         assert counted(world) == ([wanted] if wanted else [], wanted)
-    assert len(world.api.of("ReplicaSet")) == 1  # of the template before
+    assert len(world.api.get_all("ReplicaSet")) == 1  # of the template before
 
 
 def test_a_size_that_changes_while_it_rolls_is_shared() -> None:
@@ -223,24 +223,24 @@ def test_a_size_that_changes_while_it_rolls_is_shared() -> None:
 def test_a_template_that_comes_back_has_its_set_and_a_paused_one_waits() -> None:
     world = world_of(deployment(replicas=2, cpu="10m"), options=OPTIONS)
     run(world, 20)
-    (first,) = world.api.of("ReplicaSet")
+    (first,) = world.api.get_all("ReplicaSet")
     changed(world, v="1")
     run(world, 60)
     changed(world)
     run(world, 60)
-    assert {key: each.spec.replicas for key, each in world.api.of("ReplicaSet").items()}[first] == 2
+    assert {key: each.spec.replicas for key, each in world.api.get_all("ReplicaSet").items()}[first] == 2
     held = named(world, "web")
     world.api.put(replace(held, spec=replace(held.spec, paused=True)))
     changed(world, v="2")
     run(world, 60)
-    assert len(world.api.of("ReplicaSet")) == 2
+    assert len(world.api.get_all("ReplicaSet")) == 2
     scale(world, 3)
     run(world, 60)
     assert counted(world) == ([3], 3)
     held = named(world, "web")
     world.api.put(replace(held, spec=replace(held.spec, paused=False)))
     run(world, 60)
-    assert len(world.api.of("ReplicaSet")) == 3
+    assert len(world.api.get_all("ReplicaSet")) == 3
 
 
 def test_a_deployment_that_is_made_again_has_a_set_of_its_own() -> None:
@@ -250,7 +250,7 @@ def test_a_deployment_that_is_made_again_has_a_set_of_its_own() -> None:
     world.api.create(deployment(replicas=3, cpu="10m"))
     run(world, 60)
     assert counted(world) == ([3], 3)
-    (left,) = world.api.of("ReplicaSet").values()
+    (left,) = world.api.get_all("ReplicaSet").values()
     assert left.metadata.owner_references[0].uid == named(world, "web").metadata.uid
 
 
@@ -259,7 +259,7 @@ def test_only_some_sets_of_earlier_templates_are_kept() -> None:
     for number in range(5):
         changed(world, v=str(number))
         run(world, 60)
-    assert len(world.api.of("ReplicaSet")) == 3
+    assert len(world.api.get_all("ReplicaSet")) == 3
     assert counted(world) == ([1], 1)
 
 
@@ -311,7 +311,7 @@ def versions(world: SimulatedWorld) -> list[str]:
     """Of pods that are not told to end: number and version."""
     return sorted(
         f"{each.name[-1]}{(each.metadata.annotations or {}).get('v', '')}"
-        for each in world.api.of("Pod").values()
+        for each in world.api.get_all("Pod").values()
         if each.metadata.deletion_timestamp is None
     )
 
@@ -383,10 +383,10 @@ def test_a_stateful_set_that_is_made_again_waits_for_the_pods_of_the_one_before(
     again = world.api.create(replace(held, metadata=replace(held.metadata, uid="", resource_version="")))
     run(world, 2)
     assert versions(world) == []
-    assert len(world.api.of("Pod")) == 3  # they end
+    assert len(world.api.get_all("Pod")) == 3  # they end
     run(world, 60)
     assert versions(world) == ["0", "1", "2"]
-    assert {each.metadata.owner_references[0].uid for each in world.api.of("Pod").values()} == {again.metadata.uid}
+    assert {each.metadata.owner_references[0].uid for each in world.api.get_all("Pod").values()} == {again.metadata.uid}
 
 
 def test_a_stateful_set_may_wait_for_deletion() -> None:

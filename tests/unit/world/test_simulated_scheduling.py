@@ -30,11 +30,11 @@ def test_what_does_not_fit_waits_until_there_is_room() -> None:
     world = world_of(deployment(replicas=5))
     run(world, 10)
     assert Counter(pods(world)) == {("web", "pool-0", "Running"): 4, ("web", "", "Pending"): 1}
-    waiting = next(pod for pod in world.api.of("Pod").values() if not pod.spec.node_name)
+    waiting = next(pod for pod in world.api.get_all("Pod").values() if not pod.spec.node_name)
     condition = find(waiting.status.conditions, "PodScheduled")
     assert condition is not None
     assert (condition.status, condition.reason) == ("False", "Unschedulable")
-    gone = next(pod for pod in world.api.of("Pod").values() if pod.spec.node_name)
+    gone = next(pod for pod in world.api.get_all("Pod").values() if pod.spec.node_name)
     done(world, Delete(kind="Pod", namespace="shop", name=gone.name))
     run(world, 10)  # one took its place, the sixth waits now
     assert Counter(pods(world)) == {("web", "pool-0", "Running"): 4, ("web", "", "Pending"): 1}
@@ -71,7 +71,7 @@ def test_a_pod_of_a_higher_priority_makes_others_end() -> None:
     world.add(prioritised("vip", 100, "2"))
     world.add(prioritised("late", 0, "1"))
     run(world, 1)
-    ends = {pod.name: pod.metadata.deletion_timestamp is not None for pod in world.api.of("Pod").values()}
+    ends = {pod.name: pod.metadata.deletion_timestamp is not None for pod in world.api.get_all("Pod").values()}
     assert ends == {"old": True, "young": False, "dear": False, "vip": False, "late": False}
     vip = world.api.get("Pod", "shop", "vip")
     assert (vip.status.nominated_node_name, vip.spec.node_name) == ("pool-0", "")

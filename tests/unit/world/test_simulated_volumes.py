@@ -37,7 +37,7 @@ def test_a_stateful_set_has_its_claims_which_stay_where_they_are() -> None:
     world = world_of(storage_class(), database(), *nodes, size=0)
     run(world, 10)
     assert sorted(pods(world)) == [("db", "n-a", "Running"), ("db", "n-b", "Running")]
-    claims = world.api.of("PersistentVolumeClaim")
+    claims = world.api.get_all("PersistentVolumeClaim")
     assert {key: claim.status.phase for key, claim in claims.items()} == {
         "shop/data-db-0": "Bound",
         "shop/data-db-1": "Bound",
@@ -46,12 +46,12 @@ def test_a_stateful_set_has_its_claims_which_stay_where_they_are() -> None:
     assert volume.spec.capacity == {"storage": Quantity("10Gi")}
     held = world.api.get("Node", "", "n-b")
     world.api.put(replace(held, spec=replace(held.spec, unschedulable=True)))
-    gone = next(pod for pod in world.api.of("Pod").values() if pod.spec.node_name == "n-b")
+    gone = next(pod for pod in world.api.get_all("Pod").values() if pod.spec.node_name == "n-b")
     done(world, Delete(kind="Pod", namespace="shop", name=gone.name))
     scaled = world.api.get("StatefulSet", "shop", "db")
     world.api.put(replace(scaled, spec=replace(scaled.spec, replicas=1 if gone.name == "db-1" else 2)))
     run(world, 10)
-    assert len(world.api.of("PersistentVolumeClaim")) == 2
+    assert len(world.api.get_all("PersistentVolumeClaim")) == 2
     world.add(node("n-c"))  # in no zone: the volume cannot be reached from there
     world.api.put(replace(world.api.get("StatefulSet", "shop", "db"), spec=scaled.spec))
     run(world, 10)
@@ -79,7 +79,7 @@ def test_the_smallest_volume_that_will_do_is_taken() -> None:
     run(world, 10)
     assert pods(world) == [("db", "pool-0", "Running")]
     assert world.api.get("PersistentVolumeClaim", "shop", "data-db-0").spec.volume_name == "right"
-    phases = {name: each.status.phase for name, each in world.api.of("PersistentVolume").items()}
+    phases = {name: each.status.phase for name, each in world.api.get_all("PersistentVolume").items()}
     assert phases == {"large": "Available", "small": "Available", "block": "Available", "right": "Bound"}
 
 
@@ -96,9 +96,9 @@ def test_an_ephemeral_volume_comes_and_goes_with_its_pod() -> None:
     template["spec"]["volumes"] = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": claim}}]
     world = world_of(storage_class(mode="Immediate"), deployment(spec={"template": template}))
     run(world, 10)
-    (key,) = world.api.of("Pod")
+    (key,) = world.api.get_all("Pod")
     assert pods(world) == [("web", "pool-0", "Running")]
-    assert list(world.api.of("PersistentVolumeClaim")) == [f"{key}-scratch"]
+    assert list(world.api.get_all("PersistentVolumeClaim")) == [f"{key}-scratch"]
     scale(world, 0)
     run(world, 10)
-    assert list(world.api.of("PersistentVolumeClaim")) == []
+    assert list(world.api.get_all("PersistentVolumeClaim")) == []

@@ -40,7 +40,7 @@ def test_a_deployment_has_its_pods_and_says_so() -> None:
     run(world, 4)
     status = named(world, "web").status
     assert (status.replicas, status.ready_replicas, status.observed_generation) == (3, 3, 1)
-    assert all(pod_ready(pod) for pod in world.api.of("Pod").values())
+    assert all(pod_ready(pod) for pod in world.api.get_all("Pod").values())
 
 
 def test_a_deployment_that_shrinks_gives_up_pods_that_are_not_ready_first() -> None:
@@ -69,17 +69,17 @@ def test_a_stateful_set_comes_in_order_and_goes_in_reverse() -> None:
     item = from_dict(workload("StatefulSet", "db", 3, cpu="500m"), StatefulSet)
     world = world_of(item)
     run(world, 0.5)
-    assert [pod.name for pod in world.api.of("Pod").values()] == ["db-0"]
+    assert [pod.name for pod in world.api.get_all("Pod").values()] == ["db-0"]
     run(world, 10)
-    assert [pod.name for pod in world.api.of("Pod").values()] == ["db-0", "db-1", "db-2"]
+    assert [pod.name for pod in world.api.get_all("Pod").values()] == ["db-0", "db-1", "db-2"]
     held = world.api.get("StatefulSet", "shop", "db")
     world.api.put(replace(held, spec=replace(held.spec, replicas=1)))
     run(world, 0.5)
-    assert [pod.name for pod in world.api.of("Pod").values() if pod.metadata.deletion_timestamp is None] == [
+    assert [pod.name for pod in world.api.get_all("Pod").values() if pod.metadata.deletion_timestamp is None] == [
         "db-0", "db-1"
     ]  # fmt: skip
     run(world, 10)
-    assert [pod.name for pod in world.api.of("Pod").values()] == ["db-0"]
+    assert [pod.name for pod in world.api.get_all("Pod").values()] == ["db-0"]
 
 
 def test_a_daemon_set_has_a_pod_on_each_node_and_none_on_one_that_is_gone() -> None:

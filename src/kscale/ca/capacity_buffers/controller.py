@@ -453,7 +453,7 @@ class ReconciliationTimes:
         there = {buffer.metadata.uid for buffer in buffers}
         self._by_uid = {uid: at for uid, at in self._by_uid.items() if uid in there}
 
-    def observed(self, buffers: Iterable[CapacityBuffer], now: Moment) -> list[Observation]:
+    def build_observations(self, buffers: Iterable[CapacityBuffer], now: Moment) -> list[Observation]:
         """Return the oldest reconciliation time, and the oldest creation time of new buffers, as observations.
 
         Both are at most ``now``, in integer Unix seconds. A buffer that has conditions but was not reconciled since

@@ -199,7 +199,7 @@ def place_buffer_pods(
     )
     unschedulable = waiting.take(np.flatnonzero(waiting.among([*lists.unschedulable, *lists.unprocessed])))
     needed = unschedulable.followed_by(injected.pods)
-    needed = needed.kept_by(lambda pods: filter_out_expendable_pods(pods, options.expendable_pods_priority_cutoff))
+    needed = needed.filter_by(lambda pods: filter_out_expendable_pods(pods, options.expendable_pods_priority_cutoff))
     return place(counted, needed.records, profile=profile).snapshot_after
 
 

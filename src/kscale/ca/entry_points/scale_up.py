@@ -219,7 +219,7 @@ def scale_up_steps(
     if options.enforce_node_group_min_size:
         yield from loop.raise_to_minimum()
     else:
-        yield from loop.tell_untried()
+        yield from loop.emit_untried_events()
     return loop.plan()
 
 

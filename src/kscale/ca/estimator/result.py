@@ -62,7 +62,7 @@ class GroupedPods:
             self.asked = np.array(list(rows), dtype=np.float64)
             self.asks[some] = of_class[self.class_of[self.starts[some]]]
 
-    def restricted(self, groups: NDArray[np.int64]) -> GroupedPods:
+    def select_groups(self, groups: NDArray[np.int64]) -> GroupedPods:
         """Return the pods of some of the groups, in the given order."""
         if len(groups) == len(self.starts) - 1 and (groups == np.arange(len(groups))).all():
             return self
@@ -93,7 +93,7 @@ class GroupedPods:
             self.counted = np.bincount(self.class_of, minlength=len(self.unique))
         return self.counted
 
-    def requested(self, counts: NDArray[np.int64]) -> tuple[int, int]:
+    def sum_requests(self, counts: NDArray[np.int64]) -> tuple[int, int]:
         """Return the total requests of so many pods of each class (int64[classes]).
 
         The result is (cpu, memory) in billionths.
@@ -124,7 +124,7 @@ def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
     """Group the pods of a call by equivalence; pending pods are grouped once per snapshot."""
     if pods is not None:
         return GroupedPods(snapshot, pods_of(snapshot, pods, waiting=True), None)
-    return snapshot.memo.of(GroupedPods, lambda: GroupedPods(snapshot, snapshot.pending_records, None))
+    return snapshot.memo.get(GroupedPods, lambda: GroupedPods(snapshot, snapshot.pending_records, None))
 
 
 NO_NODE_PERMITTED: Final = "no further node was permitted"
@@ -257,8 +257,8 @@ class EstimateResult:
         """Return the exact total requests of the pods that fit: (cpu, memory) in billionths of a core and of a byte."""
         pods = self._pods
         if len(self.order_numbers) == len(pods.members):
-            return pods.requested(pods.class_counts)
-        return pods.requested(np.bincount(self._class_of[self.order_numbers], minlength=len(pods.unique)))
+            return pods.sum_requests(pods.class_counts)
+        return pods.sum_requests(np.bincount(self._class_of[self.order_numbers], minlength=len(pods.unique)))
 
     @cached_property
     def placement(self) -> dict[str, str]:
@@ -308,9 +308,9 @@ class EstimateResult:
         The reason is the first failing plug-in on an empty new node, or that the nodes are full and no further node was
         permitted.
         """
-        return {key: self._why(verdict) for key, verdict in self.verdicts.items()}
+        return {key: self._explain(verdict) for key, verdict in self.verdicts.items()}
 
-    def _why(self, verdict: Verdict) -> str:
+    def _explain(self, verdict: Verdict) -> str:
         if not verdict.ok:
             return f"{verdict.plugin}: {', '.join(verdict.why)}"
         if self.failed:

@@ -175,7 +175,7 @@ class Expansion(msgspec.Struct, kw_only=True):
     steps: list[ExpanderStep]
 
     @property
-    def tied(self) -> bool:
+    def has_tie(self) -> bool:
         return len(self.survivors) > 1
 
     @property

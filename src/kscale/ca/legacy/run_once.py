@@ -331,7 +331,7 @@ def _delete_from_cloud(
     p: Progress, node: Node, groups: Groups, tracker: NodeDeletionTracker
 ) -> StepsOf[DeleteNodes | Emit, AutoscalerError | None]:
     try:
-        group = groups.of_node(node.name)
+        group = groups.find_group_of_node(node.name)
     except ProviderError as error:
         text = f"failed to find node group for {node.name}: {error.message}"
         return AutoscalerError(CLOUD_PROVIDER_ERROR, text)
@@ -380,7 +380,7 @@ class LegacyAutoscalerLoop:
         timer = FunctionTimer(p, "main")
         yield from p.observe(build_last_activity_observation("main", p.now))
         try:
-            yield from self.look()
+            yield from self.observe_cluster()
             yield from self.repair()
             yield from p.observe(build_last_activity_observation("autoscaling", p.now))
             yield from self.grow()
@@ -409,7 +409,7 @@ class LegacyAutoscalerLoop:
         report.state, report.groups, report.snapshot_after = self.up.state, self.scene.groups, self.scene.snapshot
         return report
 
-    def look(self) -> StepsOf[LegacyLoopAction, None]:
+    def observe_cluster(self) -> StepsOf[LegacyLoopAction, None]:
         p, scene, options = self.p, self.scene, self.options
         if not self.up.state.taints_cleaned:
             yield from clean_ready_nodes_taints(p, scene.found.columns.objects)
@@ -499,7 +499,7 @@ class LegacyAutoscalerLoop:
             yield from p.observe(build_last_activity_observation("scaleUp", p.now))
             timer = FunctionTimer(p, "scaleUp")
             yield from up.scale_up()
-            yield from p.observe(*self.new_nodes())
+            yield from p.observe(*self.count_new_nodes())
             yield from timer.stop()
         plan = self.report.scale_up = up.plan
         if plan.error is not None:
@@ -507,7 +507,7 @@ class LegacyAutoscalerLoop:
         if plan.result == SCALE_UP_SUCCESSFUL:
             raise LoopEndedError("No scale down in this iteration")
 
-    def new_nodes(self) -> list[Observation]:
+    def count_new_nodes(self) -> list[Observation]:
         """Count the nodes that the scale-up asked for."""
         done = self.up.plan.done
         if done is None:

@@ -368,7 +368,7 @@ class _LegacyScaleDown:
         candidates = prefilter_nodes([node.metadata.name for node in self.nodes], self.groups)
         since = self._update_unneeded(candidates)
         after_update = dict(self.unremovable)
-        unneeded = [self._unneeded(name, time) for name, time in since.items()]
+        unneeded = [self._build_unneeded_node(name, time) for name, time in since.items()]
         chosen: NodesToDelete | None = None
         if disabled or self.given.settles:
             result = "ScaleDownInCooldown"
@@ -484,7 +484,7 @@ class _LegacyScaleDown:
                 self.removable[name] = answer
                 removable_names.append(name)
             else:
-                self._failed(answer)
+                self._record_failure(answer)
         return removable_names
 
     def _simulate(self, name: str, context: DrainContext) -> RemovableNode | UnremovableCandidate:
@@ -500,7 +500,7 @@ class _LegacyScaleDown:
             )
         return self.simulator.find_places(name, [pod.key for pod in checked.pods])
 
-    def _failed(self, answer: UnremovableCandidate) -> None:
+    def _record_failure(self, answer: UnremovableCandidate) -> None:
         self.failures[answer.node] = answer
         self.unremovable[answer.node] = UnremovableNode(reason=answer.reason, blocking_pod=answer.blocking_pod)
         self.unremovable_until[answer.node] = later(self.now, _UNREMOVABLE_RECHECK_TIMEOUT)
@@ -508,7 +508,7 @@ class _LegacyScaleDown:
     def _context(self, *, detailed: bool = False) -> DrainContext:
         return DrainContext(self.now, self.options, self.listers if detailed else None, self.pdbs)
 
-    def _unneeded(self, name: str, since: Moment) -> UnneededNode:
+    def _build_unneeded_node(self, name: str, since: Moment) -> UnneededNode:
         node = self.nodes[self.simulator.index[name]]
         ready = is_ready(node)
         threshold = self.options.scale_down_unneeded_time if ready else self.options.scale_down_unready_time
@@ -525,7 +525,7 @@ class _LegacyScaleDown:
             name = node.metadata.name
             if name not in since or name in masters:
                 continue
-            reason = self._why_not_yet(node, since[name], left)
+            reason = self._explain_wait(node, since[name], left)
             if reason is None:
                 candidates.append(name)
             else:
@@ -546,7 +546,7 @@ class _LegacyScaleDown:
             self.unremovable[name] = UnremovableNode(reason=answer.reason, blocking_pod=answer.blocking_pod)
         return "ScaleDownNoNodeDeleted", chosen
 
-    def _why_not_yet(self, node: Node, since: Moment, left: Mapping[str, int | None]) -> str | None:
+    def _explain_wait(self, node: Node, since: Moment, left: Mapping[str, int | None]) -> str | None:
         name = node.metadata.name
         if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
             return unremovable_reasons.SCALE_DOWN_DISABLED_ANNOTATION
@@ -622,10 +622,10 @@ class _LegacyScaleDown:
 
     def _resources(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
         """Return the resources of the node itself, which release 1.3 counts."""
-        return NodeResources(self.gpu_label).of(node, group)
+        return NodeResources(self.gpu_label).get(node, group)
 
     def _group(self, name: str) -> NodeGroup | None:
         try:
-            return self.groups.of_node(name)
+            return self.groups.find_group_of_node(name)
         except ProviderError:
             return None

@@ -218,7 +218,7 @@ def build_legacy_templates(
     others: list[tuple[Node, NodeGroup]] = []
     for node in nodes:
         try:
-            group = groups.of_node(node.name)
+            group = groups.find_group_of_node(node.name)
         except ProviderError:
             continue
         if group is None or group.id in templates:
@@ -465,10 +465,10 @@ class _LegacyOrchestrator:
 
     # -- limits and nodes on their way ---------------------------------------------------------------------------
 
-    def left(self, nodes: Sequence[Node]) -> dict[str, int]:
+    def get_remaining_limits(self, nodes: Sequence[Node]) -> dict[str, int]:
         """Return how much of each limited resource may still be added."""
         try:
-            alone = [node for node in nodes if self.groups.of_node(node.name) is None]
+            alone = [node for node in nodes if self.groups.find_group_of_node(node.name) is None]
         except ProviderError as error:
             text = "failed to filter out nodes which are from not autoscaled groups: "
             raise AutoscalerError("", text + error.message) from None
@@ -491,7 +491,7 @@ class _LegacyOrchestrator:
 
     # -- options -------------------------------------------------------------------------------------------------
 
-    def ask(self, group: NodeGroup, coming: Sequence[NodeTemplate]) -> None:
+    def compute_option(self, group: NodeGroup, coming: Sequence[NodeTemplate]) -> None:
         """Compute the expansion option of one group, or record why it has none."""
         result = self.found
         self.passing[group.id] = fitting = self._fitting(group.id)
@@ -555,18 +555,20 @@ class _LegacyOrchestrator:
         error = outcome.error
         if error is not None:
             text = f"NodeAutoprovisioning: attempt to create node group {group.id} failed: {error.message}"
-            yield from self.say("Warning", "FailedToCreateNodeGroup", text)
+            yield from self.emit_event("Warning", "FailedToCreateNodeGroup", text)
             raise AutoscalerError(error.reason or CLOUD_PROVIDER_ERROR, error.message)
         created = outcome.value
         main: NodeGroup = replace(group, exists=True, target_size=0) if created is None else created.main
         self.passing[main.id], self.templates[main.id] = self.passing[group.id], self.templates[group.id]
         self.found.created.append(main.id)
-        yield from self.say("Normal", "CreatedNodeGroup", f"NodeAutoprovisioning: created new node group {main.id}")
+        yield from self.emit_event(
+            "Normal", "CreatedNodeGroup", f"NodeAutoprovisioning: created new node group {main.id}"
+        )
         yield from self.p.observe(build_observation("created_node_groups_total", group_type=""))
         self.found.groups = self.groups = Groups([*self.groups, main], self.groups.node_errors)
         return main
 
-    def say(self, kind: str, reason: str, message: str) -> StepsOf[Emit, None]:
+    def emit_event(self, kind: str, reason: str, message: str) -> StepsOf[Emit, None]:
         return self.p.emit(*build_status_events(self.options, kind, reason, message))
 
     def similar_to(self, chosen: NodeGroup, best: LegacyOption, now: Moment) -> list[NodeGroup]:
@@ -621,7 +623,7 @@ def _run_scale_up_steps(
     run: _LegacyOrchestrator, candidates: Sequence[NodeGroup], nodes: Sequence[Node], now: Moment, rng: Rng | None
 ) -> StepsOf[LegacyOrchestratorAction, None]:
     result, options, gpu_label = run.found, run.options, run.given.gpu_label
-    left = run.left(nodes)
+    left = run.get_remaining_limits(nodes)
     coming = run.coming()
     every = [*run.groups, *candidates]
     for group in every:
@@ -629,7 +631,7 @@ def _run_scale_up_steps(
         if reason is not None:
             result.left_out[group.id] = reason
         else:
-            run.ask(group, coming)
+            run.compute_option(group, coming)
     best = run.expand(rng)
     if best is None or best.node_count <= 0:
         return

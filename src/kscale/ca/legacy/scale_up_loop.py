@@ -305,7 +305,7 @@ class LegacyScaleUpLoop:
         before.unschedulable = len(lists.unschedulable)
         cleared = clear_tpu_requests(lists.unschedulable)
         retained = filter_out_expendable_pods(cleared, options.expendable_pods_priority_cutoff)
-        waiting = [records[pod.key].changed(pod) for pod in retained]
+        waiting = [records[pod.key].with_pod(pod) for pod in retained]
         existing = find_schedulable_pods(snapshot, waiting, {node.name for node in scene.lists.ready}, scene.profile)
         asked = [record for i, record in enumerate(waiting) if i not in existing]
         before.lists = PodCounts(

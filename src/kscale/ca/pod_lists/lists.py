@@ -88,7 +88,7 @@ class PendingPodList:
         with memo.lock:
             stamps, numbers, known = (
                 records.stamps,
-                memo.of(_PENDING_POD_KINDS_KEY),
+                memo.get_numbers(_PENDING_POD_KINDS_KEY),
                 memo.values(_PENDING_POD_KINDS_KEY),
             )
             missing = np.flatnonzero(numbers[stamps] == 0)
@@ -130,7 +130,7 @@ class PendingPodList:
         """Return the list with pods appended that are in no snapshot; the same list for no pods."""
         return PendingPodList.of([*self.records, *map(PodRecord, pods)]) if pods else self
 
-    def kept_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> PendingPodList:
+    def filter_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> PendingPodList:
         """Filter the pods by a rule that only removes pods."""
         return self.take(np.flatnonzero(self.among(rule(self.in_play))))
 

@@ -404,7 +404,7 @@ class ProvisioningRequestProcessor:
         self.requests = LoopRequests(informers.provisioning_requests, informers.pod_templates)
         self.options, self.profile, self.warnings = options, profile, warnings
         self.memory = replace(
-            memory, hints=self._of_requests(memory.hints), booking_hints=self._of_requests(memory.booking_hints)
+            memory, hints=self._filter_hints(memory.hints), booking_hints=self._filter_hints(memory.booking_hints)
         )
         self._instance = options.check_capacity_processor_instance
         self._backoff = RetryBackoff(
@@ -414,7 +414,7 @@ class ProvisioningRequestProcessor:
         )
         self.injected: dict[str, str] = {}
 
-    def _of_requests(self, hints: Mapping[str, str]) -> dict[str, str]:
+    def _filter_hints(self, hints: Mapping[str, str]) -> dict[str, str]:
         """Filter the hints to pods of existing requests.
 
         A pod's UID is ``namespace/request-set-number``.

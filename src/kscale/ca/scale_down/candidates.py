@@ -69,7 +69,7 @@ def filter_atomic_groups(
     atomic: dict[str, list[str]] = {}
     for name in candidates:
         try:
-            group = groups.of_node(name)
+            group = groups.find_group_of_node(name)
             own = None if group is None else group.options_or(options.node_group_defaults)
         except ProviderError:
             result.unremovable[name] = unremovable_reasons.UNEXPECTED_ERROR
@@ -103,7 +103,7 @@ EMPTY_TIER, ON_COMPLETION_TIER, NOT_EMPTY_TIER = range(3)
 
 def _find_group(name: str, groups: Groups) -> NodeGroup | None:
     try:
-        return groups.of_node(name)
+        return groups.find_group_of_node(name)
     except ProviderError:
         return None
 
@@ -123,7 +123,7 @@ def compute_emptiness_tiers(pods: MovingPods, codes: NDArray[np.uint8], nodes: i
     For the codes see :class:`~kscale.ca.scale_down.moving_pods.DrainCodes`. The result is cached while the codes are
     unchanged.
     """
-    cached = pods.memo.of(_CachedTiers, _CachedTiers)
+    cached = pods.memo.get(_CachedTiers, _CachedTiers)
     if cached.last is not None and np.array_equal(cached.last[0], codes):
         return cached.last[1]
     tiers = np.full(nodes, EMPTY_TIER)

@@ -79,7 +79,7 @@ def check_eligibility(
     if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
         return Eligibility(reason=unremovable_reasons.SCALE_DOWN_DISABLED_ANNOTATION)
     try:
-        group = groups.of_node(node.metadata.name)
+        group = groups.find_group_of_node(node.metadata.name)
         if group is None:
             return Eligibility(reason=unremovable_reasons.NOT_AUTOSCALED)
         group_options = group.options_or(options.node_group_defaults)
@@ -217,14 +217,14 @@ class _CachedVerdicts:
             return
         if last.nodes is self.nodes and last.index is self.index and same_groups:  # then only pods can have changed
             self.verdicts = [*last.verdicts]
-            others = np.flatnonzero(~self._same_sums(last, np.arange(len(self.nodes)))).tolist()
+            others = np.flatnonzero(~self._has_equal_requests(last, np.arange(len(self.nodes)))).tolist()
             for n in (*others, *(self.index[name] for name in self.errors if name in self.index)):
                 self.verdicts[n] = None
             return
         rows: Sequence[int] = range(len(self.nodes))
         if last.index is not self.index:
             rows = [last.index.get(name, -1) for name in self.names]
-        same = self._same_sums(last, np.array(rows, dtype=np.int64)).tolist()
+        same = self._has_equal_requests(last, np.array(rows, dtype=np.int64)).tolist()
         self.verdicts = [
             last.verdicts[row]
             if is_same and last.nodes[row] is node and last.group_of[row] == group and group not in other
@@ -235,7 +235,7 @@ class _CachedVerdicts:
             if name in self.index:
                 self.verdicts[self.index[name]] = None
 
-    def _same_sums(self, last: _CachedVerdicts, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _has_equal_requests(self, last: _CachedVerdicts, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether the pods request the same: bool[nodes]. ``rows`` are the old positions, -1 = none."""
         same: NDArray[np.bool_] = rows >= 0
         if not len(last.nodes):
@@ -257,7 +257,7 @@ class _LastVerdicts:
 
 
 def _get_cached_verdicts(planner_input: PlannerInput, columns: UsageColumns, gpu_label: str) -> _CachedVerdicts:
-    last = planner_input.snapshot.interner.memo.of(_LastVerdicts, _LastVerdicts)
+    last = planner_input.snapshot.interner.memo.get(_LastVerdicts, _LastVerdicts)
     groups, of_nodes = planner_input.groups, planner_input.snapshot.columns
     verdicts = _CachedVerdicts(
         nodes=planner_input.nodes,

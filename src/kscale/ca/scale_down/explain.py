@@ -129,7 +129,7 @@ def _explain_too_early(item: UnneededNode) -> str:
 
 
 def _explain_min_size(node: str, groups: Groups) -> str:
-    group = groups.of_node(node)
+    group = groups.find_group_of_node(node)
     assert group is not None
     return f"group {group.id} would fall below its minimum of {group.min_size}"
 
@@ -137,7 +137,7 @@ def _explain_min_size(node: str, groups: Groups) -> str:
 def _explain_not_candidate(node: str, groups: Groups) -> str:
     if node in groups.node_errors:
         return f"its node group could not be asked: {groups.node_errors[node]}"
-    group = groups.of_node(node)
+    group = groups.find_group_of_node(node)
     if group is None:
         return _REASON_TEXTS[unremovable_reasons.NOT_AUTOSCALED]
     if group.target_size_error is not None:

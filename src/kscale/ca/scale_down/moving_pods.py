@@ -161,7 +161,7 @@ class MovingPods:
         """Return one pod, decoded."""
         return self.record(i).pod
 
-    def of_kinds(self, what: tuple[Any, ...], make: Callable[[Pod], V]) -> list[V]:
+    def compute_per_kind(self, what: tuple[Any, ...], make: Callable[[Pod], V]) -> list[V]:
         """Compute a value from each exemplar, cached between snapshots.
 
         See :func:`kscale.ca.identity_cache.cached_by_identity`.
@@ -190,7 +190,7 @@ class MovingPods:
             table, rows = self._snapshot.table, self._rows
             stamps, memo = table.column("stamp")[rows], table.memo
             with memo.lock:
-                known, numbers = memo.of(_UIDS_KEY), memo.values(_UIDS_KEY)
+                known, numbers = memo.get_numbers(_UIDS_KEY), memo.values(_UIDS_KEY)
                 missing = np.flatnonzero(known[stamps] == 0)
                 for stamp, uid in zip(stamps[missing].tolist(), uids_of(table, rows[missing]), strict=True):
                     known[stamp] = numbers.setdefault(uid, len(numbers) + 1)
@@ -201,7 +201,7 @@ class MovingPods:
 
 def get_moving_pods(snapshot: Snapshot) -> MovingPods:
     """Return the placed pods, cached with the snapshot."""
-    return snapshot.memo.of(MovingPods, lambda: MovingPods(snapshot))
+    return snapshot.memo.get(MovingPods, lambda: MovingPods(snapshot))
 
 
 CODE_MOVES_UNLESS_PDB, CODE_MOVES, CODE_DAEMON_SET, CODE_WAITS, CODE_SKIPPED, CODE_BLOCKS = range(6)
@@ -228,12 +228,12 @@ class DrainCodes:
         self._before_system = self._rules[: names.index("System")] if "System" in names else None
         listers, options = context.listers, context.options
         standing = None if listers is None else listers.standing(options.min_replica_count)
-        of_kind = np.array(pods.of_kinds(("drain codes", standing, options), self._timeless), dtype=np.uint8)
+        of_kind = np.array(pods.compute_per_kind(("drain codes", standing, options), self._timeless), dtype=np.uint8)
         for kind in np.flatnonzero(of_kind == _TIME_DEPENDENT).tolist():
-            of_kind[kind] = self._of_kind(pods.exemplars[kind], context)
+            of_kind[kind] = self._get_code(pods.exemplars[kind], context)
         self.codes: NDArray[np.uint8] = of_kind.take(pods.kind_of)
         aging = np.flatnonzero(self.codes == _AGE_DEPENDENT)
-        self.codes[aging] = pods.memo.of(_AgeDependentPods, _AgeDependentPods).codes_of(
+        self.codes[aging] = pods.memo.get(_AgeDependentPods, _AgeDependentPods).codes_of(
             pods, aging, context, self._rules[:-1]
         )
 
@@ -241,9 +241,9 @@ class DrainCodes:
         """Return the code of a kind, or ``_TIME_DEPENDENT`` for terminating pods."""
         if pod.metadata.deletion_timestamp is not None:
             return _TIME_DEPENDENT
-        return self._of_kind(pod, replace_context(self._context, pdbs=RemainingPdbTracker()))
+        return self._get_code(pod, replace_context(self._context, pdbs=RemainingPdbTracker()))
 
-    def _of_kind(self, pod: Pod, context: DrainContext) -> int:
+    def _get_code(self, pod: Pod, context: DrainContext) -> int:
         """Return the code of a kind, or ``_AGE_DEPENDENT`` if the rule on kube-system pods decides.
 
         That rule reads times and budgets, which differ by pod.
@@ -293,7 +293,7 @@ class _AgeDependentPods:
     ) -> list[int]:
         """Return the codes of some of the pods."""
         codes = []
-        known = self._known(context)
+        known = self._get_cached_codes(context)
         for i in which.tolist():
             pod = self._pods.get(i)
             if pod is None:
@@ -305,7 +305,7 @@ class _AgeDependentPods:
             codes.append(code)
         return codes
 
-    def _known(self, context: DrainContext) -> dict[tuple[int, bool], int]:
+    def _get_cached_codes(self, context: DrainContext) -> dict[tuple[int, bool], int]:
         """Return the cached codes of contexts that differ from this one in time at most."""
         budgets = context.pdbs.family if context.pdbs.pdbs else None
         key = context.listers, context.options, budgets
@@ -329,7 +329,7 @@ class PdbCoverage:
         sets: dict[tuple[int, ...], int] = {(): 0}
         of_kind = np.zeros(len(pods.exemplars), dtype=np.int32)
         if tracker.pdbs:
-            covering = pods.of_kinds(("budgets", tracker.family), tracker.covering)
+            covering = pods.compute_per_kind(("budgets", tracker.family), tracker.covering)
             of_kind[:] = [sets.setdefault(budget_ids, len(sets)) for budget_ids in covering]
         self.of_pod: NDArray[np.int32] = of_kind.take(pods.kind_of)
         self.start: NDArray[np.int32] = np.cumsum([0, *map(len, sets)]).astype(np.int32)
@@ -338,7 +338,7 @@ class PdbCoverage:
     @classmethod
     def of(cls, pods: MovingPods, tracker: RemainingPdbTracker) -> PdbCoverage:
         """Return the coverage of a tracker's budgets, cached for all trackers with the same budgets."""
-        cached = pods.memo.of(_CachedPdbCoverage, _CachedPdbCoverage)
+        cached = pods.memo.get(_CachedPdbCoverage, _CachedPdbCoverage)
         if cached.last is None or cached.last[0] is not tracker.family:
             cached.last = tracker.family, cls(pods, tracker)
         return cached.last[1]

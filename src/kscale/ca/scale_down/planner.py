@@ -237,7 +237,7 @@ class Planner:
                 limits=inputs.limits,
                 deletions_in_progress=self.in_progress,
                 gpu_label=inputs.gpu_label,
-                left=self._left,
+                left=self._get_remaining_quota,
             )
             for name, reason in chosen.unremovable.items():
                 self.unremovable.add(name, reason)
@@ -272,7 +272,7 @@ class Planner:
             judge_alone=self.judge_alone,
             remember=(lambda: self.before)
             if self.exhaustive
-            else partial(_build_next_state, self.before, memory, simulator.remembered()),
+            else partial(_build_next_state, self.before, memory, simulator.save_state()),
         )
 
     def _simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
@@ -370,7 +370,7 @@ class Planner:
         return removable
 
     def _group_of(self, name: str) -> str:
-        group = self.groups.of_node(name)
+        group = self.groups.find_group_of_node(name)
         assert group is not None  # candidates have a group
         return group.id
 
@@ -419,7 +419,7 @@ class Planner:
             return disabled
         return not self.options.scale_down_delay_type_local and self.given.settles
 
-    def _left(self, quota: Quota) -> QuotaTracker:
+    def _get_remaining_quota(self, quota: Quota) -> QuotaTracker:
         """Return what a minimum leaves of the nodes, computed once for the very same nodes and groups."""
         snapshot, label = self.snapshot, self.inputs.gpu_label
 
@@ -430,7 +430,7 @@ class Planner:
             return IdentityCache()
 
         [trackers] = cached_by_identity(self.snapshot, ("what a minimum leaves", quota, label), [self.nodes], by_groups)
-        [tracker] = trackers.of([self.groups], left)
+        [tracker] = trackers.get([self.groups], left)
         return tracker.fork()
 
     # -- choice ------------------------------------------------------------------------------------------------------

@@ -220,7 +220,7 @@ def get_compiled_removal(
     """
     if more:
         return CompiledRemoval(snapshot, pods, profile)
-    cache = snapshot.memo.of(_CachedCompilation, _CachedCompilation)
+    cache = snapshot.memo.get(_CachedCompilation, _CachedCompilation)
     if cache.last is not None and cache.last[0] == profile:
         return cache.last[1].copy()
     compiled = CompiledRemoval(snapshot, pods, profile)
@@ -295,7 +295,7 @@ class RemovalSimulator:
             compiled.session.engine.cursor = state.cursor
             if state.hints or state.old_hints:
                 compiled.removals.set_hints(self._hints(state, 0))
-            compiled.session.engine.set_ghost_rows(compiled.session.leaving(self._leaving))
+            compiled.session.engine.set_ghost_rows(compiled.session.mask_rows_without_taint(self._leaving))
         return compiled
 
     @property
@@ -323,16 +323,16 @@ class RemovalSimulator:
         # A node that is being removed carries this taint; topology spread constraints may honour it.
         self._leaving = Taint(key=TO_BE_DELETED_TAINT, value=str(now // SECOND), effect="NoSchedule")
         if self._begun is not None:
-            self.engine.set_ghost_rows(self._begun.session.leaving(self._leaving))
+            self.engine.set_ghost_rows(self._begun.session.mask_rows_without_taint(self._leaving))
 
     # -- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> PlaceState:
         """Return the current cursor and hints."""
-        return self.remembered()()
+        return self.save_state()()
 
-    def remembered(self) -> Callable[[], PlaceState]:
+    def save_state(self) -> Callable[[], PlaceState]:
         """Return a function that builds the state of placement from the current cursor and hints."""
         if self._begun is None:
             return partial(
@@ -402,7 +402,7 @@ class RemovalSimulator:
         """
         if not candidates:
             return []
-        budgets, left = self._budgets, self._left()
+        budgets, left = self._budgets, self._get_allowed_disruptions()
         raw_results = self._compiled.removals.run(
             self._numbers(candidates),
             destinations,
@@ -441,7 +441,7 @@ class RemovalSimulator:
             budgets.of_pod,
             budgets.start,
             budgets.ids,
-            self._left(),
+            self._get_allowed_disruptions(),
             threads=(os.cpu_count() or 1) if threads is None else threads,
         )
         return self._answers(candidates, *raw_results)
@@ -450,7 +450,7 @@ class RemovalSimulator:
         index = self._index
         return np.fromiter((index.get(name, -1) for name in names), np.int32)
 
-    def _left(self) -> NDArray[np.int64]:
+    def _get_allowed_disruptions(self) -> NDArray[np.int64]:
         return np.array([pdb.disruptions_allowed for pdb in self.pdbs.pdbs], dtype=np.int64)
 
     def _answers(
@@ -490,14 +490,14 @@ class RemovalSimulator:
                     )
                 )
             elif what == _removals.BLOCKED:
-                answers.append(self._blocked(name, who))
+                answers.append(self._build_blocked_candidate(name, who))
             elif what == _removals.NOT_THERE:
                 answers.append(UnremovableCandidate(node=name, reason=unremovable_reasons.NO_NODE_INFO))
             else:
                 break
         return answers
 
-    def _blocked(self, node: str, pod: int) -> UnremovableCandidate:
+    def _build_blocked_candidate(self, node: str, pod: int) -> UnremovableCandidate:
         key = self.pods.names[pod]
         held_by_budget = self._drain.codes[pod] == CODE_MOVES_UNLESS_PDB  # the budgets may have changed meanwhile
         status = build_over_budget_status(key) if held_by_budget else self._drain.status(pod)
@@ -525,7 +525,7 @@ class RemovalSimulator:
             removable=[answer for answer in answers if isinstance(answer, RemovableNode)],
             unremovable=[answer for answer in answers if isinstance(answer, UnremovableCandidate)],
             pdbs=self.pdbs,
-            remembered=self.remembered(),
+            remembered=self.save_state(),
         )
 
     def drop_old_hints(self) -> None:

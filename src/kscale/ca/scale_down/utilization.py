@@ -296,7 +296,7 @@ class UsageColumns:
     def __init__(self, pods: MovingPods, nodes: int, now_ns: int) -> None:
         here = pods.node >= 0
         node, kind = (pods.node, pods.kind_of) if here.all() else (pods.node[here], pods.kind_of[here])
-        requests = pods.memo.of(_KindRequests, lambda: _KindRequests(pods))
+        requests = pods.memo.get(_KindRequests, lambda: _KindRequests(pods))
         sort_of = requests.sorts.copy()
         for stopping in requests.stopping:
             sort_of[stopping] |= _LONG_TERMINATING_FLAG * is_long_terminating(pods.exemplars[stopping], now_ns)
@@ -318,9 +318,9 @@ class UsageColumns:
     @classmethod
     def of(cls, pods: MovingPods, nodes: int, now_ns: int) -> UsageColumns:
         """Return the sums of the pods, cached unless some pod is terminating."""
-        if pods.memo.of(_KindRequests, lambda: _KindRequests(pods)).stopping:
+        if pods.memo.get(_KindRequests, lambda: _KindRequests(pods)).stopping:
             return cls(pods, nodes, now_ns)
-        return pods.memo.of(cls, lambda: cls(pods, nodes, now_ns))
+        return pods.memo.get(cls, lambda: cls(pods, nodes, now_ns))
 
     def usage(
         self, node: int, resources: Iterable[str], *, skip_daemon_set_pods: bool, skip_mirror_pods: bool
@@ -360,7 +360,7 @@ class _KindRequests:
     __slots__ = ("amounts", "odd", "sorts", "stopping")
 
     def __init__(self, pods: MovingPods) -> None:
-        summaries = chain.from_iterable(pods.of_kinds(("requests",), _summarize_requests))
+        summaries = chain.from_iterable(pods.compute_per_kind(("requests",), _summarize_requests))
         sorts, odd, *amounts = np.fromiter(summaries, np.int64).reshape(-1, 2 + len(_SUMMED_RESOURCES)).T
         self.odd = odd != 0
         self.sorts = (sorts & ~_TERMINATING_FLAG).astype(np.int8)

@@ -192,10 +192,10 @@ class ExpansionFinder:
     def similar_to(self, group: NodeGroup) -> list[str]:
         """Return the groups that may share a scale-up of this group."""
         return compute_similar_node_groups(
-            group, self.groups, self.schedulable, self._alike, self.is_safe, self.options
+            group, self.groups, self.schedulable, self._get_similar_groups, self.is_safe, self.options
         )
 
-    def _alike(self) -> SimilarGroups:
+    def _get_similar_groups(self) -> SimilarGroups:
         if self._similar is None:
             names = [item.id for item in self.groups]
             names += [item.id for item in self.every if item.id not in self.groups]
@@ -279,7 +279,7 @@ class ExpansionFinder:
         key = mine.tobytes()
         part = self._parts.get(key)
         if part is None:
-            part = self._parts[key] = self.grouped.restricted(np.flatnonzero(mine))
+            part = self._parts[key] = self.grouped.select_groups(np.flatnonzero(mine))
         return part
 
     @cached_property

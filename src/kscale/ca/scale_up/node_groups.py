@@ -170,7 +170,11 @@ def compute_similar_node_groups(
         taken = schedulable.get(name)
         return taken is not None and not (mine & ~taken).any()
 
-    return [name for name in alike().of(group.id) if name in groups and takes_the_same(name) and is_safe(groups[name])]
+    return [
+        name
+        for name in alike().find_similar(group.id)
+        if name in groups and takes_the_same(name) and is_safe(groups[name])
+    ]
 
 
 def build_group_size(group: NodeGroup) -> GroupSize:

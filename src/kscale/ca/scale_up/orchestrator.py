@@ -171,14 +171,14 @@ class ScaleUpResultBuilder(ExpansionFinder):
         self.initializers: dict[str, AsyncInitializer] = dict(self.inputs.initializers)
         self.resized: Sequence[tuple[ScaleUpInfo, Moment]] = ()
 
-    def considered(self) -> list[ConsideredGroup]:
+    def list_considered_groups(self) -> list[ConsideredGroup]:
         every = [*self.every, *self.considered_more]
         return [ConsideredGroup(id=group.id, exists=group.exists) for group in every]
 
     def created_groups(self) -> list[MadeGroups]:
         return [MadeGroups(main=created.main.id, extra=[item.id for item in created.extra]) for created in self.created]
 
-    def left(self) -> Sequence[NoScaleUpInfo]:
+    def list_remaining_pods(self) -> Sequence[NoScaleUpInfo]:
         """Return the remaining pods with reasons that are computed when they are read."""
         self.tells_left = True
         return Deferred(self.remaining)
@@ -210,7 +210,11 @@ class ScaleUpResultBuilder(ExpansionFinder):
 
     def finish(self, result: str) -> OrchestratorResult:
         return self.result(
-            ScaleUpStatus(result=result, pods_remain_unschedulable=self.left(), considered_groups=self.considered())
+            ScaleUpStatus(
+                result=result,
+                pods_remain_unschedulable=self.list_remaining_pods(),
+                considered_groups=self.list_considered_groups(),
+            )
         )
 
     def abort(self) -> OrchestratorResult:
@@ -231,7 +235,7 @@ class ScaleUpResultBuilder(ExpansionFinder):
                 result=SCALE_UP_ERROR,
                 error=error.record,
                 pods_triggered=Deferred(lambda: chosen.pods),
-                pods_remain_unschedulable=self.left(),
+                pods_remain_unschedulable=self.list_remaining_pods(),
                 created_groups=self.created_groups(),
             )
         )
@@ -431,7 +435,7 @@ class _ScaleUpOrchestrator(ScaleUpResultBuilder):
                 error=done.error.record,
                 pods_triggered=Deferred(lambda: chosen.pods),
                 failed_resize_groups=done.failed_groups,
-                pods_remain_unschedulable=self.left(),
+                pods_remain_unschedulable=self.list_remaining_pods(),
                 created_groups=self.created_groups(),
             )
             return self.result(status)
@@ -441,9 +445,9 @@ class _ScaleUpOrchestrator(ScaleUpResultBuilder):
             result=SCALE_UP_SUCCESSFUL,
             scale_ups=plan,
             pods_triggered=Deferred(lambda: chosen.pods),
-            pods_remain_unschedulable=self.left(),
+            pods_remain_unschedulable=self.list_remaining_pods(),
             pods_await_evaluation=Deferred(lambda: self.egs.awaiting(group.id)),
-            considered_groups=self.considered(),
+            considered_groups=self.list_considered_groups(),
             created_groups=self.created_groups(),
         )
         return self.result(status)

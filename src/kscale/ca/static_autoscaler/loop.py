@@ -286,7 +286,7 @@ class AutoscalerLoop(ScaleDownPhase):
         yield from p.observe(build_last_activity_observation("main", p.now))
         looked = False
         try:
-            yield from self.look()
+            yield from self.observe_cluster()
             looked = True
             yield from self.act()
         except LoopEndedError as end:
@@ -309,7 +309,7 @@ class AutoscalerLoop(ScaleDownPhase):
 
     # -- observation -------------------------------------------------------------------------------------------------
 
-    def look(self) -> StepsOf[LoopAction, None]:
+    def observe_cluster(self) -> StepsOf[LoopAction, None]:
         p, scene, options = self.p, self.scene, self.options
         if not self.state.taints_cleaned:
             yield from clean_up_taints(scene.found.columns.objects, scene.groups, options, self.now)
@@ -491,7 +491,7 @@ class AutoscalerLoop(ScaleDownPhase):
             self.report.status = status
             yield from self.show()
         if not options.enforce_node_group_min_size:
-            yield from self.up.tell_untried()
+            yield from self.up.emit_untried_events()
         if self.report.scale_down is not None and options.node_removal_latency_tracking_enabled:
             unremovable = {name: item.reason for name, item in self.report.scale_down.unremovable.items()}
             started = self.report.started.nodes if self.report.started is not None else []

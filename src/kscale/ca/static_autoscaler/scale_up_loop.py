@@ -317,7 +317,7 @@ class ScaleUpLoop:
             waiting = self._with_missing(waiting)
         if options.capacity_buffer_pod_injection_enabled:
             waiting = yield from self._with_buffers(waiting)
-        retained = waiting.kept_by(
+        retained = waiting.filter_by(
             lambda pods: filter_out_expendable_pods(pods, options.expendable_pods_priority_cutoff)
         )
         expendable_count = len(waiting) - len(retained)
@@ -332,7 +332,7 @@ class ScaleUpLoop:
                 lambda name: [record.pod for record in moving[name]] if name in moving else None,
             )
             scene.warnings += drained.warnings
-            changed = [by_key[pod.key].changed(pod) for pod in drained.pods]
+            changed = [by_key[pod.key].with_pod(pod) for pod in drained.pods]
             needed = PendingPodList.of(changed)
         memory = state.scale_up
         placed = place(
@@ -347,7 +347,7 @@ class ScaleUpLoop:
             degraded, events = update_degradation_counter(degraded, len(placed.not_tried), options)
             yield from self.p.emit(*events)
         left = needed.take(placed.unschedulable_positions)
-        wanted = left.kept_by(filter_out_daemon_set_pods)
+        wanted = left.filter_by(filter_out_daemon_set_pods)
         before.placed, cursor = placed, placed.state.cursor
         daemon_set_count, consuming = len(left) - len(wanted), 0
         if self.provisioning is not None:
@@ -489,7 +489,7 @@ class ScaleUpLoop:
         self._remember(self.minimum.status.result, self.minimum.resized)
         yield from self.p.emit(*build_scale_up_events(self.minimum.status))
 
-    def tell_untried(self) -> StepsOf[Emit, None]:
+    def emit_untried_events(self) -> StepsOf[Emit, None]:
         """Emit the events of pods for which no scale-up was tried."""
         if not self.rounds:
             uid_of = self.scene.snapshot.pod_uid

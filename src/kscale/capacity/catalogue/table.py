@@ -252,7 +252,7 @@ class _Row:
             capacity[gpu] = Quantity(str(gpus))
         if self.problems:
             return None
-        room = capacity | self.left_by(kept, capacity, arch)
+        room = capacity | self.get_allocatable(kept, capacity, arch)
         for column, resource in _ALLOCATABLE.items():
             amount = self.quantity(column)
             if amount is None:
@@ -269,7 +269,9 @@ class _Row:
             return None
         return InstanceType(name, arch, capacity, room, prices, spot, self.text("gpu_name"))
 
-    def left_by(self, kept: CatalogueFilter, capacity: Mapping[str, Quantity], arch: str) -> dict[str, Quantity]:
+    def get_allocatable(
+        self, kept: CatalogueFilter, capacity: Mapping[str, Quantity], arch: str
+    ) -> dict[str, Quantity]:
         """Return the allocatable cpu and memory by the overhead formula (Azure's for its tables); empty without one."""
         default = Overhead.AKS if _OF_AZURE in self.cells else Overhead.NONE
         formula = default if kept.overhead is None else kept.overhead

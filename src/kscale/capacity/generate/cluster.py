@@ -400,7 +400,7 @@ class _Builder:
             else:
                 workload.running = self._placement.place(workload, min(replicas, left), self._rng)
             left -= len(workload.running)
-            self._keep(workload)
+            self._add_workload(workload)
         failures = 0
         while left:
             workload, replicas = self._draw(left)
@@ -416,13 +416,13 @@ class _Builder:
             failures = 0 if len(workload.running) else failures + 1
             if failures > 20:
                 raise InputError(f"generate: {len(self.nodes)} nodes cannot hold {self._n_pods} pods")
-            self._keep(workload)
+            self._add_workload(workload)
         limit = max(1, pending // 12)  # limit per workload, so that all reasons occur
         while pending:
             pending -= self._wait(min(pending, limit))
         return GeneratedCluster(self.pools, self.nodes, self._workloads, self.max_pods, self._seed, lean)
 
-    def _keep(self, workload: Workload) -> None:
+    def _add_workload(self, workload: Workload) -> None:
         if workload.replicas:
             self._workloads.append(workload)
 
@@ -463,6 +463,6 @@ class _Builder:
                 memory = app.cpu * self._rng.choice((1024, 2048, 3584)) // 1000
                 app.memory_mib = max(app.memory_mib, min(memory, int(largest[1]) * 3 // 5) // 256 * 256)
         workload.pending = min(replicas, most)
-        workload.message = self._placement.why_not(workload) or "waiting for a scheduling attempt"
-        self._keep(workload)
+        workload.message = self._placement.explain_no_fit(workload) or "waiting for a scheduling attempt"
+        self._add_workload(workload)
         return workload.pending

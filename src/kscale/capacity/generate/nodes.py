@@ -68,7 +68,7 @@ class SplitMix64:
         """Return one of the options, each with equal probability."""
         return options[self.below(len(options))]
 
-    def weighted(self, options: Sequence[tuple[T, int]]) -> T:
+    def choose_weighted(self, options: Sequence[tuple[T, int]]) -> T:
         """Return one of the options with probability proportional to its weight. Raises ValueError for bad weights."""
         target = self.below(sum(weight for _, weight in options))
         for option, weight in options:

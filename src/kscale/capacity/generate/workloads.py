@@ -171,7 +171,7 @@ def _create_workload(kind: str, namespace: str, name: str, containers: list[Cont
 def _sizes(budget_cpu: int, budget_memory: int, rng: SplitMix64) -> tuple[int, int]:
     """Draw a container's requests (milli-cores, MiB) near the budget: mostly below, sometimes far above."""
     base = sum(cpu <= budget_cpu for cpu in _CPU) - 1
-    step = rng.weighted(((-3, 10), (-2, 16), (-1, 22), (0, 22), (1, 16), (2, 8), (3, 4), (4, 2)))
+    step = rng.choose_weighted(((-3, 10), (-2, 16), (-1, 22), (0, 22), (1, 16), (2, 8), (3, 4), (4, 2)))
     cpu = _CPU[min(max(base + step, 0), len(_CPU) - 1)]
     memory = cpu * rng.choice(_MEMORY_PER_CORE) // 1000
     cap = max(64, 3 * budget_memory if rng.percent(15) else budget_memory + budget_memory // 3)
@@ -191,13 +191,13 @@ def draw_workload(
     """
     namespace = rng.choice(_TEAMS)
     name = f"{rng.choice(_FLAVOUR)}-{rng.choice(_WHAT)}-{index}"
-    kind = rng.weighted((("Deployment", 80), ("StatefulSet", 11), ("Job", 9)))
+    kind = rng.choose_weighted((("Deployment", 80), ("StatefulSet", 11), ("Job", 9)))
     cpu, memory = _sizes(budget_cpu, budget_memory, rng)
     containers = [Container("app", _image(namespace, name.rsplit("-", 1)[0], rng), cpu, memory)]
     if kind != "Job" and cpu >= 100 and rng.percent(30):
         containers.append(Container("istio-proxy", "registry.example.com/istio/proxyv2:1.29.1", 10, 40))
     workload = _create_workload(kind, namespace, name, containers, rng)
-    replicas = rng.weighted(((1, 7), (2, 13), (3, 20), (typical, 36), (2 * typical, 18), (4 * typical, 6)))
+    replicas = rng.choose_weighted(((1, 7), (2, 13), (3, 20), (typical, 36), (2 * typical, 18), (4 * typical, 6)))
     if kind == "StatefulSet":
         replicas = min(replicas, rng.choice((1, 3, 3, 5)))
         workload.storage_gib = rng.choice((10, 20, 50, 100, 500))
@@ -226,9 +226,9 @@ def _constrain(workload: Workload, index: int, replicas: int, rng: SplitMix64) -
         workload.priority_class = "batch-low" if rng.percent(50) else ""
         return
     if 1 < replicas <= 5:
-        workload.anti_affinity = rng.weighted((("", 70), ("preferred", 18), ("required", 12)))
+        workload.anti_affinity = rng.choose_weighted((("", 70), ("preferred", 18), ("required", 12)))
     if replicas > 2 and not workload.zones:
-        workload.spread = rng.weighted((("", 70), ("ScheduleAnyway", 18), ("DoNotSchedule", 12)))
+        workload.spread = rng.choose_weighted((("", 70), ("ScheduleAnyway", 18), ("DoNotSchedule", 12)))
     if replicas <= 3 and index < _HOST_PORTS and rng.percent(2):
         workload.host_port = _HOST_PORTS + index
     if rng.percent(8):
@@ -331,7 +331,7 @@ class Placement:
         """Place one pod on every eligible node with room, as a DaemonSet does; return those nodes."""
         nodes = self.eligible(workload)
         nodes = nodes[self.room(workload, nodes) > 0]
-        self._take(nodes, np.ones(len(nodes), dtype=np.int64), workload)
+        self._subtract(nodes, np.ones(len(nodes), dtype=np.int64), workload)
         return nodes
 
     def place(self, workload: Workload, replicas: int, rng: SplitMix64) -> _Nodes:
@@ -349,7 +349,7 @@ class Placement:
         limit = min((len(nodes) for nodes in chosen), default=0) + 1
         for nodes in chosen:
             extra_nodes, pods = np.unique(nodes[limit:], return_counts=True)
-            self._take(extra_nodes, -pods, workload)
+            self._subtract(extra_nodes, -pods, workload)
         remaining = [nodes[:limit] for nodes in chosen]
         return np.concatenate(remaining) if remaining else _NONE
 
@@ -372,15 +372,15 @@ class Placement:
         room = np.minimum(room, cap)
         before = np.cumsum(room) - room
         take = np.clip(replicas - before, 0, room)
-        self._take(window_nodes, take, workload)
+        self._subtract(window_nodes, take, workload)
         return np.repeat(window_nodes, take)
 
-    def _take(self, nodes: _Nodes, pods: _Nodes, workload: Workload) -> None:
+    def _subtract(self, nodes: _Nodes, pods: _Nodes, workload: Workload) -> None:
         """Subtract so many pods' resources from each of the nodes, which must be distinct."""
         self.free[nodes] -= pods[:, None] * workload.demand
         self.ordinary_free -= int(pods[self._ordinary[nodes]].sum()) * workload.demand
 
-    def why_not(self, workload: Workload) -> str:
+    def explain_no_fit(self, workload: Workload) -> str:
         """Return kube-scheduler's message about a pod that fits no node; empty if it fits."""
         n = len(self.free)
         selected = self.eligible(workload, taints=False)

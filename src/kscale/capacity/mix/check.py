@@ -70,7 +70,7 @@ class Room:
         over = (weights > 0) & (self._sums + weights > self._high)
         return (limit is None or limit > 0) and not over.any()
 
-    def take(self, offer: int) -> None:
+    def add_node(self, offer: int) -> None:
         """Count one more node of the offer."""
         limit = self._most[offer]
         self._most[offer] = None if limit is None else limit - 1
@@ -150,7 +150,7 @@ def _on_new_node(
             number.append(node)
             found.nodes.append(NewNode(world.node_name(node), offer))
             found.added += 1
-            room.take(offer)
+            room.add_node(offer)
             return node
         world.revert()
     return None

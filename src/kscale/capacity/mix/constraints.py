@@ -257,7 +257,7 @@ def _anti_affinity(classes: Sequence[PodClass], ctx: Context) -> list[Rule]:
                 carriers.setdefault(term, []).append(c)
     rules = []
     for term, carrier_classes in carriers.items():
-        matched = {c for c, pod in enumerate(classes) if term.means(pod, ctx.namespace_labels(pod.namespace))}
+        matched = {c for c, pod in enumerate(classes) if term.matches(pod, ctx.namespace_labels(pod.namespace))}
         matched_carriers = [c for c in carrier_classes if c in matched]
         if not matched_carriers:
             continue

@@ -76,17 +76,17 @@ class SmallMix:
 
         None if the instance is not small, or the search ends before it finds a plan.
         """
-        if not self.is_small or effort.over:
+        if not self.is_small or effort.is_exhausted:
             return None
-        best = self._solved(effort, max_types, every_zone=True)
+        best = self._solve(effort, max_types, every_zone=True)
         if self._spread and (best is None or best[1]):
             # Leaving zones without nodes may place more pods: such a zone does not count for spread.
-            relaxed_result = self._solved(effort, max_types, every_zone=False)
+            relaxed_result = self._solve(effort, max_types, every_zone=False)
             if relaxed_result is not None and (best is None or relaxed_result[1] < best[1]):
                 best = relaxed_result
         return None if best is None else best[0]
 
-    def _solved(self, effort: Effort, max_types: int | None, *, every_zone: bool) -> tuple[Planned, int] | None:
+    def _solve(self, effort: Effort, max_types: int | None, *, every_zone: bool) -> tuple[Planned, int] | None:
         """Return (plan, number of pods left out), or None if no plan was found.
 
         ``every_zone``: pods are spread over all zones that admit them, not only over those with nodes.
@@ -101,7 +101,7 @@ class SmallMix:
         if values is None:
             return None
         missing = int(values[list(program.missing.values())].sum())
-        return program.planned(values, self._spread), missing
+        return program.build_plan(values, self._spread), missing
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def _list_zone_anti_affinity(instance: Instance, zones: _Zones) -> list[tuple[di
     rows = []
     for term, carrier_classes in carriers.items():
         pods = {c: instance.classes[c] for c in present}
-        matched = {c for c, pod in pods.items() if term.means(pod, instance.ctx.namespace_labels(pod.namespace))}
+        matched = {c for c, pod in pods.items() if term.matches(pod, instance.ctx.namespace_labels(pod.namespace))}
         matched_carriers, others = [c for c in carrier_classes if c in matched], matched.difference(carrier_classes)
         total = len(instance.class_of) if others else 1
         cells: dict[str, list[int]] = {}
@@ -327,7 +327,7 @@ class _Program:
             self._highs.addRow(low, high, len(terms), columns, values)
 
     @property
-    def _many(self) -> float:
+    def _big_number(self) -> float:
         """Return a number larger than the number of bins of any kind in a plan."""
         return float(len(self._instance.class_of) + 1)
 
@@ -352,7 +352,7 @@ class _Program:
         self._row(-self._infinity, float(max_types - len(must)), dict.fromkeys(chosen.values(), 1.0))
         for name, columns in of_type.items():
             for column in columns:
-                self._row(-self._infinity, 0.0, {column: 1.0, chosen[name]: -self._many})
+                self._row(-self._infinity, 0.0, {column: 1.0, chosen[name]: -self._big_number})
 
     def add_spread(self, spread: _Spread, *, every_zone: bool) -> None:
         """Limit each zone's count to the skew above any other zone that counts.
@@ -371,7 +371,7 @@ class _Program:
                 domain[value] = self._variable(1)
                 for bins in spread.bought[value]:
                     for column in self.bins[bins]:
-                        self._row(-self._infinity, 0.0, {column: 1.0, domain[value]: -self._many})
+                        self._row(-self._infinity, 0.0, {column: 1.0, domain[value]: -self._big_number})
         for value in values:
             has_carriers = self._variable(1)  # 1 if the zone has pods with the constraint
             carrying = {self.there[c, z]: 1.0 for c in spread.carriers for z in inside[value]}
@@ -437,7 +437,7 @@ class _Program:
         values: NDArray[np.int64] = np.rint(np.asarray(solution.col_value)).astype(np.int64)
         return values
 
-    def planned(self, values: NDArray[np.int64], spread: list[_Spread]) -> Planned:
+    def build_plan(self, values: NDArray[np.int64], spread: list[_Spread]) -> Planned:
         """Return the plan of a solution, with each pod in a zone that spread admits in the order of placing."""
         instance, kinds = self._instance, self._kinds
         cell_of = self._zone_of(values, spread)

@@ -92,7 +92,7 @@ def fill(
         pattern = relaxed.filling[kind].astype(np.int64)
         better = packing.cheapest(pattern, kind)
         max_copies = np.iinfo(np.int64).max if packing.loose else 1
-        if not packing.put(better if better >= 0 else kind, pattern, max_copies):
+        if not packing.add_bins(better if better >= 0 else kind, pattern, max_copies):
             return
 
 
@@ -123,7 +123,7 @@ def first_fit(packing: Packing, kind: int, effort: Effort) -> None:
             return
         cheapest = packing.cheapest(pattern, kind)
         copies = np.iinfo(np.int64).max if packing.loose else 1
-        if packing.put(cheapest if cheapest >= 0 else kind, pattern, copies) <= 0:
+        if packing.add_bins(cheapest if cheapest >= 0 else kind, pattern, copies) <= 0:
             return
         order = [k for k in order if packing.rest[k] > 0]
 
@@ -137,14 +137,14 @@ def best_first_fit(packing: Packing, prices: NDArray[np.float64], effort: Effort
     kinds = packing.kinds
     greedy = packing.copy()
     fill(greedy, prices, effort)
-    best = greedy.packed()
+    best = greedy.merge_equal_bins()
     for kind in _promising(packing):
-        if effort.over:
+        if effort.is_exhausted:
             return best
         other = packing.copy()
         first_fit(other, kind, effort)
         fill(other, prices, effort)
-        best = _better(best, other.packed(), kinds)
+        best = _better(best, other.merge_equal_bins(), kinds)
     if not best.missing.any():
         return best
     for q in np.flatnonzero(np.isfinite(kinds.high) & (kinds.rows > 0).any(axis=1)).tolist():
@@ -152,7 +152,7 @@ def best_first_fit(packing: Packing, prices: NDArray[np.float64], effort: Effort
         fill(
             other, np.ones(kinds.classes), effort, np.maximum(kinds.rows[q], 0) + kinds.cost / (kinds.cost.sum() + 1.0)
         )
-        best = _better(best, other.packed(), kinds)
+        best = _better(best, other.merge_equal_bins(), kinds)
     return best
 
 
@@ -194,13 +194,13 @@ def evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
 
     None if the instance is too large for it, or if no packing was found.
     """
-    if kinds.size > _KINDS or kinds.size * kinds.classes > _PAIRS or not kinds.count.any() or effort.over:
+    if kinds.size > _KINDS or kinds.size * kinds.classes > _PAIRS or not kinds.count.any() or effort.is_exhausted:
         return None
     fluid = Fluid(kinds)
     count = kinds.count.copy()
     best = None
     for _ in range(_FLOWS):
-        flow = fluid.whole(effort, count)
+        flow = fluid.solve_integral(effort, count)
         if flow is None or int(flow.bins.sum()) * int(kinds.count.sum()) > _PLACES:
             break
         trouble = np.zeros(kinds.classes, dtype=np.int64)
@@ -211,7 +211,7 @@ def evenly(kinds: BinKinds, effort: Effort) -> Packed | None:
                 best = packed
             if unplaced.sum() < fewest.sum():
                 fewest = unplaced
-            if not unplaced.any() or effort.over:
+            if not unplaced.any() or effort.is_exhausted:
                 return best
             trouble += unplaced > 0
         # Double the surplus of the classes that were not placed.
@@ -230,17 +230,17 @@ def _pack_by_flow(
     for k in _order(kinds, flow.bins, trouble).tolist():
         remaining = int(kinds.count[k])
         for t, n in _divide_by_share(flow.share[:, k], remaining):
-            remaining -= bins.put(k, n, bins.kind == t)
-        bins.put(k, remaining, np.ones(len(bins.kind), dtype=bool))
+            remaining -= bins.place(k, n, bins.kind == t)
+        bins.place(k, remaining, np.ones(len(bins.kind), dtype=bool))
     effort.spend(kinds.classes * (50 + len(bins.kind) / 4))
     packing = Packing(kinds)
     for kind, pattern in zip(bins.kind.tolist(), bins.pattern, strict=True):
         if pattern.any():
             cheapest = packing.cheapest(pattern, kind) if kinds.cost[kind] else kind
-            packing.put(cheapest if cheapest >= 0 else kind, pattern, 1)
+            packing.add_bins(cheapest if cheapest >= 0 else kind, pattern, 1)
     left_out = packing.rest.copy()
     fill(packing, kinds.demand @ (1.0 / np.maximum(kinds.capacity.max(axis=0), 1)), effort)
-    return packing.packed(), left_out
+    return packing.merge_equal_bins(), left_out
 
 
 def _order(kinds: BinKinds, bins: NDArray[np.int64], trouble: NDArray[np.int64]) -> NDArray[np.intp]:
@@ -281,7 +281,7 @@ class _Bins:
         self._free = kinds.capacity[kind]
         self._room = np.maximum(kinds.capacity[kind], 1).astype(np.float64)
 
-    def put(self, k: int, count: int, where: NDArray[np.bool_]) -> int:
+    def place(self, k: int, count: int, where: NDArray[np.bool_]) -> int:
         """Put up to ``count`` items of class ``k`` into the bins that ``where`` (bool[N]) selects; return the number
         placed.
 
@@ -337,9 +337,9 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
             break
         if not packing.rest.any():
             break
-        if effort.over:
+        if effort.is_exhausted:
             break
-        master.leave(*packing.left())
+        master.restrict(*packing.get_remaining())
         solved = _priced_again(packing, master, chosen, few, effort, threads)
     return best_first_fit(packing, solved.prices, effort)
 
@@ -364,7 +364,7 @@ def _fix_integer_parts(packing: Packing, master: Master, solved: Solved) -> bool
         pattern = master.pattern[j]
         column_kind = master.kind[j]
         kind = packing.cheapest(pattern, column_kind) if packing.kinds.cost[column_kind] else column_kind
-        any_fixed |= kind >= 0 and packing.put(kind, pattern, copies) > 0
+        any_fixed |= kind >= 0 and packing.add_bins(kind, pattern, copies) > 0
     return any_fixed
 
 
@@ -390,7 +390,7 @@ def _best(packing: Packing, master: Master, solved: Solved) -> bool:
     fixed = 0
     for i, (_, kind, value, pattern) in enumerate(scored):
         if i == 0 or value >= _NEARLY:
-            fixed += packing.put(kind, pattern, 1)
+            fixed += packing.add_bins(kind, pattern, 1)
     return fixed > 0
 
 
@@ -423,11 +423,11 @@ def cheaper(kinds: BinKinds, master: Master, packed: Packed, effort: Effort) -> 
     The program's packing is returned only if it leaves out no more items and costs less. ``master`` is that of
     ``kinds``; do not use it afterwards.
     """
-    master.leave(kinds.count, kinds.available, kinds.least, kinds.low, kinds.high)
+    master.restrict(kinds.count, kinds.available, kinds.least, kinds.low, kinds.high)
     master.add(packed.kind, packed.pattern)
     cost = packed.cost(kinds)
     lowest = master.solve().objective
-    if effort.over or len(master.kind) > _COLUMNS or cost <= lowest * (1.0 + _CLOSE):
+    if effort.is_exhausted or len(master.kind) > _COLUMNS or cost <= lowest * (1.0 + _CLOSE):
         return packed
     copies, nodes = master.integral(_NODES, effort.out_of_time)
     effort.spend(5_000 + nodes * len(master.kind))
@@ -446,12 +446,12 @@ def _bins(kinds: BinKinds, master: Master, copies: NDArray[np.int64], effort: Ef
     remaining_bins: list[tuple[int, NDArray[np.int64]]] = []
     for j in np.argsort(-kinds.cost[np.array(master.kind, dtype=np.intp)], kind="stable").tolist():
         kind, pattern, count = master.kind[j], master.pattern[j], int(copies[j])
-        count -= packing.put(kind, pattern, count) if count and pattern.any() else 0
+        count -= packing.add_bins(kind, pattern, count) if count and pattern.any() else 0
         remaining_bins += [(kind, pattern)] * count if pattern.any() else []
     for kind, pattern in remaining_bins:
         remaining = np.minimum(pattern, packing.rest)
         if remaining.any():
             cheapest = packing.cheapest(remaining, kind)
-            packing.put(cheapest if cheapest >= 0 else kind, remaining, 1)
+            packing.add_bins(cheapest if cheapest >= 0 else kind, remaining, 1)
     fill(packing, np.ones(kinds.classes), effort)
-    return packing.packed()
+    return packing.merge_equal_bins()

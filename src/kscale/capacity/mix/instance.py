@@ -72,7 +72,7 @@ class Cell:
     count: NDArray[np.int64]
     high: NDArray[np.float64]
 
-    def of(self, kinds: BinKinds) -> BinKinds:
+    def restrict(self, kinds: BinKinds) -> BinKinds:
         """Return the instance restricted to the cell."""
         return replace(kinds.only(self.kinds), available=self.available, count=self.count, high=self.high)
 
@@ -100,7 +100,7 @@ class Instance:
         self._judge = judge
         session = judge.session
         self.ctx = Context(snapshot, SchedulerProfile())
-        classes = list(session.pods[: session.asked])
+        classes = list(session.pods[: session.finish_classes])
         self.classes: list[PodClass] = classes
         numbers = session.classes_of(snapshot.classify(self.asked)).astype(np.int64)
         counts = np.bincount(numbers, minlength=len(classes))
@@ -120,7 +120,7 @@ class Instance:
         if not classes:
             return np.zeros((0, judge.engine.nodes), dtype=bool)
         codes = judge.engine.verdicts(np.arange(classes, dtype=np.int32))
-        failed = np.array([judge.session.hopeless(c) for c in range(classes)])
+        failed = np.array([judge.session.fails_prefilter(c) for c in range(classes)])
         allowed: NDArray[np.bool_] = (codes == 0) & ~failed[:, None]
         if not self.options.existing:
             allowed[:, : len(self.snapshot.nodes)] = False

@@ -34,7 +34,7 @@ class Packed:
         """Check whether this packing is better: fewer missing items, then a lower cost."""
         return (int(self.missing.sum()), self.cost(kinds)) < (int(other.missing.sum()), other.cost(kinds))
 
-    def used(self, kinds: BinKinds) -> NDArray[np.int64]:
+    def count_bins(self, kinds: BinKinds) -> NDArray[np.int64]:
         """Return the number of bins of each kind, int64[T]."""
         counts = np.zeros(kinds.size, dtype=np.int64)
         np.add.at(counts, self.kind, self.copies)
@@ -70,7 +70,7 @@ class Packing:
                 limit = min(limit, remaining // int(kinds.rows[q, kind]))
         return max(0, limit)
 
-    def put(self, kind: int, pattern: NDArray[np.int64], copies: int) -> int:
+    def add_bins(self, kind: int, pattern: NDArray[np.int64], copies: int) -> int:
         """Add up to ``copies`` bins of a kind and pattern, limited by remaining items and allowed bins.
 
         Returns the number of bins added.
@@ -91,7 +91,7 @@ class Packing:
 
         With ``instead_of`` a kind, only kinds that take no more of any row than that kind.
         """
-        fits = self.kinds.holds(pattern)
+        fits = self.kinds.can_hold(pattern)
         if instead_of >= 0:
             rows = self.kinds.rows
             fits &= (rows <= rows[:, [instead_of]]).all(axis=0)
@@ -101,7 +101,7 @@ class Packing:
                 return int(kind)
         return -1
 
-    def left(
+    def get_remaining(
         self,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Return what remains: (items of each class, bins of each kind, bins still required, low and high of the
@@ -135,7 +135,7 @@ class Packing:
                 for i, (kind, pattern, _) in enumerate(self._bins):
                     if rows[q, kind] <= 0:
                         continue
-                    fits = self.kinds.holds(pattern) & (rows[q] <= 0)
+                    fits = self.kinds.can_hold(pattern) & (rows[q] <= 0)
                     others = [t for t in np.flatnonzero(fits).tolist() if self.room(t) > 0]
                     other = min(others, key=lambda t: int(cost[t]), default=-1)
                     more = int(cost[other] - cost[kind]) if other >= 0 else int(cost.max()) * 1_000
@@ -157,7 +157,7 @@ class Packing:
                     self.rest = self.rest + pattern
                 self._bins = [entry for entry in self._bins if entry[2]]
 
-    def packed(self) -> Packed:
+    def merge_equal_bins(self) -> Packed:
         """Return the packing with equal bins merged, including required bins that are empty."""
         self._mend()
         nothing = np.zeros(self.kinds.classes, dtype=np.int64)

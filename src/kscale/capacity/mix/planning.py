@@ -499,7 +499,7 @@ def _checked_once(instance: Instance, planned: Planned, most: Sequence[int | Non
     offers = instance.offers
     room = Room(most, instance.offer_rows, instance.high)
     for offer in planned.offer.tolist():
-        room.take(offer)
+        room.add_node(offer)
     return check(
         instance.snapshot,
         instance.records,

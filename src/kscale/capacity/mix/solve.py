@@ -143,7 +143,7 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     bound_effort = Effort(budget.bound, budget.stop_bound)
     plan_effort = Effort(budget.plan, budget.stop_plan)
     cells = [_without_dominated(cell, strict) for cell in cells]
-    parts = [cell.of(strict) for cell in cells]
+    parts = [cell.restrict(strict) for cell in cells]
     if not have_solver():
         packed = [_within(cell, packed_greedily(part, plan_effort)) for cell, part in zip(cells, parts, strict=True)]
         return Solution(packed, volume_bound(kinds), "volume", 0.0, (0, plan_effort.spent), ("", plan_effort.stopped))
@@ -206,7 +206,7 @@ def _columns(work: Generation, kinds: NDArray[np.intp]) -> tuple[NDArray[np.intp
     master = work.master
     if work.solved is None or not master.kind:
         return np.zeros(0, dtype=np.intp), np.zeros((0, master.kinds.classes), dtype=np.int64)
-    order = master.ranked(work.solved)
+    order = master.rank_columns(work.solved)
     return kinds[np.array(master.kind, dtype=np.intp)[order]], np.array(master.pattern, dtype=np.int64)[order]
 
 
@@ -240,7 +240,7 @@ def _generate_columns(
 
 def _without_dominated(cell: Cell, kinds: BinKinds) -> Cell:
     """Return a cell without the kinds of bins that no cheapest packing of the cell needs."""
-    needed = find_undominated(cell.of(kinds))
+    needed = find_undominated(cell.restrict(kinds))
     return replace(cell, kinds=cell.kinds[needed], available=cell.available[needed])
 
 
@@ -265,7 +265,7 @@ def _dive(
 ) -> Packed:
     """Return the cheapest of a dive from the ``known`` columns, of ``others``, and of integer programs over both."""
     if not part.count.any():
-        return Packing(part).packed()
+        return Packing(part).merge_equal_bins()
     master = Master(part)
     limit = np.minimum(part.most, part.count)
     with np.errstate(divide="ignore"):
@@ -276,7 +276,7 @@ def _dive(
     alone[np.arange(len(classes)), classes] = limit[best[classes], classes]
     master.add(best[classes], alone)
     master.add(*known)
-    master = master.reduced(_COLUMNS)
+    master = master.reduce_columns(_COLUMNS)
     packed = dive(part, master, effort, threads=budget.threads)
     for other in others:
         if other.before(packed, part):

@@ -261,7 +261,7 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
                 standing.setdefault(group.id, group.price)
         groups = [group for group in groups if group.id not in removed]
     for pattern, change in edit.set.items():
-        if not change.given:
+        if not change.set_fields:
             raise InputError(f"set.{pattern}: name min, max, target, price or instanceType")
         for name in group_names(groups, pattern, retired):
             index = next(i for i, group in enumerate(groups) if group.id == name)
@@ -677,7 +677,7 @@ def ground_of(edit: Edit, question: Question) -> str:
 
 
 def _only_prices(edit: GroupsEdit) -> bool:
-    return not edit.remove and not edit.add and all(change.given == {"price"} for change in edit.set.values())
+    return not edit.remove and not edit.add and all(change.set_fields == {"price"} for change in edit.set.values())
 
 
 _EDITS: dict[str, Callable[[World, Any, Path], World]] = {

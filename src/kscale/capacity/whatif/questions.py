@@ -109,7 +109,7 @@ class DecisionCache:
         self._mix_options = mix_options or MixOptions()
         self._kept: defaultdict[tuple[str, ...], dict[Any, Any]] = defaultdict(dict, cached or {})
 
-    def of(self, world: World, question: Question) -> tuple[Decision, float | None, float | None]:
+    def decide(self, world: World, question: Question) -> tuple[Decision, float | None, float | None]:
         """Decide a question for a world: (decision, $/h of the nodes after it, lower bound of that cost).
 
         Costs are None if unknown. Raises InputError if the world has a scheduler profile and the question ignores it.
@@ -145,15 +145,15 @@ class DecisionCache:
         return nodes
 
     @staticmethod
-    def _settled(world: World) -> list[NodeGroup]:
+    def _with_templates(world: World) -> list[NodeGroup]:
         """Return the groups, each with its template if one is known."""
         return [_with(group, template=world.templates.get(group.id, group.template)) for group in world.groups]
 
-    def _described(self, world: World) -> list[NodeGroup]:
+    def _with_prices(self, world: World) -> list[NodeGroup]:
         """Return the groups with their templates and the world's current prices."""
         cached = self._kept[world.digest]
         if "templates" not in cached:
-            groups = self._settled(world)
+            groups = self._with_templates(world)
             described = with_templates(world.place.cluster, world.place.snapshot, groups, options=world.options)
             cached["templates"] = {group.id: group for group in described}
         templates: dict[str, NodeGroup] = cached["templates"]
@@ -169,14 +169,14 @@ class DecisionCache:
             if not self._bound or question in (Question.SCALE_DOWN, Question.HEADROOM):
                 return None
             key = "bound", question, tuple(world.prices.items()), tuple(decided.change.items())
-            new = self._once(world, key, lambda: self._least_of(world, question, decided))
+            new = self._once(world, key, lambda: self._bound_cost(world, question, decided))
         current_cost = nodes.cost(world, {})
         if current_cost is None or new is None:
             return None
         bound = round(current_cost + new, 9)
         return bound if cost is None else checked_bound(bound, cost, f"the question {question}")
 
-    def _least_of(self, world: World, question: Question, decided: Decision) -> float | None:
+    def _bound_cost(self, world: World, question: Question, decided: Decision) -> float | None:
         """Return a proven lower bound of the $/h of new nodes for the pods that a decision places; None without proof.
 
         Neither decision raises a group to its minimum, an estimate also ignores maxima, and upcoming nodes cost
@@ -189,7 +189,7 @@ class DecisionCache:
         if question is Question.ESTIMATE:
             cutoff = EXPENDABLE_CUTOFF
         snapshot = drop_expendable_pods(world.place.snapshot, cutoff)
-        described = self._described(world)
+        described = self._with_prices(world)
         if requests_tpus(snapshot, names) or not _agree(described, decided.change):
             return None
         offers = [_replace(offer, least=0) for offer in offers_of(described)]
@@ -246,7 +246,7 @@ class DecisionCache:
         report = self._once(
             world,
             "estimate",
-            lambda: estimate_groups(world.place.snapshot, self._described(world), placements=named),
+            lambda: estimate_groups(world.place.snapshot, self._with_prices(world), placements=named),
         )
         prices = world.prices
         taking = [line for line in report.groups if line.pods]
@@ -277,7 +277,7 @@ class DecisionCache:
             return self._on_existing(world)
         key = "mix", tuple(world.prices.items())
         options = self._mix_options
-        plan = self._once(world, key, lambda: mix(world.place.snapshot, self._described(world), options=options))
+        plan = self._once(world, key, lambda: mix(world.place.snapshot, self._with_prices(world), options=options))
         facts = {name: _build_fact(f"{count:,} new nodes of {name}") for name, count in plan.offers.items()}
         existing = len(world.place.snapshot.nodes)
         lost = set(plan.nowhere_pods)
@@ -292,7 +292,7 @@ class DecisionCache:
             facts = {"groups": _build_fact(f"no node group is left: {_pods(len(unplaced))} stay pending")}
             return replace(_build_decision(world, 0, {}, len(unplaced), unplaced, facts=facts), rebuilt=0.0)
         key = "rebuild", tuple(world.prices.items())
-        plan = self._once(world, key, lambda: mix(cluster, self._described(world), pods=ALL, options=options))
+        plan = self._once(world, key, lambda: mix(cluster, self._with_prices(world), pods=ALL, options=options))
         facts = {name: _build_fact(f"{count:,} nodes of {name}") for name, count in plan.offers.items()}
         members = self._nodes(world).members
         change = {name: plan.offers.get(name, 0) - members.get(name, 0) for name in {**members, **plan.offers}}
@@ -325,7 +325,7 @@ class DecisionCache:
                 raise InputError(f"node group {group.id}: a simulation does not tell nodes at two prices apart")
         priced = tuple(world.prices.items()) if "price" in names else ()
         decided: Decision = self._once(
-            world, ("simulate", tuple(names), priced), lambda: _simulate(world, self._settled(world), simulate)
+            world, ("simulate", tuple(names), priced), lambda: _simulate(world, self._with_templates(world), simulate)
         )
         return decided
 

@@ -89,11 +89,11 @@ class LaterScenarios:
                 continue
             self._digests[digest] += 1
 
-    def begun(self, beginning: tuple[str, ...]) -> bool:
+    def has_later_prefix(self, beginning: tuple[str, ...]) -> bool:
         """Count a scenario that applied these first edits; return whether a later scenario begins with them too."""
         return _one_less(self._beginnings, beginning)
 
-    def decided(self, digest: tuple[str, ...]) -> bool:
+    def has_later_world(self, digest: tuple[str, ...]) -> bool:
         """Count a world of this digest as decided; return whether a later world has the same digest."""
         return _one_less(self._digests, digest)
 
@@ -249,8 +249,8 @@ def whatif(
     ahead = LaterScenarios(scenarios)
 
     def row(name: str, edited_world: World, question: Question) -> tuple[ScenarioRow, Decision]:
-        decided, cost, bound = answers.of(edited_world, question)
-        if not ahead.decided(edited_world.digest):
+        decided, cost, bound = answers.decide(edited_world, question)
+        if not ahead.has_later_world(edited_world.digest):
             answers.forget(edited_world.digest)
         scenario_row = ScenarioRow(
             name=name,
@@ -270,7 +270,7 @@ def whatif(
         """Return the world after all edits; worlds after edits of nodes and pods are shared by scenarios."""
         current = world
         for number, (edit, beginning) in enumerate(zip(scenario.edits, beginnings(scenario), strict=True)):
-            is_shared = ahead.begun(beginning)
+            is_shared = ahead.has_later_prefix(beginning)
             if beginning in worlds:
                 current = worlds[beginning] if is_shared else worlds.pop(beginning)
             else:
@@ -297,11 +297,11 @@ def whatif(
             result_row, decided = row(scenario.name, world_, question)
         except (InputError, AutoscalerError) as error:
             raise InputError(Problem(str(error), base.source, f"scenario {scenario.name}")) from None
-        unknown = [condition.text for condition in conditions if not condition.known(result_row, baseline)]
+        unknown = [condition.text for condition in conditions if not condition.is_known(result_row, baseline)]
         if unknown:
             text = f"{unknown[0]} cannot be told: its value is not known"
             raise InputError(Problem(text, base.source, f"scenario {scenario.name}"))
-        crossed = [condition.text for condition in conditions if condition.holds(result_row, baseline)]
+        crossed = [condition.text for condition in conditions if condition.is_met(result_row, baseline)]
         return msgspec.structs.replace(result_row, differs=_first_difference(before, decided), crossed=crossed)
 
     rows = []

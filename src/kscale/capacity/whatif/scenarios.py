@@ -125,23 +125,23 @@ class Condition:
     relative: bool
     percent: bool
 
-    def known(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
+    def is_known(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
         """Check whether the values that the condition compares are known in ``row`` and, if it needs it,
         ``baseline``."""
         rows = (row, baseline) if self.relative or self.percent else (row,)
-        return all(self._of(compared_row) is not None for compared_row in rows)
+        return all(self._get_metric(compared_row) is not None for compared_row in rows)
 
-    def _of(self, row: ScenarioRow) -> float | None:
+    def _get_metric(self, row: ScenarioRow) -> float | None:
         """Return the condition's metric in a row; None if it is unknown."""
         value: float | None = getattr(row, _FIELDS.get(self.metric, self.metric))
         return value
 
-    def holds(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
+    def is_met(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
         """Check whether the condition holds for a scenario's ``row``, compared with its ``baseline`` row.
 
         A condition on an unknown value does not hold.
         """
-        value, before = self._of(row), self._of(baseline)
+        value, before = self._get_metric(row), self._get_metric(baseline)
         if value is None:
             return False
         if self.relative or self.percent:
@@ -208,7 +208,7 @@ class SetGroup(_Strict):
     """A machine of the catalogue."""
 
     @property
-    def given(self) -> frozenset[str]:
+    def set_fields(self) -> frozenset[str]:
         """Return the names of the fields that are set."""
         return frozenset(name for name in self.__struct_fields__ if getattr(self, name) is not None)
 

@@ -50,7 +50,7 @@ def command(
 
     check_budget(budget)
     cluster, snapshot = read(source, show.terminal)
-    catalogue = group_source.known_types(show.terminal)
+    catalogue = group_source.read_catalogue(show.terminal)
     groups = set_prices(group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES), catalogue)
     with show.terminal.step("adding up"):
         report = cost(cluster, groups, catalogue)

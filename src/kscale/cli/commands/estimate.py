@@ -65,12 +65,12 @@ def command(
     if workloads is not None:
         from kscale.capacity.manifests import completing_classes, with_manifests
 
-        unmodelled = [*workloads.unmodelled(cluster), *workloads.unknown_classes(completing_classes(cluster))]
+        unmodelled = [*workloads.list_unmodelled(cluster), *workloads.unknown_classes(completing_classes(cluster))]
         cluster, pod_names = with_manifests(cluster, workloads.workloads)
         snapshot = cluster.snapshot(dra=snapshot.dra)
     else:
-        pod_names = source.asked(cluster, snapshot, show.terminal)
-    snapshot = csi.applied(snapshot)
+        pod_names = source.select_pods(cluster, snapshot, show.terminal)
+    snapshot = csi.apply(snapshot)
     groups = group_source.groups(cluster, snapshot, show.terminal)
     with show.terminal.step("estimating"):
         report = estimate_groups(
@@ -78,7 +78,7 @@ def command(
             groups,
             pods=pod_names,
             ignore_existing=ignore_existing,
-            placements=show.whole,
+            placements=show.needs_full_record,
             bound_effort=bounds.effort(len(groups)),
             threads=bounds.threads,
         )

@@ -51,7 +51,7 @@ def command(
         check_namespace(source.namespace, namespaces_of(cluster, snapshot), show.terminal)
     name = _full_name(pod, source.namespace, cluster)
     groups = group_source.groups(cluster, snapshot, show.terminal)
-    snapshot = csi.applied(snapshot)
+    snapshot = csi.apply(snapshot)
     with show.terminal.step("explaining"):
         report = explain(snapshot, _waiting(cluster, name) or name, groups)
     now = report.fits and not report.taken_by

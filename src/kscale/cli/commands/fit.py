@@ -73,7 +73,7 @@ def command(
             known=similar_objects,
             scores=_scores(scheduler_scores),
         )
-        report = replace(report, unmodelled=[*report.unmodelled, *read_manifests.unmodelled(cluster)])
+        report = replace(report, unmodelled=[*report.unmodelled, *read_manifests.list_unmodelled(cluster)])
     return Answer(report, lambda: fit_view(report), exit_code=0 if report.fit == report.replicas else 1)
 
 

@@ -87,13 +87,13 @@ def command(
         with show.terminal.step("placing"):
             report = headroom(snapshot, workloads, zone_label=zone_label, classes=classes)
         if read_manifests is not None:
-            report = replace(report, unmodelled=[*report.unmodelled, *read_manifests.unmodelled(cluster)])
+            report = replace(report, unmodelled=[*report.unmodelled, *read_manifests.list_unmodelled(cluster)])
     else:
         groups = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES) if needed else []
         if repair:
             from kscale.capacity.cost import set_prices
 
-            groups = set_prices(groups, group_source.known_types(show.terminal))
+            groups = set_prices(groups, group_source.read_catalogue(show.terminal))
             if not groups:
                 text = "--repair needs node groups: name some (-g), or types (--catalogue and --instance-type)"
                 raise InputError(text)

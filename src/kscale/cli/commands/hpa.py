@@ -122,7 +122,7 @@ def answer(
     dump = _read(
         source, show.terminal, metrics, ControllerState() if state == "fresh" else state_read, options, named_namespaces
     )
-    show.terminal.note(f"read {source.what}: {format_counts(dump.read)}")
+    show.terminal.note(f"read {source.source_names}: {format_counts(dump.read)}")
     for problem in dump.problems:
         show.terminal.warn(f"left out: {problem}")
     for text in dump.duplicates[:SHOWN]:
@@ -183,7 +183,7 @@ def _read(
     namespaces: Collection[str] | None,
 ) -> Dump:
     """Read the inputs of HPA decisions from files, or from a live cluster for these ``namespaces`` only (None: all)."""
-    with terminal.step(f"reading {source.what}") as tell, convert_dump_errors():
+    with terminal.step(f"reading {source.source_names}") as tell, convert_dump_errors():
         if not source.live:
             return read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
         if metrics:
@@ -203,8 +203,8 @@ def _read(
                 tell=shown,
             )
 
-        dump, listing = source.ask(question)
-    source.say_refused(listing, terminal)
+        dump, listing = source.run_with_client(question)
+    source.warn_refused(listing, terminal)
     return dump
 
 

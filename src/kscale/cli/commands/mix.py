@@ -111,7 +111,7 @@ def command(
     if pods is Which.ALL and (source.namespace is not None or source.selector):
         raise typer.BadParameter("--pods all is about all pods: leave out -n and -l", param_hint="--pods")
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
-    pod_names: Sequence[str] | str | None = source.asked(cluster, snapshot, show.terminal)
+    pod_names: Sequence[str] | str | None = source.select_pods(cluster, snapshot, show.terminal)
     named = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.ALL)
     groups = _drop_unpriced(group_source, named, show.terminal)
     if not groups:
@@ -132,7 +132,7 @@ def command(
     stop = within(budget, few_types=curve or max_types is not None)
     with show.terminal.step("looking for the cheapest mix"):
         plan = mix(world, groups, pods=ALL if pods is Which.ALL else pod_names, options=options, stop=stop,
-                   placements=show.whole)  # fmt: skip
+                   placements=show.needs_full_record)  # fmt: skip
     _write(plan, groups, to_groups, to_nodepool, chosen_class, show.terminal)
     architectures = architectures_of(cluster).nodes
     hint = "" if plan.pods else workloads_without_pods(cluster)

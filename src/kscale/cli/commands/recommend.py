@@ -138,10 +138,10 @@ def command(
     source.check()
     source.check_alone(("-o", show.output if show.output in (Shape.VPA, Shape.PATCH) else None))
     threads = source.threads or _THREADS
-    with terminal.step(f"reading {source.what}") as tell:
+    with terminal.step(f"reading {source.source_names}") as tell:
         cluster = source.load_with_owners(terminal, tell)
     if cluster.report is not None:
-        log_read_objects(cluster.report, source.what, terminal)
+        log_read_objects(cluster.report, source.source_names, terminal)
     saved = list(cluster.all("VerticalPodAutoscalerCheckpoint")) if checkpoints and chosen.uses_recommendation else []
     history.check()
     prometheus.check()

@@ -60,7 +60,7 @@ def command(
     from kscale.capacity.scale_down import report_scale_down
 
     options = flags.options()
-    moment, remembered = memory.moment(), last.on(memory.remembered())
+    moment, remembered = memory.moment(), last.on(memory.load_state())
     source.check_alone(("--state", memory.state), ("--save-state", memory.save_state))
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     buffers = len(snapshot.informers.capacity_buffers)

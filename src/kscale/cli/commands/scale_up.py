@@ -174,10 +174,10 @@ def command(
     check_expanders(options)
     source.check_alone(("--state", memory.state), ("--save-state", memory.save_state))
     with ranker(options) as rank:
-        moment, remembered = memory.moment(), memory.remembered()
+        moment, remembered = memory.moment(), memory.load_state()
         cluster, snapshot = read(source, show.terminal, matter=MATTER)
         since = None if options.legacy else moment  # release 1.3 also copied a node that had just become ready
-        described = group_source.described(cluster, snapshot, show.terminal)
+        described = group_source.read_groups(cluster, snapshot, show.terminal)
         groups, templates = loop_groups(
             cluster,
             snapshot,
@@ -201,7 +201,7 @@ def command(
                 inputs=kscale.ca.ScaleUpInputs(
                     templates=templates,
                     expander_input=expander_input(options.expander_names, groups, priority_config, per_core, per_gib),
-                    pods=source.asked(cluster, snapshot, show.terminal),
+                    pods=source.select_pods(cluster, snapshot, show.terminal),
                     max_looks=max_looks,
                     gpu_label=gpu.key(snapshot.columns.objects, groups, show.terminal),
                 ),

@@ -92,7 +92,7 @@ def setup_of(scenario: Path, source: BeginningCluster, horizon: str, seed: int |
         settings = replace(settings, horizon=horizon)
     if seed is not None:
         settings = replace(settings, seed=seed)
-    cluster = read_cluster(source, show.terminal) if source.named else ()
+    cluster = read_cluster(source, show.terminal) if source.has_input else ()
     with show.terminal.step("building"):
         return build(settings, source=str(scenario), folder=scenario.parent, cluster=cluster)
 

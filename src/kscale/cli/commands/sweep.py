@@ -94,13 +94,13 @@ def command(
     all_scenarios = combine_variations(vary, all_scenarios) if vary else all_scenarios or [Scenario(name="as-it-is")]
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     options = AutoscalingOptions(expander=expander)
-    catalogue = group_source.known_types(show.terminal)
+    catalogue = group_source.read_catalogue(show.terminal)
     simulate = simulator(all_scenarios, simulation)
     dumps = _fleet(source)
     with workers_of(executor, jobs) as (pool, count, share):
         if dumps is None:
             cluster, snapshot = read(source, show.terminal)
-            groups = group_source.described(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
+            groups = group_source.read_groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
             folder = scenarios.parent if scenarios is not None else "."
             base = Base(cluster, groups, moment, options, catalogue, folder, simulate=simulate)
             answers: Iterator[CompletedTask[Any]] = sweep(

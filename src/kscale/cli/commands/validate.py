@@ -22,7 +22,7 @@ def command(*, source: Files, show: Show) -> Answer:
     fields included. Status 2 if anything cannot be read or would be refused; -o name then prints what, else the kinds.
     """
     source.check()
-    with show.terminal.step(f"reading {source.what}"):
+    with show.terminal.step(f"reading {source.source_names}"):
         record = validate(source.filename)
     return Answer(record, lambda: validation_view(record), exit_code=0 if record.valid else BAD_INPUT)
 

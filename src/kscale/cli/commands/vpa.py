@@ -58,10 +58,10 @@ def command(
 
     terminal = show.terminal
     source.check()
-    with terminal.step(f"reading {source.what}") as tell:
+    with terminal.step(f"reading {source.source_names}") as tell:
         cluster = source.load_with_owners(terminal, tell)
     if cluster.report is not None:
-        log_read_objects(cluster.report, source.what, terminal)
+        log_read_objects(cluster.report, source.source_names, terminal)
     at = moment(parse_moment(now)) if now else newest_time(cluster)
     if at is None:
         terminal.note("the input holds no time: pods count as just started (--now)")

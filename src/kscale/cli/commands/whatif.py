@@ -72,13 +72,13 @@ def command(
     asked = read_scenarios(scenarios)
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
-    groups = group_source.described(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
+    groups = group_source.read_groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
     base = Base(
         cluster,
         groups,
         moment,
         AutoscalingOptions(expander=expander),
-        group_source.known_types(show.terminal),
+        group_source.read_catalogue(show.terminal),
         scenarios.parent,
         bound,
         simulate=simulator(asked, simulation),

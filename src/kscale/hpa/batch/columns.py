@@ -54,7 +54,7 @@ class UnchangedRows:
     in_place: bool
 
     @classmethod
-    def of(cls, now: list[Any], before: list[Any]) -> UnchangedRows:
+    def compare(cls, now: list[Any], before: list[Any]) -> UnchangedRows:
         """Compare the objects of two batches by identity, not by value."""
         n = len(now)
         if n == len(before):
@@ -308,7 +308,7 @@ class StateColumns:
     removed: HistoryColumns
 
     @classmethod
-    def of(cls, states: Sequence[HPAState]) -> StateColumns:
+    def from_states(cls, states: Sequence[HPAState]) -> StateColumns:
         """Build the columns of states in their order."""
         return cls(
             np.array([each.recommendations is None for each in states], np.uint8),
@@ -321,26 +321,26 @@ class StateColumns:
         """Select some rows."""
         return StateColumns(self.fresh[rows], self.past.take(rows), self.added.take(rows), self.removed.take(rows))
 
-    def joined(self, other: StateColumns) -> StateColumns:
+    def concatenate(self, other: StateColumns) -> StateColumns:
         """Concatenate these rows and the rows of another."""
         return StateColumns(
             np.concatenate([self.fresh, other.fresh]),
-            self.past.joined(other.past),
-            self.added.joined(other.added),
-            self.removed.joined(other.removed),
+            self.past.concatenate(other.past),
+            self.added.concatenate(other.added),
+            self.removed.concatenate(other.removed),
         )
 
     def with_rows(self, rows: NDArray[np.int64], others: StateColumns) -> StateColumns:
         """Replace some rows by the rows of another, in their order."""
         which = np.arange(len(self.fresh))
         which[rows] = len(which) + np.arange(len(rows))
-        return self.joined(others).take(which)
+        return self.concatenate(others).take(which)
 
     def state(self, row: int, before: HPAState) -> HPAState:
         """Build the state of one HPA, with fields outside the columns from ``before``."""
         return msgspec.structs.replace(
             before,
-            recommendations=None if self.fresh[row] else self.past.recommended(row),
+            recommendations=None if self.fresh[row] else self.past.get_recommendations(row),
             scale_up_events=tuple(ScaleEvent(*entry) for entry in self.added.entries(row)),
             scale_down_events=tuple(ScaleEvent(*entry) for entry in self.removed.entries(row)),
         )
@@ -374,7 +374,7 @@ class LazyStates(Mapping[str, HPAState]):
         self.keys_in_order, self.rows = keys, rows
         self.histories, self.rest, self.others = histories, rest, others
 
-    def of(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]] | None:
+    def get_columns(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]] | None:
         """Return the histories and the remaining states of HPAs in their order, or None if one has no row."""
         if self.keys_in_order is keys or self.keys_in_order == keys:
             return self.histories, self.rest
@@ -438,7 +438,7 @@ class StateStore(MutableMapping[str, HPAState]):
             for key in keys:
                 self._single.pop(key, None)
 
-    def of(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]]:
+    def get_columns(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]]:
         """Return the histories and the remaining states of HPAs in their order."""
         if self._last is not None and (self._last[0] is keys or self._last[0] == keys):
             return self._last[1].histories, self._last[1].rest
@@ -464,10 +464,13 @@ class StateStore(MutableMapping[str, HPAState]):
             if rows == list(range(len(rest))):
                 return histories, rest
             return histories.take(np.array(rows, np.int64)), [rest[row] for row in rows]
-        parts = [*((shelf.histories, shelf.rest) for shelf, _ in shelves.values()), (StateColumns.of(single), single)]
+        parts = [
+            *((shelf.histories, shelf.rest) for shelf, _ in shelves.values()),
+            (StateColumns.from_states(single), single),
+        ]
         all_histories, all_rest = parts[0][0], list(parts[0][1])
         for histories, rest in parts[1:]:
-            all_histories, all_rest = all_histories.joined(histories), [*all_rest, *rest]
+            all_histories, all_rest = all_histories.concatenate(histories), [*all_rest, *rest]
         rows = [(end if at < 0 else at) + row for at, row in places]
         return all_histories.take(np.array(rows, np.int64)), [all_rest[row] for row in rows]
 

@@ -90,27 +90,27 @@ class MetricResultRows:
         self._measured: dict[int, tuple[list[int], list[int]]] = {}
         self._ends = [] if given.selected is None else given.selected.ends.tolist()
 
-    def of(self, row: int) -> tuple[CalculatedReplicas, ...] | None:
+    def get_results(self, row: int) -> tuple[CalculatedReplicas, ...] | None:
         """Return the calculator's results of an HPA all of whose metrics could be computed.
 
         None if a metric is not a pod metric, or was requested on its own.
         """
         group = self._group[row]
         metrics = self._chosen.specs.metric_lists[self._facet[row]]
-        joined_metrics = [self._joined(each) for each in metrics]
+        joined_metrics = [self._get_joined_usage(each) for each in metrics]
         if self._given.selected is None or group < 0 or None in joined_metrics:
             return None
         names, begin = self._names(group), self._begin[row]
         return tuple(
             [
-                self._of(begin + i, metric, joined, names, group)
+                self._build_result(begin + i, metric, joined, names, group)
                 for i, (metric, joined) in enumerate(zip(metrics, joined_metrics, strict=True))
                 if joined is not None
             ]
         )
 
-    def _joined(self, metric: SpecMetric) -> JoinedUsage | None:
-        if metric.of_usage:
+    def _get_joined_usage(self, metric: SpecMetric) -> JoinedUsage | None:
+        if metric.is_usage_metric:
             return self._given.joined.get(("resource",))
         if isinstance(metric.source, PodsMetricSource):
             return self._given.joined.get(("custom", metric.source.metric.name, metric.selector))
@@ -122,7 +122,7 @@ class MetricResultRows:
         keys = self._keys
         return [keys[row].partition("/")[2] for row in rows.tolist()]
 
-    def _of(
+    def _build_result(
         self, at: int, metric: SpecMetric, joined: JoinedUsage, names: Sequence[str], group: int
     ) -> CalculatedReplicas:
         ratio, second_ratio = self._ratios[at]
@@ -193,7 +193,7 @@ class DecisionInputs:
     threads: int
 
     @property
-    def observed(self) -> BatchObjects:
+    def objects(self) -> BatchObjects:
         """Return the HPAs, scales, pods and metrics."""
         return self.chosen.observed
 
@@ -218,7 +218,7 @@ class Decisions:
     - ``held`` uint8: what changed ``proposal`` to ``stabilized`` (index into ``conditions.STABILIZED``);
     - ``metrics``: the calculator's result for every metric; ``problems``: what was malformed in an HPA, by its row;
     - ``memory``: histories and conditions after these decisions, as columns;
-    - ``refusals``: by key, the error of a scale write that failed for good, as passed to :meth:`refused`; else empty;
+    - ``refusals``: by key, the error of a scale write that failed for good (see :meth:`with_refused_scales`); else empty;
     - ``origin``: inputs of the decisions. None if they were made from columns alone, or were unpickled;
     - ``carried``: the :attr:`state` of decisions that were made from objects and then unpickled; else None.
 
@@ -248,7 +248,7 @@ class Decisions:
     carried: ControllerState | None = None
 
     @classmethod
-    def of(
+    def from_kernel(
         cls, columns: tuple[NDArray[Any], ...], given: BatchColumns, metrics: CalculatorResults, memory: KernelState
     ) -> Decisions:
         """Build decisions from the kernel's result.
@@ -284,8 +284,8 @@ class Decisions:
             problems=given.problems,
         )
 
-    def came_of(self, columns: tuple[NDArray[Any], ...]) -> bool:
-        """Return True if :meth:`of` would build these decisions from the kernel's result for unchanged HPAs."""
+    def is_result_of(self, columns: tuple[NDArray[Any], ...]) -> bool:
+        """Return True if :meth:`from_kernel` would build these decisions from the result for unchanged HPAs."""
         results = dict(zip(_KERNEL_RESULT_FIELDS, columns, strict=True))
         for name in _KERNEL_RESULT_FIELDS:
             mine, theirs = getattr(self, name), results[name]
@@ -340,14 +340,14 @@ class Decisions:
 
     def machine(self, row: int) -> ReconcileSteps:
         """Build the step machine of one HPA, for a driver to perform if a write does not succeed as assumed."""
-        origin, row = self._known(), range(len(self))[row]
+        origin, row = self._require_inputs(), range(len(self))[row]
         return reconcile(
-            origin.observed.hpas[row],
+            origin.objects.hpas[row],
             origin.state.get(self.keys[row]),
             now=origin.now,
             options=origin.options,
             selectors=origin.given.store(),
-            mapper=origin.observed.mapper,
+            mapper=origin.objects.mapper,
         )
 
     def __getitem__(self, row: int) -> DryRun[ReconcileResult]:
@@ -355,7 +355,7 @@ class Decisions:
 
         Raises the error in :attr:`problems` if the HPA has one.
         """
-        origin, row = self._known(), range(len(self))[row]
+        origin, row = self._require_inputs(), range(len(self))[row]
         if row in self.problems:
             raise self.problems[row]
         refusal = self.refusals.get(self.keys[row])
@@ -366,28 +366,30 @@ class Decisions:
             refuse=lambda action: refusal if isinstance(action, PutScale) else None,
         )
 
-    def told(self, rows: Sequence[int]) -> list[DryRun[ReconcileResult]]:
+    def get_reconciles(self, rows: Sequence[int]) -> list[DryRun[ReconcileResult]]:
         """Return ``decisions[row]`` for each row, without repeating what was decided over columns.
 
         Requests and observations of those decisions are left out. Raises the error in :attr:`problems` of a row.
         """
-        origin = self._known()
+        origin = self._require_inputs()
         columns, references = origin.given, origin.chosen.references
         replicas = MetricResultRows(origin.chosen, columns, self.metrics, origin.now)
-        is_precomputed = self.by_metrics() & (self.events & FAILED_RESCALE_EVENT == 0)
+        is_precomputed = self.decided_by_metrics() & (self.events & FAILED_RESCALE_EVENT == 0)
         is_precomputed[list(self.problems)] = False
-        normalized, past = self.normalized().rows(), self.memory.histories.past
+        normalized, past = self.get_normalized().rows(), self.memory.histories.past
         out = []
         for row in rows:
-            scale, calculated = columns.scales[row], replicas.of(row) if is_precomputed[row] else None
+            scale, calculated = columns.scales[row], replicas.get_results(row) if is_precomputed[row] else None
             if calculated is None or isinstance(scale, ApiError):
                 out.append(self[row])
                 continue
             decided = PrecomputedReconcile(
-                origin.observed.hpas[row],
+                origin.objects.hpas[row],
                 origin.state.get(self.keys[row]),
                 PrecomputedDecision(
-                    scale, calculated, msgspec.structs.replace(normalized[row], recommendations=past.recommended(row))
+                    scale,
+                    calculated,
+                    msgspec.structs.replace(normalized[row], recommendations=past.get_recommendations(row)),
                 ),
                 TargetScale(scale, references.resources[row][0]),
                 now=origin.now,
@@ -396,7 +398,7 @@ class Decisions:
             out.append(done_at_once(decided.rest(), now=origin.now))
         return out
 
-    def by_metrics(self) -> NDArray[np.bool_]:
+    def decided_by_metrics(self) -> NDArray[np.bool_]:
         """Return a mask of the HPAs that were decided by metrics and whose normalized proposals are in the columns.
 
         HPAs that leave zero replicas are excluded: their columns hold the final replicas, not the normalized proposal.
@@ -404,8 +406,8 @@ class Decisions:
         mask: NDArray[np.bool_] = (self.branch == _METRICS_BRANCH) & (self.invalid == 0) & (self.current.data != 0)
         return mask
 
-    def normalized(self) -> NormalizedColumns:
-        """Return the normalized proposals, meaningful for rows of :meth:`by_metrics` whose scale can be written."""
+    def get_normalized(self) -> NormalizedColumns:
+        """Return the normalized proposals, meaningful for rows of :meth:`decided_by_metrics` with a writable scale."""
         conditions = self.memory.conditions
         return NormalizedColumns(
             self.stabilized.data,
@@ -415,13 +417,13 @@ class Decisions:
             (conditions.status[:, _SCALING_LIMITED_COLUMN] == _STATUS_TRUE).astype(np.uint8),
         )
 
-    def refused(self, errors: Mapping[str, ApiError]) -> Decisions:
+    def with_refused_scales(self, errors: Mapping[str, ApiError]) -> Decisions:
         """Decide again with scale writes that failed for good (``errors``, by the HPA's ``namespace/name``).
 
         No event is stored for a failed write; the conditions report it. Errors of HPAs that write nothing have no
         effect.
         """
-        origin = self._known()
+        origin = self._require_inputs()
         all_errors = {**self.refusals, **errors}
         flags = np.fromiter((key in all_errors for key in self.keys), np.uint8, len(self.keys))
         columns = replace(origin.given, targets=replace(origin.given.targets, refused=flags))
@@ -430,7 +432,7 @@ class Decisions:
         )
         return replace(decisions, keys=self.keys, refusals=all_errors, origin=origin)
 
-    def _known(self) -> DecisionInputs:
+    def _require_inputs(self) -> DecisionInputs:
         if self.origin is None:
             raise TypeError("only decisions made from objects, in this process, have texts")
         return self.origin
@@ -469,7 +471,7 @@ def decide_columns(
     answers = calculate_rows(
         given.rows, given.pods, given.samples, given.requests, given.values, options=options, now=time, threads=threads
     )
-    return Decisions.of(*_run_decision_kernel(given, answers, memory, time, options, threads))
+    return Decisions.from_kernel(*_run_decision_kernel(given, answers, memory, time, options, threads))
 
 
 def repeat_decisions(
@@ -493,7 +495,7 @@ def repeat_decisions(
     same = (
         _is_bitwise_equal(before.status, after.status)
         and _is_bitwise_equal(before.reason, after.reason)
-        and last.came_of(columns)
+        and last.is_result_of(columns)
     )
     return replace(last, memory=memory) if same else None
 
@@ -511,7 +513,7 @@ def _run_decision_kernel(
     options: HPAOptions,
     threads: int,
 ) -> tuple[tuple[NDArray[Any], ...], BatchColumns, CalculatorResults, KernelState]:
-    """Run the decision kernel and return the arguments of :meth:`Decisions.of`."""
+    """Run the decision kernel and return the arguments of :meth:`Decisions.from_kernel`."""
     error = (answers.error != 0).astype(np.uint8)
     np.copyto(error, 2, where=inputs.rows.invalid != 0)
     before = memory.histories
@@ -555,7 +557,7 @@ def _mask(values: NDArray[np.int32], nothing: NDArray[np.bool_]) -> MaskedInt32:
 
 
 def _respond(action: Action, row: int, origin: DecisionInputs) -> Any:
-    observed, columns = origin.observed, origin.given
+    observed, columns = origin.objects, origin.given
     if isinstance(action, GetScale):
         return columns.scales[row]
     if isinstance(action, List):
@@ -583,8 +585,8 @@ def decide(
 ) -> Decisions:
     """Reconcile HPAs once, assuming that every write succeeds.
 
-    Objects may be structs, plain data or those of a Kubernetes client library. Use :meth:`Decisions.refused` for writes
-    that failed.
+    Objects may be structs, plain data or those of a Kubernetes client library. Use
+    :meth:`Decisions.with_refused_scales` for writes that failed.
 
     Parameters
     ----------
@@ -630,13 +632,13 @@ def decide(
     mapper = BUILT_IN_MAPPER if mapper is None else mapper
     state = (previous.state if previous is not None else ControllerState()) if state is None else state
     last = None if previous is None else previous.origin
-    if last is not None and (last.options != options or last.observed.mapper is not mapper):
+    if last is not None and (last.options != options or last.objects.mapper is not mapper):
         last = None
     before, chosen_before = (None, None) if last is None else (last.given, last.chosen)
-    observed = BatchObjects.of(
-        hpas, scales, to_batch_pods(pods), metrics, selectors, mapper, None if last is None else last.observed
+    observed = BatchObjects.read(
+        hpas, scales, to_batch_pods(pods), metrics, selectors, mapper, None if last is None else last.objects
     )
     chosen = prepare_batch(observed, state, options, chosen_before)
-    columns = chosen.encoded(metrics, before)
+    columns = chosen.encode(metrics, before)
     out = decide_columns(columns, chosen.memory, now=time, options=options, threads=threads)
     return replace(out, keys=observed.keys, origin=DecisionInputs(chosen, columns, state, time, threads))

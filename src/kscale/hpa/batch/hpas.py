@@ -82,7 +82,7 @@ class SpecMetric:
     problem: InputError | None = None
 
     @property
-    def of_usage(self) -> bool:
+    def is_usage_metric(self) -> bool:
         """Return True if a list of pod metrics provides this metric."""
         return bool(self.resource) and self.target is not None
 
@@ -110,7 +110,7 @@ class SpecColumns:
     behavior_numbers: dict[bytes, int]
 
     @property
-    def crowded(self) -> bool:
+    def is_mostly_unused(self) -> bool:
         """Return True if most of the numbers may belong to parts that no HPA has any more."""
         return len(self.metric_numbers) + len(self.behavior_numbers) > 4 * len(self.metrics) + 16
 
@@ -122,7 +122,7 @@ def read_specs(
     unchanged_rows: UnchangedRows | None = None,
 ) -> SpecColumns:
     """Read the specs of HPAs in order; unchanged rows are copied from ``before``."""
-    if before is None or unchanged_rows is None or before.crowded:
+    if before is None or unchanged_rows is None or before.is_mostly_unused:
         return _build_spec_columns(hpas, options)
     if unchanged_rows.all:
         return before
@@ -142,8 +142,8 @@ def read_specs(
         object_metric=np.concatenate([before.object_metric, more.object_metric]),
         behavior=unchanged_rows.array(before.behavior, behavior),
         has_behavior=np.concatenate([before.has_behavior, new.has_behavior]),
-        up=before.up.joined(new.up),
-        down=before.down.joined(new.down),
+        up=before.up.concatenate(new.up),
+        down=before.down.concatenate(new.down),
         tolerances=[*before.tolerances, *new.tolerances] if first else before.tolerances,
         metric_numbers=metric_numbers,
         behavior_numbers=behavior_numbers,
@@ -167,8 +167,8 @@ def _build_spec_columns(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOpt
         ),
         behavior=behavior,
         has_behavior=np.array([each is not None for each in behaviors], np.uint8),
-        up=ScalingRuleColumns.of([None if each is None else each.scale_up for each in behaviors], 0),
-        down=ScalingRuleColumns.of([None if each is None else each.scale_down for each in behaviors], window),
+        up=ScalingRuleColumns.from_rules([None if each is None else each.scale_up for each in behaviors], 0),
+        down=ScalingRuleColumns.from_rules([None if each is None else each.scale_down for each in behaviors], window),
         tolerances=[get_tolerances(hpa, options) for hpa in examples],
         metric_numbers=metric_numbers,
         behavior_numbers=behavior_numbers,
@@ -397,7 +397,7 @@ def read_scales(
     inputs = _collect_scales(scales, hpas, keys, targets)
     if before is None or before.problems:
         return _read_scale_rows(inputs, range(len(hpas)), hpas, targets)
-    unchanged = UnchangedRows.of(inputs, before.passed)
+    unchanged = UnchangedRows.compare(inputs, before.passed)
     present = _names.other_objects(inputs, [None] * len(inputs))
     if len(present) < len(inputs):  # the error of a missing scale contains its name
         missing = np.ones(len(inputs), np.bool_)
@@ -550,14 +550,14 @@ class BatchSelectors:
                 number = numbers[where] = len(numbers)
             groups[row] = number
         self.group = np.array(groups, np.int64)
-        self.registered = self._registered(names, groups, rest)
+        self.registered = self._get_registered_selectors(names, groups, rest)
         self.groups = len(numbers)
         self.names = np.bincount(self.group[self.group >= 0], minlength=self.groups)
         self.wanted: list[tuple[str, str]] = list(numbers)
         if not legacy:
             self._add_others(names, groups)
 
-    def still(
+    def is_unchanged(
         self,
         keys: Sequence[str],
         selectors: SelectorStore | None,
@@ -570,12 +570,12 @@ class BatchSelectors:
             keys is self._keys
             and selectors is self._others
             and (selectors is None or selectors.version == self._version)
-            and (any(rest is each for each in self._rests) or self._says_the_same(rest))
+            and (any(rest is each for each in self._rests) or self._has_equal_selectors(rest))
             and np.array_equal(metrics, self._metrics)
             and (texts is self.texts or texts == self.texts)
         )
 
-    def _says_the_same(self, rest: Sequence[HPAState]) -> bool:
+    def _has_equal_selectors(self, rest: Sequence[HPAState]) -> bool:
         """Return True if states have the same selectors as the states used here."""
         previous = self._rests[0]
         return len(rest) == len(previous) and all(
@@ -583,7 +583,7 @@ class BatchSelectors:
             for row in _names.other_objects([*rest], [*previous]).tolist()
         )
 
-    def _registered(
+    def _get_registered_selectors(
         self, names: Sequence[tuple[str, str]], groups: Sequence[int], rest: Sequence[HPAState]
     ) -> dict[tuple[str, str], str | None]:
         out: dict[tuple[str, str], str | None] = {}

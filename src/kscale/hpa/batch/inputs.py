@@ -80,7 +80,7 @@ class BatchObjects:
     unchanged: UnchangedRows | None = None
 
     @classmethod
-    def of(
+    def read(
         cls,
         hpas: Sequence[Any],
         scales: ScaleSource,
@@ -98,7 +98,7 @@ class BatchObjects:
         if before is None:
             structs: Sequence[HorizontalPodAutoscaler] = list(map(_coerce_hpa, inputs))
             return cls(inputs, structs, get_hpa_keys(structs), scales, pods, metrics, selectors, mapper)
-        unchanged = UnchangedRows.of(inputs, before.passed)
+        unchanged = UnchangedRows.compare(inputs, before.passed)
         fresh = [_coerce_hpa(inputs[row]) for row in unchanged.fresh.tolist()]
         structs = unchanged.list(before.hpas, fresh)
         keys = before.keys
@@ -240,7 +240,7 @@ class PreparedBatch:
         """Return the rows of HPAs that need a response which was not requested."""
         return find_rows_without_response(self.at, self.specs, self.selectors.wanted, answered)
 
-    def encoded(
+    def encode(
         self, metrics: Callable[[GetMetric], Any], before: BatchColumns | None = None, left_out: Collection[int] = ()
     ) -> BatchColumns:
         """Build the columns with the responses of ``metrics``.
@@ -322,7 +322,7 @@ def prepare_batch(
     branches = _reconcile.branches(targets, memory.conditions.status, options.enabled("HPAScaleToZero"), options.legacy)
     metrics = np.flatnonzero(branches == _METRICS_BRANCH)
     chosen = None if before is None else before.selectors
-    if chosen is None or not chosen.still(observed.keys, observed.selectors, rest, scales.texts, metrics):
+    if chosen is None or not chosen.is_unchanged(observed.keys, observed.selectors, rest, scales.texts, metrics):
         chosen = BatchSelectors(hpas, observed.keys, observed.selectors, rest, scales.texts, metrics, options)
     selected = observed.pods.select(chosen.wanted, None if before is None else before.selected)
     targets = replace(targets, selector_error=chosen.errors(selected))
@@ -338,7 +338,7 @@ def _find_unchanged_parts(
     before: Sequence[HorizontalPodAutoscaler],
 ) -> UnchangedRows:
     """Find rows whose part is an identical object. An HPA with a new status mostly has its old spec."""
-    return unchanged if unchanged.all else UnchangedRows.of(list(map(part, now)), list(map(part, before)))
+    return unchanged if unchanged.all else UnchangedRows.compare(list(map(part, now)), list(map(part, before)))
 
 
 def _take_rule_rows(rules: ScalingRuleColumns, which: NDArray[np.int32]) -> ScalingRuleColumns:
@@ -354,11 +354,11 @@ def _take_rule_rows(rules: ScalingRuleColumns, which: NDArray[np.int32]) -> Scal
 def _read_states(keys: Sequence[str], state: ControllerState) -> tuple[StateColumns, Sequence[HPAState]]:
     """Return the histories and the remaining states of HPAs in their order."""
     if isinstance(state.hpas, LazyStates | StateStore):
-        columns_and_rest = state.hpas.of(keys)
+        columns_and_rest = state.hpas.get_columns(keys)
         if columns_and_rest is not None:
             return columns_and_rest
     fresh = HPAState()
     if not state.hpas:
-        return StateColumns.of([fresh]).take(np.zeros(len(keys), np.int64)), [fresh] * len(keys)
+        return StateColumns.from_states([fresh]).take(np.zeros(len(keys), np.int64)), [fresh] * len(keys)
     states = [state.hpas.get(key) or fresh for key in keys]
-    return StateColumns.of(states), states
+    return StateColumns.from_states(states), states

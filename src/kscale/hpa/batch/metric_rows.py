@@ -93,7 +93,7 @@ def build_calculator_inputs(
 
     ``joined``: usage by pod of the last batch.
     """
-    return _CalculatorInputsBuilder(targets, specs, wanted, pods, selected, metrics, options, joined).asked()
+    return _CalculatorInputsBuilder(targets, specs, wanted, pods, selected, metrics, options, joined).build()
 
 
 class _CalculatorInputsBuilder:
@@ -127,7 +127,7 @@ class _CalculatorInputsBuilder:
         self.bad_request = np.full(n, -1, np.int32)
         self.extra_count, self.extra_sum = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.values_begin, self.values_end = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        self.samples: list[SampleColumns] = [SampleColumns.of((), {})]
+        self.samples: list[SampleColumns] = [SampleColumns.from_samples((), {})]
         self.sample_count = 0
         self.requests: list[NDArray[np.int64]] = [_NO_ROWS]
         self.request_count = 0
@@ -136,7 +136,7 @@ class _CalculatorInputsBuilder:
         self._answers: dict[tuple[Any, ...], Any] = {}
         self._names: dict[int, list[str]] = {}
 
-    def asked(self) -> CalculatorInputs:
+    def build(self) -> CalculatorInputs:
         by_usage: dict[tuple[object, ...], list[int]] = {}
         used = np.unique(self.template).tolist()
         for number in used:
@@ -149,11 +149,11 @@ class _CalculatorInputsBuilder:
         for key, numbers in by_usage.items():
             source = key[:1] if key[0] == "resource" else key
             if source not in joined:
-                joined[source] = self._joined(source)
+                joined[source] = self._join_usage(source)
             usage = joined[source]
             if usage is not None:
                 apart -= set(numbers)
-                self._of_usage(usage, key, np.array(numbers))
+                self._add_usage_rows(usage, key, np.array(numbers))
         for number in sorted(apart):
             self._one_by_one(number)
         return CalculatorInputs(
@@ -196,13 +196,13 @@ class _CalculatorInputsBuilder:
 
     def _usage_key(self, metric: SpecMetric) -> tuple[object, ...] | None:
         """Return the key of the usage that a metric reads, or None if it is not in columns."""
-        if metric.of_usage:
+        if metric.is_usage_metric:
             return "resource", metric.resource, metric.container
         if isinstance(metric.source, PodsMetricSource) and metric.selector is not None:
             return "custom", metric.source.metric.name, metric.selector
         return None
 
-    def _joined(self, source: tuple[object, ...]) -> JoinedUsage | None:
+    def _join_usage(self, source: tuple[object, ...]) -> JoinedUsage | None:
         """Return usage by pod, or None if it must be requested one by one."""
         lists = self.metrics
         if not isinstance(lists, MetricLists) or not getattr(lists, str(source[0])):
@@ -216,10 +216,10 @@ class _CalculatorInputsBuilder:
             except InputError:
                 return None  # each HPA reports its own error
         before = self.before.get(source)
-        again = None if before is None else before.again(usage, self.selected)
+        again = None if before is None else before.update(usage, self.selected)
         return again or join_usage(usage, self.pods, self.selected, self.wanted, before)
 
-    def _of_usage(self, joined: JoinedUsage, key: tuple[object, ...], numbers: NDArray[np.int64]) -> None:
+    def _add_usage_rows(self, joined: JoinedUsage, key: tuple[object, ...], numbers: NDArray[np.int64]) -> None:
         resource, container = str(key[1]), str(key[2]) if key[0] == "resource" else ""
         chosen = np.isin(self.template, numbers)
         self.failure[chosen & ~joined.answered[self.group]] = 1
@@ -227,8 +227,8 @@ class _CalculatorInputsBuilder:
         if not len(rows):
             return
         groups, which = _unique_groups(self.group[rows])
-        samples = joined.of(self.selected, groups, resource, container)
-        self.sample_at[rows] = self._put(samples.samples) + samples.offset[which]
+        samples = joined.get_samples(self.selected, groups, resource, container)
+        self.sample_at[rows] = self._append_samples(samples.samples) + samples.offset[which]
         self.extra_count[rows], self.extra_sum[rows] = samples.extra_count[which], samples.extra_sum[which]
         modes = np.array([each.mode for each in self.templates], np.uint8)
         rows = rows[modes[self.template[rows]] == _UTILIZATION]
@@ -251,7 +251,7 @@ class _CalculatorInputsBuilder:
             first[of] = at[where] - offset[of]
             self.bad_request[rows] = first[which]
 
-    def _put(self, samples: SampleColumns) -> int:
+    def _append_samples(self, samples: SampleColumns) -> int:
         at = self.sample_count
         self.samples.append(samples)
         self.sample_count += len(samples.present)
@@ -270,7 +270,7 @@ class _CalculatorInputsBuilder:
             return
         for row in rows.tolist():
             try:
-                if metric.of_usage or isinstance(metric.source, PodsMetricSource):
+                if metric.is_usage_metric or isinstance(metric.source, PodsMetricSource):
                     self._ask_pods(row, metric)
                 else:
                     self._ask_value(row, metric)
@@ -283,25 +283,30 @@ class _CalculatorInputsBuilder:
     def _ask_pods(self, row: int, metric: SpecMetric) -> None:
         group = int(self.group[row])
         client = RESTMetricsClient(Progress(0))
-        if metric.of_usage:
+        if metric.is_usage_metric:
             query = client.get_resource_metric(metric.resource, *self.wanted[group], metric.container)
         else:
             query = client.get_raw_metric(metric.source.metric.name, *self.wanted[group], metric.selector or "")
-        key = (metric.resource, metric.container, "" if metric.of_usage else metric.source.metric.name, metric.selector)
-        sampled = self._answer((group, *key), lambda: self._sampled(group, self._run(query)))
+        key = (
+            metric.resource,
+            metric.container,
+            "" if metric.is_usage_metric else metric.source.metric.name,
+            metric.selector,
+        )
+        sampled = self._answer((group, *key), lambda: self._add_samples(group, self._run(query)))
         self.sample_at[row], self.extra_count[row], self.extra_sum[row] = sampled
         if metric.mode == _UTILIZATION:
             self._ask_requests(np.array([row], np.int64), metric.container, metric.resource)
 
-    def _sampled(self, group: int, values: PodSamples) -> tuple[int, int, int]:
+    def _add_samples(self, group: int, values: PodSamples) -> tuple[int, int, int]:
         """Return the position of the samples, the number of samples of other pods and their sum."""
         names = self._names.get(group)
         if names is None:
             keys, ends = self.pods.keys, self.selected.ends
             rows = self.selected.rows[ends[group] : ends[group + 1]].tolist()
             names = self._names[group] = [keys[row].partition("/")[2] for row in rows]
-        columns = SampleColumns.of(names, values.samples)
-        at = self._put(columns)
+        columns = SampleColumns.from_samples(names, values.samples)
+        at = self._append_samples(columns)
         if int(columns.present.sum()) == len(values.samples):
             return at, 0, 0
         known = set(names)
@@ -381,7 +386,7 @@ def list_metric_requests(
             question = _build_metric_request(metric, namespace, selector)
             if question is None:
                 continue
-            if metric.of_usage:
+            if metric.is_usage_metric:
                 of_usage.setdefault(namespace, set()).add(selector)
             else:
                 asked[question] = None
@@ -411,7 +416,7 @@ def find_rows_of_requests(
         namespace, selector = wanted[group]
         for metric in specs.metric_lists[facet]:
             question = _build_metric_request(metric, namespace, selector)
-            if question is not None and (question in asked or (metric.of_usage and namespace in namespaces)):
+            if question is not None and (question in asked or (metric.is_usage_metric and namespace in namespaces)):
                 yield row
                 break
 
@@ -445,7 +450,7 @@ def _build_metric_request(metric: SpecMetric, namespace: str, selector: str) -> 
     source = metric.source
     if source is None or metric.target is None or metric.selector is None:
         return None
-    if metric.of_usage:
+    if metric.is_usage_metric:
         return GetMetric(api="resource", namespace=namespace, kind="Pod", selector=selector, columns=True)
     name = source.metric.name
     if isinstance(source, PodsMetricSource):

@@ -188,7 +188,7 @@ class ListedPods:
             candidates = by_namespace[namespace] if label is None else by_label[(namespace, *label)]
             rows += [row for row in candidates if selector.matches(self._pods[row].metadata.labels)]
             ends.append(len(rows))
-        columns = PodColumns.of([self._pods[row] for row in rows])
+        columns = PodColumns.from_pods([self._pods[row] for row in rows])
         return SelectedPods(np.array(ends, np.int64), np.array(rows, np.int64), columns)
 
     def requests(
@@ -280,7 +280,7 @@ class _ShapeRequests:
         self._of_text: dict[bytes, _Spec] = {}
         self._specs: dict[bytes, _Spec] = {}
 
-    def of(
+    def get(
         self, pods: PodSelection, container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         shapes = pods.shapes
@@ -351,7 +351,7 @@ class IndexedPods:
         if before is not None and isinstance(last, tuple) and last[0] is population and last[1] == wanted:
             if before.source is self._all.table:
                 return before
-            columns = _build_pod_columns(self._all.at(before.rows))
+            columns = _build_pod_columns(self._all.select(before.rows))
             return SelectedPods(before.ends, before.rows, columns, last, before.requests, self._all.table)
         selection, key = self._index.select_many(wanted), (population, list(wanted))
         return SelectedPods(
@@ -361,13 +361,13 @@ class IndexedPods:
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        pods = self._all.at(rows)
-        return pods.memo(_ShapeRequests).of(pods, container, resource, options)
+        pods = self._all.select(rows)
+        return pods.memo(_ShapeRequests).get(pods, container, resource, options)
 
     def have_labels(
         self, rows: NDArray[np.int64], numbers: NDArray[np.int32], sets: Sequence[Mapping[str, str]]
     ) -> NDArray[np.bool_]:
-        pods = self._all.at(rows)
+        pods = self._all.select(rows)
         both = pods.label_numbers.astype(np.int64) * (len(sets) + 1) + numbers + 1
         # Pods of one owner are mostly consecutive, so far fewer entries are sorted.
         begins = np.flatnonzero(np.append(True, both[1:] != both[:-1])[: len(both)])
@@ -390,7 +390,7 @@ class IndexedPods:
         return self._all.table_stamps
 
     def pod(self, row: int) -> Pod:
-        return self._all.at(np.array([row], np.int64)).pod(0)
+        return self._all.select(np.array([row], np.int64)).pod(0)
 
 
 def _build_pod_columns(pods: PodSelection) -> PodColumns:
@@ -425,14 +425,14 @@ class UsagePlacement:
     stamped_by: object
 
     @classmethod
-    def of(cls, usage: PodUsage, pods: BatchPods, rows: NDArray[np.int64]) -> UsagePlacement | None:
+    def build(cls, usage: PodUsage, pods: BatchPods, rows: NDArray[np.int64]) -> UsagePlacement | None:
         """Build the placement of items with known pods, or return None if it could not be reused."""
         stamped_by, stamps = pods.stamps()
         if stamped_by is None or usage.seams is None:
             return None
         return cls(usage.parts, usage.seams[0].tolist(), rows, stamps[rows], stamped_by)
 
-    def again(self, usage: PodUsage, pods: BatchPods) -> UsagePlacement | None:
+    def update(self, usage: PodUsage, pods: BatchPods) -> UsagePlacement | None:
         """Return the placement of other usage, looking up pods only for parts or pods that changed.
 
         None if the items do not match pods one to one by name and labels.
@@ -441,7 +441,7 @@ class UsagePlacement:
         if stamped_by is not self.stamped_by or usage.seams is None:
             return None
         begins: list[int] = usage.seams[0].tolist()
-        rows = self._kept(usage.parts, begins, stamps)
+        rows = self._find_reusable_rows(usage.parts, begins, stamps)
         fresh = np.flatnonzero(rows < 0)
         reused = rows[rows >= 0]
         taken = np.zeros(len(stamps), np.bool_)
@@ -459,7 +459,9 @@ class UsagePlacement:
             return None
         return UsagePlacement(usage.parts, begins, rows, stamps[rows], stamped_by)
 
-    def _kept(self, parts: Sequence[PodUsage], begins: list[int], stamps: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _find_reusable_rows(
+        self, parts: Sequence[PodUsage], begins: list[int], stamps: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         """Return the pod's row of each item of ``parts``, or -1 if the part or the pod changed."""
         pieces, expected = [_NO_ROWS], [_NO_ROWS]
         for run in runs_of(parts, self.parts):
@@ -507,17 +509,19 @@ class JoinedUsage:
     selected: SelectedPods | None = None
     placed: UsagePlacement | None = None
 
-    def again(self, usage: PodUsage, selected: SelectedPods) -> JoinedUsage | None:
+    def update(self, usage: PodUsage, selected: SelectedPods) -> JoinedUsage | None:
         """Return the assignment for another list of the same pods and the same selections.
 
         None if the usage has to be joined again.
         """
         mine = self.selected
-        if mine is None or mine.key is None or mine.key is not selected.key or not usage.same_pods(self.usage):
+        if mine is None or mine.key is None or mine.key is not selected.key or not usage.has_same_pods(self.usage):
             return None
         return replace(self, usage=usage, selected=selected)
 
-    def of(self, pods: SelectedPods, groups: NDArray[np.int64], resource: str, container: str) -> SelectionSamples:
+    def get_samples(
+        self, pods: SelectedPods, groups: NDArray[np.int64], resource: str, container: str
+    ) -> SelectionSamples:
         """Return the samples of some selections, in ascending order without duplicates."""
         begin, end = pods.ends[groups], pods.ends[groups + 1]
         item = self.item if len(groups) == len(pods.ends) - 1 else self.item[concatenate_ranges(begin, end)]
@@ -575,7 +579,7 @@ def join_usage(
     Items are selected by their labels, or by the labels of their pods if they have none. The last item of a pod counts.
     ``before``: the last join. Whatever still holds is reused.
     """
-    placed = None if before is None or before.placed is None else before.placed.again(usage, pods)
+    placed = None if before is None or before.placed is None else before.placed.update(usage, pods)
     if placed is not None:
         of_pod = np.full(len(pods.keys), -1, np.int64)
         of_pod[placed.rows] = np.arange(len(usage))
@@ -601,7 +605,7 @@ def join_usage(
     if not len(odd) and not len(stray):
         rows = np.empty(len(usage), np.int64)
         rows[of_pod[with_item]] = with_item
-        return JoinedUsage(usage, item, answered, {}, selected, UsagePlacement.of(usage, pods, rows))
+        return JoinedUsage(usage, item, answered, {}, selected, UsagePlacement.build(usage, pods, rows))
     last = usage.rows([usage.keys[row] for row in stray.tolist()])
     stray = stray[last == stray]  # the last item of a pod counts
     others: dict[int, list[int]] = {}

@@ -102,28 +102,28 @@ class PrecomputedReconcile:
         reconcile = self._reconcile
         if self._rescales:
             return reconcile.resize(self._target, self._desired)
-        return reconcile.write() if self.writes else reconcile.end()
+        return reconcile.write() if self.writes else reconcile.finish_steps()
 
     def write(self) -> StepsOf[WriteStatus | Emit, ReconcileResult]:
         """Write the status, for a reconcile that does not change the scale. The final observations are added to
         ``observations``."""
         reconcile = self._reconcile
         pending = yield from reconcile.write_news()
-        self.observations += reconcile.counted()
-        return reconcile.ended(pending)
+        self.observations += reconcile.build_observations()
+        return reconcile.finish_without_steps(pending)
 
     @property
-    def concluded(self) -> UnchangedDecision:
+    def as_unchanged_decision(self) -> UnchangedDecision:
         """Return proposal, reason and observations of an HPA whose replicas stay."""
         reconcile = self._reconcile
         return UnchangedDecision(reconcile.proposal, reconcile.reason, tuple(self.observations))
 
-    def ended(self) -> ReconcileResult:
+    def finish_without_writes(self) -> ReconcileResult:
         """Return the result of :meth:`rest` if nothing is written.
 
         It then waits for nothing, and observes :data:`UNCHANGED_OBSERVATIONS`.
         """
-        return self._reconcile.ended()
+        return self._reconcile.finish_without_steps()
 
 
 class MetricsOnlyUpdate:
@@ -158,7 +158,7 @@ class MetricsOnlyUpdate:
         )
         return self._record(format_status_error(now.hpa, error) if error else None)
 
-    def ended(self) -> ReconcileResult:
+    def finish_without_writes(self) -> ReconcileResult:
         """Return the result if nothing is written."""
         return self._record(None)
 
@@ -240,7 +240,7 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
             hpa, self.hpa, self.written
         )
 
-    def again(self, hpa: HorizontalPodAutoscaler) -> CachedDecision:
+    def with_new_metrics(self, hpa: HorizontalPodAutoscaler) -> CachedDecision:
         """Return the cached decision for an HPA with the same conclusion and values, which needs no write."""
         return self if self.written is None else msgspec.structs.replace(self, hpa=hpa, written=None)
 
@@ -278,7 +278,9 @@ class ReconcileRun:
     by_columns: bool = False
     works_it_out: bool = False
 
-    def go_on(self, outcome: Outcome | None, answer: Callable[[ReconcileRun, ReconcileAction], Outcome | None]) -> None:
+    def advance(
+        self, outcome: Outcome | None, answer: Callable[[ReconcileRun, ReconcileAction], Outcome | None]
+    ) -> None:
         """Advance the steps until they end, or until ``answer`` returns None for an action."""
         try:
             if outcome is None:

@@ -220,7 +220,7 @@ class _BatchReconcile:
         before = self.before
         with collector_paused():
             last = None if before is None else before.chosen
-            observed = BatchObjects.of(
+            observed = BatchObjects.read(
                 self.hpas,
                 self.scales,
                 self.pods,
@@ -237,19 +237,21 @@ class _BatchReconcile:
             current = yield from self.refresh(self.progress, self.hpas)
             if current is not None:
                 with collector_paused():
-                    self._go_on_with(current)
+                    self._restart_with(current)
         self.at = self.progress.now
         self._note_slow()
-        self.late = self._late()
+        self.late = self._find_late_rows()
         with collector_paused():
             left_out = self.late | self.gone | self.unanswered
-            self.given = self.chosen.encoded(self.gathered, None if before is None else before.given, left_out)
+            self.given = self.chosen.encode(self.gathered, None if before is None else before.given, left_out)
             self.decisions = decide_columns(self.given, self.chosen.memory, now=self.at, options=self.options)
             self._register()
             self._read_columns()
             self.again = self._rows_again()
             self.rows = list(self.again)
-            runs = [self._begin(row) for row, cached in enumerate(self.again) if cached is None and row not in left_out]
+            runs = [
+                self._start_run(row) for row, cached in enumerate(self.again) if cached is None and row not in left_out
+            ]
         yield from self._report([run for run in runs if run.action is None and run.begun])
         # Write scales first, as statuses can wait. Then write namespace by namespace, in the order of their first HPA:
         # the
@@ -259,12 +261,12 @@ class _BatchReconcile:
             namespace_order.setdefault(hpa.namespace, len(namespace_order))
         active_runs = [run for run in runs if run.record is None and run.problem is None]
         active_runs.sort(key=lambda run: (not self.rescales[run.row], namespace_order[self.hpas[run.row].namespace]))
-        run_brief, run_long = self._live, self._apart
+        run_brief, run_long = self._live, self._run_separately
         machines = [partial(run_long if run.works_it_out else run_brief, run) for run in active_runs]
         yield from self.progress.together(machines, at_most=max_parallel, brief=True)
         return self._result(runs)
 
-    def _go_on_with(self, current: CurrentObjects) -> None:
+    def _restart_with(self, current: CurrentObjects) -> None:
         """Prepare the batch again from the current objects.
 
         These HPAs are left for the next batch: replaced by another object, without a known scale any more, or in need
@@ -288,14 +290,16 @@ class _BatchReconcile:
         self.hpas, self.scales, self.watched = hpas, scales, self.watched.union(current.scales)
         self.pods = to_batch_pods(current.pods)
         last, questions = self.chosen, self.chosen.questions()
-        observed = BatchObjects.of(hpas, scales, self.pods, _reject_request, self.selectors, self.mapper, last.observed)
+        observed = BatchObjects.read(
+            hpas, scales, self.pods, _reject_request, self.selectors, self.mapper, last.observed
+        )
         self.keys = observed.keys
         self.chosen = prepare_batch(observed, ControllerState(hpas=self.kept), self.options, last)
         if self.chosen.questions() is not questions:
             postponed.update(self.chosen.rows_without_answer(self.gathered.answers))
         self.gone, self.unanswered = frozenset(removed), frozenset(postponed - removed)
 
-    def _late(self) -> frozenset[int]:
+    def _find_late_rows(self) -> frozenset[int]:
         """Return the rows whose scale or metrics have not arrived in time."""
         if self.within is None:
             return frozenset()
@@ -339,17 +343,17 @@ class _BatchReconcile:
             target, hpa = TargetScale(scale, self.chosen.references.resources[row][0]), self.hpas[row]
             if cached.concludes(hpa, target, self.replicas[row], self.normalized[row]):
                 if self.replicas[row] == cached.replicas:
-                    repeated[row] = cached.again(hpa)
+                    repeated[row] = cached.with_new_metrics(hpa)
                 else:
                     self.concluded[row] = cached
         return repeated
 
-    def _begin(self, row: int) -> ReconcileRun:
+    def _start_run(self, row: int) -> ReconcileRun:
         """Start the step machine of one HPA and run it until it needs an action.
 
         The machine of an HPA whose replicas change does not run yet.
         """
-        known, hpa = self._known(row), self.hpas[row]
+        known, hpa = self._get_precomputed_decision(row), self.hpas[row]
         rescales = self.rescales[row]
         if known is not None and not rescales:
             state, last = _mark_registered(self.chosen.rest[row]), self.concluded.get(row)
@@ -358,7 +362,7 @@ class _BatchReconcile:
             if last is None:
                 target = TargetScale(known.scale, self.chosen.references.resources[row][0])
                 decided = first = PrecomputedReconcile(hpa, state, known, target, now=self.at, options=self.options)
-                concluded, counted = first.concluded, [*first.observations, *UNCHANGED_OBSERVATIONS]
+                concluded, counted = first.as_unchanged_decision, [*first.observations, *UNCHANGED_OBSERVATIONS]
             else:
                 target, concluded, counted = last.target, last.concluded, last.observations
                 decided = MetricsOnlyUpdate(hpa, state, known, concluded, now=self.at, options=self.options)
@@ -367,7 +371,7 @@ class _BatchReconcile:
                 hpa, target, self.replicas[row], self.normalized[row], None, counted, concluded
             )
             if not decided.writes:
-                out.observations, out.record = list(counted), decided.ended()
+                out.observations, out.record = list(counted), decided.finish_without_writes()
                 out.begun = True
         else:
             steps = reconcile(
@@ -381,22 +385,22 @@ class _BatchReconcile:
             )
             out = ReconcileRun(row, steps, self.at, works_it_out=known is None and rescales)
             if not rescales:
-                out.go_on(None, self._answer)
+                out.advance(None, self._answer)
         return out
 
     def _read_columns(self) -> None:
-        """Convert the columns that :meth:`_known` uses to lists, as reading single rows of arrays is slow."""
+        """Convert the columns that :meth:`_get_precomputed_decision` uses to lists, which are faster by row."""
         decisions, columns = self.decisions, self.decisions.metrics
         targets = self.given.targets
-        plain = decisions.by_metrics() & (targets.scale_error == 0) & (not self.options.legacy)
+        plain = decisions.decided_by_metrics() & (targets.scale_error == 0) & (not self.options.legacy)
         self.plain, self.rescales = plain.tolist(), (decisions.rescaled != 0).tolist()
         calculated = columns.replicas.tolist(), columns.utilization.tolist(), columns.usage.tolist()
         of_metrics = list(zip(*calculated, strict=True))
         ends = zip(targets.metrics_begin.tolist(), targets.metrics_end.tolist(), strict=True)
         self.replicas = [of_metrics[begin:end] for begin, end in ends]
-        self.normalized = decisions.normalized().rows()
+        self.normalized = decisions.get_normalized().rows()
 
-    def _known(self, row: int) -> PrecomputedDecision | None:
+    def _get_precomputed_decision(self, row: int) -> PrecomputedDecision | None:
         """Return the decision in the columns, or None if something failed and the HPA must be reconciled in full.
 
         Recommendations are filled in only if the replicas change. Others stay in columns.
@@ -411,21 +415,21 @@ class _BatchReconcile:
         normalized = self.normalized[row]
         if self.rescales[row]:
             past = self.decisions.memory.histories.past
-            normalized = msgspec.structs.replace(normalized, recommendations=past.recommended(row))
+            normalized = msgspec.structs.replace(normalized, recommendations=past.get_recommendations(row))
         return PrecomputedDecision(scale, replicas, normalized)
 
     def _answer(self, running: ReconcileRun, action: Any) -> Outcome | None:
         """Return the outcome that the batch knows already, or None if the action must be performed."""
         if type(action) in (Observe, Emit):
             return Outcome(at=running.at)
-        value = self._looked_up(running.row, action)
+        value = self._look_up(running.row, action)
         if value is None:
             return None
         return (
             Outcome(at=running.at, error=value) if isinstance(value, ApiError) else Outcome(at=running.at, value=value)
         )
 
-    def _looked_up(self, row: int, action: Any) -> Any:
+    def _look_up(self, row: int, action: Any) -> Any:
         if type(action) is GetScale:
             return None if action.fresh else self.given.scales[row]
         if type(action) is List and self._is_of(row, action.selector):
@@ -441,7 +445,7 @@ class _BatchReconcile:
 
     # -- actions -----------------------------------------------------------------------------------------------------
 
-    def _apart(self, running: ReconcileRun, now: Moment) -> Steps[None]:
+    def _run_separately(self, running: ReconcileRun, now: Moment) -> Steps[None]:
         """Run a long step machine (many pods take a tenth of a second) outside the brief ones."""
         yield from Progress(now).together([partial(self._live, running)])
 
@@ -457,14 +461,14 @@ class _BatchReconcile:
         answer = self._answer
         if not running.begun:
             answer = self._answer_anew
-            running.go_on(None, answer)
+            running.advance(None, answer)
         while running.action is not None:
             if running.events:
-                yield from self._tell(progress, running)
+                yield from self._emit_events(progress, running)
             outcome = yield from progress.act(running.action)
-            running.go_on(msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome, answer)
+            running.advance(msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome, answer)
         if running.events:
-            yield from self._tell(progress, running)
+            yield from self._emit_events(progress, running)
         yield from progress.observe(*running.observations)  # once, after the HPA's writes are done
         self.ends[self.keys[running.row]] = progress.now
         if self.slow_after is not None and progress.now - now >= self.slow_after:
@@ -476,7 +480,7 @@ class _BatchReconcile:
             return None
         return self._answer(running, action)
 
-    def _tell(self, progress: Progress, running: ReconcileRun) -> Steps[None]:
+    def _emit_events(self, progress: Progress, running: ReconcileRun) -> Steps[None]:
         events, running.events = running.events, []
         yield from progress.emit(*events)
 
@@ -543,7 +547,7 @@ class _BatchReconcile:
                 others[row] = record.state
         if others:
             other_rows = np.array(list(others), np.int64)
-            histories = histories.with_rows(other_rows, StateColumns.of(list(others.values())))
+            histories = histories.with_rows(other_rows, StateColumns.from_states(list(others.values())))
             changed.update((row, state.without_histories()) for row, state in others.items())
         if changed:  # otherwise keep the same list, which the next batch recognizes
             rest = [changed.get(row, state) for row, state in enumerate(rest)]

@@ -70,7 +70,7 @@ class MetricLists:
     """Metrics by namespace, answering :class:`~kscale.effects.GetMetric`.
 
     An API whose list is absent (``resource``, ``custom``, ``external`` false) fails as an unregistered API does. Labels
-    of pods come from :meth:`know_pods` or from the items. Not safe for concurrent use by several threads.
+    of pods come from :meth:`add_pod_labels` or from the items. Not safe for concurrent use by several threads.
     """
 
     __slots__ = (
@@ -106,7 +106,7 @@ class MetricLists:
         )
         return f"<MetricLists: {', '.join(text for is_present, text in contents if is_present) or 'nothing'}>"
 
-    def know_pods(self, pods: PodsLike) -> None:
+    def add_pod_labels(self, pods: PodsLike) -> None:
         """Store the labels of pods, which items of the resource and custom metrics APIs may lack."""
         for key, labels in to_batch_pods(pods).labels():
             namespace, _, name = key.partition("/")
@@ -232,7 +232,7 @@ class MetricLists:
     def usage(self) -> PodUsage:
         """Return all items of the resource metrics API as columns."""
         if len(self._parts) != 1:
-            self._parts = [PodUsage.joined(self._parts)]
+            self._parts = [PodUsage.concatenate(self._parts)]
         return self._parts[0]
 
     def usage_of_custom(self, metric: str, metric_selector: str) -> PodUsage:
@@ -246,7 +246,7 @@ class MetricLists:
         if usage is None:
             namespaces = [of for of, name in self._custom if name == metric]
             items = [each for of in namespaces for each in self._custom_values(of, metric, "Pod", metric_selector)]
-            usage = self._index.custom[key] = PodUsage.of_values(metric, items, self._labels)
+            usage = self._index.custom[key] = PodUsage.from_values(metric, items, self._labels)
         return usage
 
     def refusal(self, asked: GetMetric) -> ApiError | None:  # noqa: ARG002  # lists refuse nothing
@@ -372,7 +372,7 @@ class MetricResponses(MetricLists):
             if asked.api == "resource" and isinstance(response, ApiError)
         }
         if lists:
-            self.replace_pod_metrics(PodUsage.joined(lists))
+            self.replace_pod_metrics(PodUsage.concatenate(lists))
 
     def refusal(self, asked: GetMetric) -> ApiError | None:
         """Return the error of a resource metrics request, or None."""
@@ -383,7 +383,7 @@ class MetricResponses(MetricLists):
         error = self.refusal(query)
         return self.answers[query] if error is None else error
 
-    def unanswered(self) -> list[str]:
+    def describe_failures(self) -> list[str]:
         """Return a message for each API with failed requests, with their number and the first error."""
         out = []
         for api in dict.fromkeys(asked.api for asked in self.answers):

@@ -52,7 +52,7 @@ class ScalingRuleColumns:
     period: NDArray[np.int32]
 
     @classmethod
-    def of(cls, rules: Sequence[HPAScalingRules | None], default_window: int) -> ScalingRuleColumns:
+    def from_rules(cls, rules: Sequence[HPAScalingRules | None], default_window: int) -> ScalingRuleColumns:
         """Build columns with one row per rule. A missing window is ``default_window`` seconds."""
         rows = [each or _EMPTY_RULES for each in rules]
         policies = [row.policies or [] for row in rows]
@@ -72,7 +72,7 @@ class ScalingRuleColumns:
             np.array([policy.period_seconds for policy in flat], np.int32),
         )
 
-    def joined(self, other: ScalingRuleColumns) -> ScalingRuleColumns:
+    def concatenate(self, other: ScalingRuleColumns) -> ScalingRuleColumns:
         """Concatenate these rows and the rows of another."""
         if not len(other.select):
             return self
@@ -106,17 +106,17 @@ class HistoryColumns:
     def recommendations(cls, rows: Sequence[Sequence[Recommendation]]) -> HistoryColumns:
         """Build columns of recommendations."""
         entries = [each for row in rows for each in row]
-        return cls._of(rows, [each.replicas for each in entries], [each.time for each in entries], None)
+        return cls._from_entries(rows, [each.replicas for each in entries], [each.time for each in entries], None)
 
     @classmethod
     def events(cls, rows: Sequence[Sequence[ScaleEvent]]) -> HistoryColumns:
         """Build columns of scale events."""
         entries = [each for row in rows for each in row]
         flags = [each.outdated for each in entries]
-        return cls._of(rows, [each.change for each in entries], [each.time for each in entries], flags)
+        return cls._from_entries(rows, [each.change for each in entries], [each.time for each in entries], flags)
 
     @classmethod
-    def _of(
+    def _from_entries(
         cls, rows: Sequence[Sequence[object]], values: list[int], times: list[int], outdated: list[bool] | None
     ) -> HistoryColumns:
         """Build columns of entries in row order."""
@@ -139,10 +139,10 @@ class HistoryColumns:
         """Select rows in another order, sharing the entries if the order is ascending."""
         order = self.begin[rows]
         if len(rows) and bool((order[1:] <= order[:-1]).any()):
-            return self._packed(rows)
+            return self._copy_in_row_order(rows)
         return HistoryColumns(order, self.capacity[rows], self.size[rows], self.values, self.times, self.outdated)
 
-    def joined(self, other: HistoryColumns) -> HistoryColumns:
+    def concatenate(self, other: HistoryColumns) -> HistoryColumns:
         """Concatenate these rows and the rows of another."""
         offset = len(self.values)
         parts = [(getattr(self, name), getattr(other, name)) for name in ("capacity", "size")]
@@ -150,7 +150,7 @@ class HistoryColumns:
         begin = np.concatenate([self.begin, other.begin + offset])
         return HistoryColumns(begin, *map(np.concatenate, parts), *map(np.concatenate, entries))
 
-    def _packed(self, rows: NDArray[np.int64]) -> HistoryColumns:
+    def _copy_in_row_order(self, rows: NDArray[np.int64]) -> HistoryColumns:
         """Copy rows so that their entries are in row order, as kernels require."""
         size = self.size[rows]
         capacity = size + 2
@@ -183,7 +183,7 @@ class HistoryColumns:
         outdated[begin[row] + within] = self.outdated[self.begin[row] + within]
         return HistoryColumns(begin, capacity, self.size.copy(), values, times, outdated)
 
-    def recommended(self, row: int) -> tuple[Recommendation, ...]:
+    def get_recommendations(self, row: int) -> tuple[Recommendation, ...]:
         """Return the entries of a row as recommendations."""
         return tuple([Recommendation(value, time) for value, time, _ in self.entries(row)])
 
@@ -308,7 +308,7 @@ def normalize(
         options=options,
         now=now,
     )
-    return msgspec.structs.replace(columns.rows()[0], recommendations=past.recommended(0))
+    return msgspec.structs.replace(columns.rows()[0], recommendations=past.get_recommendations(0))
 
 
 def store_scale_event(
@@ -341,6 +341,6 @@ def _build_rule_columns(
 ) -> tuple[ScalingRuleColumns, ScalingRuleColumns]:
     window = options.downscale_stabilization_seconds
     return (
-        ScalingRuleColumns.of([None if behavior is None else behavior.scale_up], 0),
-        ScalingRuleColumns.of([None if behavior is None else behavior.scale_down], window),
+        ScalingRuleColumns.from_rules([None if behavior is None else behavior.scale_up], 0),
+        ScalingRuleColumns.from_rules([None if behavior is None else behavior.scale_down], window),
     )

@@ -137,7 +137,7 @@ def compute_replicas_for_metric(
         return MetricError("InvalidMetricSourceType", text, text, invalid=True)
     calculation = _start_calculation(source, target, calculator, tolerances)
     if isinstance(calculation, str):
-        return _get_failure_texts(source).of(calculation)
+        return _get_failure_texts(source).build_error(calculation)
     return build_proposal(source, (yield from calculation))
 
 
@@ -146,7 +146,9 @@ def build_proposal(source: MetricSource, replicas: CalculatedReplicas) -> Metric
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
         return _build_resource_proposal(source, replicas)
     if replicas.error is not None:
-        return _get_failure_texts(source).of(replicas.error, layer=_get_error_prefix(source), replicas=replicas)
+        return _get_failure_texts(source).build_error(
+            replicas.error, layer=_get_error_prefix(source), replicas=replicas
+        )
     if isinstance(source, PodsMetricSource):
         of_pods = PodsMetricStatus(metric=source.metric, current=_build_current_value(replicas, True))
         name = f"pods metric {source.metric.name}"
@@ -183,7 +185,7 @@ def get_metric_source(spec: MetricSpec, options: HPAOptions | None = None) -> Me
     source: MetricSource | None
     if spec.type == "Resource":
         field, source = "resource", spec.resource
-    elif spec.type == "ContainerResource" and (options is None or options.knows_container_metrics):
+    elif spec.type == "ContainerResource" and (options is None or options.supports_container_metrics):
         field, source = "containerResource", spec.container_resource
     elif spec.type == "Pods":
         field, source = "pods", spec.pods
@@ -253,7 +255,7 @@ def _build_resource_proposal(
     of_requests = source.target.average_value is None
     if replicas.error is not None:
         quantity_name = "utilization" if of_requests else "usage"
-        return _get_failure_texts(source).of(
+        return _get_failure_texts(source).build_error(
             f"failed to get {source.name} {quantity_name}: {replicas.error}", replicas=replicas
         )
     current = MetricValueStatus(
@@ -285,7 +287,7 @@ class _FailureTexts:
     reason: str
     outer: str
 
-    def of(self, text: str, *, layer: str = "", replicas: CalculatedReplicas | None = None) -> MetricError:
+    def build_error(self, text: str, *, layer: str = "", replicas: CalculatedReplicas | None = None) -> MetricError:
         """Build the error of a text. ``layer`` appears in the aggregated error only."""
         return MetricError(self.reason, text, f"{self.outer}: {layer}{text}", replicas=replicas)
 

@@ -141,7 +141,7 @@ class PrecomputedDecision(msgspec.Struct, frozen=True, gc=False):
     replicas: Sequence[CalculatedReplicas]
     normalized: NormalizedReplicas
 
-    def holds(self, scale: Scale) -> bool:
+    def applies_to(self, scale: Scale) -> bool:
         """Return True if another scale would lead to the same decision."""
         mine = self.scale
         return mine is scale or (
@@ -260,18 +260,18 @@ class ReconcileMachine:
         target = yield from find_scale(self.now, mapper)
         if isinstance(target, NoScale):
             self.error_class = target.error_class
-            return (yield from self.end(target.error))
+            return (yield from self.finish_steps(target.error))
         self._read(target.scale)
         desired, error = yield from self._decide(target.scale)
         if desired is None:
-            return (yield from self.end(error))
+            return (yield from self.finish_steps(error))
         current = target.scale.spec.replicas
         if desired != current if self.proposal is not None else current != 0:
             return (yield from self.resize(target, desired, error))
         yield from self.now.progress.observe(self.settle(current, desired))
         return (yield from self.finish(error))
 
-    def end(self, error: str = "") -> StepsOf[Observe, ReconcileResult]:
+    def finish_steps(self, error: str = "") -> StepsOf[Observe, ReconcileResult]:
         """Observe the metrics of the reconcile and return the result. ``error``: what upstream's sync returns."""
         labels = {"action": self.action, "error": self.error_class}
         progress = self.now.progress
@@ -279,12 +279,12 @@ class ReconcileMachine:
         yield from progress.observe(observe_duration(RECONCILIATION_DURATION, self.now.now, progress.now, labels))
         return self._result(error)
 
-    def counted(self) -> tuple[Observation, Observation]:
-        """Return the observations of :meth:`end`, if observing takes no time."""
+    def build_observations(self) -> tuple[Observation, Observation]:
+        """Return the observations of :meth:`finish_steps`, if observing takes no time."""
         return build_reconcile_observations(self.action, self.error_class, self.now.now, self.now.progress.now)
 
-    def ended(self, error: str = "") -> ReconcileResult:
-        """Return the result of :meth:`end` without its steps."""
+    def finish_without_steps(self, error: str = "") -> ReconcileResult:
+        """Return the result of :meth:`finish_steps` without its steps."""
         return self._result(error)
 
     def _stale(self, seen_version: str | None) -> str:
@@ -308,9 +308,9 @@ class ReconcileMachine:
         context = self.now
         text = "the HPA controller was able to get the target's current scale"
         context.set("AbleToScale", True, "SucceededGetScale", text)
-        self._begin(scale)
+        self._start(scale)
 
-    def _begin(self, scale: Scale) -> None:
+    def _start(self, scale: Scale) -> None:
         now, self.current = self.now, scale.spec.replicas
         if now.state.recommendations is None:
             now.remember(recommendations=(Recommendation(scale.spec.replicas, now.now),))
@@ -336,7 +336,7 @@ class ReconcileMachine:
         if current != 0 and current < minimum:
             self.reason = "Current number of replicas below Spec.MinReplicas"
             return minimum, ""
-        precomputed = self.known = self.known if self.known is not None and self.known.holds(scale) else None
+        precomputed = self.known = self.known if self.known is not None and self.known.applies_to(scale) else None
         error = yield from check_selector(now, scale.status.selector, self.selectors, alone=precomputed is not None)
         if error:
             self.error_class = "internal"
@@ -359,7 +359,7 @@ class ReconcileMachine:
         if find_condition(context.status.conditions, "AbleToScale") is None:
             self._read(scale)
         else:
-            self._begin(scale)  # _normalize replaces this condition; its transition time does not change
+            self._start(scale)  # _normalize replaces this condition; its transition time does not change
         if not context.options.legacy and context.state.selector != scale.status.selector:
             context.remember(selector=scale.status.selector)
         combined, observations = combine_calculated_replicas(context, scale, known.replicas)
@@ -379,7 +379,7 @@ class ReconcileMachine:
             now.set_sizes(current, now.status.desired_replicas, self.statuses)
             yield from now.write_status()
             self.error_class = "internal"
-            return (yield from self.end(f"failed to rescale {self._reference()}: {error}"))
+            return (yield from self.finish_steps(f"failed to rescale {self._reference()}: {error}"))
         yield from now.progress.observe(self.settle(current, desired, rescaled=True))
         return (yield from self.finish(pending))
 
@@ -393,11 +393,11 @@ class ReconcileMachine:
 
     def finish(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, ReconcileResult]:
         """Write the status if it changed, and return the result. ``pending``: an earlier error."""
-        return (yield from (self.write(pending) if self.now.has_news() else self.end(pending)))
+        return (yield from (self.write(pending) if self.now.has_news() else self.finish_steps(pending)))
 
     def write(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, ReconcileResult]:
         """Write the changed status, and return the result. ``pending``: an earlier error."""
-        return (yield from self.end((yield from self.write_news()) or pending))
+        return (yield from self.finish_steps((yield from self.write_news()) or pending))
 
     def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
         """Write the changed status and events, and return the error or an empty string."""
@@ -480,7 +480,7 @@ class ReconcileMachine:
         self.scale_written = desired
         text = f"the HPA controller was able to update the target scale to {desired}"
         now.set("AbleToScale", True, "SucceededRescale", text)
-        yield from now.tell("SuccessfulRescale", f"New size: {desired}; reason: {self.reason}")
+        yield from now.emit_event("SuccessfulRescale", f"New size: {desired}; reason: {self.reason}")
         behavior = now.hpa.spec.behavior
         up, down = store_scale_event(now.state, behavior, current, desired, options=now.options, now=now.now)
         now.remember(scale_up_events=up, scale_down_events=down)

@@ -87,7 +87,7 @@ class PodColumns:
     transition: NDArray[np.int64]
 
     @classmethod
-    def of(cls, pods: Sequence[Pod]) -> PodColumns:
+    def from_pods(cls, pods: Sequence[Pod]) -> PodColumns:
         """Build the columns of pods in their order."""
         n = len(pods)
         flags = np.zeros((4, n), np.uint8)
@@ -145,7 +145,7 @@ class SampleColumns:
     window: NDArray[np.int64]
 
     @classmethod
-    def of(cls, names: Sequence[str], samples: Mapping[str, Sample]) -> SampleColumns:
+    def from_samples(cls, names: Sequence[str], samples: Mapping[str, Sample]) -> SampleColumns:
         """Build the columns of samples in the order of the pod names."""
         n = len(names)
         present = np.zeros(n, np.uint8)
@@ -291,7 +291,7 @@ class Tolerances:
     scale_up: float = 0.1
     by_distance: bool = False
 
-    def hold(self, ratio: float) -> bool:
+    def contains(self, ratio: float) -> bool:
         """Return True if a ratio is within the tolerance, so that the replicas stay.
 
         The kernel decides this in ``hpa/replica_calculator.hpp``. This method serves explanations.
@@ -325,8 +325,8 @@ class CalculatedReplicas(msgspec.Struct, frozen=True, gc=False):
 CalculationSteps = StepsOf[GetMetric | List, CalculatedReplicas]
 """A calculation under way: it asks for metrics and pods where upstream does."""
 
-_EMPTY_PODS: Final = PodColumns.of(())
-_EMPTY_SAMPLES: Final = SampleColumns.of((), {})
+_EMPTY_PODS: Final = PodColumns.from_pods(())
+_EMPTY_SAMPLES: Final = SampleColumns.from_samples((), {})
 _NO_VALUES: Final = np.empty(0, np.int64)
 
 
@@ -499,7 +499,7 @@ class ReplicaCalculator:
         if isinstance(values, CalculatedReplicas):
             return msgspec.structs.replace(values, utilization=0)
         pods = yield from self._list(namespace, selector)
-        out = self._of_pods(
+        out = self._calculate_from_pods(
             _UTILIZATION, current_replicas, target_utilization, resource, tolerances, pods, values, container
         )
         return (
@@ -522,7 +522,7 @@ class ReplicaCalculator:
         request = self.metrics.get_resource_metric(resource, namespace, selector, container)
         failed = f"unable to get metrics for resource {resource}"
         return (
-            yield from self._of_usage(
+            yield from self._calculate_from_usage(
                 current_replicas, target_usage, resource, tolerances, namespace, selector, request, failed
             )
         )
@@ -541,7 +541,7 @@ class ReplicaCalculator:
         request = self.metrics.get_raw_metric(metric, namespace, selector, metric_selector)
         failed = f"unable to get metric {metric}"
         return (
-            yield from self._of_usage(
+            yield from self._calculate_from_usage(
                 current_replicas, target_usage, "", tolerances, namespace, selector, request, failed
             )
         )
@@ -560,7 +560,7 @@ class ReplicaCalculator:
         """Calculate replicas from a metric of one object, in proportion to the ready pods."""
         response = yield from self._object(metric, namespace, described, metric_selector)
         return (
-            yield from self._of_value(
+            yield from self._calculate_from_value(
                 _OBJECT_VALUE, current_replicas, target_usage, tolerances, response, namespace, selector
             )
         )
@@ -592,7 +592,7 @@ class ReplicaCalculator:
         """Calculate replicas from the sum of an external metric, in proportion to the ready pods."""
         response = yield from self._external(metric, namespace, metric_selector)
         return (
-            yield from self._of_value(
+            yield from self._calculate_from_value(
                 _EXTERNAL_VALUE, current_replicas, target_usage, tolerances, response, namespace, selector
             )
         )
@@ -633,7 +633,7 @@ class ReplicaCalculator:
         printed = format_go_label_selector(metric_selector)
         return (yield from _request_values(asked, f"unable to get external metric {namespace}/{metric}/{printed}"))
 
-    def _of_usage(
+    def _calculate_from_usage(
         self,
         current: int,
         target: int,
@@ -649,9 +649,9 @@ class ReplicaCalculator:
         if isinstance(values, CalculatedReplicas):
             return values
         pods = yield from self._list(namespace, selector)
-        return self._of_pods(_USAGE, current, target, resource, tolerances, pods, values)
+        return self._calculate_from_pods(_USAGE, current, target, resource, tolerances, pods, values)
 
-    def _of_value(
+    def _calculate_from_value(
         self,
         mode: int,
         current: int,
@@ -674,7 +674,7 @@ class ReplicaCalculator:
             text = f"{_LIST_PODS_ERROR}: {pods.error.message}"
             return CalculatedReplicas(usage=first_pass.usage, error=f"unable to calculate ready pods: {text}")
         out = calculate_row(
-            mode, current, target, tolerances, values=values, pods=PodColumns.of(pods.value), terms=terms
+            mode, current, target, tolerances, values=values, pods=PodColumns.from_pods(pods.value), terms=terms
         )
         if out.error is not None:
             return CalculatedReplicas(usage=out.usage, error=f"unable to calculate ready pods: {out.error}")
@@ -689,7 +689,7 @@ class ReplicaCalculator:
         terms = self.options.terms(self.now)
         return calculate_row(mode, pods, target, tolerances, values=values, timestamp=time, terms=terms)
 
-    def _of_pods(
+    def _calculate_from_pods(
         self,
         mode: int,
         current: int,
@@ -707,7 +707,7 @@ class ReplicaCalculator:
             )
         listed: Sequence[Pod] = pods.value
         names = [pod.metadata.name for pod in listed]
-        columns, samples = PodColumns.of(listed), SampleColumns.of(names, values.samples)
+        columns, samples = PodColumns.from_pods(listed), SampleColumns.from_samples(names, values.samples)
         known = set(names)
         extra = [sample.value for name, sample in values.samples.items() if name not in known]
         requests, bad, text = np.empty(0, np.int64), -1, ""

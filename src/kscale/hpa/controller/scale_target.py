@@ -48,26 +48,26 @@ class SelectorStore:
     def put_if_absent(self, namespace: str, name: str, selector: str | None = None) -> bool:
         """Register an HPA and its ``selector`` (None: it matches nothing yet); False, and nothing changed, where it
         already is."""
-        if self.registered(namespace, name):
+        if self.is_registered(namespace, name):
             return False
-        self._put(namespace, name, _parse_or_nothing(selector))
+        self._insert(namespace, name, _parse_or_nothing(selector))
         self.version += 1
         return True
 
     def put_if_present(self, namespace: str, name: str, selector: str | None) -> bool:
         """Set the selector of a registered HPA; False, and nothing changed, where it is not registered."""
-        if not self.registered(namespace, name):
+        if not self.is_registered(namespace, name):
             return False
         new, old = _parse_or_nothing(selector), self._namespaces[namespace][name]
         if new is not old:  # equal texts give the same cached object
             self._index.remove(namespace, old, name)
-            self._put(namespace, name, new)
+            self._insert(namespace, name, new)
             self.version += 1
         return True
 
     def delete(self, namespace: str, name: str) -> bool:
         """Forget an HPA; the entry of a namespace goes with its last one."""
-        if not self.registered(namespace, name):
+        if not self.is_registered(namespace, name):
             return False
         names = self._namespaces[namespace]
         self._index.remove(namespace, names.pop(name), name)
@@ -76,11 +76,11 @@ class SelectorStore:
             del self._namespaces[namespace]
         return True
 
-    def _put(self, namespace: str, name: str, selector: Selector) -> None:
+    def _insert(self, namespace: str, name: str, selector: Selector) -> None:
         self._namespaces.setdefault(namespace, {})[name] = selector
         self._index.add(namespace, selector, name)
 
-    def registered(self, namespace: str, name: str) -> bool:
+    def is_registered(self, namespace: str, name: str) -> bool:
         """Check whether an HPA is registered."""
         return name in self.entries(namespace)
 
@@ -89,7 +89,7 @@ class SelectorStore:
         other = SelectorStore()
         for namespace, names in self._namespaces.items():
             for name, selector in names.items():
-                other._put(namespace, name, selector)
+                other._insert(namespace, name, selector)
         return other
 
     def namespaces(self) -> tuple[str, ...]:

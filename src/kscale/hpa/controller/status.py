@@ -123,7 +123,7 @@ class ReconcileContext:
         """Emit a warning about the HPA."""
         yield from self._emit("Warning", reason, message)
 
-    def tell(self, reason: str, message: str) -> StepsOf[Emit, None]:
+    def emit_event(self, reason: str, message: str) -> StepsOf[Emit, None]:
         """Emit a Normal event about the HPA."""
         yield from self._emit("Normal", reason, message)
 

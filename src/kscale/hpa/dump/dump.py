@@ -247,7 +247,7 @@ class Dump:
         """Remove the HPAs of all other namespaces."""
         self.hpas = {key: hpa for key, hpa in self.hpas.items() if hpa.metadata.namespace in namespaces}
 
-    def settled(self) -> ControllerState:
+    def build_stable_state(self) -> ControllerState:
         """Return a state without past recommendations or events that hold back a change."""
         return ControllerState(hpas={key: stable_state() for key in self.hpas})
 
@@ -270,7 +270,7 @@ class Dump:
                 raise InputError("the input holds no time: a state of the past needs to be told what time it is now")
             time = 0
         if state is None:
-            state = self.settled()
+            state = self.build_stable_state()
         return decide(
             list(self.hpas.values()),
             self.scales(),
@@ -285,7 +285,7 @@ class Dump:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def see(self, *texts: str | None) -> None:
+    def update_newest(self, *texts: str | None) -> None:
         """Update the newest time from texts (None for no time).
 
         Raises ``InputError`` for a text that is not a time, before anything is stored.
@@ -307,13 +307,13 @@ class Dump:
         pod = decode_pod_record(record) if kind == "Pod" and not group else None
         if pod is not None:
             self.read[kind] += 1
-            self.see(pod.metadata.creation_timestamp)
+            self.update_newest(pod.metadata.creation_timestamp)
             self._add_pod(pod)
             return
         hpa = decode_hpa_record(record) if kind == "HorizontalPodAutoscaler" else None
         if hpa is not None:
             self.read[kind] += 1
-            self.see(hpa.metadata.creation_timestamp)
+            self.update_newest(hpa.metadata.creation_timestamp)
             hpa = with_namespace(hpa)
             self._keep_hpa(validate_stored(hpa, is_stored=bool(hpa.metadata.resource_version)))
             return
@@ -322,7 +322,7 @@ class Dump:
         check_object_shape(data)
         if kind not in _IGNORED_KINDS:
             data = with_default_namespace(data)
-        self.see((data.get("metadata") or {}).get("creationTimestamp"))
+        self.update_newest((data.get("metadata") or {}).get("creationTimestamp"))
         if group in _METRIC_ITEM_KINDS:
             self._add_metric(group, kind, data, scope, record.source)
         elif kind == "HorizontalPodAutoscaler":
@@ -357,7 +357,7 @@ class Dump:
             return False
         usage, created = found
         try:
-            self.see(*created)
+            self.update_newest(*created)
         except InputError:
             return False  # a plain read names the object
         self.read["PodMetrics"] += len(usage)
@@ -376,7 +376,7 @@ class Dump:
     def _keep_hpa(self, out: Admission) -> None:
         if out.hpa is None:
             raise InputError([Problem(str(each).partition(": ")[2], field=each.field) for each in out.errors])
-        self.see(
+        self.update_newest(
             out.hpa.status.last_scale_time, *(each.last_transition_time for each in out.hpa.status.conditions or ())
         )
         key = f"{out.hpa.metadata.namespace}/{out.hpa.metadata.name}"
@@ -386,7 +386,7 @@ class Dump:
 
     def _add_pod(self, pod: Pod) -> None:
         pod = with_namespace(pod)
-        self.see(pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions))
+        self.update_newest(pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions))
         if self.pods.add(pod):
             self.duplicates.append(f"Pod {pod.metadata.namespace}/{pod.metadata.name}")
 
@@ -409,7 +409,7 @@ class Dump:
             raise InputError(f"a {kind} of {group}, where a list holds {_METRIC_ITEM_KINDS[group]} items")
         if group == "metrics.k8s.io":
             item = from_dict(data, PodMetrics)
-            self.see(item.timestamp)
+            self.update_newest(item.timestamp)
             try:
                 parse_duration(item.window)
             except ValueError as error:
@@ -421,11 +421,11 @@ class Dump:
                 self.usage.append([item])
         elif group == "custom.metrics.k8s.io":
             value = from_dict(data, MetricValue)
-            self.see(value.timestamp)
+            self.update_newest(value.timestamp)
             self.duplicates += self.metrics.add_custom([value])
         else:
             external = from_dict(data, ExternalMetricValue)
-            self.see(external.timestamp)
+            self.update_newest(external.timestamp)
             scope = scope or MetricsScope("")
             if self.external_lists.add(self.list_number, scope, external, source):
                 self.metrics.external = True
@@ -469,7 +469,7 @@ class Dump:
         for usage in self.usage:
             self.duplicates += self.metrics.add_pod_metrics(usage)
         self.pods.cluster.tidy()
-        self.metrics.know_pods(self.pods.cluster)
+        self.metrics.add_pod_labels(self.pods.cluster)
         self.known_scales = self.scales()
         for key, hpa in self.hpas.items():
             if texts := describe_unlabelled_metrics(hpa, self.metrics):
@@ -559,8 +559,8 @@ class _DumpReader:
         if not self.dump.add_usage_items(scanned.text):
             return scanned
         self.dump.total += len(scanned)
-        self._moved(source, place, len(scanned) - 1)
-        return scanned.emptied()
+        self._start_list(source, place, len(scanned) - 1)
+        return scanned.without_items()
 
     def take(self, record: RawObject | Problem | PodBatch, scope: MetricsScope | None) -> None:
         """Add the next record."""
@@ -578,18 +578,18 @@ class _DumpReader:
             if not dump.add_pods(record):
                 for each in iterate_records(record):
                     _add_record(dump, each, None)
-            self._moved(record.source, record.place, int(record.column("where")[-1]))
+            self._start_list(record.source, record.place, int(record.column("where")[-1]))
         else:
             dump.total += not record.empty
             place, _, index = record.where.rpartition("[")
             at = int(index[:-1]) if index[:-1].isdigit() else -1
-            self._moved(record.source, place, at, again=at <= self._last[2])
+            self._start_list(record.source, place, at, again=at <= self._last[2])
             if group_of(record.api_version) == "external.metrics.k8s.io":
                 self.external.append((self._number, record, scope))
             else:
                 _add_record(dump, record, scope)
 
-    def _moved(self, source: str, place: str, at: int, *, again: bool = False) -> None:
+    def _start_list(self, source: str, place: str, at: int, *, again: bool = False) -> None:
         """Count a new list, or the same list again."""
         self._number += again or (source, place) != self._last[:2]
         self._last = (source, place, at)
@@ -657,10 +657,10 @@ def request_missing_steps(dump: Dump, state: ControllerState | None, options: HP
     requested = yield from request_scales_steps(progress, hpas, keys, listed, mapper, options.workers)
     scales = {**known_scales, **requested}  # kinds that are not served have an error
     pods = to_batch_pods(dump.pods.cluster)
-    observed = BatchObjects.of(hpas, scales, pods, dump.metrics, None, mapper)
-    chosen = prepare_batch(observed, dump.settled() if state is None else state, options)
+    observed = BatchObjects.read(hpas, scales, pods, dump.metrics, None, mapper)
+    chosen = prepare_batch(observed, dump.build_stable_state() if state is None else state, options)
     metrics = yield from request_metrics_steps(progress, chosen.questions(), options.workers)
-    metrics.know_pods(dump.pods.cluster)
+    metrics.add_pod_labels(dump.pods.cluster)
     dump.known_scales, dump.metrics = scales, metrics
-    dump.unanswered = [*unanswered, *metrics.unanswered()]
+    dump.unanswered = [*unanswered, *metrics.describe_failures()]
     dump.newest = progress.now

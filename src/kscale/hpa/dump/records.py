@@ -266,7 +266,7 @@ class DumpPods:
         Raises :class:`~kscale.errors.InputError`.
         """
         self.cluster.apply_decoded(pod, None)
-        return self._again(pod.key)
+        return self._is_duplicate(pod.key)
 
     def add_batch(self, batch: PodBatch) -> list[str]:
         """Add pods. Returns the keys of pods that existed already."""
@@ -275,9 +275,9 @@ class DumpPods:
         if len(new) == len(batch.keys) and new.isdisjoint(self._keys):
             self._keys |= new
             return []
-        return [key for key in batch.keys if self._again(key)]
+        return [key for key in batch.keys if self._is_duplicate(key)]
 
-    def _again(self, key: str) -> bool:
+    def _is_duplicate(self, key: str) -> bool:
         if key in self._keys:
             return True
         self._keys.add(key)

@@ -327,7 +327,7 @@ def hpa_report(
     shown = [(hpa, number[f"{hpa.metadata.namespace}/{hpa.metadata.name}"]) for hpa in chosen]
     # A malformed HPA raises an error even if it is not shown.
     wanted = sorted({row for _, row in shown}.union(decisions.problems))
-    rows = dict(zip(wanted, decisions.told(wanted), strict=True))
+    rows = dict(zip(wanted, decisions.get_reconciles(wanted), strict=True))
     owners = PodOwners(dump.pods.cluster.pod_index(), dump.targets)
     keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in chosen]
     reported = {each for key in keys for each in (dump.generated.get(key, ""), f"HorizontalPodAutoscaler {key}")}
@@ -553,18 +553,18 @@ def _is_tolerated(spec: MetricSpec, replicas: CalculatedReplicas, tolerances: To
     if "hold_first_pass" in replicas.path:
         return True
     if "hold_second_pass" in replicas.path:
-        return tolerances.hold(replicas.second_ratio)
+        return tolerances.contains(replicas.second_ratio)
     source = get_metric_source(spec)
     if not isinstance(source, (ObjectMetricSource, ExternalMetricSource)):
         return False
     # A value per pod has no passes: the ratio alone tells.
-    return _is_per_pod(source) and tolerances.hold(replicas.ratio)
+    return _is_per_pod(source) and tolerances.contains(replicas.ratio)
 
 
 def _is_direction_held(replicas: CalculatedReplicas, tolerances: Tolerances) -> bool:
     """Check whether the replicas are kept because filling in pods reversed the direction."""
     if "hold_second_pass" in replicas.path:
-        return not tolerances.hold(replicas.second_ratio)
+        return not tolerances.contains(replicas.second_ratio)
     return "hold_count_direction" in replicas.path
 
 

@@ -42,7 +42,7 @@ class Effort:
         return self.stopped == "time"
 
     @property
-    def over(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Return whether the effort or the time is used up.
 
         Each call counts as a unit of work, so that ``spent`` identifies the call at which the search ended.

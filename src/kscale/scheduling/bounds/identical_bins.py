@@ -239,7 +239,7 @@ def column_generation_of(
         return Bound(0, "column_generation", {"prices": [0] * len(instance.count), "pattern_value": 1, "optimal": True})
     if not have_solver():
         raise MissingExtraError("the bound by column generation", "solver")
-    kinds = BinKinds.one(instance).of_classes(classes)
+    kinds = BinKinds.one(instance).select_classes(classes)
 
     def enough(objective: float, bound: int) -> bool:
         return (upper is not None and bound >= upper) or (lower > 0 and objective <= lower + 1e-6)

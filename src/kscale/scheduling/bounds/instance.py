@@ -214,7 +214,7 @@ class BinKinds(msgspec.Struct, frozen=True):
             rows=np.ascontiguousarray(self.rows[:, kinds]),
         )
 
-    def of_classes(self, classes: NDArray[np.intp]) -> BinKinds:
+    def select_classes(self, classes: NDArray[np.intp]) -> BinKinds:
         """Return the instance with only some classes of items."""
         return msgspec.structs.replace(
             self,
@@ -223,7 +223,7 @@ class BinKinds(msgspec.Struct, frozen=True):
             most=np.ascontiguousarray(self.most[:, classes]),
         )
 
-    def holds(self, pattern: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def can_hold(self, pattern: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which kinds of bins can hold these numbers of items of each class: bool[T]."""
         taken = np.flatnonzero(pattern)
         within = (pattern[taken] <= self.most[:, taken]).all(axis=1)

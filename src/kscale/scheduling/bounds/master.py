@@ -178,7 +178,7 @@ class Master:
             iterations=int(info.simplex_iteration_count),
         )
 
-    def ranked(self, solved: Solved) -> NDArray[np.intp]:
+    def rank_columns(self, solved: Solved) -> NDArray[np.intp]:
         """Return the columns in order: those that a solution uses, then the others by how close they are to use.
 
         ``solved`` may be a solution with fewer columns.
@@ -191,12 +191,12 @@ class Master:
         idle[: len(solved.values)] = solved.values <= 0
         return np.lexsort((np.arange(len(kind)), surplus, idle))
 
-    def reduced(self, most: int) -> Master:
+    def reduce_columns(self, most: int) -> Master:
         """Return another program with at most ``most`` of the columns.
 
         These are the columns in use, then those closest to being used.
         """
-        best = self.ranked(self.solve())[:most]
+        best = self.rank_columns(self.solve())[:most]
         result = Master(self.kinds)
         result.add(np.array(self.kind, dtype=np.intp)[best], np.array(self.pattern)[best])
         return result
@@ -230,7 +230,7 @@ class Master:
             return None, nodes
         return np.rint(np.asarray(solution.col_value)[self._slacks :]).astype(np.int64), nodes
 
-    def leave(
+    def restrict(
         self,
         count: NDArray[np.int64],
         available: NDArray[np.int64],

@@ -143,7 +143,7 @@ class Fluid:
         of_rows = duals[len(duals) - len(kinds.rows) :] * self._row_scale
         return prove_least_cost(kinds, values, surrogate(kinds, values, weight), of_rows)
 
-    def whole(self, effort: Effort, count: NDArray[np.int64]) -> Flow | None:
+    def solve_integral(self, effort: Effort, count: NDArray[np.int64]) -> Flow | None:
         """Return the cheapest integral bins into which items flow; None if a short search finds none.
 
         ``count`` int64[K]: items of each class; the solution has at least as many. The program is integral afterwards.
@@ -254,12 +254,12 @@ class Generation:
         while True:
             solved = self.solved = self._solve()
             added = self._look_calmly(solved)
-            if added >= _FEW_COLUMNS and not self.effort.over:
+            if added >= _FEW_COLUMNS and not self.effort.is_exhausted:
                 continue
             prices = solved.prices
             if self._best is not None and smoothing:
                 prices = smoothing * self._best + (1.0 - smoothing) * prices
-            relaxed, more = self._look(prices, solved)
+            relaxed, more = self._relax_and_add(prices, solved)
             added += more
             self._calm = prices if self._integral else None
             if not self._to_prove:
@@ -267,7 +267,7 @@ class Generation:
                     return
             elif added < min(_FEW_COLUMNS, self.kinds.size):
                 new_columns, given_up = self._exact(prices, relaxed, solved)
-                if self._done():
+                if self._is_done():
                     break
                 added += new_columns
                 sharper = self._sharpen(given_up, new_columns)
@@ -279,7 +279,7 @@ class Generation:
                     if given_up or self._integral or self._slack(prices) <= self.tolerance / 4:
                         break
                     self._share *= 0.3
-            if self.effort.over:
+            if self.effort.is_exhausted:
                 break
         if self.proof is None:
             self._prove_by_relaxation()
@@ -321,9 +321,9 @@ class Generation:
         if self._calm is None or self._best is not None:
             return 0
         self._calm = _CALMING * self._calm + (1.0 - _CALMING) * solved.prices
-        return self._look(self._calm, solved)[1]
+        return self._relax_and_add(self._calm, solved)[1]
 
-    def _look(self, prices: NDArray[np.float64], solved: Solved) -> tuple[Relaxed, int]:
+    def _relax_and_add(self, prices: NDArray[np.float64], solved: Solved) -> tuple[Relaxed, int]:
         """Add fillings from a relaxation at some prices.
 
         Returns the relaxation and the number of new columns.
@@ -490,7 +490,7 @@ class Generation:
         worth, reachable = float(self.kinds.count @ prices), self.reachable
         return max(2.0**-23, worth / (reachable - 1) * (1.0 - 1e-8) - 1.0) if reachable > 1 else 1.0
 
-    def _done(self) -> bool:
+    def _is_done(self) -> bool:
         if self._enough is not None and self._enough(self.objective, self.bound):
             return True
         if self._integral:

@@ -38,11 +38,11 @@ class Domains:
                     domains += 1
             self.keys[key] = engine.add_key(label.ids, domains)
 
-    def of_copy(self, facts: NodeFacts) -> list[int]:
+    def get_copy_domains(self, facts: NodeFacts) -> list[int]:
         """Return the domain of a new node for each key: -1 = no such label, -2 = a domain of its own."""
-        return [self._of(key, facts) for key in self.keys]
+        return [self._get_copy_domain(key, facts) for key in self.keys]
 
-    def _of(self, key: str, facts: NodeFacts) -> int:
+    def _get_copy_domain(self, key: str, facts: NodeFacts) -> int:
         if key == HOSTNAME:
             return _OWN
         value = facts.labels.get(key)
@@ -83,7 +83,7 @@ class NodeClasses:
         self._groups: dict[frozenset[str], tuple[list[int], NDArray[np.int32]]] = {}
         cached = None
         if not extra and columns.isdisjoint((CSI, DEVICES)):  # only the snapshot's nodes matter
-            cached = ctx.snapshot.memo.of(_Kept, _Kept)
+            cached = ctx.snapshot.memo.get(_Kept, _Kept)
         if cached is None or columns not in cached:
             class_of, exemplars = _number_codes(self._combine(columns))
             parts: tuple[Any, ...] = class_of, exemplars.tolist(), self._groups
@@ -190,7 +190,7 @@ class NodeClasses:
 
     @cached_property
     def _devices(self) -> Codes:
-        existing = self.ctx.snapshot.memo.of(_DeviceContents, lambda: self._device_contents({}, range(self.existing)))
+        existing = self.ctx.snapshot.memo.get(_DeviceContents, lambda: self._device_contents({}, range(self.existing)))
         extra = self._device_contents(dict(existing.known), range(self.existing, self.size))
         return np.concatenate([existing.codes, extra.codes])
 

@@ -1,7 +1,7 @@
 """Compiles pod classes: PreFilter verdicts, static filter verdicts and the counters that each class reads.
 
 The results are cached with the cluster from snapshot to snapshot. They are recomputed only for classes whose plug-ins
-depend on objects that changed (:meth:`kscale.scheduling.plugins.base.Plugin.grounds`).
+depend on objects that changed (:meth:`kscale.scheduling.plugins.base.Plugin.get_dependencies`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ Judges = tuple[tuple[JudgeKey, Judge], ...]
 
 _MOST_PROFILES: Final = 4
 _FIXED: Final = frozenset(FIXED_RESOURCES)
-_GROUNDED: Final = tuple(plugin for plugin in PROFILE if type(plugin).grounds is not Plugin.grounds)
-_LOOKING: Final = tuple(plugin for plugin in PROFILE if type(plugin).looks is not Plugin.looks)
+_GROUNDED: Final = tuple(plugin for plugin in PROFILE if type(plugin).get_dependencies is not Plugin.get_dependencies)
+_LOOKING: Final = tuple(plugin for plugin in PROFILE if type(plugin).get_counters is not Plugin.get_counters)
 
 
 class CompiledPod(msgspec.Struct, eq=False):
@@ -73,7 +73,7 @@ class CompiledPodCache:
         index = pod.index
         return self._question[index] if self._class.get(index) is pod else None  # numbers of classes are reused
 
-    def put(self, pod: PodClass, question: CompiledPod) -> None:
+    def insert(self, pod: PodClass, question: CompiledPod) -> None:
         """Cache the question of a class."""
         self._question[pod.index] = question
         self._class[pod.index] = pod
@@ -107,7 +107,7 @@ class PodCompiler:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self.kept = ctx.snapshot.interner.memo.of(_CompiledPodCaches, _CompiledPodCaches).of(
+        self.kept = ctx.snapshot.interner.memo.get(_CompiledPodCaches, _CompiledPodCaches).of(
             ctx.profile, csi=ctx.csi, dra=ctx.dra
         )
         self._pairs: dict[JudgeKey, tuple[JudgeKey, Judge]] = {}
@@ -115,16 +115,18 @@ class PodCompiler:
         self._plain: dict[tuple[int, int, str, frozenset[str]], CompiledPod] = {}
         self._may_be_plain = not ctx.profile.default_constraints
         self._devices = ctx.dra  # not whether a device class provides a resource, as one may be added later
-        self._seen = self.kept.before(tuple(each for plugin in _GROUNDED for each in plugin.backdrop(ctx)))
+        self._seen = self.kept.before(
+            tuple(each for plugin in _GROUNDED for each in plugin.get_shared_dependencies(ctx))
+        )
 
-    def of(self, pod: PodClass) -> CompiledPod:
+    def get(self, pod: PodClass) -> CompiledPod:
         """Return the question of a class in the current state, from the cache if nothing changed."""
         cached = self.kept.get(pod)
         if cached is not None and (not cached.grounds or cached.seen == self._seen):
             return cached
         if self.is_plain(pod):
             question = self._plainly(pod)
-            self.kept.put(pod, question)
+            self.kept.insert(pod, question)
             return question
         grounds = self._grounds(pod)
         if grounds is None:
@@ -133,7 +135,7 @@ class PodCompiler:
             cached.seen = self._seen
             return cached
         question = self._question(pod, grounds)
-        self.kept.put(pod, question)
+        self.kept.insert(pod, question)
         return question
 
     def is_plain(self, pod: PodClass) -> bool:
@@ -157,7 +159,7 @@ class PodCompiler:
     def _grounds(self, pod: PodClass) -> tuple[Any, ...] | None:
         objects: list[Any] = []
         for plugin in _GROUNDED:
-            grounds = plugin.grounds(pod, self._ctx)
+            grounds = plugin.get_dependencies(pod, self._ctx)
             if grounds is None:
                 return None
             objects += grounds
@@ -174,10 +176,10 @@ class PodCompiler:
                 judge_pairs.append(self._pairs.setdefault(key, (key, judge)))
         looks = []
         for plugin in _LOOKING:
-            seen = plugin.looks(pod, ctx)
+            seen = plugin.get_counters(pod, ctx)
             if seen is not None:
                 looks.append((plugin.name, seen))
-        judges, columns = self._shared(tuple(judge_pairs))
+        judges, columns = self._share_judges(tuple(judge_pairs))
         return CompiledPod(
             outcome=outcome,
             judges=judges,
@@ -187,7 +189,7 @@ class PodCompiler:
             seen=self._seen,
         )
 
-    def _shared(self, judges: Judges) -> tuple[Judges, frozenset[str]]:
+    def _share_judges(self, judges: Judges) -> tuple[Judges, frozenset[str]]:
         """Return the judges and the columns that they read, as one object shared by all classes with the same judges.
 
         Sharing reduces the cost of garbage collection if there are many different pods.
@@ -296,42 +298,42 @@ class PodClasses:
         """
         wanted = {pod.index: pod for pod in asked}
         all_questions = PodCompiler(ctx)
-        questions = [all_questions.of(pod) for pod in wanted.values()]
+        questions = [all_questions.get(pod) for pod in wanted.values()]
         more = {pod.index: pod for pod in others if pod.index not in wanted}
         classes = cls(wanted.values(), questions, more.values())
-        classes.devices = Claims.of(ctx).concern(classes.pods)
+        classes.devices = Claims.of(ctx).any_request_devices(classes.pods)
         if classes.devices:  # devices are counted together with those of other classes, so nothing can be cached
-            classes._ask(ctx)
+            classes._register_classes(ctx)
             return classes
-        cache = ctx.snapshot.interner.memo.of(_CachedPodClasses, _CachedPodClasses)
+        cache = ctx.snapshot.interner.memo.get(_CachedPodClasses, _CachedPodClasses)
         signature = classes._signature(ctx, all_questions.kept, templates)
         cached = cache.find(signature)
         if cached is not None:
             return cached
-        classes._ask(ctx)
+        classes._register_classes(ctx)
         classes._keep = lambda: cache.add(signature, classes)
         return classes
 
     def _signature(self, ctx: Context, profile: CompiledPodCache, templates: Sequence[NodeTemplate]) -> _Signature:
         placed = ctx.snapshot.placed_classes
         storage = [pod for pod in (*self.pods[self.asked :], *placed) if pod.volumes]
-        around = [each for plugin in PROFILE for each in plugin.surroundings(storage, ctx)]
+        around = [each for plugin in PROFILE for each in plugin.get_part_dependencies(storage, ctx)]
         copies = [template.csi_node for template in templates]
         return [profile], list(self._questions), list(self.pods), placed, around, copies
 
-    def _ask(self, ctx: Context) -> None:
+    def _register_classes(self, ctx: Context) -> None:
         for part in self.parts:
             part.present(ctx.snapshot.placed_classes)
             part.present(self.pods)
         for pod, question in zip(self.pods, self._questions, strict=False):  # the first of them may be checked
             for name, looks in question.looks:
-                self._part_of[name].ask(pod, looks)
+                self._part_of[name].add_class(pod, looks)
 
     def columns(self) -> frozenset[str]:
         """Return the node columns that verdicts and counters depend on."""
         return self.rows.columns().union(*{question.columns for question in self._questions})
 
-    def settle(self, ctx: Context, copies: list[NodeFacts], elsewhere: Callable[[int], bool]) -> None:
+    def compile(self, ctx: Context, copies: list[NodeFacts], elsewhere: Callable[[int], bool]) -> None:
         """Compile the classes once all inputs are known.
 
         ``copies``: new nodes that may be added. ``elsewhere``: whether the ledger, not a judge, decides on a class's
@@ -340,7 +342,7 @@ class PodClasses:
         if self._settled:
             return
         for part in self.parts:
-            part.asked(self.pods[: self.asked], ctx, copies)
+            part.finish_classes(self.pods[: self.asked], ctx, copies)
         static_rows = []
         for i, question in enumerate(self._questions):
             chosen = question.judges
@@ -351,11 +353,11 @@ class PodClasses:
         for i in range(len(self.pods)):
             if elsewhere(i):
                 entries[i] = {**(entries[i] or {}), "devices": True}
-        awake = [part for part in self.parts if part.awake()]
+        awake = [part for part in self.parts if part.is_used()]
         for pod in ctx.snapshot.placed_classes if awake or self.rows.rows else ():
             if pod.index in self.number:
                 continue
-            if any(part.concerns(pod) for part in awake) or any(self.rows.counted(pod)):
+            if any(part.may_count(pod) for part in awake) or any(self.rows.get_counting_rows(pod)):
                 entry = self._entry(pod, ctx, asked=False)
                 if entry is not None:
                     self.number[pod.index] = len(self.pods)
@@ -369,12 +371,12 @@ class PodClasses:
         keep()
 
     def _entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any] | None:
-        spread, rows = self.rows.counted(pod)
+        spread, rows = self.rows.get_counting_rows(pod)
         entry: dict[str, Any] = {"spread_touch": spread} if spread else {}
         if rows:
             entry["touch"] = rows
         for part in self.parts:
-            if part.concerns(pod):
+            if part.may_count(pod):
                 for name, value in part.entry(pod, ctx, asked=asked).items():
                     entry[name] = entry[name] + value if name in entry else value
         return entry or None
@@ -391,7 +393,7 @@ class PodClasses:
         self.failed[: self.asked] = [outcome.failure is not None for outcome in self.outcomes]
         self.hosts[:] = [spreads_over_hosts(pod) for pod in self.pods]
 
-    def placed(self, snapshot: Snapshot) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def get_placed_pods(self, snapshot: Snapshot) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return class number and node of each placed pod that counts in some counter: int32[n] each."""
         if not self._counting:  # avoids a useless scan of all placed pods
             return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)

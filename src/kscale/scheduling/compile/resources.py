@@ -57,7 +57,7 @@ class Resources:
         self._ctx = ctx
         self._devices = devices
         self._claims = Claims.of(ctx)
-        self._amounts = amounts = classes.memo.of(_Amounts, lambda: _Amounts(classes, ctx))
+        self._amounts = amounts = classes.memo.get(_Amounts, lambda: _Amounts(classes, ctx))
         scalars = amounts.scalars.union(more).difference(FIXED_RESOURCES)
         self.names: tuple[str, ...] = (*FIXED_RESOURCES, *sorted(scalars))
         self._demands = amounts.demands
@@ -67,7 +67,7 @@ class Resources:
             self._demands, self._taken = [*amounts.demands], [*amounts.taken]
             for i, pod in enumerate(classes.pods[: classes.asked]):
                 self._demands[i] = {**self._demands[i], **devices.demand(pod)}
-                self._taken[i] = {**self._taken[i], **devices.taken(pod)}
+                self._taken[i] = {**self._taken[i], **devices.get_used_devices(pod)}
 
     def amounts(self) -> _Matrices:
         """Return the amounts that classes request, and those that they use: int64[classes, resources] each."""
@@ -84,7 +84,7 @@ class Resources:
             return self._devices.free(name)[:existing]
         snapshot = self._ctx.snapshot
         free = snapshot.free(name)
-        if self._delegated(name):
+        if self._is_delegated(name):
             have = snapshot.columns.allocatable.get(name)
             free[(np.zeros_like(free) if have is None else have) <= 0] += PLENTY
         return free
@@ -98,14 +98,14 @@ class Resources:
                 continue
             have = allocatable.get(name, 0)
             free = _wrap(have - taken.get(name, 0))
-            amounts.append(free + PLENTY if self._delegated(name) and have <= 0 else free)
+            amounts.append(free + PLENTY if self._is_delegated(name) and have <= 0 else free)
         return amounts
 
     def readable(self, free: Iterable[int]) -> dict[str, int]:
         """Return free amounts by resource, without counted devices and internal offsets."""
         amounts = zip(self.names, free, strict=True)
         return {
-            name: n - PLENTY if n > PLENTY // 2 and self._delegated(name) else n
+            name: n - PLENTY if n > PLENTY // 2 and self._is_delegated(name) else n
             for name, n in amounts
             if not self._is_device(name)
         }
@@ -118,10 +118,10 @@ class Resources:
         return {
             name: amount
             for name, amount in demand.items()
-            if not self._is_device(name) and not (allocatable.get(name, 0) <= 0 and self._delegated(name))
+            if not self._is_device(name) and not (allocatable.get(name, 0) <= 0 and self._is_delegated(name))
         }
 
-    def _delegated(self, name: str) -> bool:
+    def _is_delegated(self, name: str) -> bool:
         """Check whether a device class provides a resource.
 
         Then DynamicResources decides on nodes that do not offer it.

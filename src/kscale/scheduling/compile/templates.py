@@ -49,7 +49,7 @@ class _HostNames(dict[str, dict[int, int]]):
                     names.setdefault(copy[0], {})[copy[1]] = domain
             return names
 
-        return snapshot.memo.of(cls, make)
+        return snapshot.memo.get(cls, make)
 
 
 class Copies:
@@ -146,12 +146,12 @@ class Copies:
             "unschedulable": node.spec.unschedulable,
             "slots": slots,
             "free": free,
-            "domain": domains.of_copy(facts),
+            "domain": domains.get_copy_domains(facts),
             "pods": [number[pod.index] for pod in pods],
             "named_key": domains.keys.get(HOSTNAME, -1),
         }
         for part in parts:
-            arguments |= part.of_copy(facts)
+            arguments |= part.build_template_arguments(facts)
         taken_names = _HostNames.of(self._ctx.snapshot).get(node.metadata.name) if HOSTNAME in domains.keys else None
         special = self._special[i]
         self._identities.append(None if special or taken_names or not alike else repr(arguments))
@@ -196,5 +196,5 @@ def spelled_out(ctx: Context, pods: Iterable[PodClass]) -> frozenset[str]:
             for requirement in (*term.match_expressions, *term.match_fields):
                 names.update(requirement.values)
     if with_volumes:
-        names |= Volumes.of(ctx).spelled
+        names |= Volumes.of(ctx).get_known_texts
     return frozenset(names)

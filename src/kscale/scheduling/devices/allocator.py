@@ -227,7 +227,7 @@ class Allocator:
                     f"claim {claim.key}, request {label}: asks for all devices, but resource pool {driver}/{pool} is "
                     f"{offer.trouble}"
                 )
-            if self.selected(claim, exact, offer) and self.room(exact, offer, {}) is not None:
+            if self.matches_selectors(claim, exact, offer) and self.room(exact, offer, {}) is not None:
                 devices.append(offer)
         return _Part(index, name, exact, admin, devices, len(devices))
 
@@ -240,7 +240,7 @@ class Allocator:
         return sum(
             not offer.trouble
             and offer.identity not in self.inventory.used
-            and self.selected(claim, exact, offer)
+            and self.matches_selectors(claim, exact, offer)
             and first_untolerated(exact.tolerations, taints_of(offer)) is None
             and self.room(exact, offer, {}) is not None
             for offer in offers
@@ -260,7 +260,7 @@ class Allocator:
             used = {**used, **{name: used[name] + q if name in used else q for name, q in others.items()}}
         return consumption(device, driver, asked, used)
 
-    def selected(self, claim: ResourceClaim, exact: _Exact, offer: Offer) -> bool:
+    def matches_selectors(self, claim: ResourceClaim, exact: _Exact, offer: Offer) -> bool:
         """Check whether all selectors of the device class and the request are true.
 
         Raises AllocationError if one fails.
@@ -352,9 +352,9 @@ class _Search:
             same = self._sameness(offer)
             if same in tried or not self._free(part, offer):
                 continue
-            if part.all is None and not self.owner.selected(self.claims[part.claim], part.exact, offer):
+            if part.all is None and not self.owner.matches_selectors(self.claims[part.claim], part.exact, offer):
                 continue
-            consumed = self.owner.room(part.exact, offer, self._shared(offer))
+            consumed = self.owner.room(part.exact, offer, self._get_shared_usage(offer))
             if consumed is None and part.all is None:
                 continue
             tried.add(same)
@@ -406,7 +406,7 @@ class _Search:
             return all(t.offer is not offer or t.part.claim != part.claim for t in self.taken)
         return offer.identity not in self.owner.inventory.used and all(t.offer is not offer for t in self.taken)
 
-    def _shared(self, offer: Offer) -> Amounts:
+    def _get_shared_usage(self, offer: Offer) -> Amounts:
         """Return the amounts that this search has used of a shared device."""
         amounts: Amounts = {}
         for taken in self.taken if offer.shareable else ():
@@ -447,7 +447,7 @@ class _Search:
 
     def _constraints_hold(self, part: _Part) -> bool:
         claim = self.claims[part.claim]
-        if all(self._holds(part.claim, constraint) for constraint in claim.spec.devices.constraints):
+        if all(self._is_satisfied(part.claim, constraint) for constraint in claim.spec.devices.constraints):
             return True
         if part.all is not None:  # the claim contradicts itself
             device = "/".join(self.taken[-1].offer.identity)
@@ -458,7 +458,7 @@ class _Search:
             )
         return False
 
-    def _holds(self, claim: int, constraint: DeviceConstraint) -> bool:
+    def _is_satisfied(self, claim: int, constraint: DeviceConstraint) -> bool:
         """Check a constraint over the devices taken for a claim.
 
         matchAttribute: all named requests' devices have the same value. distinctAttribute: all values differ.

@@ -428,13 +428,13 @@ class CelLibrary:
         return mapping(
             {
                 text("driver"): text(driver),
-                text("attributes"): self._by_domain(driver, device.attributes or {}, self._attribute),
-                text("capacity"): self._by_domain(driver, device.capacity or {}, lambda entry: entry.value),
+                text("attributes"): self._group_by_domain(driver, device.attributes or {}, self._attribute),
+                text("capacity"): self._group_by_domain(driver, device.capacity or {}, lambda entry: entry.value),
                 text("allowMultipleAllocations"): self._types.BoolType(bool(device.allow_multiple_allocations)),
             }
         )
 
-    def _by_domain(self, driver: str, entries: Mapping[str, Any], convert: Callable[[Any], Any]) -> Any:
+    def _group_by_domain(self, driver: str, entries: Mapping[str, Any], convert: Callable[[Any], Any]) -> Any:
         text, mapping = self._types.StringType, self._types.MapType
         domains: dict[str, Any] = {driver: mapping()}
         for key, entry in entries.items():

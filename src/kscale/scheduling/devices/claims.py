@@ -65,7 +65,7 @@ class ClaimRequests(msgspec.Struct, frozen=True):
     stale: bool = False
 
     @property
-    def nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Return whether the pod requests nothing."""
         return not (self.allocated or self.open or self.extended or self.stale)
 
@@ -92,7 +92,7 @@ class Claims:
     @classmethod
     def of(cls, ctx: Context) -> Claims:
         """Return the claims of a context, cached in it."""
-        return ctx.memo.of(cls, lambda: cls(ctx))
+        return ctx.memo.get(cls, lambda: cls(ctx))
 
     def delegable(self, resource: str) -> bool:
         """Check whether a device class provides the resource on nodes that do not offer it themselves."""
@@ -103,7 +103,7 @@ class Claims:
             self._delegable[resource] = delegable
         return delegable
 
-    def extended(self, pod: PodClass) -> tuple[tuple[str, int], ...]:
+    def get_extended_requests(self, pod: PodClass) -> tuple[tuple[str, int], ...]:
         """Return the extended resources that the pod requests and a device class provides.
 
         They are (resource, amount), sorted by name.
@@ -116,11 +116,11 @@ class Claims:
             if amount > 0 and is_scalar(name) and self.delegable(name)
         )
 
-    def concern(self, pods: Iterable[PodClass]) -> bool:
+    def any_request_devices(self, pods: Iterable[PodClass]) -> bool:
         """Check whether any of the pods may request devices."""
-        return self._dra and any(pod.claims or self.extended(pod) for pod in pods)
+        return self._dra and any(pod.claims or self.get_extended_requests(pod) for pod in pods)
 
-    def of_pod(self, pod: PodClass) -> list[ResourceClaim]:
+    def list_pod_claims(self, pod: PodClass) -> list[ResourceClaim]:
         """Return the claims of a pod, in its order.
 
         Raises ClaimError if a claim does not exist, is being deleted, or was created from a template for another pod.
@@ -151,25 +151,25 @@ class Claims:
             claims.append(claim)
         return claims
 
-    def wanted(self, pod: PodClass) -> ClaimRequests:
+    def get_requests(self, pod: PodClass) -> ClaimRequests:
         """Return what the pod requests. Raises ClaimError if a claim cannot be used."""
         wanted = self._wanted.get(pod.index)
         if wanted is None:
             wanted = self._wanted[pod.index] = self._find_wanted(pod)
         return wanted
 
-    def settled(self, pod: PodClass) -> ClaimRequests:
+    def get_checked_requests(self, pod: PodClass) -> ClaimRequests:
         """Return what the pod requests; nothing if its PreFilter fails, as no node is checked for it then."""
         if not pod.claims and not self._dra:
             return ClaimRequests()
         try:
-            return self.wanted(pod)
+            return self.get_requests(pod)
         except ClaimError:
             return ClaimRequests()
 
     def _find_wanted(self, pod: PodClass) -> ClaimRequests:
         allocated, still_open = [], []
-        for claim in self.of_pod(pod):
+        for claim in self.list_pod_claims(pod):
             if claim.status.allocation is None:
                 still_open.append(claim)
                 continue
@@ -178,14 +178,14 @@ class Claims:
             if not is_consumer and len(consumers) >= MAX_CONSUMERS:
                 raise ClaimError("resourceclaim in use")
             allocated.append(claim)
-        return ClaimRequests(tuple(allocated), tuple(still_open), *self.special(pod))
+        return ClaimRequests(tuple(allocated), tuple(still_open), *self.get_special_requests(pod))
 
-    def special(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
+    def get_special_requests(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
         """Return extended resources to allocate, and whether an earlier claim for them is in the way.
 
         Raises ClaimError if the earlier claim is in use by too many pods.
         """
-        extended = self.extended(pod)
+        extended = self.get_extended_requests(pod)
         left = self._leftover(pod) if extended else None
         if left is None:
             return extended, False
@@ -302,13 +302,13 @@ class Devices:
     @classmethod
     def of(cls, ctx: Context) -> Devices:
         """Return the devices of a context, cached in it."""
-        return ctx.memo.of(cls, lambda: cls(ctx))
+        return ctx.memo.get(cls, lambda: cls(ctx))
 
     @cached_property
     def inventory(self) -> Inventory:
         """Return all devices and the claims' holds on them."""
         informers = self._ctx.informers
-        inventory = self._ctx.snapshot.memo.of(
+        inventory = self._ctx.snapshot.memo.get(
             Inventory, lambda: Inventory(informers.resource_slices, informers.resource_claims.values())
         )
         return inventory.with_slices(self.local_slices) if self.local_slices else inventory

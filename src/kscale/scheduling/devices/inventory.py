@@ -262,7 +262,7 @@ class Inventory:
         for claim in claims:
             if claim.status.allocation is not None:
                 for hold in holds_of(claim.status.allocation):
-                    self.take(hold)
+                    self.allocate(hold)
 
     def with_slices(self, slices: Sequence[ResourceSlice]) -> Inventory:
         """Return a copy that also has these slices, which must belong to other pools."""
@@ -345,7 +345,7 @@ class Inventory:
             (driver, _encode(properties), frozenset(capacity.items()), counters), len(self._kinds)
         )
 
-    def take(self, hold: Hold) -> None:
+    def allocate(self, hold: Hold) -> None:
         """Allocate a device, or a share of it."""
         first = not self._in_hand(hold.identity)
         counts = self.shares if hold.shared else self.used
@@ -357,8 +357,8 @@ class Inventory:
         if first:
             self._count(hold.identity, taken=True)
 
-    def give_back(self, hold: Hold) -> None:
-        """Release a device, or a share of it, that :meth:`take` allocated."""
+    def release(self, hold: Hold) -> None:
+        """Release a device, or a share of it, that :meth:`allocate` allocated."""
         counts = self.shares if hold.shared else self.used
         counts[hold.identity] -= 1
         if not counts[hold.identity]:
@@ -388,7 +388,7 @@ class Inventory:
         self._own.pop(node_name, None)
         self.add(slices)
 
-    def steady(self, claims: Sequence[ResourceClaim]) -> bool:
+    def is_monotonic(self, claims: Sequence[ResourceClaim]) -> bool:
         """Check whether allocating devices to these claims can only reduce what other pods can get.
 
         That is not so if counters are shared (an overdrawn one blocks a pool), or if a request for "all" devices gets

@@ -165,7 +165,7 @@ class Needs:
 
     def _keys_of(self, pod: PodClass) -> Iterator[ClaimKey]:
         try:
-            claims = self._claims.of_pod(pod) if pod.claims else []
+            claims = self._claims.list_pod_claims(pod) if pod.claims else []
         except ClaimError:  # its PreFilter fails
             return
         for claim in claims:
@@ -183,11 +183,11 @@ class Needs:
 
     def _special_of(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
         try:
-            return self._claims.special(pod)
+            return self._claims.get_special_requests(pod)
         except ClaimError:  # its PreFilter fails
             return (), True
 
-    def concerns(self, pod: int) -> bool:
+    def may_count(self, pod: int) -> bool:
         """Return whether the pod requests devices."""
         return bool(self.keys[pod] or any(self._special[pod]))
 
@@ -279,11 +279,11 @@ class DeviceLedger:
 
     def _judge(self) -> None:
         """Update whether allocations can only reduce what other pods can get."""
-        self._steady = self._steady and self._inventory.steady([state.claim for state in self._claims.values()])
+        self._steady = self._steady and self._inventory.is_monotonic([state.claim for state in self._claims.values()])
 
-    def concerns(self, pod: int) -> bool:
+    def may_count(self, pod: int) -> bool:
         """Return whether the pod requests devices."""
-        return self._needs.concerns(pod)
+        return self._needs.may_count(pod)
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
@@ -433,9 +433,9 @@ class DeviceLedger:
         new = () if held is None else held.holds
         if old is not new:
             for hold in old:
-                self._inventory.give_back(hold)
+                self._inventory.release(hold)
             for hold in new:
-                self._inventory.take(hold)
+                self._inventory.allocate(hold)
             for hold in (*old, *new):
                 self._changed(hold)
         if held is None:
@@ -524,10 +524,10 @@ class DeviceCounting:
         self.columns: tuple[str, ...] = ()
         self._free = np.zeros((0, nodes.size), dtype=np.int64)
         for pod in pods:
-            need = Claims.of(ctx).settled(pod)
+            need = Claims.of(ctx).get_checked_requests(pod)
             # A claim that is referenced by name may be shared, or allocated and full.
             self.exact = self.exact and not any(claim_name is not None for _, claim_name, _ in pod.claims)
-            asked = list(self._asked(need))
+            asked = list(self._list_requests(need))
             if asked:
                 self._requests[pod.index] = asked
         if self._kinds and self.exact:
@@ -541,7 +541,7 @@ class DeviceCounting:
             demand[name] = demand.get(name, 0) + count
         return demand
 
-    def taken(self, pod: PodClass) -> dict[str, int]:
+    def get_used_devices(self, pod: PodClass) -> dict[str, int]:
         """Return column -> devices that a pod uses once placed.
 
         Empty without claims, even if the pod requests extended resources: the autoscaler runs Reserve only for pods
@@ -556,7 +556,7 @@ class DeviceCounting:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def _asked(self, need: ClaimRequests) -> Iterable[tuple[_Kind, int]]:
+    def _list_requests(self, need: ClaimRequests) -> Iterable[tuple[_Kind, int]]:
         classes = self.ctx.informers.device_classes
         for claim in need.open:
             devices = claim.spec.devices
@@ -606,7 +606,7 @@ class DeviceCounting:
             if not offer.complete or offer.identity in inventory.used:
                 continue
             try:
-                if not allocator.selected(kind.claim, kind.exact, offer):
+                if not allocator.matches_selectors(kind.claim, kind.exact, offer):
                     continue
             except AllocationError:  # the search ends here with an error once the devices before are taken
                 self.exact = False

@@ -52,7 +52,7 @@ class Judge(msgspec.Struct, frozen=True, eq=False):
 class Part:
     """A plug-in's part of an engine. Classes are added one after the other; numbers that it assigned stay valid."""
 
-    def ask(self, pod: PodClass, looks: Any) -> None:
+    def add_class(self, pod: PodClass, looks: Any) -> None:
         """Assign numbers to the counters that verdicts on a class read.
 
         ``looks``: the result of the plug-in's ``looks``.
@@ -61,17 +61,17 @@ class Part:
     def present(self, pods: Iterable[PodClass]) -> None:
         """Add classes that are placed or may be placed."""
 
-    def asked(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
+    def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
         """Set all classes that may be checked, including those that read no counters.
 
         ``copies``: the new nodes that may be added.
         """
 
-    def awake(self) -> bool:
+    def is_used(self) -> bool:
         """Return whether verdicts on any class read what this part counts."""
         return False
 
-    def concerns(self, pod: PodClass) -> bool:
+    def may_count(self, pod: PodClass) -> bool:
         """Return whether there may be an entry for a class."""
         return False
 
@@ -90,7 +90,7 @@ class Part:
     def declare(self, engine: _engine.Engine, ctx: Context) -> None:
         """Declare counters and their state on nodes to the engine, before it gets classes."""
 
-    def of_copy(self, facts: NodeFacts) -> dict[str, Any]:
+    def build_template_arguments(self, facts: NodeFacts) -> dict[str, Any]:
         """Return arguments for an engine's template."""
         return {}
 
@@ -176,11 +176,11 @@ class Plugin:
         """Return what the engine has to count for this plug-in; None if nothing."""
         return None
 
-    def looks(self, pod: PodClass, ctx: Context) -> Any:
+    def get_counters(self, pod: PodClass, ctx: Context) -> Any:
         """Return which counters a verdict on a class reads, for the part's ``ask``; None if it reads none."""
         return None
 
-    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
+    def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
         """Return the objects that ``prefilter``, ``judge`` and ``looks`` depend on besides pod and profile.
 
         As long as they are the same objects, the results are the same. None: they depend on too much to be cached.
@@ -188,11 +188,11 @@ class Plugin:
         """
         return ()
 
-    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+    def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
         """Return objects such that the ``grounds`` of every class are unchanged while these are the same objects."""
         return ()
 
-    def surroundings(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
+    def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
         """Return the objects that the part's entries depend on besides the classes and what verdicts on them read.
 
         As long as they are the same objects, the entries are the same. ``storage``: classes with volumes that are
@@ -200,7 +200,7 @@ class Plugin:
         """
         return ()
 
-    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         """Return the numbers behind a failure in the engine.
 
         ``which``: the constraint, term or driver that failed, -1 = does not apply.
@@ -217,4 +217,4 @@ class Plugin:
         if counted is None:
             return None, ()
         detail, which = counted
-        return self.statuses[detail], self.blame(detail, which, pod, node, witness)
+        return self.statuses[detail], self.explain_failure(detail, which, pod, node, witness)

@@ -45,29 +45,29 @@ class DynamicResources(Plugin):
         if not pod.claims and not ctx.dra:
             return NOTHING
         try:
-            Claims.of(ctx).wanted(pod)
+            Claims.of(ctx).get_requests(pod)
         except ClaimError as problem:
             return PreFilter(failure=unresolvable(str(problem)))
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
-        return Claims.of(ctx).settled(pod).nothing
+        return Claims.of(ctx).get_checked_requests(pod).is_empty
 
-    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
+    def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
         if pod.claims:
             return None
         if not ctx.dra or not any(map(is_scalar, pod.demand)):
             return ()
-        return None if Claims.of(ctx).extended(pod) else (ctx.informers.device_classes,)
+        return None if Claims.of(ctx).get_extended_requests(pod) else (ctx.informers.device_classes,)
 
-    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+    def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
         return (ctx.informers.device_classes,)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
         if not pod.claims and not ctx.dra:
             return None
-        need = Claims.of(ctx).settled(pod)
-        if need.nothing:
+        need = Claims.of(ctx).get_checked_requests(pod)
+        if need.is_empty:
             return None
         devices, classes = Devices.of(ctx), ctx.informers.device_classes
         allocations = [claim.status.allocation for claim in need.allocated if claim.status.allocation is not None]
@@ -118,7 +118,7 @@ class DynamicResources(Plugin):
     def _requests(self, pod: PodClass, facts: NodeFacts, ctx: Context) -> list[dict[str, Any]]:
         devices, classes, requests = Devices.of(ctx), ctx.informers.device_classes, []
         offers = devices.inventory.offers(facts)
-        for claim in to_allocate(Claims.of(ctx).wanted(pod), facts, classes):
+        for claim in to_allocate(Claims.of(ctx).get_requests(pod), facts, classes):
             for request in claim.spec.devices.requests:
                 for exact in (request.exactly, *request.first_available):
                     if exact is None:

@@ -34,7 +34,7 @@ class Term(msgspec.Struct, frozen=True):
     namespaces: frozenset[str]
     namespace_selector: Selector
 
-    def means(self, pod: PodClass, namespace_labels: dict[str, str] | None) -> bool:
+    def matches(self, pod: PodClass, namespace_labels: dict[str, str] | None) -> bool:
         """Check whether the term selects a pod whose namespace has these labels."""
         inside = pod.namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
         return inside and self.selector.matches(pod.labels)
@@ -83,7 +83,7 @@ def incoming_terms(pod: PodClass, terms: Iterable[PodAffinityTerm], ctx: Context
 def _means_all(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
     """Return a function that checks whether all terms select a pod, ignoring labels of its namespace."""
     wanted = tuple(terms)
-    return lambda pod: all(term.means(pod, None) for term in wanted)
+    return lambda pod: all(term.matches(pod, None) for term in wanted)
 
 
 def _carries(term: Term, other: PodClass) -> bool:
@@ -116,7 +116,7 @@ class TermIndex:
                 self._by_label.setdefault((pinned.key, value), []).append(term)
         return True
 
-    def meaning(self, pod: PodClass, ctx: Context) -> list[Term]:
+    def find_matching_terms(self, pod: PodClass, ctx: Context) -> list[Term]:
         """Return the terms that select a pod, in the order they were added."""
         candidates = list(self._rest)
         if self._by_label and pod.labels:
@@ -125,7 +125,7 @@ class TermIndex:
         if not candidates:
             return []
         labels = ctx.namespace_labels(pod.namespace)
-        return [term for term in sorted(set(candidates), key=self._order.__getitem__) if term.means(pod, labels)]
+        return [term for term in sorted(set(candidates), key=self._order.__getitem__) if term.matches(pod, labels)]
 
 
 class _CarriedTerms(TermIndex):
@@ -143,7 +143,7 @@ class _CarriedTerms(TermIndex):
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _CarriedTerms:
-        return snapshot.memo.of(cls, lambda: cls(snapshot))
+        return snapshot.memo.get(cls, lambda: cls(snapshot))
 
 
 class TermNumbers(Part):
@@ -159,7 +159,7 @@ class TermNumbers(Part):
         self._carried: dict[Term, int] = {}
         self._known = TermIndex()
 
-    def ask(self, pod: PodClass, looks: Any) -> None:
+    def add_class(self, pod: PodClass, looks: Any) -> None:
         affinity, anti_affinity = self.terms[pod.index] = looks
         for term in anti_affinity:
             if term not in self._anti:
@@ -180,19 +180,19 @@ class TermNumbers(Part):
                 for term in carried_terms(pod):
                     self._known.add(term)
 
-    def asked(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
+    def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
         for pod in pods:
-            blockers = self._known.meaning(pod, ctx)
+            blockers = self._known.find_matching_terms(pod, ctx)
             if blockers:
                 self.blockers[pod.index] = blockers
                 for term in blockers:
                     if term not in self._carried:
                         self._carried[term] = self._rows.add(Row(term.key, None))
 
-    def awake(self) -> bool:
+    def is_used(self) -> bool:
         return bool(self._carried)
 
-    def concerns(self, pod: PodClass) -> bool:
+    def may_count(self, pod: PodClass) -> bool:
         return bool(pod.anti_affinity) or pod.index in self.terms or pod.index in self.blockers
 
     def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class TermNumbers(Part):
         if affinity:
             group, rows = self._groups[affinity]
             entry["affinity_group"] = group
-            entry["self_affine"] = all(term.means(pod, None) for term in affinity)
+            entry["self_affine"] = all(term.matches(pod, None) for term in affinity)
             entry["affinity"] = list(rows.values())
         if anti_affinity:
             entry["own_anti"] = [self._anti[term] for term in anti_affinity]
@@ -266,7 +266,7 @@ class InterPodAffinity(Plugin):
             return False
         snapshot = ctx.snapshot
         carried = _CarriedTerms.of(snapshot)
-        for term in carried.meaning(pod, ctx):  # some placed pod, on a node that has the term's key?
+        for term in carried.find_matching_terms(pod, ctx):  # some placed pod, on a node that has the term's key?
             ids = snapshot.columns.label(term.key).ids
             if any((ids[snapshot.nodes_of_class(which)] >= 0).any() for which in carried.carriers[term]):
                 return False
@@ -275,7 +275,7 @@ class InterPodAffinity(Plugin):
     def part(self, rows: Rows) -> Part:
         return TermNumbers(rows)
 
-    def looks(self, pod: PodClass, ctx: Context) -> tuple[_Terms, _Terms] | None:
+    def get_counters(self, pod: PodClass, ctx: Context) -> tuple[_Terms, _Terms] | None:
         if not pod.affinity and not pod.anti_affinity:
             return None
         try:
@@ -283,17 +283,17 @@ class InterPodAffinity(Plugin):
         except SelectorError:  # its PreFilter fails; no counter is read
             return None
 
-    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+    def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
         by_labels = any(term.namespace_selector is not None for term in (*pod.affinity, *pod.anti_affinity))
         return (ctx.informers.namespaces,) if by_labels else ()
 
-    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+    def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
         return (ctx.informers.namespaces,)
 
-    def surroundings(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
+    def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
         return (ctx.informers.namespaces,)
 
-    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         """Return the numbers of the term that fails.
 
         ``rule``, ``term`` (its index in the list of the pod that has it), ``topologyKey``, ``domain``, the number of

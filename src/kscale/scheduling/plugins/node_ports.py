@@ -23,14 +23,14 @@ class PortNumbers(Part):
         self._keys: dict[tuple[str, int], int] = {}
         self._specific: dict[HostPort, int] = {}
 
-    def ask(self, pod: PodClass, looks: Any) -> None:
+    def add_class(self, pod: PodClass, looks: Any) -> None:
         for _, protocol, port in looks:
             self._keys.setdefault((protocol, port), len(self._keys))
 
-    def awake(self) -> bool:
+    def is_used(self) -> bool:
         return bool(self._keys)
 
-    def concerns(self, pod: PodClass) -> bool:
+    def may_count(self, pod: PodClass) -> bool:
         return bool(pod.ports)
 
     def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
@@ -57,10 +57,10 @@ class NodePorts(Plugin):
     def part(self, rows: Rows) -> Part:
         return PortNumbers()
 
-    def looks(self, pod: PodClass, ctx: Context) -> tuple[HostPort, ...] | None:
+    def get_counters(self, pod: PodClass, ctx: Context) -> tuple[HostPort, ...] | None:
         return pod.ports or None
 
-    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         """Return each ``port`` in conflict, and the ``pods`` of the node that use it."""
         holders: dict[tuple[str, int], list[tuple[str, str]]] = {}
         for key, other in witness.classes_on(node):

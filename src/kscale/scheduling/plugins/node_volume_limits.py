@@ -128,10 +128,10 @@ class _BrokenNodes(dict[str, str]):
 
     @classmethod
     def of(cls, ctx: Context) -> _BrokenNodes:
-        return ctx.snapshot.memo.of(cls, lambda: cls._made(ctx))
+        return ctx.snapshot.memo.get(cls, lambda: cls._build(ctx))
 
     @classmethod
-    def _made(cls, ctx: Context) -> _BrokenNodes:
+    def _build(cls, ctx: Context) -> _BrokenNodes:
         snapshot, broken = ctx.snapshot, cls()
         for which, pod in enumerate(snapshot.placed_classes):
             if pod.volumes and any(volume.ephemeral is not None for volume in pod.volumes):
@@ -200,14 +200,14 @@ class VolumeNumbers(Part):
         self._lock = Lock()
 
     @property
-    def asked_drivers(self) -> tuple[str, ...]:
+    def requested_drivers(self) -> tuple[str, ...]:
         """Return the drivers of the volumes of pods to be checked, with or without a limit."""
         return tuple(self._asked)
 
-    def ask(self, pod: PodClass, looks: Any) -> None:
+    def add_class(self, pod: PodClass, looks: Any) -> None:
         self._asked.update(dict.fromkeys(driver for driver, _, _ in looks))
 
-    def asked(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
+    def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
         if not self._asked:
             return
         limited = _NodeLimits.of(ctx).drivers.union(*(_limits(facts.csi_node) for facts in copies))
@@ -215,10 +215,10 @@ class VolumeNumbers(Part):
             if driver in limited:
                 self.drivers.setdefault(driver, len(self.drivers))
 
-    def awake(self) -> bool:
+    def is_used(self) -> bool:
         return bool(self.drivers)
 
-    def concerns(self, pod: PodClass) -> bool:
+    def may_count(self, pod: PodClass) -> bool:
         return bool(pod.volumes)
 
     def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
@@ -247,7 +247,7 @@ class VolumeNumbers(Part):
                 if driver in self.drivers:
                     engine.attach(index[name], self._handle(driver, handle), self.drivers[driver])
 
-    def of_copy(self, facts: NodeFacts) -> dict[str, Any]:
+    def build_template_arguments(self, facts: NodeFacts) -> dict[str, Any]:
         bound = _limits(facts.csi_node)
         return {
             "limits": [bound.get(driver, -1) for driver in self.drivers],
@@ -318,24 +318,24 @@ class NodeVolumeLimits(Plugin):
     def part(self, rows: Rows) -> Part:
         return VolumeNumbers()
 
-    def looks(self, pod: PodClass, ctx: Context) -> tuple[_Attached, ...] | None:
+    def get_counters(self, pod: PodClass, ctx: Context) -> tuple[_Attached, ...] | None:
         attached = _resolve(pod, Volumes.of(ctx), incoming=True) if pod.volumes else ()
         return attached if isinstance(attached, tuple) and attached else None
 
-    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+    def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
         if not pod.volumes:
             return ()
-        objects = Volumes.of(ctx).grounds(pod) if pod.has_claims else ()
+        objects = Volumes.of(ctx).get_dependencies(pod) if pod.has_claims else ()
         return (*objects, ctx.informers.csi_drivers, _BrokenNodes.of(ctx) or None)
 
-    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+    def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
         return Volumes.of(ctx), ctx.informers.csi_drivers, _BrokenNodes.of(ctx) or None
 
-    def surroundings(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
+    def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
         volumes = Volumes.of(ctx)
-        return (_NodeLimits.of(ctx).drivers, *chain.from_iterable(map(volumes.grounds, storage)))
+        return (_NodeLimits.of(ctx).drivers, *chain.from_iterable(map(volumes.get_dependencies, storage)))
 
-    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         """Return ``driver`` and its ``limit``."""
         driver = next(name for name, number in witness.part(VolumeNumbers).drivers.items() if number == which)
         return ({"driver": driver, "limit": _limits(witness.facts(node).csi_node).get(driver)},)

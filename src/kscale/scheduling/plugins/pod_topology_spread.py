@@ -195,12 +195,12 @@ class SpreadNumbers(Part):
         self._eligibility: dict[_Inclusion, Eligibility] = {}
         self._honouring: dict[int, PodClass] = {}
 
-    def ask(self, pod: PodClass, looks: Any) -> None:
+    def add_class(self, pod: PodClass, looks: Any) -> None:
         self.constraints[pod.index] = looks
         for constraint in looks:
             self.number(constraint.row, pod)
 
-    def concerns(self, pod: PodClass) -> bool:
+    def may_count(self, pod: PodClass) -> bool:
         return pod.index in self.constraints
 
     def number(self, row: SpreadRow, pod: PodClass) -> int:
@@ -259,7 +259,7 @@ class PodTopologySpread(Plugin):
     def part(self, rows: Rows) -> Part:
         return SpreadNumbers(rows)
 
-    def looks(self, pod: PodClass, ctx: Context) -> tuple[Constraint, ...] | None:
+    def get_counters(self, pod: PodClass, ctx: Context) -> tuple[Constraint, ...] | None:
         if not pod.spread and not ctx.profile.default_constraints:
             return None
         try:
@@ -267,15 +267,15 @@ class PodTopologySpread(Plugin):
         except SelectorError:  # its PreFilter fails; no counter is read
             return None
 
-    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+    def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
         if pod.spread or not ctx.profile.default_constraints:
             return ()
         return ctx.informers.services, ctx.informers.controllers
 
-    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+    def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
         return ctx.informers.services, ctx.informers.controllers
 
-    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         """Return the numbers of the constraint that fails.
 
         ``constraint`` (position among the hard ones), ``topologyKey``, ``domain``, ``matching`` pods there, ``self``,

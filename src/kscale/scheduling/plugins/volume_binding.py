@@ -95,15 +95,15 @@ class VolumeBinding(Plugin):
     def skips(self, pod: PodClass, ctx: Context) -> bool:
         return not pod.has_claims
 
-    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+    def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
         if not pod.has_claims:
             return ()
         volumes = Volumes.of(ctx)
-        objects = volumes.grounds(pod)
+        objects = volumes.get_dependencies(pod)
         # What an unbound claim can get depends on all volumes, classes and capacities.
         return objects if all(map(is_bound, volumes.claims_of(pod))) else (*objects, volumes)
 
-    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+    def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
         return (Volumes.of(ctx),)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
@@ -166,7 +166,7 @@ def _blame(pod: PodClass, node: NodeFacts, ctx: Context) -> Numbers:
             return (numbers,)
         bound_volume = _Held.of(volume)
         if bound_volume.check(node) == _NO_MATCH:
-            reached = ctx.memo.of(_Reached, _Reached)
+            reached = ctx.memo.get(_Reached, _Reached)
             if name not in reached:
                 nodes = map(ctx.node, range(len(ctx.snapshot.nodes)))
                 reached[name] = sum(bound_volume.check(each) is None for each in nodes)

@@ -58,17 +58,17 @@ class DiskNumbers(Part):
         self._disks: dict[tuple[str, ...], int] = {}
         self._claims: dict[tuple[str, str], int] = {}
 
-    def ask(self, pod: PodClass, looks: Any) -> None:
+    def add_class(self, pod: PodClass, looks: Any) -> None:
         disks, claims = looks
         for identity, _ in disks:
             self._disks.setdefault(identity, len(self._disks))
         for name in claims:
             self._claims.setdefault((pod.namespace, name), len(self._claims))
 
-    def awake(self) -> bool:
+    def is_used(self) -> bool:
         return bool(self._disks or self._claims)
 
-    def concerns(self, pod: PodClass) -> bool:
+    def may_count(self, pod: PodClass) -> bool:
         return bool(pod.volumes)
 
     def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
@@ -121,25 +121,29 @@ class VolumeRestrictions(Plugin):
     def part(self, rows: Rows) -> Part:
         return DiskNumbers()
 
-    def looks(self, pod: PodClass, ctx: Context) -> tuple[tuple[_DiskUse, ...], tuple[str, ...]] | None:
+    def get_counters(self, pod: PodClass, ctx: Context) -> tuple[tuple[_DiskUse, ...], tuple[str, ...]] | None:
         uses = (_disks(pod), _exclusive_claims(pod, ctx)) if pod.volumes else ((), ())
         return uses if any(uses) else None
 
-    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
-        return Volumes.of(ctx).grounds(pod) if pod.has_claims else ()
+    def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        return Volumes.of(ctx).get_dependencies(pod) if pod.has_claims else ()
 
-    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+    def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
         return (Volumes.of(ctx),)
 
-    def surroundings(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
+    def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
         volumes = Volumes.of(ctx)
-        return chain.from_iterable(map(volumes.grounds, storage))
+        return chain.from_iterable(map(volumes.get_dependencies, storage))
 
-    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         """Return each ``disk`` or ``claim`` in conflict, and the ``pods`` that use it."""
-        return self._of_disks(pod, node, witness) if detail == _engine.DISK_CONFLICT else self._of_claims(pod, witness)
+        return (
+            self._explain_disk_conflicts(pod, node, witness)
+            if detail == _engine.DISK_CONFLICT
+            else self._explain_claim_conflicts(pod, witness)
+        )
 
-    def _of_disks(self, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def _explain_disk_conflicts(self, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
         conflicts = []
         for identity, read_only in _disks(pod):
 
@@ -151,7 +155,7 @@ class VolumeRestrictions(Plugin):
                 conflicts.append({"disk": "/".join(identity), "pods": pods[:MAX_PODS]})
         return tuple(conflicts)
 
-    def _of_claims(self, pod: PodClass, witness: ExplainContext) -> Numbers:
+    def _explain_claim_conflicts(self, pod: PodClass, witness: ExplainContext) -> Numbers:
         conflicts = []
         for name in _exclusive_claims(pod, witness.ctx):
 

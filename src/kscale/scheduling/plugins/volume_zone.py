@@ -33,10 +33,10 @@ class VolumeZone(Plugin):
     def skips(self, pod: PodClass, ctx: Context) -> bool:
         return not _get_zone_requirements(pod, ctx)
 
-    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
-        return Volumes.of(ctx).grounds(pod) if pod.has_claims else ()
+    def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        return Volumes.of(ctx).get_dependencies(pod) if pod.has_claims else ()
 
-    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+    def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
         return (Volumes.of(ctx),)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:

@@ -67,10 +67,10 @@ class CompiledScores:
         user = [name for plugin, _ in options.scorers for name in plugin.resources]
         fixed = ("cpu", "memory", "ephemeral-storage") if options.scorers else ()
         self._columns = tuple(dict.fromkeys((*options.fit_resources, *options.balanced_resources, *fixed, *user)))
-        self._pulled = snapshot.memo.of(PulledImages, lambda: PulledImages(snapshot))
-        pods, self.class_of = self._scored(records, unique, which)
+        self._pulled = snapshot.memo.get(PulledImages, lambda: PulledImages(snapshot))
+        pods, self.class_of = self._classify_pods(records, unique, which)
         counters = Counters(ctx, options)
-        counters.ask(unique)
+        counters.add_classes(unique)
         self.names = (*_selecting.PLUGINS, *(plugin.name for plugin, _ in options.scorers))
         columns = set(counters.columns)
         for _, wishes in pods.values():
@@ -84,7 +84,7 @@ class CompiledScores:
         counters.fill(self.scorer, self._nodes)
         self._statics: dict[object, int] = {}
         self.broken: list[bool] = []
-        self._avoided = snapshot.memo.of(_Avoided, lambda: _Avoided(snapshot))
+        self._avoided = snapshot.memo.get(_Avoided, lambda: _Avoided(snapshot))
         for scored, wishes in pods.values():
             pod_class = self._by_index[scored.class_of]
             broken = pod_class.index in counters.broken or any(map(_unreadable, wishes))
@@ -103,11 +103,11 @@ class CompiledScores:
                 whole=require_all_keys,
                 spread=spread,
                 terms=counters.terms(pod_class),
-                touch=counters.touched(pod_class),
+                touch=counters.get_affected_rows(pod_class),
             )
         self._configure()
 
-    def _scored(
+    def _classify_pods(
         self, records: Sequence[PodRecord], unique: Sequence[PodClass], which: NDArray[np.int32]
     ) -> tuple[dict[ScoredPod, tuple[ScoredPod, list[PreferredSchedulingTerm]]], NDArray[np.int32]]:
         """Return the scored classes in order of appearance, and the class of each pod.

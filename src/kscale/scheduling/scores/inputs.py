@@ -157,7 +157,7 @@ def non_zero_used(snapshot: Snapshot) -> dict[str, NDArray[np.int64]]:
 
     Pods without requests count with upstream's non-zero defaults.
     """
-    used = snapshot.memo.of(_NonZeroUsed, lambda: _NonZeroUsed(snapshot)).used
+    used = snapshot.memo.get(_NonZeroUsed, lambda: _NonZeroUsed(snapshot)).used
     return {CPU: used[0], MEMORY: used[1]}
 
 
@@ -227,7 +227,7 @@ class Counters:
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
-    def ask(self, pods: Iterable[PodClass]) -> None:
+    def add_classes(self, pods: Iterable[PodClass]) -> None:
         """Add all classes that will be scored and placed."""
         asked = list(pods)
         for pod in (*self._ctx.snapshot.placed_classes, *asked) if self._near else ():
@@ -263,7 +263,7 @@ class Counters:
                     self._meant[term] = self._rows.add(Row(term.key, _means(term), term.selector))
                 wishes.append((self._meant[term], sign * weight))
         if wishes or not self._ignores:
-            for term in self._known.meaning(pod, self._ctx):
+            for term in self._known.find_matching_terms(pod, self._ctx):
                 if term not in self._carried:
                     self._carried[term] = self._rows.add(Row(term.key, None))
                 wishes.append((self._carried[term], 1))
@@ -309,9 +309,9 @@ class Counters:
         """Return a class's preferences for or against domains, as (row, weight)."""
         return self._wishes.get(pod.index, [])
 
-    def touched(self, pod: PodClass) -> list[tuple[int, int]]:
+    def get_affected_rows(self, pod: PodClass) -> list[tuple[int, int]]:
         """Return the rows that a placed pod of the class counts in, as (row, increment)."""
-        touched = [(row, 1) for part in self._rows.counted(pod) for row in part]
+        touched = [(row, 1) for part in self._rows.get_counting_rows(pod) for row in part]
         if self._carried:
             touched += [(self._carried[term], w) for term, w in self._carries(pod).items() if term in self._carried]
         return touched
@@ -334,7 +334,7 @@ class Counters:
         masks = [None if row.eligibility is None else _mask(row.eligibility, nodes) for row in self._rows.rows]
         if counts:
             for which, pod in enumerate(snapshot.placed_classes):
-                touched = self.touched(pod)
+                touched = self.get_affected_rows(pod)
                 if not touched:
                     continue
                 where = snapshot.nodes_of_class(which)
@@ -354,7 +354,7 @@ def _mask(eligible: Eligibility, nodes: NodeClasses) -> NDArray[np.uint8]:
 
 
 def _means(term: Term) -> Callable[[PodClass], bool]:
-    return lambda pod: term.means(pod, None)
+    return lambda pod: term.matches(pod, None)
 
 
 def _parse_terms(pod: PodClass, terms: Iterable[PodAffinityTerm]) -> tuple[Term, ...]:

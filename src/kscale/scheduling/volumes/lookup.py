@@ -51,11 +51,11 @@ def cached_per_snapshot(snapshot: Snapshot, kind: type[T], renew: Callable[[T | 
     """
 
     def make() -> T:
-        last = snapshot.interner.memo.of(_Last, _Last)
+        last = snapshot.interner.memo.get(_Last, _Last)
         value = last[kind] = renew(last.get(kind))
         return value
 
-    return snapshot.memo.of(kind, make)
+    return snapshot.memo.get(kind, make)
 
 
 class Reachable(Generic[T]):
@@ -153,7 +153,7 @@ class Volumes:
             and current.capacities is informers.capacities
         )
 
-    def grounds(self, pod: PodClass) -> tuple[Any, ...]:
+    def get_dependencies(self, pod: PodClass) -> tuple[Any, ...]:
         """Return the objects that a pod's claims refer to; all storage classes are one object."""
         cached = self._grounds.get(pod.index)
         if cached is not None and cached[0] is pod:
@@ -188,12 +188,12 @@ class Volumes:
         claims = (self.claim(pod.namespace, name) for name, _ in claim_names(pod))
         return [claim for claim in claims if claim is not None]
 
-    def held_for(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+    def list_claimed_volumes(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
         """Return the volumes of the claim's class that refer to the claim, in the informer's order."""
-        return self._held.get((class_name(claim), claim.namespace, claim.name), [])
+        return self._index_claimed_volumes.get((class_name(claim), claim.namespace, claim.name), [])
 
     @cached_property
-    def _held(self) -> dict[tuple[str, str, str], list[PersistentVolume]]:
+    def _index_claimed_volumes(self) -> dict[tuple[str, str, str], list[PersistentVolume]]:
         by_claim: dict[tuple[str, str, str], list[PersistentVolume]] = {}
         for volume in self._informers.volumes.values():
             holder = volume.spec.claim_ref
@@ -224,7 +224,7 @@ class Volumes:
         return capacities
 
     @cached_property
-    def spelled(self) -> frozenset[str]:
+    def get_known_texts(self) -> frozenset[str]:
         """Return label values and node names that occur in volumes, claims, classes and capacities."""
         informers = self._informers
         values: set[str] = set()
@@ -275,4 +275,4 @@ class ClaimUsers(dict[tuple[str, str], int]):
                         users[pod.namespace, name] = users.get((pod.namespace, name), 0) + pods
             return users
 
-        return snapshot.memo.of(cls, make)
+        return snapshot.memo.get(cls, make)

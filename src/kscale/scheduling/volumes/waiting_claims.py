@@ -78,7 +78,7 @@ class WaitingClaims:
             if SELECTED_NODE in (claim.metadata.annotations or {}):
                 columns.add(NAME)
             columns |= self._volumes.free.columns(class_name(claim))
-            for volume in self._volumes.held_for(claim):
+            for volume in self._volumes.list_claimed_volumes(claim):
                 columns |= selector_columns(affinity_of(volume))
             storage_class = self._volumes.storage_class(class_name(claim))
             for term in storage_class.allowed_topologies if storage_class else ():
@@ -124,7 +124,7 @@ class WaitingClaims:
             selector = compile_selector(claim.spec.selector) if claim.spec.selector is not None else None
         except SelectorError:
             return None
-        for volume in self._volumes.held_for(claim):
+        for volume in self._volumes.list_claimed_volumes(claim):
             is_for_claim = volume.spec.claim_ref is not None and volume.spec.claim_ref.uid in ("", claim.metadata.uid)
             if is_for_claim and volume.name not in chosen and _suits(volume, claim):
                 return volume if reaches(affinity_of(volume), node) else None

@@ -303,7 +303,7 @@ class QueueingNumbers:
         self._lock = Lock()
         self._last, self._numbers = state
 
-    def of(self, pod: Pod) -> int:
+    def get(self, pod: Pod) -> int:
         """Return the number of a pod's queueing."""
         queueing = Queueing.of(pod)
         number = self._numbers.get(queueing)

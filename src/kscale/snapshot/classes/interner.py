@@ -117,7 +117,7 @@ class Facets(Generic[K]):
         self._used: dict[int, int] = {}
         self._next = 0
 
-    def take(self, key: K) -> int:
+    def acquire(self, key: K) -> int:
         """Return the number of a key and increment its use count."""
         number = self._number.get(key)
         if number is None:
@@ -450,8 +450,8 @@ class Interner:
             volumes=volumes[1],
             owner=owner,
             identity_id=identity_id,
-            selection_id=self._selections.take((selector, affinity[0][0])),
-            tolerations_id=self._tolerations.take(tolerations),
+            selection_id=self._selections.acquire((selector, affinity[0][0])),
+            tolerations_id=self._tolerations.acquire(tolerations),
             **(affinity[1] if affinity[0] != NO_AFFINITY[0] else {}),
             **amounts[1],
         )
@@ -460,7 +460,7 @@ class Interner:
         _set_value(self.classes, index, pod_class)
         if index < self._identity_of.size:
             self._identity_of.array[index] = identity_id
-        frame = self._frames.take(prototype.frame)
+        frame = self._frames.acquire(prototype.frame)
         self._looks.setdefault(frame, base)
         self._class_of.add((frame, amounts[0], labels[0], affinity[0], volumes[0], owner))
         self.made += 1

@@ -49,7 +49,7 @@ class Shape:
     def exemplar(self) -> Pod:
         """Return a pod of this shape with the fields that decisions read."""
         if self._pod is None:
-            self._pod = self._decoded()
+            self._pod = self._decode()
             self.stops = self._pod.metadata.deletion_timestamp is not None
         return self._pod
 
@@ -62,7 +62,7 @@ class Shape:
         assert rest is not None
         return rest
 
-    def _decoded(self) -> Pod:
+    def _decode(self) -> Pod:
         rest, labels, affinity, volumes, owners = self._texts
         assert rest is not None
         pod = from_kept_json(rest, Pod)

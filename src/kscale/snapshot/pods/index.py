@@ -48,7 +48,7 @@ class PodIndex:
 
     def select_many(self, wanted: Sequence[tuple[str, SelectorLike]]) -> PodSelections:
         """Return the pods of many (namespace, selector) pairs at once, as :meth:`select` does."""
-        identities = self._table.interner.memo.of(_Identities, _Identities)
+        identities = self._table.interner.memo.get(_Identities, _Identities)
         begin, groups, (starts, rows) = identities.matching(self._table, wanted)
         ends, selected = _names.select_rows(starts, rows, begin, groups)
         return PodSelections(ends, PodSelection(self._table, selected))
@@ -151,7 +151,7 @@ class PodSelection:
         """Return the labels of a number from :attr:`label_numbers`."""
         return self._table.interner.identities[number].labels
 
-    def at(self, rows: NDArray[np.int64]) -> PodSelection:
+    def select(self, rows: NDArray[np.int64]) -> PodSelection:
         """Return the pods at some rows of the same table."""
         return PodSelection(self._table, rows)
 
@@ -184,7 +184,7 @@ class PodSelection:
 
     def memo(self, kind: type[_M]) -> _M:
         """Return a caller's cache by type, valid as long as the numbers of shapes and labels are."""
-        return self._table.interner.memo.of(kind, kind)
+        return self._table.interner.memo.get(kind, kind)
 
     def label_sets(self) -> list[dict[str, str] | None]:
         """Return the distinct label sets of the pods, in no particular order."""
@@ -260,7 +260,7 @@ class _Identities:
             for pair in wanted:
                 matched = known_lists.get(pair) if type(pair[1]) is str else None
                 if matched is None:
-                    matched = self._matched(interner, *pair)
+                    matched = self._find_matches(interner, *pair)
                 groups += matched
                 begin.append(len(groups))
         count = len(grouped[0]) - 1
@@ -271,19 +271,19 @@ class _Identities:
             chosen = chosen[old]
         return starts, chosen, grouped
 
-    def _matched(self, interner: Interner, namespace: str, selector: SelectorLike) -> list[int]:
+    def _find_matches(self, interner: Interner, namespace: str, selector: SelectorLike) -> list[int]:
         if type(selector) is str and (label := _api_text.plain_label(selector)) is not None:
             labelled = self._known_lists[namespace, selector] = self._with_label(namespace, label)
             return labelled
         key = namespace, selector if isinstance(selector, str | Selector) else compile_selector(selector)
         entry = self._found.get(key)
         if entry is None:
-            entry = self._found[key] = self._ask(*key)
+            entry = self._found[key] = self._build_entry(*key)
         if entry.seen < len(entry.candidates):
             self._match(interner, entry)
         return entry.matched
 
-    def _ask(self, namespace: str, selector: str | Selector) -> _Found:
+    def _build_entry(self, namespace: str, selector: str | Selector) -> _Found:
         """Return a new cache entry for a selector, with the identities that may match it."""
         compiled = parse_selector(selector) if isinstance(selector, str) else selector
         if compiled.nothing:

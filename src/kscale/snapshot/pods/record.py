@@ -186,7 +186,7 @@ class PodRecord:
             return decode_plain(self.raw)
         return self.raw if self.raw is not None else cast("dict[str, Any]", to_dict(self.pod))
 
-    def changed(self, pod: Pod) -> PodRecord:
+    def with_pod(self, pod: Pod) -> PodRecord:
         """Return a record of the pod after a rule has changed it into ``pod``.
 
         The API data get the same changes. Returns itself if the rule returned the same struct.

@@ -168,7 +168,7 @@ def copies_of(pod: Pod, count: int, prefix: str, interner: Interner) -> PodRows:
         controller=interner.controller(standing_controller(pod)),
         source=-2,
         created=PodMoments.of(pod).created,
-        queueing=interner.queueings.of(pod),
+        queueing=interner.queueings.get(pod),
     )
     return PodRows(table, rows)
 
@@ -237,7 +237,7 @@ class PlacedPods(Sequence[PodRecord]):
         rows = self.rows[positions[positions < table_count]]
         stamps, memo = self._table.column("stamp")[rows], self._table.memo
         with memo.lock:
-            answers = memo.of(what)  # 1 = no, 2 = yes
+            answers = memo.get_numbers(what)  # 1 = no, 2 = yes
             for i in np.flatnonzero(answers[stamps] == 0).tolist():
                 answers[stamps[i]] = 1 + test(self._table.record(int(rows[i])).pod)
             yes = answers[stamps] == 2

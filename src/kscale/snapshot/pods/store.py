@@ -109,7 +109,7 @@ class NodeNumbers:
         """Return the numbers of names: int64[n], -1 for a name without number."""
         return np.fromiter(map(self._number.get, names, repeat(-1)), np.int64, len(names))
 
-    def of_batch(self, names: list[str], which: NDArray[np.int64]) -> NDArray[np.int32]:
+    def get_batch_numbers(self, names: list[str], which: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the numbers of some of a batch's names, -1 for -1.
 
         ``names`` may have grown since the last call.
@@ -162,7 +162,7 @@ class PlacedSums:
         """Forget the amounts of removed classes (bool by number), whose numbers are reused."""
         self._amounts.forget(classes)
 
-    def of(self, nodes: NDArray[np.bool_]) -> PlacedSums:
+    def select_nodes(self, nodes: NDArray[np.bool_]) -> PlacedSums:
         """Return the sums of some nodes, renumbered, without resources whose sums are all zero."""
         result = PlacedSums()
         result._amounts = self._amounts
@@ -452,14 +452,14 @@ class PodStore:
             [i for i, row in enumerate(row_of) if (row >= 0) == is_existing] for is_existing in (True, False)
         )
         order = [*existing, *fresh]
-        rows = self._put(
+        rows = self._write_rows(
             np.array([row_of[i] for i in existing], dtype=np.int64),
             [records[i].key for i in fresh],
             np.ascontiguousarray(values[:, order]),
         )
-        self.table.hold(rows.tolist(), [records[i] for i in order], [moments[i] for i in order])
+        self.table.store_structs(rows.tolist(), [records[i] for i in order], [moments[i] for i in order])
 
-    def _put(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _write_rows(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Put rows as :meth:`PodTable.put` does, and update the sums."""
         self._count(rows, -1)
         existing = len(rows)
@@ -543,13 +543,13 @@ class PodStore:
         if len(plan.rows) or len(plan.fresh):
             part = batch if all_fresh else batch.pick(np.concatenate([plan.of_rows, plan.fresh]))
             values = self._values(part, refer=refer)
-            self._put(plan.rows, part.keys[len(plan.rows) :], values)
+            self._write_rows(plan.rows, part.keys[len(plan.rows) :], values)
         return change
 
     def _values(self, batch: PodBatch, *, refer: bool) -> NDArray[np.int64]:
         """Return the pod table's columns for a batch, and store its texts."""
         values = batch.columns[_OF_BATCH]
-        values[COLUMN["at"]] = self.nodes.of_batch(batch.nodes, batch.column("node_of"))
+        values[COLUMN["at"]] = self.nodes.get_batch_numbers(batch.nodes, batch.column("node_of"))
         values[COLUMN["seen"]] = self._listing
         texts = self.table.texts
         if self.texts == "all" and refer:
@@ -578,8 +578,8 @@ class PodStore:
             self._index.move(*table.close_up(max(_STEP, 8 * table.dropped)))
         if self.interner.made > self._made_at_most:
             self._sweep()
-        if self._reader is not None and len(self._reader.known) > self._texts_at_most:
-            self._forget_texts(self._reader.known)
+        if self._reader is not None and len(self._reader.classes) > self._texts_at_most:
+            self._forget_texts(self._reader.classes)
         if table.memo.stamps > 2 * len(table) + _IDLE:
             table.renew_stamps()
         if len(self.nodes) > self._nodes_at_most:
@@ -604,12 +604,12 @@ class PodStore:
         )  # fmt: skip
         shapes[0] = False
         new_interner, classes = interner.without(classes, shapes, controllers)
-        table.go_on_with(new_interner)
+        table.replace_interner(new_interner)
         self.sums.forget(classes)
         live = int((~classes).sum() + (~shapes).sum() + (~controllers).sum())
         self._made_at_most = _IDLE + live // 4
         if self._reader is not None:
-            self._reader.known.go_on_with(new_interner, classes, shapes, controllers)
+            self._reader.classes.replace_interner(new_interner, classes, shapes, controllers)
 
     def _forget_texts(self, known: TextClasses) -> None:
         """Remove cached texts that no existing pod was read from."""
@@ -625,7 +625,7 @@ class PodStore:
         in_use = np.bincount(at[at >= 0], minlength=len(table.nodes)) > 0
         table.keep_nodes(in_use)
         self.nodes = NodeNumbers(table.nodes)
-        self.sums = self.sums.of(in_use)
+        self.sums = self.sums.select_nodes(in_use)
         if self._reader is not None:
             self._reader.forget_nodes()
         self._nodes_at_most = _IDLE + 2 * len(self.nodes)

@@ -147,7 +147,7 @@ class PodFactCache:
         self._numbers: dict[str, Growing] = {}
         self._values: dict[str, dict[Any, Any]] = {}
 
-    def of(self, what: str) -> NDArray[np.int32]:
+    def get_numbers(self, what: str) -> NDArray[np.int32]:
         """Return the numbers by stamp (valid until the next call)."""
         column = self._numbers.setdefault(what, Growing(np.int32))
         column.extend_to(self.stamps)
@@ -157,7 +157,7 @@ class PodFactCache:
         """Return what the numbers of ``what`` stand for."""
         return self._values.setdefault(what, {})
 
-    def renewed(self, stamps: NDArray[np.int64], there: NDArray[np.bool_]) -> PodFactCache:
+    def renumber(self, stamps: NDArray[np.int64], there: NDArray[np.bool_]) -> PodFactCache:
         """Return a new cache whose stamps are 0, 1, ... for pods that have the given stamps now.
 
         Facts with many more values than the pods in ``there`` (bool by pod) still use are not copied.
@@ -165,7 +165,7 @@ class PodFactCache:
         result = PodFactCache(len(stamps))
         with self.lock:
             for name in list(self._numbers):
-                numbers = self.of(name)[stamps]
+                numbers = self.get_numbers(name)[stamps]
                 values = self._values.get(name, {})
                 if len(values) > 2 * len(distinct(numbers[there])) + _FEW_OF_POD_MEMO:
                     continue
@@ -528,13 +528,13 @@ class PodTable:
         columns["stamp"].array[row] = self._stamps(1)[0]
         for name in MOMENTS:
             columns[name].array[row] = getattr(moments, name)
-        self.hold([row], [record], [moments])
+        self.store_structs([row], [record], [moments])
 
     def queueing_of(self, record: PodRecord, state: int) -> int:
         """Return the number of how a pod in this state is queued, or 0 if it is not pending."""
-        return self.interner.queueings.of(record.pod) if state == PENDING else 0
+        return self.interner.queueings.get(record.pod) if state == PENDING else 0
 
-    def hold(self, rows: Sequence[int], records: Sequence[PodRecord], moments: Sequence[PodMoments]) -> None:
+    def store_structs(self, rows: Sequence[int], records: Sequence[PodRecord], moments: Sequence[PodMoments]) -> None:
         """Store the structs of rows that were just written."""
         for row, record, each in zip(rows, records, moments, strict=True):
             self.records[row] = record
@@ -642,7 +642,7 @@ class PodTable:
         """
         self.columns["shape"].array[rows] = shapes
 
-    def go_on_with(self, interner: Interner) -> None:
+    def replace_interner(self, interner: Interner) -> None:
         """Use another interner, in which the numbers that rows have are unchanged.
 
         Frozen tables keep the old interner and no longer share what is learned about their rows.
@@ -659,7 +659,7 @@ class PodTable:
         """Set each row's stamp to its row number, and renumber the cached facts."""
         self.own()
         exists = self.column("state") != GONE
-        self.memo = self.memo.renewed(self.column("stamp"), exists)
+        self.memo = self.memo.renumber(self.column("stamp"), exists)
         self.columns["stamp"].array[:] = np.arange(len(self))
 
     def keep_nodes(self, there: NDArray[np.bool_]) -> None:

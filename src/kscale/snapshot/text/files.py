@@ -35,16 +35,16 @@ class MappedFile(mmap.mmap):
         self.source = source
         self._descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._descriptor)
-        self._stamp = self._now()
+        self._stamp = self._get_signature()
         return self
 
-    def _now(self) -> tuple[int, int]:
+    def _get_signature(self) -> tuple[int, int]:
         status = os.fstat(self._descriptor)
         return status.st_size, status.st_mtime_ns
 
     def check(self) -> None:
         """Raise InputError if the file was modified since it was mapped."""
-        if self._now() != self._stamp:
+        if self._get_signature() != self._stamp:
             raise InputError(Problem("the file was changed after it was read: load it again", self.source))
 
 

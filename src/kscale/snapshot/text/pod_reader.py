@@ -209,9 +209,9 @@ class ScannedList:
         listed = self._found
         return listed.view[listed.begin[0] : listed.begin[-1] + listed.size[-1]]
 
-    def emptied(self) -> ScannedList:
+    def without_items(self) -> ScannedList:
         """Return the list without its items, after they have been read from the text."""
-        return ScannedList(self._reader, self._found.emptied(), self.api_version, self.kind, self.metadata)
+        return ScannedList(self._reader, self._found.without_items(), self.api_version, self.kind, self.metadata)
 
     def parts(self) -> Iterator[ScannedItems]:
         """Yield the items in parts.
@@ -253,7 +253,7 @@ class PodReader:
         self._nodes = _projection.StringNumbers()
 
     @property
-    def known(self) -> TextClasses:
+    def classes(self) -> TextClasses:
         """Return the classes of the texts seen so far."""
         return self._known
 
@@ -292,7 +292,7 @@ class PodReader:
             assert read is not None  # all of their texts are known by now
         fast, keys, columns, odd = read
         batch = PodBatch(found.view, found.source, found.place, keys, self._nodes.strings, columns)
-        damaged = {i for i, slot in odd if not self._odd_moment(found, batch, i, slot)}
+        damaged = {i for i, slot in odd if not self._read_unusual_time(found, batch, i, slot)}
         if damaged:
             fast[np.flatnonzero(fast)[sorted(damaged)]] = False
             batch = batch.pick(np.array([i for i in range(len(batch)) if i not in damaged], dtype=np.int64))
@@ -304,10 +304,10 @@ class PodReader:
     ) -> tuple[NDArray[np.bool_], list[str], NDArray[np.int64], list[tuple[int, int]]] | None:
         return _pod_columns.read_pods(
             found.view, found.listed, found.first, found.begin, found.size, found.combined, found.at, found.length,
-            self._known.looks, (PLACED, FINISHED), DEFAULT_NAMESPACE,
+            self._known.values, (PLACED, FINISHED), DEFAULT_NAMESPACE,
         )  # fmt: skip
 
-    def _odd_moment(self, found: _Found, batch: PodBatch, i: int, slot: int) -> bool:
+    def _read_unusual_time(self, found: _Found, batch: PodBatch, i: int, slot: int) -> bool:
         """Read a time that is not written as API servers do, and return whether it is valid."""
         at = found.at[slot, (item := int(batch.column("where")[i]) - found.first)]
         text = str(found.view[at : at + found.length[slot, item]], "ascii")  # the scan notes only ASCII
@@ -358,7 +358,7 @@ class _Listed(NamedTuple):
             self.combined[items], *self.places.part(first, end),
         )  # fmt: skip
 
-    def emptied(self) -> _Listed:
+    def without_items(self) -> _Listed:
         """Return the list without its items."""
         nothing = slice(0)
         return self._replace(begin=self.begin[nothing], size=self.size[nothing], combined=self.combined[nothing])

@@ -217,10 +217,10 @@ class TextClasses:
         )
         self._facets: tuple[TextCache[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
         self._looks = Growing(_pod_columns.LOOKS)
-        self.looks["known"][0] = True
+        self.values["known"][0] = True
 
     @property
-    def looks(self) -> NDArray[Any]:
+    def values(self) -> NDArray[Any]:
         """Return the values of all combinations by number + 1: :data:`kscale._native._pod_columns.LOOKS`."""
         old_size, size = self._looks.size, self.size + 1
         if size > old_size:
@@ -240,7 +240,7 @@ class TextClasses:
 
     def learn(self, places: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
         """Find the classes of combinations (their numbers + 1), for pods with a node (``bound``) and without one."""
-        looks = self.looks
+        looks = self.values
         fresh = places[~looks["known"][places]]
         if len(fresh):
             self._read(distinct(fresh))
@@ -265,7 +265,7 @@ class TextClasses:
         usable = self._rests.learn(rows[:, -1])
         for number, facet_texts in enumerate(self._facets):
             usable[usable] = facet_texts.learn(rows[usable, number])
-        looks = self.looks
+        looks = self.values
         looks["known"][places] = True
         looks["waiting"][places] = looks["settled"][places] = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
         rests = self._rests.columns[rows[:, -1] + 1]
@@ -326,7 +326,7 @@ class TextClasses:
 
     # -- lifetimes ---------------------------------------------------------------------------------------------------
 
-    def go_on_with(
+    def replace_interner(
         self,
         interner: Interner,
         classes: NDArray[np.bool_],
@@ -335,14 +335,14 @@ class TextClasses:
     ) -> None:
         """Use another interner, which does not have the classes, shapes and controllers marked here."""
         self._interner = interner
-        outdated = _among(controllers, self.looks["controller"])
+        outdated = _among(controllers, self.values["controller"])
         for name in ("waiting", "settled"):
-            outdated |= _among(classes, self.looks[name]) | _among(shapes, self.looks[f"{name}_shape"])
+            outdated |= _among(classes, self.values[name]) | _among(shapes, self.values[f"{name}_shape"])
         outdated[0] = False
         self._owners.forget(np.flatnonzero(_among(controllers, self._owners.columns["number"])) - 1)
-        self.looks["known"][outdated] = False  # their texts stay known
+        self.values["known"][outdated] = False  # their texts stay known
         for name in ("waiting_shape", "settled_shape"):
-            self.looks[name][outdated] = 0
+            self.values[name][outdated] = 0
 
     def retain(self, keep: NDArray[np.bool_]) -> None:
         """Forget the other combinations (bool by number), and the texts that only they have."""
@@ -354,8 +354,8 @@ class TextClasses:
                 cached.pop(number, None)
         self._rests.forget(np.flatnonzero(~rests))
         forgotten = np.flatnonzero(~keep) + 1
-        self.looks[forgotten] = 0
-        self.looks["waiting"][forgotten] = self.looks["settled"][forgotten] = -1
+        self.values[forgotten] = 0
+        self.values["waiting"][forgotten] = self.values["settled"][forgotten] = -1
         numbers = {each.number for each in self._affinities.values if each is not None}
         numbers |= {each.settled_number for each in self._affinities.values if each is not None}
         self._same = {key: number for key, number in self._same.items() if number in numbers}
@@ -388,7 +388,7 @@ class TextClasses:
             alone=is_daemonset_pod(pod),
             bare=bare,
             phase=_PHASES.get(pod.status.phase, 0),
-            queueing=self._interner.queueings.of(pod),
+            queueing=self._interner.queueings.get(pod),
             text=text,
         )
 

@@ -67,7 +67,7 @@ class ReviewResult(msgspec.Struct, kw_only=True):
         labels = {"status": self.status, "resource": self.resource}
         return build_observation("vpa_admission_controller_admission_latency_seconds", labels, seconds)
 
-    def counted(self) -> Observation:
+    def build_observation(self) -> Observation:
         """Return what the review of a pod adds to the metrics."""
         labels = {"applied": self.status == "applied"}
         return build_observation("vpa_admission_controller_admission_pods_total", labels)
@@ -135,7 +135,7 @@ def review_steps(
         vpa = yield from vpas.match_steps(read.pod, known, progress, unmatched)
     reviewed = review_pod(read, vpa, limit_ranges=limit_ranges, options=options)
     reviewed.messages = [*unmatched, *reviewed.messages]
-    yield from progress.observe(reviewed.counted())
+    yield from progress.observe(reviewed.build_observation())
     return reviewed
 
 

@@ -114,7 +114,7 @@ class AdviceBuilder:
 
     def report(self, at: Moment, notes: list[str]) -> RecommendationReport:
         """Build the report for a moment (0 for earlier ones, as upstream's histograms begin in 1970)."""
-        containers = [one for item in self._chosen for one in self._of_workload(item, max(at, 0))]
+        containers = [one for item in self._chosen for one in self._advise_workload(item, max(at, 0))]
         requested, change = sum_requests(containers)
         return RecommendationReport(
             strategy=self._strategy.name,
@@ -128,17 +128,17 @@ class AdviceBuilder:
             notes=notes,
         )
 
-    def _of_workload(self, item: Workload, now: Moment) -> Iterable[ContainerAdvice]:
+    def _advise_workload(self, item: Workload, now: Moment) -> Iterable[ContainerAdvice]:
         recommendation = self._recommended.get((item.vpa.namespace, item.vpa.name))
         items = recommendation.container_recommendations if recommendation is not None else ()
         recommended = {one.container_name: one for one in items}
-        known = self._known(item, now)
+        known = self._collect_usage(item, now)
         advised_containers: dict[str, tuple[ContainerAdvice, StrategyAdvice]] = {}
         for name in item.containers:
             usage = self._feed.usage.get((*item.identity, name)) or ContainerUsage()
             usage.recommendation = recommended.get(name)
             usage.oom_memory = self._killed.get((*item.identity, name), 0)
-            advised_containers[name] = self._of_container(item, name, usage, known)
+            advised_containers[name] = self._advise_container(item, name, usage, known)
         targets = {name: _requests(advised) for name, (_, advised) in advised_containers.items()}
         fitted = _fit_to_limit_ranges(item, targets, self._limit_ranges)
         for name, (advice, advised) in advised_containers.items():
@@ -152,7 +152,7 @@ class AdviceBuilder:
                 advice.info.append("at its limit")
             yield advice
 
-    def _known(self, item: Workload, now: Moment) -> _WorkloadUsage:
+    def _collect_usage(self, item: Workload, now: Moment) -> _WorkloadUsage:
         state = self._feed.state
         store, vpa = state.store, state.vpas[item.vpa.namespace, item.vpa.name]
         counts: Counter[str] = Counter()
@@ -168,7 +168,7 @@ class AdviceBuilder:
             counts, frozenset(memory), frozenset({name for name, count in counts.items() if count} - fresh)
         )
 
-    def _of_container(
+    def _advise_container(
         self, item: Workload, name: str, usage: ContainerUsage, known: _WorkloadUsage
     ) -> tuple[ContainerAdvice, StrategyAdvice]:
         strategy, cpu = self._strategy, known.cpu_samples[name]

@@ -114,7 +114,7 @@ class UsageFeed:
         name = (key.namespace, key.pod, key.container)
         return _SeriesDestination(owner, container=key.container, slot=find_slot(self.state, name, 0))
 
-    def _know(self, batch: UsageBatch) -> None:
+    def _resolve_destinations(self, batch: UsageBatch) -> None:
         """Resolve the destinations of a batch's series, reusing those of earlier batches with the same keys."""
         if batch.labels or batch.keys is not self._keys:
             self.settle()
@@ -140,7 +140,7 @@ class UsageFeed:
         self.counts.update(f"warnings of the source: {text}" for text in batch.warnings)
         if not len(batch):
             return
-        self._know(batch)
+        self._resolve_destinations(batch)
         self._times.append(batch.time[:: max(1, len(batch) // 1000)].copy())
         series, time, cpu, memory = batch.series, batch.time, batch.cpu, batch.memory
         if not _histogram.in_order(series, time, len(batch.keys)):
@@ -149,9 +149,9 @@ class UsageFeed:
             cpu, memory = (None if values is None else values[order] for values in (cpu, memory))
         cpu, memory = (None if values is None else np.ascontiguousarray(values) for values in (cpu, memory))
         if self.strategy.needs_samples:
-            self._keep(batch.keys, series, cpu, memory)
+            self._store_samples(batch.keys, series, cpu, memory)
         store, threads = self.state.store, self.state.threads
-        arranged = store.arranged(series, time, cpu, memory, self._slots, threads)
+        arranged = store.group_rows(series, time, cpu, memory, self._slots, threads)
         if arranged is not None:
             series, time, cpu, memory = arranged
         for values, kind in ((cpu, CPU_SAMPLE), (memory, MEMORY_SAMPLE)):
@@ -161,7 +161,7 @@ class UsageFeed:
     def _add_kind(self, kind: int, series: npt.NDArray[np.int32], time: npt.NDArray[np.int64], values: _Floats) -> None:
         latest = _MAX_TIME if self.now is None else self.now
         is_cpu, finite, threads = kind == CPU_SAMPLE, self._finite[kind], self.state.threads
-        fed = self.state.store.feed(is_cpu, series, time, values, self._slots, finite, latest, threads)
+        fed = self.state.store.add_history(is_cpu, series, time, values, self._slots, finite, latest, threads)
         self.newest = max(self.newest, fed["newest"])
         self.behind += fed["behind"]
         self.counts["samples"] -= fed["refused"]
@@ -208,7 +208,7 @@ class UsageFeed:
                     self.counts[place.reason] += count
             finite[:] = 0
 
-    def _keep(
+    def _store_samples(
         self, keys: Sequence[SeriesKey], series: npt.NDArray[np.int32], cpu: _Floats | None, memory: _Floats | None
     ) -> None:
         """Store the samples for strategies that need them."""

@@ -105,7 +105,7 @@ class Workloads:
         self.pod_owner: dict[tuple[str, str], Workload] = {}
         vpas = list(vpas)
         self._taken = {(vpa.namespace, vpa.name) for vpa in vpas}
-        own = self._by_target(vpas)
+        own = self._group_vpas_by_target(vpas)
         self._own = own
         self._custom = {(item.namespace, item.kind, item.name): item for item in custom}
         for key, template in controllers.templates():
@@ -130,7 +130,7 @@ class Workloads:
         scales = self.controllers.scales
         return [*self.unresolved, *(scales.assumed if isinstance(scales, DumpScales) else ())]
 
-    def _by_target(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[WorkloadKey, VerticalPodAutoscaler]:
+    def _group_vpas_by_target(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[WorkloadKey, VerticalPodAutoscaler]:
         by_target: dict[WorkloadKey, VerticalPodAutoscaler] = {}
         for vpa in vpas:
             if not is_managed_vpa(vpa, self.options):
@@ -151,7 +151,7 @@ class Workloads:
         return by_target
 
     def _add(self, key: ControllerKey, template: PodTemplateSpec, own: VerticalPodAutoscaler | None) -> None:
-        vpa = own if own is not None else self._implied(key)
+        vpa = own if own is not None else self._build_implied_vpa(key)
         try:
             selector = resolve_target_selector(vpa, self.controllers)
         except TargetError as error:
@@ -185,7 +185,7 @@ class Workloads:
         if identity not in self.items:
             self._refused.add(identity)
 
-    def _implied(self, key: ControllerKey) -> VerticalPodAutoscaler:
+    def _build_implied_vpa(self, key: ControllerKey) -> VerticalPodAutoscaler:
         """Build a VPA in mode Off, with a name that no VPA of the dump has."""
         name = base = f"{key.kind.lower()}-{key.name}"
         number = 1

@@ -91,7 +91,7 @@ class LastRecommendations(NamedTuple):
     amount: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, known: Sequence[AggregateRecommendation], cpu: bool) -> LastRecommendations:
+    def from_recommendations(cls, known: Sequence[AggregateRecommendation], cpu: bool) -> LastRecommendations:
         """Build the arrays from the aggregates' recommendations."""
         resource = CPU if cpu else MEMORY
         modes: dict[str, int] = {}
@@ -175,9 +175,9 @@ def add_usage(
     taker = _SampleAdder(state, usage, slot, resolved, quality)
     near = _find_representable_times(usage.time)
     if isinstance(usage.kind, int) and all_known and near is None:
-        return [error for _, error in taker.take(usage.kind, None)]
+        return [error for _, error in taker.add(usage.kind, None)]
     if all_known and near is None and (turns := _split_alternating_kinds(usage.kind)):
-        errors = [error for kind, where in turns for error in taker.take(kind, where)]
+        errors = [error for kind, where in turns for error in taker.add(kind, where)]
         return [error for _, error in sorted(errors, key=itemgetter(0))]
     known = slot >= 0
     kinds = usage.kind if not isinstance(usage.kind, int) else np.full(len(usage), usage.kind, np.uint8)
@@ -198,7 +198,7 @@ def add_usage(
     for cpu in (True, False):
         wanted = np.flatnonzero(known & ((kinds == CPU_SAMPLE) == cpu))
         if len(wanted):
-            errors += taker.take(kinds, wanted)
+            errors += taker.add(kinds, wanted)
     return [error for _, error in sorted(errors, key=itemgetter(0))]
 
 
@@ -269,7 +269,7 @@ class _ResolvedContainers:
         aggregate = state_container.bound or state.find_or_create(pod, container, now)
         state.store.aggregate[state_container.slot] = aggregate.row
         self.slots[index] = state_container.slot
-        self.aggregate[index] = state.places.keep(name, state_container.slot, aggregate)
+        self.aggregate[index] = state.places.insert(name, state_container.slot, aggregate)
 
 
 class _SampleAdder:
@@ -290,7 +290,7 @@ class _SampleAdder:
         self._quality = quality
         self._kept: list[AggregateRecommendation] | None = None
 
-    def take(self, kinds: npt.NDArray[np.uint8] | int, where: _RowSelection | None) -> list[tuple[int, UsageError]]:
+    def add(self, kinds: npt.NDArray[np.uint8] | int, where: _RowSelection | None) -> list[tuple[int, UsageError]]:
         """Add either CPU samples or other samples, at ``where`` or all, and return the rejected ones."""
         usage = self._usage
         container, time, value, kind = self._slot, usage.time, usage.value, kinds
@@ -363,7 +363,7 @@ class _SampleAdder:
                 accepted = np.flatnonzero(status == 0)
             rows = np.arange(len(status))[accepted] if where is None else _to_rows(where)[accepted]
             killed = np.zeros(len(rows), np.bool_) if oom is None else oom[accepted] != 0
-            recommended = LastRecommendations.of(recommendations, cpu)
+            recommended = LastRecommendations.from_recommendations(recommendations, cpu)
             observe_sample_quality(
                 aggregate[container[rows]], taken[accepted], killed, cpu, recommended, QualityObserver(into)
             )

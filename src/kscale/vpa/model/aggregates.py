@@ -193,7 +193,7 @@ class AggregateStore:
         np.add.at(self.samples, into, other.samples[rows])
         self._native = None
 
-    def feed(
+    def add_history(
         self,
         cpu: bool,
         series: _Slots,
@@ -212,7 +212,7 @@ class AggregateStore:
         bank = self.cpu.native if cpu else self.memory.native
         return self.native.feed(bank, cpu, series, time, values, slots, finite, now, threads)
 
-    def arranged(
+    def group_rows(
         self,
         series: _Slots,
         time: _Times,
@@ -221,7 +221,7 @@ class AggregateStore:
         slots: _Slots,
         threads: int,
     ) -> tuple[_Slots, _Times, _Floats | None, _Floats | None] | None:
-        """Group rows for :meth:`feed` by aggregates, each in its order, or return None if grouping does not pay off.
+        """Group rows for :meth:`add_history` by aggregate, each in its order; None if grouping does not pay off.
 
         Results are equal, and histograms are loaded from memory once per batch instead of once per row.
         """

@@ -70,13 +70,13 @@ class ContainerSlotCache:
 
     def look_up(self, names: _Names) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Return the slot of each container and the number of its aggregate (int32), -1 if unknown."""
-        packed = self._joined(names) if isinstance(names, JoinedLists) else self._look_up(names)
+        packed = self._look_up_joined(names) if isinstance(names, JoinedLists) else self._look_up(names)
         return (packed >> _NUMBER_BITS).astype(np.int32), packed.astype(np.int32)
 
     def _look_up(self, names: _Names) -> _PackedSlots:
         return np.fromiter(map(self._known.get, names, repeat(-1)), np.int64, len(names))
 
-    def _joined(self, names: JoinedLists[ContainerName]) -> _PackedSlots:
+    def _look_up_joined(self, names: JoinedLists[ContainerName]) -> _PackedSlots:
         """Look up joined lists, reusing the parts of the last call."""
         before, previous = self._last
         pieces = [_EMPTY]
@@ -95,7 +95,7 @@ class ContainerSlotCache:
         self._last, self._moved = (names, packed), []
         return packed
 
-    def keep(self, name: ContainerName, slot: int, aggregate: Aggregate) -> int:
+    def insert(self, name: ContainerName, slot: int, aggregate: Aggregate) -> int:
         """Store a container's slot. Returns the number of its aggregate."""
         number = self._numbers.setdefault(id(aggregate), len(self.aggregates))
         if number == len(self.aggregates):

@@ -264,7 +264,7 @@ class Histogram:
         self.index = index
 
     @classmethod
-    def new(cls, options: HistogramOptions, half_life: int = 0) -> Histogram:
+    def create(cls, options: HistogramOptions, half_life: int = 0) -> Histogram:
         """Create an empty histogram in its own bank."""
         return cls(Histograms(options, 1, half_life), 0)
 

@@ -248,7 +248,7 @@ class CheckpointBatch:
         for vpa, closes in zip(vpas, until.tolist(), strict=True):
             self._prepared[vpa] = _PreparedCheckpoints(samples, memory, cpu, rows[vpa], closes)
 
-    def take(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
+    def pop(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
         """Return and remove the (container, checkpoint) pairs of a prepared VPA, by name."""
         if now >= self._prepared[vpa].until:
             self.prepare([vpa], now)
@@ -367,7 +367,7 @@ def _write_vpa_checkpoints_steps(
 ) -> StepsOf[Patch | Create, None]:
     """Write the checkpoints of one VPA, by container name."""
     now = progress.now
-    for container, status in prepared.take(vpa, now):
+    for container, status in prepared.pop(vpa, now):
         error = yield from _create_or_update_checkpoint_steps(vpa, container, status, progress)
         if error is None:
             vpa.checkpoint_written = now

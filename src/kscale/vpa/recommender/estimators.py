@@ -165,7 +165,7 @@ def recommend_pod_resources(state: RecommenderState, vpas: Sequence[Vpa]) -> lis
     cached: _CachedRecommendations | None = state.told
     policies = [vpa.resource_policy for vpa in vpas]
     if cached is None or cached.names is not merged.names or cached.policies != policies:
-        cached = _CachedRecommendations.of(merged.names, policies)
+        cached = _CachedRecommendations.create(merged.names, policies)
     amounts = estimate_resources(merged.store, cached.numbers, state.options, threads=state.threads)[cached.rows]
     for place, unasked in enumerate(cached.unasked):  # uncontrolled amounts are not compared
         amounts[unasked, place] = 0
@@ -200,7 +200,9 @@ class _CachedRecommendations(NamedTuple):
     recommendations: list[RecommendedPodResources]
 
     @classmethod
-    def of(cls, names: Sequence[tuple[Vpa, str]], policies: list[PodResourcePolicy | None]) -> _CachedRecommendations:
+    def create(
+        cls, names: Sequence[tuple[Vpa, str]], policies: list[PodResourcePolicy | None]
+    ) -> _CachedRecommendations:
         """Create an empty cache of these containers and policies."""
         rows: list[int] = []
         resources: list[tuple[str, ...]] = []

@@ -108,7 +108,7 @@ class OOMKillHistory:
             else:
                 del self._by_container[container_key]
 
-    def most(self, vpa: Vpa, container: str) -> int:
+    def get_max_bytes(self, vpa: Vpa, container: str) -> int:
         """Return the bytes of the greatest kill of a container of a VPA's pods, or 0 without kills."""
         own = self._by_container.get((vpa.namespace, container), {})
         return max(
@@ -163,7 +163,7 @@ class LatestAdvice(msgspec.Struct, frozen=True):
             return ("StrategyFailed", f"{self.failures[vpa]}; what was recommended stays")
         return None if vpa in self.had else _NO_SAMPLES_CONDITION
 
-    def of(self, vpas: Container[Vpa]) -> LatestAdvice:
+    def for_vpas(self, vpas: Container[Vpa]) -> LatestAdvice:
         """Return the advice of some VPAs only."""
         return LatestAdvice(
             had={vpa: advice for vpa, advice in self.had.items() if vpa in vpas},
@@ -247,14 +247,14 @@ class StrategyAdvisor:
         vpas = _group_by_namespace(state)
         observed = {vpa for own in vpas.values() for vpa in own}
         now = progress.now
-        self.advice = self.advice.of(observed)
+        self.advice = self.advice.for_vpas(observed)
         self._asked = {vpa: asked for vpa, asked in self._asked.items() if vpa in observed}
         self._tried = {namespace: at for namespace, at in self._tried.items() if namespace in vpas}
         self._unanswered &= vpas.keys()
         self.kills.forget(state, self._history.range_queries(now)[0].start)
         due = [name for name, own in vpas.items() if any(self._is_due(state, vpa, now) for vpa in own)]
         self._waiting = set(due) - self._asking.keys()
-        started = frozenset(self._waiting - self._unanswered if self._many_hang else self._waiting)
+        started = frozenset(self._waiting - self._unanswered if self._is_retry_limit_reached else self._waiting)
         if started and not self._is_beginning and len(self._asking) < _MAX_CONCURRENT_NAMESPACES:
             self._is_beginning = True
             yield from progress.act(InBackground(partial(self._ask_steps, state)))
@@ -293,7 +293,7 @@ class StrategyAdvisor:
         """Query the namespaces of a queue in turn, except those already queried elsewhere."""
         progress = Progress(now)
         while queue:
-            if queue[0] in self._unanswered and self._many_hang:
+            if queue[0] in self._unanswered and self._is_retry_limit_reached:
                 return  # leave the rest to the queues that retry one of these
             namespace = queue.popleft()
             if namespace in self._waiting:
@@ -331,7 +331,7 @@ class StrategyAdvisor:
         )
 
     @property
-    def _many_hang(self) -> bool:
+    def _is_retry_limit_reached(self) -> bool:
         """Return True if the limit of concurrent retries is reached."""
         return len(self._unanswered & self._asking.keys()) >= _MAX_CONCURRENT_RETRIES
 
@@ -389,7 +389,7 @@ class StrategyAdvisor:
                 for container in sorted({key.container for key in vpa.aggregates} | own.keys()):
                     usage_of_container = own.get(container) or ContainerUsage()
                     usage_of_container.recommendation = recommended.get(container)
-                    usage_of_container.oom_memory = self.kills.most(vpa, container)
+                    usage_of_container.oom_memory = self.kills.get_max_bytes(vpa, container)
                     for resource, pods in ((CPU, usage_of_container.cpu), (MEMORY, usage_of_container.memory)):
                         sample_counts[resource] += sum(map(len, pods.values()))
                     label = f"container {container} of {vpa.namespace}/{vpa.name}"

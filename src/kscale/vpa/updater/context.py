@@ -72,7 +72,7 @@ class RateLimiter(msgspec.Struct):
     last_event: int | None = None
 
     @classmethod
-    def of(cls, limit: float, burst: int) -> RateLimiter:
+    def from_flags(cls, limit: float, burst: int) -> RateLimiter:
         """Create a limiter from the flags; a limit that is not positive disables it."""
         return cls(math.inf, 0) if limit <= 0 else cls(limit, burst, float(burst))
 
@@ -83,7 +83,7 @@ class RateLimiter(msgspec.Struct):
         if self.last_event is not None:
             self.last_event += by
 
-    def _advanced(self, now: int) -> float:
+    def _get_tokens(self, now: int) -> float:
         if self.last is None:
             return float(self.burst)
         elapsed = max(0, now - self.last)
@@ -97,7 +97,7 @@ class RateLimiter(msgspec.Struct):
             raise RateLimitError("context deadline exceeded")
         if math.isinf(self.limit):
             return 0
-        tokens = self._advanced(now) - n
+        tokens = self._get_tokens(now) - n
         delay = 0
         if tokens < 0:
             seconds = -tokens / self.limit * _SECOND_NS
@@ -114,7 +114,7 @@ class RateLimiter(msgspec.Struct):
         restore = n - self.limit * (float(self.last_event - event) / _SECOND_NS)
         if restore <= 0:
             return
-        self.tokens = min(self._advanced(now) + restore, float(self.burst))
+        self.tokens = min(self._get_tokens(now) + restore, float(self.burst))
         self.last = now
         if event == self.last_event:
             previous = event - int(n / self.limit * _SECOND_NS)
@@ -259,18 +259,18 @@ class LoopContext:
     def eviction_limiter(self) -> RateLimiter:
         """Return the limiter of evictions; it is created at its first use."""
         if self.state.eviction_limiter is None:
-            self.state.eviction_limiter = self._new_limiter()
+            self.state.eviction_limiter = self._build_limiter()
         return self.state.eviction_limiter
 
     @property
     def in_place_limiter(self) -> RateLimiter:
         """Return the limiter of resizes; it is created at its first use."""
         if self.state.in_place_limiter is None:
-            self.state.in_place_limiter = self._new_limiter()
+            self.state.in_place_limiter = self._build_limiter()
         return self.state.in_place_limiter
 
-    def _new_limiter(self) -> RateLimiter:
-        return RateLimiter.of(self.options.eviction_rate_limit, self.options.eviction_rate_burst)
+    def _build_limiter(self) -> RateLimiter:
+        return RateLimiter.from_flags(self.options.eviction_rate_limit, self.options.eviction_rate_burst)
 
     def wait(self, limiter: RateLimiter) -> StepsOf[Wait, None]:
         """Wait until the limiter has a token.

@@ -180,7 +180,7 @@ def _update_vpa_steps(loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[
             continue
         yield from progress.emit(build_pod_event(pod, "EvictedByVPA", _EVICTED_TEXT))
         yield from progress.observe(build_observation("vpa_updater_evicted_pods_total", metrics=LEGACY_METRICS))
-        restriction.evicted(pod)
+        restriction.register_eviction(pod)
 
 
 def _drop_min_replicas(vpa: VerticalPodAutoscaler) -> VerticalPodAutoscaler:

@@ -125,13 +125,13 @@ class VpaUpdate:
         to_evict: list[Pod] = []
         resizable = evictable = False
         if mode in ("InPlaceOrRecreate", "InPlace"):
-            chosen = self._ordered((yield from self._resizable(available)))
+            chosen = self._sort_by_priority((yield from self._resizable(available)))
             self._gauge("in_place_updatable_pods", len(chosen))
             resizable = bool(chosen)
             for priority in chosen:
                 yield from self._try_in_place(priority.pod, to_evict)
         else:
-            to_evict = [each.pod for each in self._ordered(self._evictable(available))]
+            to_evict = [each.pod for each in self._sort_by_priority(self._evictable(available))]
             self._gauge("evictable_pods", len(to_evict))
             evictable = bool(to_evict)
         evicted = yield from self._evict_all(to_evict)
@@ -159,7 +159,7 @@ class VpaUpdate:
             if self._can_evict(pod):
                 yield pod
             else:
-                self._leave(pod, *self._restriction.why_not(pod))
+                self._leave(pod, *self._restriction.explain_block(pod))
 
     def _note(self, *texts: str) -> None:
         self._loop.result.diagnostics += texts
@@ -203,15 +203,15 @@ class VpaUpdate:
             decision = self._can_update_in_place(pod)
             if decision == inplace.IN_PLACE_INFEASIBLE_CACHED:
                 yield from self._progress.emit(build_pod_event(pod, "InPlaceResizeSkipped", _SKIPPED_TEXT))
-                yield from self._progress.observe(self._counters.skipped())
+                yield from self._progress.observe(self._counters.count_skipped())
                 self._leave(pod, "Infeasible", _SKIPPED_TEXT)
             elif decision == inplace.IN_PLACE_APPROVED or decision in wanted:
                 resizable.append(pod)
             else:
-                self._leave(pod, *self._restriction.why_not(pod))
+                self._leave(pod, *self._restriction.explain_block(pod))
         return resizable
 
-    def _ordered(self, pods: Iterable[Pod]) -> list[PodPriority]:
+    def _sort_by_priority(self, pods: Iterable[Pod]) -> list[PodPriority]:
         """Return the pods to update, by descending priority (``getPodsUpdateOrder``)."""
         loop = self._loop
         assessed = [
@@ -276,7 +276,7 @@ class VpaUpdate:
         if decision == inplace.IN_PLACE_INFEASIBLE_CACHED or (
             decision == inplace.IN_PLACE_DEFERRED and not in_place_only
         ):
-            self._leave(pod, *self._restriction.why_not(pod))
+            self._leave(pod, *self._restriction.explain_block(pod))
             return
         if decision == inplace.IN_PLACE_EVICT:
             to_evict.append(pod)
@@ -287,7 +287,7 @@ class VpaUpdate:
         yield from self._wait(self._loop.in_place_limiter, waited_in_vain)
         problem = yield from self._resize(pod)
         if problem is None:
-            self._restriction.resized(pod)
+            self._restriction.register_resize(pod)
             self._resized = True
             return
         reason = "InPlaceUpdateError"
@@ -308,7 +308,7 @@ class VpaUpdate:
 
     def _resize(self, pod: Pod) -> StepsOf[UpdaterAction, ApiError | None]:
         """Apply an in-place resize to a pod (``InPlaceUpdate``). Returns None or an error."""
-        if not self._restriction.knows(pod):
+        if not self._restriction.has_pod(pod):
             return ApiError(f"pod not suitable for in-place update {pod.name}: not in replicated pods map")
         limit_ranges = self._loop.given.limit_ranges
         try:
@@ -332,7 +332,7 @@ class VpaUpdate:
         some = False
         for i, pod in enumerate(pods):
             if not self._can_evict(pod):
-                self._leave(pod, *self._restriction.why_not(pod))
+                self._leave(pod, *self._restriction.explain_block(pod))
                 continue
             waited_in_vain = self._counters.not_evicted("EvictionRateLimiterWaitFailed")
             try:
@@ -348,12 +348,12 @@ class VpaUpdate:
                 yield from self._progress.observe(self._counters.not_evicted("EvictionError"))
             else:
                 some = True
-                yield from self._progress.observe(self._counters.evicted())
+                yield from self._progress.observe(self._counters.count_evicted())
         return some
 
     def _evict(self, pod: Pod) -> StepsOf[UpdaterAction, str]:
         """Evict a pod and return an empty text or the error."""
-        if not self._restriction.knows(pod):
+        if not self._restriction.has_pod(pod):
             return f"pod not suitable for eviction {pod.key}: not in replicated pods map"
         if not self._can_evict(pod):
             return f"cannot evict pod {pod.key}: eviction budget exceeded"
@@ -364,7 +364,7 @@ class VpaUpdate:
         yield from self._progress.emit(
             build_pod_event(pod, "EvictedByVPA", _EVICTED_TEXT), build_vpa_event(self._vpa, "EvictedPod", text)
         )
-        self._restriction.evicted(pod)
+        self._restriction.register_eviction(pod)
         return ""
 
 

@@ -109,8 +109,8 @@ def get_replica_count(key: PodGroupKey, controllers: Controllers) -> int:
 class PodsRestriction:
     """Decides what may be done to the pods of one VPA.
 
-    Queries change nothing; :meth:`evicted` and :meth:`resized` do. ``last_attempts`` ("namespace/name" -> time) is
-    shared by all restrictions of an updater and is never cleared.
+    Queries change nothing; :meth:`register_eviction` and :meth:`register_resize` do. ``last_attempts`` ("namespace/name" ->
+    time) is shared by all restrictions of an updater and is never cleared.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class PodsRestriction:
         """Return whether the VPA's status has a recommendation."""
         return self.vpa.status.recommendation is not None
 
-    def knows(self, pod: Pod) -> bool:
+    def has_pod(self, pod: Pod) -> bool:
         """Check whether the pod belongs to a group that may be updated."""
         return pod.key in self._group_of
 
@@ -261,7 +261,7 @@ class PodsRestriction:
             return False
         return not is_resizing(pod) and stats.disruptable
 
-    def why_not(self, pod: Pod) -> tuple[str, str]:
+    def explain_block(self, pod: Pod) -> tuple[str, str]:
         """Return (reason, message) for a pod that may be neither evicted nor resized now."""
         stats = self.stats(pod)
         if stats is None:
@@ -289,13 +289,13 @@ class PodsRestriction:
         if stats is not None and is_resizing(pod):
             self.last_attempts.setdefault(pod.key, now)
 
-    def evicted(self, pod: Pod) -> None:
+    def register_eviction(self, pod: Pod) -> None:
         """Count the eviction of a pod. Pending pods do not count."""
         stats = self.stats(pod)
         if stats is not None and pod.status.phase != PENDING_PHASE:
             stats.evicted += 1
 
-    def resized(self, pod: Pod) -> None:
+    def register_resize(self, pod: Pod) -> None:
         """Count the in-place resize of a pod."""
         stats = self.stats(pod)
         if stats is not None:

@@ -82,11 +82,11 @@ class ClientTLS:
         """
         if self._context is not None and exec_certificate == self._given and now - self._looked < _EVERY:
             return self._context
-        signatures = self._look()
+        signatures = self._read_signatures()
         self._looked = now
         if self._context is None or signatures != self._seen or exec_certificate != self._given:
             try:
-                self._context = self._make(exec_certificate)
+                self._context = self._build_context(exec_certificate)
             except InputError:
                 if self._context is None or exec_certificate != self._given:
                     raise
@@ -94,7 +94,7 @@ class ClientTLS:
             self._seen, self._given = signatures, exec_certificate
         return self._context
 
-    def _look(self) -> _Seen:
+    def _read_signatures(self) -> _Seen:
         """Return (inode, modification time, size) of each certificate file; zeros if the file is missing."""
         certificate = self._access.certificate
         pems = [self._access.ca, *([] if certificate is None else [certificate.certificate, certificate.key])]
@@ -110,7 +110,7 @@ class ClientTLS:
                 signatures.append((status.st_ino, status.st_mtime_ns, status.st_size))
         return tuple(signatures)
 
-    def _make(self, given: tuple[bytes, bytes] | None) -> ssl.SSLContext:
+    def _build_context(self, given: tuple[bytes, bytes] | None) -> ssl.SSLContext:
         access = self._access
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -274,7 +274,7 @@ class AiohttpTransport:
                     raise self.failure(call, error) from None
                 async with response:
                     if response.status == 401:
-                        await self._credentials.rejected(sent)
+                        await self._credentials.handle_rejection(sent)
                     yield response, limit
         except TimeoutError as error:
             if not limit.expired():
@@ -306,13 +306,13 @@ class AiohttpTransport:
             kind, text = ("reset", "connection reset by peer") if reset else ("other", text)
         elif isinstance(error, ValueError) and not isinstance(error, http.ClientError):
             text = "the request cannot be written"  # the exception text may contain a header
-        return self._failed(call, text, kind)
+        return self._build_error(call, text, kind)
 
     def too_large(self, call: Call) -> ConnectionFailedError:
         """Return the error for a response that is larger than ``limits.response_bytes``."""
-        return self._failed(call, f"the response is larger than {self.limits.response_bytes:,} bytes", "too large")
+        return self._build_error(call, f"the response is larger than {self.limits.response_bytes:,} bytes", "too large")
 
-    def _failed(self, call: Call, text: str, kind: FailureKind) -> ConnectionFailedError:
+    def _build_error(self, call: Call, text: str, kind: FailureKind) -> ConnectionFailedError:
         method = call.method.capitalize()
         return ConnectionFailedError(without_password(f'{method} "{self._server}{call.path}": {text}'), kind)
 

@@ -66,7 +66,7 @@ class TokenBucket:
 
     def try_accept(self, now: Moment) -> bool:
         """Take a token if one is available, and return whether it was."""
-        tokens = self._at(now) - 1.0
+        tokens = self._get_tokens(now) - 1.0
         if self._burst < 1 or self._wait(tokens) > 0:
             return False
         self._last, self._tokens = now, tokens
@@ -74,11 +74,11 @@ class TokenBucket:
 
     def reserve(self, now: Moment) -> int:
         """Take a token, possibly a future one, and return the nanoseconds that the caller must wait for it."""
-        tokens = self._at(now) - 1.0
+        tokens = self._get_tokens(now) - 1.0
         self._last, self._tokens = now, tokens
         return self._wait(tokens)
 
-    def _at(self, now: Moment) -> float:
+    def _get_tokens(self, now: Moment) -> float:
         if self._last is None:
             return float(self._burst)
         elapsed = max(now - self._last, 0)
@@ -360,7 +360,7 @@ class Client:
         self._bucket = None if qps < 0 else TokenBucket(qps or 5.0, burst or 10)
         self._max_retries = max_retries
 
-    def apart(self) -> Client:
+    def with_own_rate_limit(self) -> Client:
         """Return a client with the same connections but its own rate limit."""
         qps, burst = self._limit
         client = Client(

@@ -89,7 +89,7 @@ class TokenFile:
         self._token, self._read_at, self._expires = Secret(text), now, now + _PERIOD
         return self._token
 
-    def rejected(self, sent: int) -> None:
+    def handle_rejection(self, sent: int) -> None:
         """Expire the token if a request sent at time ``sent`` was rejected and the file was read before it."""
         if self._read_at is not None and self._read_at < sent:
             self._expires = None
@@ -116,24 +116,24 @@ class ExecPlugin:
         self._given: _Given | None = None
         self._lock = asyncio.Lock()
 
-    async def given(self) -> _Given:
+    async def get_credentials(self) -> _Given:
         """Return the current credentials; run the plug-in if needed. Raises :class:`CredentialError`."""
         async with self._lock:  # one run at a time: the plug-in may prompt the user
             given = self._given
             if given is None or (given.expires is not None and self._clock.now() > given.expires):
-                given = self._given = await self._ask()
+                given = self._given = await self._request_credentials()
             return given
 
-    async def rejected(self, given: _Given) -> None:
+    async def handle_rejection(self, given: _Given) -> None:
         """Refresh credentials that the server rejected, unless they have been replaced already.
 
         Raises :class:`CredentialError`.
         """
         async with self._lock:
             if given is self._given:
-                self._given = await self._ask()
+                self._given = await self._request_credentials()
 
-    async def _ask(self) -> _Given:
+    async def _request_credentials(self) -> _Given:
         config = self._config
         interactive = self._is_interactive()
         spec: dict[str, Any] = {"interactive": interactive}
@@ -245,20 +245,20 @@ class Credentials:
     async def identity(self) -> Identity:
         """Return the headers and client certificate for the next request. Raises :class:`CredentialError`."""
         if self._exec is not None:
-            credentials = self._given = await self._exec.given()
+            credentials = self._given = await self._exec.get_credentials()
             return Identity(self._headers + _bearer(credentials.token), credentials.certificate)
         if self._basic:
             return Identity((*self._headers, ("Authorization", self._basic)))
         token = self._file.token(self._clock.monotonic()) if self._file is not None else self._token
         return Identity(self._headers + _bearer(token))
 
-    async def rejected(self, sent: int) -> None:
+    async def handle_rejection(self, sent: int) -> None:
         """Handle status 401 for a request that was sent at monotonic time ``sent``: refresh the credentials."""
         if self._file is not None:
-            self._file.rejected(sent)
+            self._file.handle_rejection(sent)
         if self._exec is not None and self._given is not None:
             try:
-                await self._exec.rejected(self._given)
+                await self._exec.handle_rejection(self._given)
             except CredentialError as error:
                 _log.warning("refreshing credentials: %s", error)
 

@@ -186,7 +186,7 @@ class ObjectSink:
             raise InputError(f"not a list of {self.watch.kind} but a {page.kind or 'text without a kind'}")
         for raw in page.items:
             try:
-                self._put(self._read(raw))
+                self._insert(self._read(raw))
             except UnreadableObjectError as error:
                 self._skip(error)
         return page.resource_version, page.continue_
@@ -211,7 +211,7 @@ class ObjectSink:
             if change is not None:
                 count += 1
                 only_added = only_added and change[0] == "ADDED"
-                version = self._apply(change[0], self._named(change[1])) or version
+                version = self._apply(change[0], self._set_kind(change[1])) or version
                 continue
             try:
                 event = read_event(line)
@@ -238,7 +238,7 @@ class ObjectSink:
     def _apply(self, type_: str, new: KubeObject) -> str:
         """Apply a change and return the resource version of its object."""
         if type_ != "DELETED":
-            return self._put(new)
+            return self._insert(new)
         self._remove(new.key, new)
         return new.metadata.resource_version
 
@@ -273,14 +273,14 @@ class ObjectSink:
             self._listing.setdefault(key, self.objects[key])
 
     def _read(self, raw: msgspec.Raw) -> KubeObject:
-        return self._named(read_object(raw, self._type))
+        return self._set_kind(read_object(raw, self._type))
 
-    def _named(self, obj: KubeObject) -> KubeObject:
+    def _set_kind(self, obj: KubeObject) -> KubeObject:
         obj.kind, obj.api_version = self.watch.kind, self.watch.api_version
         self._skipped.forget(obj.key)
         return obj
 
-    def _put(self, new: KubeObject) -> str:
+    def _insert(self, new: KubeObject) -> str:
         if self._listing is not None:
             self._listing[new.key] = new
         else:
@@ -427,16 +427,16 @@ class Informer:
                 case Close():
                     await self._close(opened)
                 case Wait(duration=duration, jitter=jitter):
-                    self._tell_of_failure()
+                    self._log_failure()
                     await asyncio.sleep(duration * (1 + self._rng.random() * jitter) / 1e9)
         except RequestFailedError as error:
             self._count(_FAILURES)
-            return Failed(at=self._at(), error=error.error, refused=error.refused)
+            return Failed(at=self._now(), error=error.error, refused=error.refused)
         except InputError as error:
             self._count(_FAILURES)
             await self._close(opened)
-            return Failed(at=self._at(), error=ApiError(shorten(str(error), _LONGEST_TEXT)))
-        return Waited(at=self._at())
+            return Failed(at=self._now(), error=ApiError(shorten(str(error), _LONGEST_TEXT)))
+        return Waited(at=self._now())
 
     def _count(self, metric: str, value: int = 1) -> None:
         self._observe(Observation(name=metric, value=float(value), labels=self._labels))
@@ -447,17 +447,17 @@ class Informer:
         if self._unreadable > before:
             self._count(UNREADABLE, self._unreadable - before)
 
-    def _at(self) -> int:
+    def _now(self) -> int:
         return self._clock.monotonic()
 
-    def _tell_of_failure(self) -> None:
+    def _log_failure(self) -> None:
         error = self._reflector.last_error
         if error is not None:
             _log.warning("Failed to watch %s: %s", self.watch.kind, error.message)
 
     async def _call(self, *query: tuple[str, str]) -> Call:
         watch = self.watch
-        resource = await self._resources.of_kind(watch.kind, watch.api_version)
+        resource = await self._resources.find_kind(watch.kind, watch.api_version)
         selectors = [("fieldSelector", watch.field_selector), ("labelSelector", watch.label_selector)]
         return Call(
             method="GET",
@@ -484,7 +484,7 @@ class Informer:
         if next_page and next_page == asked.continue_:
             raise InputError(f"a list of {self.watch.kind} whose next page is the same page")
         await asyncio.sleep(0)  # reading a page takes long: let other tasks run
-        return Listed(at=self._at(), version=version, continue_=next_page)
+        return Listed(at=self._now(), version=version, continue_=next_page)
 
     async def _watch(self, asked: OpenWatch, opened: AsyncExitStack) -> Seen:
         initial = "true" if asked.initial else ""
@@ -502,7 +502,7 @@ class Informer:
         if asked.initial:
             async with self._turn:
                 self._sink.begin()
-        return Opened(at=self._at())
+        return Opened(at=self._now())
 
     async def _read_more(self, opened: AsyncExitStack) -> Seen:
         """Read a batch of events, which costs less than single events, and pass it to the sink."""
@@ -511,7 +511,7 @@ class Informer:
                 data, is_open = await self._collect(buffer)
                 if not data:
                     await self._close(opened)
-                    return Ended(at=self._at())
+                    return Ended(at=self._now())
                 async with self._turn:
                     absorbed = self._sink.events(data)
         finally:
@@ -527,10 +527,10 @@ class Informer:
         if not is_open:
             await self._close(opened)
             if not absorbed.events and absorbed.error is None:
-                return Ended(at=self._at())
+                return Ended(at=self._now())
         await asyncio.sleep(0)
         return Batch(
-            at=self._at(),
+            at=self._now(),
             events=absorbed.events,
             version=absorbed.version,
             only_added=absorbed.only_added,

@@ -162,7 +162,7 @@ class Access:
     cluster: str = ""
     user: str = ""
 
-    def at(self, server: str) -> Access:
+    def with_server(self, server: str) -> Access:
         """Return the same access for another ``server``, a URL or host and port.
 
         Without HTTPS, all credentials are removed from the result. Raises InputError if ``server`` is not a URL.
@@ -610,4 +610,4 @@ def _access(name: str, namespace: str, context: Entry, cluster: Entry, user: Ent
         cluster=context.data["cluster"],
         user=context.data["user"],
     )
-    return access.at(cluster.data["server"])
+    return access.with_server(cluster.data["server"])

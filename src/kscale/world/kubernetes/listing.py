@@ -122,7 +122,7 @@ class _Lists:
         If the server no longer has the continuation, the list is requested again in one piece (upstream:
         ``client-go/tools/pager``).
         """
-        resource = await self._resources.of_kind(kind)
+        resource = await self._resources.find_kind(kind)
         pages: list[NamedText] = []
         limit, next_page, received, number = PAGE_SIZE, "", 0, 0
         while True:

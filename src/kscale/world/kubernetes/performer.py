@@ -319,7 +319,7 @@ class Performer:
         identities: KnownIdentities | None = None,
     ) -> None:
         self._identities = identities or KnownIdentities()
-        self._client, self._scale_client = client, client.apart()
+        self._client, self._scale_client = client, client.with_own_rate_limit()
         self._clock = clock
         self._resources = resources or Resources(client)
         self._stores = stores
@@ -372,24 +372,24 @@ class Performer:
             case Evict() | Resize():
                 return await self._write(action, "Pod", "v1")
             case GetScale(resource=name) | PutScale(resource=name):
-                call = call_of(action, await self._resources.of_name(name))
+                call = call_of(action, await self._resources.find_name(name))
                 return read_scale(decode_response(await self._scale_client.call(call), dict[str, Any], call))
             case GetMetric() | QueryPrometheus():
                 return await self._metric(action)
             case RankOptions():
-                return await self._block(self._need(self._ranker, action), action)
+                return await self._block(self._require(self._ranker, action), action)
             case _:
                 return await self._ask_cloud(action)
 
     async def _metric(self, action: GetMetric | QueryPrometheus) -> Any:
         if isinstance(action, GetMetric):
-            return await self._need(self._metrics, action).get(action)
-        return await self._need(self._prometheus, action).query(action)
+            return await self._require(self._metrics, action).get(action)
+        return await self._require(self._prometheus, action).query(action)
 
     # -- the API server ----------------------------------------------------------------------------------------------
 
     async def _get(self, action: Get | GetWhole | Preview) -> KubeObject | dict[str, Any]:
-        resource = await self._resources.of_kind(action.kind, action.api_version)
+        resource = await self._resources.find_kind(action.kind, action.api_version)
         call = call_of(action, resource)
         answer = await self._client.call(call)
         if not isinstance(action, Get):
@@ -399,7 +399,7 @@ class Performer:
         return result
 
     async def _list(self, action: List) -> list[KubeObject]:
-        resource = await self._resources.of_kind(action.kind, action.api_version)
+        resource = await self._resources.find_kind(action.kind, action.api_version)
         if action.nodes is None:
             return await self._pages(resource, action, "")
         objects: list[KubeObject] = []
@@ -439,7 +439,7 @@ class Performer:
                 self._observe([Observation(name=UNREADABLE, labels={"kind": resource.kind})])
 
     async def _write(self, action: ApiAction, kind: str, api_version: str) -> str | None:
-        resource = await self._resources.of_kind(kind, api_version)
+        resource = await self._resources.find_kind(kind, api_version)
         call = call_of(action, resource)
         answer = await self._client.call(call)
         if isinstance(action, Delete | Evict | Resize):
@@ -454,20 +454,20 @@ class Performer:
 
     async def _caught_up(self, action: Action) -> LiveStores:
         """Return the stores with buffered events applied. Raises TypeError if there are no stores."""
-        stores = self._need(self._stores, action)
+        stores = self._require(self._stores, action)
         await stores.caught_up()
         return stores
 
     async def _read_stores(self, action: Get | List | ReadStores) -> Any:
         stores = await self._caught_up(action)
         if isinstance(action, Get):
-            return self._watched(action, stores)
+            return self._get_watched(action, stores)
         async with self._turn:
             if isinstance(action, List):
                 return self._all_watched(action, stores)
             return action.read(stores) if stores.settled else None
 
-    def _watched(self, action: Get, stores: LiveStores) -> KubeObject | ApiError:
+    def _get_watched(self, action: Get, stores: LiveStores) -> KubeObject | ApiError:
         cached = stores.get(action.kind, action.namespace, action.name)
         if cached is not None:
             return cached
@@ -492,7 +492,7 @@ class Performer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, action)
 
     async def _ask_cloud(self, action: Action) -> Any:
-        groups = self._need(self._groups, action)
+        groups = self._require(self._groups, action)
         nodes: Sequence[Node] = ()
         if isinstance(action, HasInstances | DeleteNodes):  # look up the nodes here: the stores belong to this thread
             nodes_by_name: dict[str, KubeObject] = {}
@@ -503,7 +503,7 @@ class Performer:
             nodes = nodes_named(action, nodes_by_name)
         return await self._block(partial(ask_cloud, groups, nodes=nodes), action)
 
-    def _need(self, part: _T | None, action: Action) -> _T:
+    def _require(self, part: _T | None, action: Action) -> _T:
         if part is None:
             raise TypeError(f"this world cannot carry out {type(action).__name__}")
         return part

@@ -238,13 +238,13 @@ class Reflector:
         self.synced, self.last_error = True, None
         return (yield from self._watch(is_open))
 
-    def _ask(self, asked: Asked) -> Exchange[Asked, Seen, Seen]:
+    def _perform(self, asked: Asked) -> Exchange[Asked, Seen, Seen]:
         seen = yield asked
         self._now = seen.at
         return seen
 
     def _pause(self) -> Exchange[Asked, Seen, None]:
-        yield from self._ask(self._backoff.wait(self._now))
+        yield from self._perform(self._backoff.wait(self._now))
 
     # -- listing in pages --------------------------------------------------------------------------------------------
 
@@ -271,13 +271,13 @@ class Reflector:
         limit = self._page_size
         if not limit and (self._was_paginated or version in ("", "0")):
             limit = PAGE_SIZE  # with another version the server uses its watch cache only if there is no limit
-        seen = yield from self._ask(ListPage(version, limit, anew=True))
+        seen = yield from self._perform(ListPage(version, limit, anew=True))
         newest, paginated = seen.version if isinstance(seen, Listed) else "", False
         while isinstance(seen, Listed) and seen.continue_:
             paginated = True
-            seen = yield from self._ask(ListPage("", limit, seen.continue_))
+            seen = yield from self._perform(ListPage("", limit, seen.continue_))
             if isinstance(seen, Failed) and _is_expired(seen.error):
-                seen = yield from self._ask(ListPage(version, anew=True))  # took too long: all at once
+                seen = yield from self._perform(ListPage(version, anew=True))  # took too long: all at once
                 newest = seen.version if isinstance(seen, Listed) else ""
                 break
         if isinstance(seen, Failed):
@@ -297,14 +297,14 @@ class Reflector:
             seen = yield from self._open(version, initial=True)
             events = 0
             while isinstance(seen, Opened | Batch):
-                seen = yield from self._ask(ReadMore())
+                seen = yield from self._perform(ReadMore())
                 if not isinstance(seen, Batch):
                     continue
                 events += seen.events
                 if seen.synced:
                     unsettled = yield from self._settle(seen.version)
                     if unsettled is not None:
-                        yield from self._ask(Close())
+                        yield from self._perform(Close())
                         return unsettled
                     if seen.error is None:
                         return None
@@ -325,20 +325,20 @@ class Reflector:
 
     def _open(self, version: str, *, initial: bool = False) -> Exchange[Asked, Seen, Seen]:
         timeout = int(_SHORTEST_WATCH + self._rng.random() * (_LONGEST_WATCH - _SHORTEST_WATCH))
-        return (yield from self._ask(OpenWatch(version, timeout, initial)))
+        return (yield from self._perform(OpenWatch(version, timeout, initial)))
 
     def _failure(self, seen: Seen) -> Exchange[Asked, Seen, tuple[ApiError, bool] | None]:
         """Return (error, whether the connection was refused) of a failed watch, or None if it just ended."""
         if isinstance(seen, Failed):
             return seen.error, seen.refused
         if isinstance(seen, Batch) and seen.error is not None:
-            yield from self._ask(Close())
+            yield from self._perform(Close())
             return seen.error, False
         return None
 
     def _settle(self, version: str) -> _Steps:
         """Finish a list. Returns the error if this is not possible, else None."""
-        seen = yield from self._ask(Settle(version))
+        seen = yield from self._perform(Settle(version))
         if isinstance(seen, Failed):
             return seen.error
         self._unavailable = False
@@ -362,7 +362,7 @@ class Reflector:
             is_open = False
             events = 0
             while True:
-                seen = yield from self._ask(ReadMore())
+                seen = yield from self._perform(ReadMore())
                 if not isinstance(seen, Batch):
                     break
                 events += seen.events

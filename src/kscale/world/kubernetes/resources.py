@@ -89,20 +89,20 @@ class Resources:
             self._add(resource)
             self._by_kind.setdefault(("", resource.kind), resource)
 
-    async def of_kind(self, kind: str, api_version: str = "") -> ServedResource:
+    async def find_kind(self, kind: str, api_version: str = "") -> ServedResource:
         """Return where a kind is served. An empty ``api_version`` selects a kind that every server has.
 
         Raises :class:`~kscale.world.kubernetes.client.RequestFailedError` if the kind is not served.
         """
         resource = self._by_kind.get((api_version, kind))
         if resource is None and api_version:
-            await self._ask(api_version)
+            await self._discover(api_version)
             resource = self._by_kind.get((api_version, kind))
         if resource is None:
             raise _missing(f'no matches for kind "{kind}" in version "{api_version}"')
         return resource
 
-    async def of_name(self, group_resource: str) -> ServedResource:
+    async def find_name(self, group_resource: str) -> ServedResource:
         """Return where a group-resource (``deployments.apps``) is served, in the server's preferred version.
 
         Raises :class:`~kscale.world.kubernetes.client.RequestFailedError` if it is not served.
@@ -110,7 +110,7 @@ class Resources:
         resource = self._by_name.get(group_resource)
         if resource is None:
             group, _ = split_group_resource(group_resource)
-            await self._ask(await self._preferred(group))
+            await self._discover(await self._find_preferred_version(group))
             resource = self._by_name.get(group_resource)
         if resource is None:
             raise _missing(f'the server doesn\'t have a resource type "{group_resource}"')
@@ -152,7 +152,7 @@ class Resources:
         self._by_kind[resource.api_version, resource.kind] = resource
         self._by_name.setdefault(resource.group_resource, resource)
 
-    async def _preferred(self, group: str) -> str:
+    async def _find_preferred_version(self, group: str) -> str:
         if not group:
             return "v1"
         call = Call(method="GET", path="/apis")
@@ -163,7 +163,7 @@ class Resources:
                     return version
         raise _missing(f'the server has no group "{group}"')
 
-    async def _ask(self, api_version: str) -> None:
+    async def _discover(self, api_version: str) -> None:
         if api_version in self._asked:
             return
         listed = await self._list(api_version)

@@ -150,7 +150,7 @@ class KubernetesStores:
                 reflector=reflector,
                 turn=None if watch.typed else turn,
                 rng=rng,
-                told=lambda: self._tell(None),
+                told=lambda: self._notify(None),
                 observe=observe,
             )
             self.informers.append(informer)
@@ -158,7 +158,7 @@ class KubernetesStores:
     def _sink(self, watch: Watch) -> Sink:
         if not watch.typed:
             return ClusterSink(self.cluster, watch.kind)
-        sink = self._typed[watch.kind] = ObjectSink(watch, self._tell)
+        sink = self._typed[watch.kind] = ObjectSink(watch, self._notify)
         return sink
 
     async def run(self) -> None:
@@ -167,7 +167,7 @@ class KubernetesStores:
             for informer in self.informers:
                 group.create_task(informer.run(), name=f"watch {informer.watch.kind}")
 
-    def _tell(self, change: Change | None) -> None:
+    def _notify(self, change: Change | None) -> None:
         for call in tuple(self._calls):
             call(change)
 

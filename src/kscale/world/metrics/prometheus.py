@@ -214,7 +214,7 @@ class RangeQueries:
         self._sleep = sleep
         self.traffic = Traffic()
 
-    async def at_one_moment(self, question: QueryPrometheus) -> bytes:
+    async def query_instant(self, question: QueryPrometheus) -> bytes:
         """Return the response to an instant query. Raises InputError with the server's message."""
         response = await self._patiently(question)
         if isinstance(response, ApiError):
@@ -233,7 +233,7 @@ class RangeQueries:
         try:
             while True:
                 for part in waiting:
-                    under_way.append(asyncio.create_task(self._whole(part)))
+                    under_way.append(asyncio.create_task(self._query_in_parts(part)))
                     if len(under_way) >= self._limits.concurrency:
                         break
                 if not under_way:
@@ -245,7 +245,7 @@ class RangeQueries:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def _whole(self, part: QueryPrometheus) -> list[tuple[QueryPrometheus, bytes]]:
+    async def _query_in_parts(self, part: QueryPrometheus) -> list[tuple[QueryPrometheus, bytes]]:
         """Return the response to a part, or the responses to its halves if it is too large."""
         response = await self._patiently(part)
         if isinstance(response, bytes):
@@ -253,18 +253,18 @@ class RangeQueries:
         halves = list(_parts(part, (_points(part) + 1) // 2))
         if response.code not in _TOO_MUCH or len(halves) < 2:
             raise _no_answer(response)
-        return [answer for half in halves for answer in await self._whole(half)]
+        return [answer for half in halves for answer in await self._query_in_parts(half)]
 
     async def _patiently(self, part: QueryPrometheus) -> bytes | ApiError:
-        response = await self._counted(part)
+        response = await self._query_within_limits(part)
         for pause in _PAUSES:
             if isinstance(response, bytes) or response.code not in _BUSY:
                 break
             await self._sleep(pause)
-            response = await self._counted(part)
+            response = await self._query_within_limits(part)
         return response
 
-    async def _counted(self, part: QueryPrometheus) -> bytes | ApiError:
+    async def _query_within_limits(self, part: QueryPrometheus) -> bytes | ApiError:
         self.traffic.queries += 1
         response = await self._ask(part)
         if isinstance(response, bytes):
@@ -402,7 +402,7 @@ class ContainerUsage:
 
 async def _series_of(queries: RangeQueries, question: QueryPrometheus) -> int:
     """Return the number of series at the end of a query's time range. Raises InputError."""
-    response = await queries.at_one_moment(QueryPrometheus(query=f"count({question.query})", end=question.end))
+    response = await queries.query_instant(QueryPrometheus(query=f"count({question.query})", end=question.end))
     try:
         result = read_json(response, _Count).data.result
     except UnreadableError as error:

@@ -53,7 +53,7 @@ class RESTMetrics:
         self, client: Client, resources: Resources, clock: Clock, *, renewal: timedelta = timedelta(seconds=15)
     ) -> None:
         self._client = client
-        self._clients = {api: client.apart() for api in ("resource", "custom", "external")}
+        self._clients = {api: client.with_own_rate_limit() for api in ("resource", "custom", "external")}
         self._resources = resources
         self._clock = clock
         self._renewal = duration(renewal)

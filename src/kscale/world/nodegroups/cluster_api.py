@@ -60,7 +60,7 @@ class Discovery:
     cluster: str = ""
     labels: dict[str, str] = field(default_factory=dict)
 
-    def wants(self, owner: MachineOwner, api_group: str = CLUSTER_API) -> bool:
+    def matches(self, owner: MachineOwner, api_group: str = CLUSTER_API) -> bool:
         """Return whether a group matches. ``api_group`` is the prefix of the label with the cluster's name."""
         labels = owner.metadata.labels or {}
         cluster = owner.spec.cluster_name or labels.get(f"{api_group}/{_CLUSTER}", "")
@@ -148,7 +148,12 @@ class MachineGroupsCloud(Provider):
                 machines_by_group.setdefault(home.get(owner, owner), []).append(machine)
         nodes = self._nodes()
         result = machine_groups(
-            owners, nodes, self._infrastructure, self._architecture, wants=self._wants, api_group=self._api_group
+            owners,
+            nodes,
+            self._infrastructure,
+            self._architecture,
+            wants=self._is_discovered,
+            api_group=self._api_group,
         )
         for warning in result.warnings:
             _log.warning("%s", warning)
@@ -158,12 +163,12 @@ class MachineGroupsCloud(Provider):
             for group in result.groups
         }
         self._running = {machine.spec.provider_id for machine in machines if machine.spec.provider_id}
-        return [self._told(group, nodes) for group in result.groups]
+        return [self._complete_group(group, nodes) for group in result.groups]
 
-    def _wants(self, owner: MachineOwner) -> bool:
-        return not self._discovery or any(discovery.wants(owner, self._api_group) for discovery in self._discovery)
+    def _is_discovered(self, owner: MachineOwner) -> bool:
+        return not self._discovery or any(discovery.matches(owner, self._api_group) for discovery in self._discovery)
 
-    def _told(self, group: NodeGroup, nodes: Sequence[Node]) -> NodeGroup:
+    def _complete_group(self, group: NodeGroup, nodes: Sequence[Node]) -> NodeGroup:
         known = self._known[group.id]
         ids = {node.name: node.spec.provider_id or "" for node in nodes}
         instances: dict[str, InstanceStatus | None] = {}
@@ -197,7 +202,7 @@ class MachineGroupsCloud(Provider):
             if reference.api_group:
                 mapper: RESTMapper = value_of(self._ask(Discover()))
                 (resource, *_) = mapper.resources(reference.api_group, reference.kind)
-                version = mapper.preferred(resource).api_version
+                version = mapper.find_preferred(resource).api_version
             action = GetWhole(kind=reference.kind, api_version=version, namespace=owner.namespace, name=reference.name)
             return read_infrastructure(value_of(self._ask(action)))
         except (ProviderError, RESTMappingError) as error:
@@ -217,7 +222,7 @@ class MachineGroupsCloud(Provider):
         """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
-        current = self._of(group)
+        current = self._get_known(group)
         if delta <= 0:
             raise ProviderError("size increase must be positive", CLOUD_ERROR)
         scale = self._scale(current)
@@ -228,7 +233,7 @@ class MachineGroupsCloud(Provider):
 
         Raises ProviderError if ``delta`` is not negative or existing machines would be deleted.
         """
-        current = self._of(group)
+        current = self._get_known(group)
         if delta >= 0:
             raise ProviderError("size decrease must be negative", CLOUD_ERROR)
         scale = self._scale(current)
@@ -246,7 +251,7 @@ class MachineGroupsCloud(Provider):
         """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
-        current = self._of(group)
+        current = self._get_known(group)
         replicas = self._scale(current).spec.replicas
         if replicas <= current.minimum:
             raise ProviderError("min size reached, nodes will not be deleted", CLOUD_ERROR)
@@ -309,7 +314,7 @@ class MachineGroupsCloud(Provider):
         )
         value_of(self._ask(action))
 
-    def _of(self, group: str) -> _Known:
+    def _get_known(self, group: str) -> _Known:
         if group not in self._known:
             raise ProviderError(f"there is no node group {group}", CLOUD_ERROR)
         return self._known[group]

@@ -353,7 +353,7 @@ class ExternalGroups(Provider):
             _log.error("the node groups: %s", error.message)
             return []
         nodes = self._nodes()
-        options = {group.id: self._told(partial(self._options, group.id)) for group in listed}
+        options = {group.id: self._call_optional(partial(self._options, group.id)) for group in listed}
         instances, failed = self._instances(
             {id_: node_group_options for id_, (node_group_options, _) in options.items()}
         )
@@ -365,7 +365,7 @@ class ExternalGroups(Provider):
             if (home := homes.get(node.name)) is not None:
                 members.setdefault(home, []).append(node.name)
         groups = [
-            self._described(
+            self._build_group(
                 group,
                 members.get(group.id, []),
                 instances[group.id],
@@ -398,11 +398,13 @@ class ExternalGroups(Provider):
         pending: deque[Any] = deque()
         remaining = iter(questions)
         while True:
-            pending.extend(self._begin(method, **request) for request in islice(remaining, _AT_ONCE - len(pending)))
+            pending.extend(
+                self._start_call(method, **request) for request in islice(remaining, _AT_ONCE - len(pending))
+            )
             if not pending:
                 return
             try:
-                answer = self._ended(pending.popleft())
+                answer = self._finish_call(pending.popleft())
             except ProviderError as error:
                 answer = error
             yield answer
@@ -449,7 +451,7 @@ class ExternalGroups(Provider):
                 errors[group] = error.message
         return instances, errors
 
-    def _described(
+    def _build_group(
         self,
         told: Any,
         members: list[str],
@@ -460,8 +462,8 @@ class ExternalGroups(Provider):
         options: tuple[NodeGroupOptions | None, str | None],
     ) -> NodeGroup:
         group: str = told.id
-        size, size_error = self._told(lambda: self._call("NodeGroupTargetSize", id=group).targetSize)
-        template, template_error = self._told(lambda: self._template(group))
+        size, size_error = self._call_optional(lambda: self._call("NodeGroupTargetSize", id=group).targetSize)
+        template, template_error = self._call_optional(lambda: self._template(group))
         return NodeGroup(
             id=group,
             min_size=told.minSize,
@@ -490,7 +492,7 @@ class ExternalGroups(Provider):
         field = "nodeGroupAutoscalingOptions"
         return options_from(getattr(answer, field)) if answer.HasField(field) else None
 
-    def _told(self, ask: Callable[[], Any]) -> tuple[Any, str | None]:
+    def _call_optional(self, ask: Callable[[], Any]) -> tuple[Any, str | None]:
         """Return (response, None) or (None, error); both are None if the provider does not implement the call."""
         try:
             return ask(), None
@@ -557,12 +559,12 @@ class ExternalGroups(Provider):
             )
         return call
 
-    def _begin(self, method: str, **given: Any) -> Any:
+    def _start_call(self, method: str, **given: Any) -> Any:
         request = message_of(f"{method}Request")(**given)
         with self._lock:
             return self._method(method).future(request, timeout=self._timeout)
 
-    def _ended(self, answer: Any) -> Any:
+    def _finish_call(self, answer: Any) -> Any:
         try:
             return answer.result()
         except self._errors as error:
@@ -570,7 +572,7 @@ class ExternalGroups(Provider):
             raise ProviderError(text, CLOUD_ERROR) from None
 
     def _call(self, method: str, **given: Any) -> Any:
-        return self._ended(self._begin(method, **given))
+        return self._finish_call(self._start_call(method, **given))
 
 
 def _usable(groups: Sequence[Any]) -> list[Any]:

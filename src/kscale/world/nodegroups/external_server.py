@@ -105,30 +105,30 @@ class ExternalServer(RpcServer):
 
         return call
 
-    def _now(self) -> Groups | list[NodeGroup]:
+    def _get_groups(self) -> Groups | list[NodeGroup]:
         if self._known is None:
             groups = self._groups.refresh()
             self._known = groups if isinstance(groups, Groups) else list(groups)
         return self._known
 
-    def _of(self, request: Any) -> NodeGroup:
-        for group in self._now():
+    def _find_group(self, request: Any) -> NodeGroup:
+        for group in self._get_groups():
             if group.id == request.id:
                 return group
         raise ProviderError(f"there is no node group {request.id}")
 
     def _refresh(self, _request: Any) -> dict[str, Any]:
         self._known = None
-        self._now()
+        self._get_groups()
         return {}
 
     def _node_groups(self, _request: Any) -> dict[str, Any]:
-        return {"nodeGroups": [_encode_group(group) for group in self._now()]}
+        return {"nodeGroups": [_encode_group(group) for group in self._get_groups()]}
 
     def _group_of_node(self, request: Any) -> dict[str, Any]:
         node = node_from(request.node)
         labels = node.metadata.labels or {}
-        groups = self._now()
+        groups = self._get_groups()
         if isinstance(groups, Groups) and node.name in groups.node_errors:
             raise ProviderError(groups.node_errors[node.name])
         for group in groups:
@@ -142,7 +142,7 @@ class ExternalServer(RpcServer):
         return {"nodeGroup": {}}
 
     def _target_size(self, request: Any) -> dict[str, Any]:
-        group = self._of(request)
+        group = self._find_group(request)
         if group.target_size_error is not None:
             raise ProviderError(group.target_size_error)
         return {"targetSize": len(group.nodes) if group.target_size is None else group.target_size}
@@ -164,16 +164,16 @@ class ExternalServer(RpcServer):
         return {}
 
     def _increase(self, request: Any) -> dict[str, Any]:
-        return self._changed(lambda: self._groups.increase_size(request.id, request.delta))
+        return self._change(lambda: self._groups.increase_size(request.id, request.delta))
 
     def _decrease(self, request: Any) -> dict[str, Any]:
-        return self._changed(lambda: self._groups.decrease_target_size(request.id, request.delta))
+        return self._change(lambda: self._groups.decrease_target_size(request.id, request.delta))
 
     def _delete(self, request: Any) -> dict[str, Any]:
         nodes = [node_from(node) for node in request.nodes]
-        return self._changed(lambda: self._groups.delete_nodes(request.id, nodes))
+        return self._change(lambda: self._groups.delete_nodes(request.id, nodes))
 
-    def _changed(self, change: Callable[[], None]) -> dict[str, Any]:
+    def _change(self, change: Callable[[], None]) -> dict[str, Any]:
         try:
             change()
         finally:
@@ -181,7 +181,7 @@ class ExternalServer(RpcServer):
         return {}
 
     def _instances(self, request: Any) -> dict[str, Any]:
-        group = self._of(request)
+        group = self._find_group(request)
         if group.instances_error is not None:
             raise ProviderError(group.instances_error)
         ids: Sequence[str] = group.nodes if group.instances is None else group.instances
@@ -189,10 +189,10 @@ class ExternalServer(RpcServer):
         return {"instances": [instance_message(id_, group.instance_status.get(id_)) for id_ in all_ids]}
 
     def _template(self, request: Any) -> dict[str, Any]:
-        return {"nodeBytes": template_message(self._of(request).node_template)}
+        return {"nodeBytes": template_message(self._find_group(request).node_template)}
 
     def _options(self, request: Any) -> dict[str, Any]:
-        group = self._of(request)
+        group = self._find_group(request)
         if group.options is None and group.options_error is None:
             raise ProviderError("Not implemented")
         return {"nodeGroupAutoscalingOptions": options_message(group.options_or(defaults_from(request.defaults)))}

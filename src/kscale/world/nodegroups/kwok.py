@@ -290,7 +290,7 @@ class KwokGroups(Provider):
             text = f"size increase too large, desired: {kwok_group.target + delta} max: {kwok_group.maximum}"
             raise ProviderError(text, CLOUD_ERROR)
         for _ in range(delta):
-            node = self._new(kwok_group)
+            node = self._build_node(kwok_group)
             value_of(self._ask(Create(node)), f"couldn't create new node '{node.name}'")
             kwok_group.target += 1
 
@@ -355,7 +355,7 @@ class KwokGroups(Provider):
             raise InputError(f"{where} has no key {key}")
         return str(text)
 
-    def _new(self, group: KwokGroup) -> Node:
+    def _build_node(self, group: KwokGroup) -> Node:
         name = f"{group.id}-{''.join(self._rng.choice(_LETTERS) for _ in range(5))}"
         data: dict[str, Any] = to_dict(group.template)
         annotations = {**data["metadata"]["annotations"], _METRICS: f"/metrics/nodes/{name}/metrics/resource"}

@@ -57,14 +57,14 @@ class DebuggingSnapshotService:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
-    def wanted(self) -> bool:
+    def is_requested(self) -> bool:
         """Return whether a request waits for the next loop's snapshot. Thread-safe."""
         waiting = self._waiting
         return waiting is not None and not waiting.done()
 
-    async def ask(self) -> bytes:
+    async def request(self) -> bytes:
         """Return the next snapshot as JSON text. Raises :class:`BusyError` if another request is waiting."""
-        if self.wanted:
+        if self.is_requested:
             raise BusyError
         self._loop = asyncio.get_running_loop()
         self._waiting = self._loop.create_future()
@@ -311,7 +311,7 @@ def endpoints(
     async def snapshotz(_request: Any) -> Any:
         assert snapshot is not None
         try:
-            return web.Response(body=await snapshot.ask(), content_type="application/json")
+            return web.Response(body=await snapshot.request(), content_type="application/json")
         except BusyError:
             text = "Another debugging snapshot request is being processed. Concurrent requests not supported"
             return web.Response(text=text, status=429)

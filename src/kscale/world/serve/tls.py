@@ -153,7 +153,7 @@ class ReloadingContext:
         self._minimum, self._ciphers, self._reload = minimum, ":".join(ciphers), reload
         self._paths = tuple(path for path in (certificate, key, client_ca) if path)
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
-        self._seen = self._look()
+        self._seen = self._read_signatures()
         self._current = self._load()
         self.context = self._empty()
         self.context.sni_callback = self._choose  # also called without a server name
@@ -162,7 +162,7 @@ class ReloadingContext:
 
     def refresh(self) -> bool:
         """Check the files and load them if they changed. Returns whether a new certificate is in use."""
-        signatures = self._look()
+        signatures = self._read_signatures()
         if signatures == self._seen:
             return False
         try:
@@ -183,7 +183,7 @@ class ReloadingContext:
     def _choose(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._current
 
-    def _look(self) -> _Seen:
+    def _read_signatures(self) -> _Seen:
         signatures = []
         for path in self._paths:
             try:

@@ -203,7 +203,7 @@ class ApiObjects:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def of(self, kind: str) -> Mapping[str, Any]:
+    def get_all(self, kind: str) -> Mapping[str, Any]:
         """Return the objects of a kind by key, in the order of creation."""
         return self._kinds.get(kind, _NOTHING_OF_API_OBJECTS)
 
@@ -220,7 +220,7 @@ class ApiObjects:
 
     def present(self, kind: str) -> Changes[Any]:
         """Return all objects of a kind as changes from None, for a new listener."""
-        return [(key, None, item) for key, item in self.of(kind).items()]
+        return [(key, None, item) for key, item in self.get_all(kind).items()]
 
     def __iter__(self) -> Iterator[KubeObject]:
         for objects in self._kinds.values():
@@ -269,7 +269,7 @@ class ApiObjects:
             ),
         )
         existing[item.key] = item
-        self._tell(kind, [(item.key, None, item)])
+        self._notify(kind, [(item.key, None, item)])
         return item
 
     def create_pods(self, template_pod: Pod, count: int) -> None:
@@ -291,7 +291,7 @@ class ApiObjects:
             item = existing[key] = replace(pod, metadata=named_metadata)
             changes.append((key, None, item))
         if changes:
-            self._tell("Pod", changes)
+            self._notify("Pod", changes)
 
     def put(self, item: _Object) -> _Object:
         """Replace an existing object and return the new version. The generation rises if the spec has changed.
@@ -308,7 +308,7 @@ class ApiObjects:
             generation = (old.metadata.generation or 0) + (getattr(item, "spec", None) != getattr(old, "spec", None))
         item = replace(item, metadata=replace(metadata, resource_version=str(version), generation=generation))
         objects[key] = item
-        self._tell(kind, [(key, old, item)])
+        self._notify(kind, [(key, old, item)])
         return item
 
     def put_status(self, current: KubeObject, status: object) -> str:
@@ -317,7 +317,7 @@ class ApiObjects:
         key, version = current.key, str(self._next(kind))
         item: Any = replace(current, status=status, metadata=replace(metadata, resource_version=version))
         self._kinds[kind][key] = item
-        self._tell(kind, [(key, current, item)])
+        self._notify(kind, [(key, current, item)])
         return version
 
     def put_pods(self, pods: Iterable[tuple[str, Pod]]) -> None:
@@ -332,7 +332,7 @@ class ApiObjects:
             existing[key] = item
         self._versions["Pod"] = version
         if changes:
-            self._tell("Pod", changes)
+            self._notify("Pod", changes)
 
     def check_version(self, current: KubeObject, version: str) -> None:
         """Check that an object still has the resource version that a caller read; an empty version matches any.
@@ -365,13 +365,13 @@ class ApiObjects:
             version = str(self._next(kind))
             changes.append((key, replace(removed, metadata=replace(removed.metadata, resource_version=version)), None))
         if changes:
-            self._tell(kind, changes)
+            self._notify(kind, changes)
 
-    def same(self, pod: Pod) -> Pod | None:
+    def get_current(self, pod: Pod) -> Pod | None:
         """Return the current version of a pod, or None if it was deleted or replaced."""
-        return self.same_under(pod.key, pod.metadata.uid)
+        return self.get_if_same(pod.key, pod.metadata.uid)
 
-    def same_under(self, key: str, uid: str) -> Pod | None:
+    def get_if_same(self, key: str, uid: str) -> Pod | None:
         """Return the pod with a key if it has this UID, else None."""
         pod = self._kinds["Pod"].get(key)
         return pod if isinstance(pod, Pod) and pod.metadata.uid == uid else None
@@ -380,7 +380,7 @@ class ApiObjects:
         self._versions[kind] += 1
         return self._versions[kind]
 
-    def _tell(self, kind: str, changes: Changes[Any]) -> None:
+    def _notify(self, kind: str, changes: Changes[Any]) -> None:
         for call in self._listeners.get(kind, ()):
             call(changes)
         for tell in self._every:

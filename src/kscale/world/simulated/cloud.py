@@ -84,13 +84,13 @@ class Pool(msgspec.Struct, kw_only=True):
     lost: int = 0
 
     @property
-    def billed(self) -> int:
+    def billed_count(self) -> int:
         """Return the number of machines that cost money: all without a creation error."""
         return sum(machine.error is None for machine in self.machines.values())
 
     def count(self, now: Moment) -> None:
         """Add the cost up to now; call it before the number of machines changes."""
-        self.paid += self.billed * (now - self.counted)
+        self.paid += self.billed_count * (now - self.counted)
         self.counted = now
 
 
@@ -142,15 +142,15 @@ class SimulatedCloud(Provider):
         if pool.exists and missing > 0:
             pool.target += missing
             for _ in range(missing):
-                self._begin(pool, boots=False)
-        self._changed()
+                self._start_machine(pool, boots=False)
+        self._invalidate()
 
     # -- NodeGroups --------------------------------------------------------------------------------------------------
 
     def refresh(self) -> Sequence[NodeGroup]:
         """Return the current groups; the identical list while nothing has changed."""
         if self._told is None:
-            self._told = [self._tell(pool) for pool in self.pools.values()]
+            self._told = [self._describe_group(pool) for pool in self.pools.values()]
         return self._told
 
     def has_instance(self, node: Node) -> bool:
@@ -179,11 +179,11 @@ class SimulatedCloud(Provider):
         if pool.target + delta > pool.group.max_size:
             text = f"size increase too large, desired: {pool.target + delta} max: {pool.group.max_size}"
             raise ProviderError(text, CLOUD_ERROR)
-        if atomic and not pool.times.in_stock(pool.billed + delta - 1, self._time.now):
+        if atomic and not pool.times.in_stock(pool.billed_count + delta - 1, self._time.now):
             raise ProviderError(f"{delta} machines cannot be had at once", CLOUD_ERROR)
         pool.target += delta
         for number in range(delta):
-            self._begin(pool, after=number * pool.times.apart)
+            self._start_machine(pool, after=number * pool.times.apart)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
         """Reduce the target size.
@@ -197,7 +197,7 @@ class SimulatedCloud(Provider):
         if pool.target + delta < existing:
             raise ProviderError("attempt to delete existing nodes", CLOUD_ERROR)
         pool.target += delta
-        self._changed()
+        self._invalidate()
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         """Delete machines by the names of their nodes or by their IDs.
@@ -215,8 +215,8 @@ class SimulatedCloud(Provider):
             pool.removed += machine.error is None
             machine.state = "deleting"
             takes = self._draws.duration(pool.times.deletion, "deletion", machine.name)
-            self._later(takes, machine, pool, self._gone)
-        self._changed()
+            self._later(takes, machine, pool, self._remove_machine)
+        self._invalidate()
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
         """Create a group that was only a candidate. Raises ProviderError if there is no such candidate."""
@@ -225,10 +225,10 @@ class SimulatedCloud(Provider):
             raise ProviderError(f"node group {group} cannot be made", CLOUD_ERROR)
         pool.exists = True
         pool.upcoming = asynchronous and pool.times.creation > 0
-        self._changed()
+        self._invalidate()
         if pool.upcoming:
-            self._time.at(self._time.now + pool.times.creation, lambda: self._made(pool), rank=HAPPENINGS)
-        return [self._tell(pool)]
+            self._time.at(self._time.now + pool.times.creation, lambda: self._finish_group(pool), rank=HAPPENINGS)
+        return [self._describe_group(pool)]
 
     def delete_group(self, group: str) -> None:
         """Delete a group. Raises ProviderError if it has machines."""
@@ -236,7 +236,7 @@ class SimulatedCloud(Provider):
         if pool.machines:
             raise ProviderError(f"node group {group} has machines", CLOUD_ERROR)
         pool.exists, pool.target = False, 0
-        self._changed()
+        self._invalidate()
 
     # -- life cycle of machines ---------------------------------------------------------------------------------------
 
@@ -249,11 +249,11 @@ class SimulatedCloud(Provider):
         machine = pool.machines[node]
         replaced = machine.state != "deleting"
         pool.lost += replaced
-        self._gone(pool, machine)
+        self._remove_machine(pool, machine)
         if replaced:
-            self._begin(pool)
+            self._start_machine(pool)
 
-    def _begin(self, pool: Pool, *, boots: bool = True, after: int = 0) -> None:
+    def _start_machine(self, pool: Pool, *, boots: bool = True, after: int = 0) -> None:
         now = self._time.now
         pool.count(now)
         name = f"{pool.group.id}-{pool.made}"
@@ -262,38 +262,38 @@ class SimulatedCloud(Provider):
             name = f"{pool.group.id}-{pool.made}"
         pool.made += 1
         machine = Machine(name=name, id=_id(name), since=now)
-        if not pool.times.in_stock(pool.billed, now):
+        if not pool.times.in_stock(pool.billed_count, now):
             text = f"out of stock: {pool.group.id}"
             machine.error = InstanceError(class_="OutOfResource", code="OUT_OF_STOCK", message=text)
         pool.machines[machine.name] = machine
-        self._changed()
+        self._invalidate()
         if machine.error is not None:
             return
         if not boots:
-            self._booted(pool, machine)
+            self._finish_boot(pool, machine)
             return
         pool.added += 1
         if not self._draws.happens(pool.times.failures, "failure", machine.name):
             takes = after + self._draws.duration(pool.times.boot, "boot", machine.name)
-            self._later(takes, machine, pool, self._booted)
+            self._later(takes, machine, pool, self._finish_boot)
 
-    def _booted(self, pool: Pool, machine: Machine) -> None:
+    def _finish_boot(self, pool: Pool, machine: Machine) -> None:
         if machine.state != "creating":
             return
         machine.state, machine.node = "running", True
         ready = self._draws.duration(pool.times.ready, "ready", machine.name)
         self._api.create(_node(pool.group, machine, ready=not ready, at=self._api.now_text))
         if ready:
-            self._later(ready, machine, pool, self._ready)
+            self._later(ready, machine, pool, self._mark_ready)
         self._age(pool, machine)
-        self._changed()
+        self._invalidate()
 
     def _age(self, pool: Pool, machine: Machine) -> None:
         if pool.times.lifetime is not None:
             takes = self._draws.duration(pool.times.lifetime, "lifetime", machine.name)
             self._later(takes, machine, pool, lambda _, lost: self.lose(lost.name))
 
-    def _ready(self, pool: Pool, machine: Machine) -> None:
+    def _mark_ready(self, pool: Pool, machine: Machine) -> None:
         del pool
         node = self._api.find("Node", machine.name)
         if node is None:
@@ -304,10 +304,10 @@ class SimulatedCloud(Provider):
             replace(node, spec=replace(node.spec, taints=taints), status=replace(node.status, conditions=conditions))
         )
 
-    def _gone(self, pool: Pool, machine: Machine) -> None:
+    def _remove_machine(self, pool: Pool, machine: Machine) -> None:
         pool.count(self._time.now)
         del pool.machines[machine.name]
-        self._changed()
+        self._invalidate()
         node = self._api.find("Node", machine.name)
         if node is not None:
             self._api.remove(node)
@@ -320,15 +320,15 @@ class SimulatedCloud(Provider):
             def collect() -> None:
                 if self._api.find("Node", name) is None:
                     for pod in self._view.all_on(name):
-                        current = self._api.same(pod)
+                        current = self._api.get_current(pod)
                         if current is not None:
                             self._api.remove(current)
 
             self._time.at(self._time.now, collect, rank=HAPPENINGS)
 
-    def _made(self, pool: Pool) -> None:
+    def _finish_group(self, pool: Pool) -> None:
         pool.upcoming = False
-        self._changed()
+        self._invalidate()
 
     def _later(self, by: int, machine: Machine, pool: Pool, call: Callable[[Pool, Machine], None]) -> None:
         def act() -> None:
@@ -337,7 +337,7 @@ class SimulatedCloud(Provider):
 
         self._time.at(self._time.now + by, act, rank=HAPPENINGS)
 
-    def _changed(self) -> None:
+    def _invalidate(self) -> None:
         self._told = self._have = None
         self.changes += 1
 
@@ -357,7 +357,7 @@ class SimulatedCloud(Provider):
             raise ProviderError(f"{node.name} is no machine of {pool.group.id}", CLOUD_ERROR)
         return machine
 
-    def _tell(self, pool: Pool) -> NodeGroup:
+    def _describe_group(self, pool: Pool) -> NodeGroup:
         machines = pool.machines.values()
         status = {
             machine.id: InstanceStatus(state=machine.state, error=machine.error)

@@ -52,13 +52,13 @@ class ScheduledCall:
         self._time, self._call, self._rank = time, call, rank
         self._waits = False
 
-    def ask(self) -> None:
+    def schedule(self) -> None:
         """Schedule the function for the current moment unless it is scheduled already."""
         if not self._waits:
             self._waits = True
-            self._time.at(self._time.now, self._take, rank=self._rank)
+            self._time.at(self._time.now, self._run, rank=self._rank)
 
-    def _take(self) -> None:
+    def _run(self) -> None:
         self._waits = False
         self._call()
 
@@ -176,7 +176,7 @@ class OwnedPods:
                 owned.drop(key)
                 if not owned.pods:
                     assert owner is not None  # since the pod was in the owner's pods
-                    self._left(owner.uid, owned.workload)
+                    self._remove_owner(owner.uid, owned.workload)
                     owned = None
         for owner, namespace in owners.values():
             tell = self.told.get(owner.kind)
@@ -196,7 +196,7 @@ class OwnedPods:
         pods = workload.owners[owner.uid] = _Pods(workload)
         return pods
 
-    def _left(self, uid: str, workload: _Workload) -> None:
+    def _remove_owner(self, uid: str, workload: _Workload) -> None:
         """Remove an owner whose last pod has been deleted."""
         del self._of[uid], workload.owners[uid]
         if not workload.owners:
@@ -204,7 +204,7 @@ class OwnedPods:
 
     # -- by owner ----------------------------------------------------------------------------------------------------
 
-    def of(self, uid: str) -> Mapping[str, Pod]:
+    def get_pods(self, uid: str) -> Mapping[str, Pod]:
         """Return the pods of an owner by key, in the order of creation."""
         owned = self._of.get(uid)
         return _NOBODY if owned is None else owned.pods
@@ -216,7 +216,7 @@ class OwnedPods:
 
     # -- by workload -------------------------------------------------------------------------------------------------
 
-    def of_workload(self, key: Key) -> Iterable[Pod]:
+    def list_workload_pods(self, key: Key) -> Iterable[Pod]:
         """Return the pods of a workload, owner by owner."""
         workload = self._workloads.get(key)
         return () if workload is None else (pod for owned in workload.owners.values() for pod in owned.pods.values())
@@ -226,7 +226,7 @@ class OwnedPods:
         workload = self._workloads.get(key)
         return 0 if workload is None else workload.changes
 
-    def ready(self, key: Key) -> int:
+    def count_ready(self, key: Key) -> int:
         """Return how many pods of a workload are ready and not being deleted."""
         workload = self._workloads.get(key)
         return 0 if workload is None else workload.ready
@@ -265,7 +265,7 @@ class PodMaker:
         """Return the PriorityClasses, RuntimeClasses and LimitRanges that complete pods."""
         if self._classes is None:
             kinds = ("PriorityClass", "RuntimeClass", "LimitRange")
-            self._classes = PodClasses.of(item for kind in kinds for item in self._api.of(kind).values())
+            self._classes = PodClasses.of(item for kind in kinds for item in self._api.get_all(kind).values())
         return self._classes
 
     def pattern(self, workload: Any) -> Pod:
@@ -280,13 +280,13 @@ class PodMaker:
 
     def make(self, pod: Pod, *, name: str = "", generate_name: str = "") -> Pod:
         """Create a pod from a pattern under a name, and return it."""
-        return self._api.create(self._admitted(pod, name, generate_name))
+        return self._api.create(self._admit(pod, name, generate_name))
 
     def make_more(self, pod: Pod, count: int, *, generate_name: str) -> None:
         """Create ``count`` pods from a pattern, with names that begin with ``generate_name``."""
-        self._api.create_pods(self._admitted(pod, "", generate_name), count)
+        self._api.create_pods(self._admit(pod, "", generate_name), count)
 
-    def _admitted(self, pod: Pod, name: str, generate_name: str) -> Pod:
+    def _admit(self, pod: Pod, name: str, generate_name: str) -> Pod:
         named = replace(pod, metadata=replace(pod.metadata, name=name, generate_name=generate_name, uid=""))
         return named if self.admit is None else self.admit(named)
 
@@ -299,7 +299,7 @@ class Controller(ABC):
     def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods, rank: int = 0) -> None:
         self._api, self._time, self._owned = api, time, owned
         self._changed: dict[str, None] = {}
-        self._turn = ScheduledCall(time, self._take, CONTROLLERS + rank)
+        self._turn = ScheduledCall(time, self._run, CONTROLLERS + rank)
         owned.told[self.kind] = self.changed
         self._objects(api.present(self.kind))
         api.listen(self.kind, self._objects)
@@ -312,9 +312,9 @@ class Controller(ABC):
         """Schedule a sync of an object after a change of the object or its pods."""
         if key not in self._changed:
             self._changed[key] = None
-            self._turn.ask()
+            self._turn.schedule()
 
-    def _take(self) -> None:
+    def _run(self) -> None:
         changed, self._changed = self._changed, {}
         for key in changed:
             current = self._api.find(self.kind, key)

@@ -37,7 +37,7 @@ class CustomScales:
         served = (custom.resource for custom in resources)
         self.mapper = RESTMapper([*BUILT_IN, *served]) if resources else BUILT_IN_MAPPER
 
-    def knows(self, resource: str) -> bool:
+    def has_scale(self, resource: str) -> bool:
         """Return whether a group-resource (``crontabs.stable.example.com``) is custom and has a scale."""
         return resource in self._of
 

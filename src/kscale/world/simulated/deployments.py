@@ -237,12 +237,12 @@ class ReplicaSets(Controller):
         if held.metadata.deletion_timestamp is None and replicas > active and held.spec.template is not None:
             self._maker.make_more(self._maker.pattern(held), replicas - active, generate_name=f"{held.name}-")
         elif replicas < active:
-            pods = self._owned.of(held.metadata.uid).values()
+            pods = self._owned.get_pods(held.metadata.uid).values()
             candidates = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not is_finished(pod)]
             delete_pods(self._api, in_order_of_deletion(candidates, self._api.now)[: active - replicas])
-        self._tell(held)
+        self._write_status(held)
 
-    def _tell(self, held: ReplicaSet | ReplicationController) -> None:
+    def _write_status(self, held: ReplicaSet | ReplicationController) -> None:
         active, ready = self._owned.counts(held.metadata.uid)
         status: ReplicaSetStatus | ReplicationControllerStatus
         if isinstance(held, ReplicaSet):
@@ -306,7 +306,7 @@ class Deployments(Controller):
         sets(api.present("ReplicaSet"))
         api.listen("ReplicaSet", sets)
         api.listen("Pod", self._pods)
-        api.listen(self.kind, one_by_one(self._gone))
+        api.listen(self.kind, one_by_one(self._forget_deleted))
 
     def _set(self, old: object, new: object) -> None:
         replica_set = old if new is None else new
@@ -332,7 +332,7 @@ class Deployments(Controller):
             if owner is not None and owner.uid in self._waited_for:
                 self.changed(self._waited_for[owner.uid])
 
-    def _gone(self, old: Deployment | None, new: Deployment | None) -> None:
+    def _forget_deleted(self, old: Deployment | None, new: Deployment | None) -> None:
         if old is not None and new is None:
             self._known.pop(old.metadata.uid, None)
 
@@ -353,7 +353,7 @@ class Deployments(Controller):
             sizes = self._before_another(held, old)
             if not sizes and not self._waits_for(held, old):
                 if current is None:
-                    current = self._make(held, old)
+                    current = self._create_replica_set(held, old)
                 else:
                     sizes = next_sizes(held, current, old)
         self._known[uid] = _Known(
@@ -363,7 +363,7 @@ class Deployments(Controller):
             replica_set = self._api.find("ReplicaSet", key)
             self._api.put(replace(replica_set, spec=replace(replica_set.spec, replicas=size)))
         now = self._sets.get(uid, {})
-        self._tell(held, [*now.values()], None if current is None else now.get(current.key))
+        self._write_status(held, [*now.values()], None if current is None else now.get(current.key))
         if len(now) > 1 and current is not None:
             self._forget(held, [replica_set for replica_set in now.values() if replica_set.key != current.key])
 
@@ -379,12 +379,12 @@ class Deployments(Controller):
         """Return whether pods of old ReplicaSets must be gone before the current one gets pods."""
         for replica_set in old:
             self._waited_for.pop(replica_set.metadata.uid, None)
-            pods = self._owned.of(replica_set.metadata.uid).values()
+            pods = self._owned.get_pods(replica_set.metadata.uid).values()
             if deployment.spec.strategy.type == RECREATE and not all(map(is_finished, pods)):
                 self._waited_for[replica_set.metadata.uid] = deployment.key
         return any(replica_set.metadata.uid in self._waited_for for replica_set in old)
 
-    def _make(self, held: Deployment, old: Sequence[ReplicaSet]) -> ReplicaSet:
+    def _create_replica_set(self, held: Deployment, old: Sequence[ReplicaSet]) -> ReplicaSet:
         """Create the ReplicaSet of the current template under a free name, and return it.
 
         A deleted deployment of the same name may have left its ReplicaSets.
@@ -420,7 +420,7 @@ class Deployments(Controller):
             (replica_set for replica_set in sets.values() if _without_hash(replica_set.spec.template) == template), None
         )
 
-    def _tell(self, held: Deployment, sets: Sequence[ReplicaSet], current: ReplicaSet | None) -> None:
+    def _write_status(self, held: Deployment, sets: Sequence[ReplicaSet], current: ReplicaSet | None) -> None:
         ready = sum(replica_set.status.ready_replicas for replica_set in sets)
         status = DeploymentStatus(
             observed_generation=held.metadata.generation or 0,

@@ -43,10 +43,10 @@ class GarbageCollector:
         self._gone: dict[str, None] = {}
         self._turn = ScheduledCall(time, self._collect, CONTROLLERS + _LAST)
         for item in api:
-            self._seen(item.kind, [(item.key, None, item)])
-        api.listen_all(self._seen)
+            self._handle_changes(item.kind, [(item.key, None, item)])
+        api.listen_all(self._handle_changes)
 
-    def _seen(self, kind: str, changes: Changes[KubeObject]) -> None:
+    def _handle_changes(self, kind: str, changes: Changes[KubeObject]) -> None:
         for key, old, new in changes:
             if old is not None and new is not None and old.metadata.owner_references is new.metadata.owner_references:
                 continue
@@ -57,7 +57,7 @@ class GarbageCollector:
                 uid = old.metadata.uid
                 if uid in self._of:
                     self._gone[uid] = None
-                    self._turn.ask()
+                    self._turn.schedule()
 
     def _note(self, uid: str, dependent: tuple[str, str], *, is_there: bool) -> None:
         dependents = self._of.setdefault(uid, {})
@@ -103,7 +103,7 @@ class Disruption:
         self._changed: dict[str, None] = {}
         self._budgets: dict[str, int] = {}
         self._turn = ScheduledCall(time, self._count, DISRUPTION)
-        for budget in api.of(_KIND).values():
+        for budget in api.get_all(_KIND).values():
             self._budget(None, budget)
         api.listen("Pod", self._pods)
         api.listen(_KIND, one_by_one(self._budget))
@@ -115,7 +115,7 @@ class Disruption:
             namespace = (new or old).metadata.namespace  # type: ignore[union-attr]  # one of the two is there
             if namespace in self._budgets:
                 self._changed[namespace] = None
-                self._turn.ask()
+                self._turn.schedule()
 
     def _budget(self, old: KubeObject | None, new: KubeObject | None) -> None:
         namespace = (new or old).metadata.namespace  # type: ignore[union-attr]  # one of the two is there
@@ -126,18 +126,18 @@ class Disruption:
             isinstance(old, PodDisruptionBudget) and isinstance(new, PodDisruptionBudget) and old.spec != new.spec
         ):
             self._changed[namespace] = None
-            self._turn.ask()
+            self._turn.schedule()
 
-    def _of_namespace(self, namespace: str) -> list[PodDisruptionBudget]:
-        return [budget for budget in self._api.of(_KIND).values() if budget.metadata.namespace == namespace]
+    def _list_budgets(self, namespace: str) -> list[PodDisruptionBudget]:
+        return [budget for budget in self._api.get_all(_KIND).values() if budget.metadata.namespace == namespace]
 
     # -- the controller ----------------------------------------------------------------------------------------------
 
     def _count(self) -> None:
         changed, self._changed = self._changed, {}
         for namespace in changed:
-            budgets = self._of_namespace(namespace)
-            pods = [pod for pod in self._api.of("Pod").values() if pod.metadata.namespace == namespace]
+            budgets = self._list_budgets(namespace)
+            pods = [pod for pod in self._api.get_all("Pod").values() if pod.metadata.namespace == namespace]
             for budget in budgets:
                 status = self._status(budget, pods)
                 if status != budget.status:
@@ -145,7 +145,7 @@ class Disruption:
 
     def _status(self, budget: PodDisruptionBudget, pods: list[Pod]) -> PodDisruptionBudgetStatus:
         matching = [pod for pod in pods if _covers(budget, pod) and not is_finished(pod)]
-        expected, desired = self._desired(budget, matching)
+        expected, desired = self._count_expected(budget, matching)
         disrupted = {
             name: since
             for name, since in (budget.status.disrupted_pods or {}).items()
@@ -164,7 +164,7 @@ class Disruption:
             conditions=budget.status.conditions,
         )
 
-    def _desired(self, budget: PodDisruptionBudget, matching: list[Pod]) -> tuple[int, int]:
+    def _count_expected(self, budget: PodDisruptionBudget, matching: list[Pod]) -> tuple[int, int]:
         """Return (expected pods, how many of them must stay healthy)."""
         spec = budget.spec
         if spec.max_unavailable is not None:
@@ -202,7 +202,7 @@ class Disruption:
         """
         pod: Pod = self._api.get("Pod", namespace, name)
         if not is_finished(pod) and pod.status.phase != "Pending" and pod.metadata.deletion_timestamp is None:
-            budgets = [budget for budget in self._of_namespace(namespace) if _covers(budget, pod)]
+            budgets = [budget for budget in self._list_budgets(namespace) if _covers(budget, pod)]
             if len(budgets) > 1:
                 text = (
                     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."

@@ -60,10 +60,10 @@ class Jobs(Controller):
         self._deadlines: dict[str, Moment] = {}
         """Job UID -> time of the sync that is scheduled for its deadline."""
         api.listen("Pod", self._pods)
-        api.listen(self.kind, one_by_one(self._gone))
+        api.listen(self.kind, one_by_one(self._forget_deleted))
 
     def _pods(self, changes: Changes[Pod]) -> None:
-        if not self._dismissed and not self._api.of(self.kind):
+        if not self._dismissed and not self._api.get_all(self.kind):
             return
         for _, old, new in changes:
             if old is None or (new is not None and new.metadata.deletion_timestamp is None):
@@ -83,7 +83,7 @@ class Jobs(Controller):
             failures = self._failures.setdefault(owner.uid, _Failures())
             failures.new, failures.row, failures.last = failures.new + 1, failures.row + 1, self._time.now
 
-    def _gone(self, old: Job | None, new: Job | None) -> None:
+    def _forget_deleted(self, old: Job | None, new: Job | None) -> None:
         if old is not None and new is None:
             self._failures.pop(old.metadata.uid, None)
             self._deadlines.pop(old.metadata.uid, None)
@@ -94,7 +94,7 @@ class Jobs(Controller):
         if is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed"):
             return
         failures = self._failures.get(held.metadata.uid, _Failures())
-        pods = list(self._owned.of(held.metadata.uid).values())
+        pods = list(self._owned.get_pods(held.metadata.uid).values())
         succeeded = status.succeeded
         for pod in pods:
             if pod.status.phase == "Succeeded":  # counted once: the pod is removed after it is counted
@@ -105,13 +105,13 @@ class Jobs(Controller):
         failed, failures.new = status.failed + failures.new, 0
         started = status.start_time or (None if held.spec.suspend else self._api.now_text)
         status = replace(status, succeeded=succeeded, failed=failed, start_time=started)
-        end = self._end(held, status, active)
+        end = self._build_end_condition(held, status, active)
         if end is None:
             status = self._with_suspension(held, status)
             self._await_deadline(held, status)
         elif end.type == "Failed":  # all unfinished pods count as failed
             status = replace(status, failed=failed + len(active))
-        desired = 0 if end is not None or held.spec.suspend else self._wanted(held, succeeded, active)
+        desired = 0 if end is not None or held.spec.suspend else self._count_wanted(held, succeeded, active)
         for pod in active[desired:]:
             self._dismissed.add(pod.metadata.uid)
             delete_pod(self._api, pod)
@@ -158,25 +158,25 @@ class Jobs(Controller):
     def _look_again(self, key: str, after: int) -> None:
         self._time.at(self._time.now + after, lambda: self.changed(key), rank=CONTROLLERS + _RANK)
 
-    def _end(self, held: Job, status: JobStatus, active: list[Pod]) -> Condition | None:
+    def _build_end_condition(self, held: Job, status: JobStatus, active: list[Pod]) -> Condition | None:
         """Return the Complete or Failed condition if the job ends now, else None."""
         spec, succeeded = held.spec, status.succeeded
         # Without completions, no pod is created after the first success, and running pods finish.
         enough = succeeded >= spec.completions if spec.completions is not None else succeeded > 0 and not active
         if status.failed > (_LIMIT if spec.backoff_limit is None else spec.backoff_limit):
-            return self._failed("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+            return self._build_failed_condition("BackoffLimitExceeded", "Job has reached the specified backoff limit")
         limit = spec.active_deadline_seconds
         since = None if limit is None or spec.suspend else status.start_time
         if limit is not None and since is not None and self._time.now - from_text(since) >= limit * SECOND:
-            return self._failed("DeadlineExceeded", "Job was active longer than specified deadline")
+            return self._build_failed_condition("DeadlineExceeded", "Job was active longer than specified deadline")
         now_text = self._api.now_text
         return Condition(type="Complete", status="True", last_transition_time=now_text) if enough else None
 
-    def _failed(self, reason: str, message: str) -> Condition:
+    def _build_failed_condition(self, reason: str, message: str) -> Condition:
         now_text = self._api.now_text
         return Condition(type="Failed", status="True", reason=reason, message=message, last_transition_time=now_text)
 
-    def _wanted(self, held: Job, succeeded: int, active: list[Pod]) -> int:
+    def _count_wanted(self, held: Job, succeeded: int, active: list[Pod]) -> int:
         """Return how many pods the job should have."""
         desired = 1 if held.spec.parallelism is None else held.spec.parallelism
         if held.spec.completions is not None:

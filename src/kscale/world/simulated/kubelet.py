@@ -87,7 +87,7 @@ class Kubelet:
                     takes = draw(times.pull, "pull", key) + draw(times.start, "start", key)
                     self._later(takes, key, new, self._start)
                 elif times.work is not None:
-                    self._later(draw(times.work, "work", key), key, new, self._end)
+                    self._later(draw(times.work, "work", key), key, new, self._end_pods)
 
     def _note(self, key: str, gone: Pod | None) -> None:
         """Count a deleted StatefulSet pod, so that the next pod of this name draws new durations."""
@@ -110,11 +110,11 @@ class Kubelet:
         waiting = self._due.get(due)
         if waiting is None:
             waiting = self._due[due] = {}
-            self._time.at(due[0], partial(self._take, due), rank=HAPPENINGS)
+            self._time.at(due[0], partial(self._run_due, due), rank=HAPPENINGS)
         waiting[key, pod.metadata.uid] = None
 
-    def _take(self, due: tuple[Moment, _Acts]) -> None:
-        pods = [(key, self._api.same_under(key, uid)) for key, uid in self._due.pop(due)]
+    def _run_due(self, due: tuple[Moment, _Acts]) -> None:
+        pods = [(key, self._api.get_if_same(key, uid)) for key, uid in self._due.pop(due)]
         due[1]([(key, pod) for key, pod in pods if pod is not None])
 
     def _start(self, pods: list[tuple[str, Pod]]) -> None:
@@ -127,16 +127,16 @@ class Kubelet:
             readiness = draw(times.readiness, "readiness", key)
             started_pods.append((key, start_pod(pod, now_text, self._shared, ready=not readiness)))
             if readiness:
-                self._later(readiness, key, pod, self._ready)
+                self._later(readiness, key, pod, self._mark_ready)
             if times.work is not None:
-                self._later(draw(times.work, "work", key), key, pod, self._end)
+                self._later(draw(times.work, "work", key), key, pod, self._end_pods)
         self._api.put_pods(started_pods)
 
-    def _ready(self, pods: list[tuple[str, Pod]]) -> None:
+    def _mark_ready(self, pods: list[tuple[str, Pod]]) -> None:
         now_text, shared = self._api.now_text, self._shared
         self._api.put_pods((key, with_ready(pod, now_text, shared)) for key, pod in pods if not is_finished(pod))
 
-    def _end(self, pods: list[tuple[str, Pod]]) -> None:
+    def _end_pods(self, pods: list[tuple[str, Pod]]) -> None:
         now_text = self._api.now_text
         self._api.put_pods(
             (key, end_pod(pod, now_text))
@@ -163,7 +163,7 @@ class Resizing:
         self._pods(api.present("Pod"))
         if self._deferred:
             self._roomier = dict.fromkeys(self._deferred)
-            self._turn.ask()
+            self._turn.schedule()
         api.listen("Pod", self._pods)
 
     def resize(self, pod: Pod, patch: Sequence[PatchOperation]) -> None:
@@ -225,7 +225,7 @@ class Resizing:
                 del self._deferred[before.spec.node_name]
         if before is not None and before.spec.node_name in self._deferred and _takes_less(before, after):
             self._roomier[before.spec.node_name] = None
-            self._turn.ask()
+            self._turn.schedule()
 
     def _try_again(self) -> None:
         roomier, self._roomier = self._roomier, {}

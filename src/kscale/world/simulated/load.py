@@ -53,11 +53,11 @@ class DurationDistribution(msgspec.Struct, frozen=True):
             raise ValueError("durations are not negative, and rise with their quantiles")
 
     @property
-    def most(self) -> int:
+    def maximum(self) -> int:
         """Return the longest duration."""
         return self.points[-1][1]
 
-    def at(self, bits: int) -> int:
+    def get_quantile(self, bits: int) -> int:
         """Return the duration at the quantile ``bits / 2**64``."""
         if self.points[0][1] == self.points[-1][1]:
             return self.points[0][1]
@@ -66,7 +66,7 @@ class DurationDistribution(msgspec.Struct, frozen=True):
             if place < following << _BITS:
                 width = (following - share) << _BITS
                 return low + (high - low) * (place - (share << _BITS)) // width
-        return self.most
+        return self.maximum
 
 
 class RandomDraws:
@@ -96,7 +96,7 @@ class RandomDraws:
         points = spread.points
         if points[0][1] == points[-1][1]:
             return points[0][1]
-        return spread.at(self.bits(purpose, entity, number))
+        return spread.get_quantile(self.bits(purpose, entity, number))
 
     def one_of(self, choices: Sequence[str], purpose: str, entity: str, number: int = 0) -> str:
         """Return one of several choices."""
@@ -139,7 +139,7 @@ class Signal:
         """Return a constant signal."""
         return cls([0], [value])
 
-    def at(self, time: Moment) -> int:
+    def get_value(self, time: Moment) -> int:
         """Return the value at a moment."""
         place = (time - self.begin) // _MILLISECOND
         if self.repeat and place >= 0:
@@ -156,7 +156,7 @@ class Signal:
         if end <= flat and end - begin >= _MILLISECOND:
             return self._flat[2], flat
         low, high = (begin - self.begin) // _MILLISECOND, (end - self.begin) // _MILLISECOND
-        return self.at(end) if high <= low else (self._sum(high) - self._sum(low)) // (high - low), flat
+        return self.get_value(end) if high <= low else (self._sum(high) - self._sum(low)) // (high - low), flat
 
     def flat_until(self, begin: Moment) -> Moment:
         """Return the moment up to which the value at ``begin`` stays constant."""
@@ -280,7 +280,7 @@ class _Steady(NamedTuple):
     end: Moment
     used: dict[str, int]
 
-    def holds(self, usage: Mapping[str, Usage], ready: int, begin: Moment, end: Moment) -> bool:
+    def is_valid(self, usage: Mapping[str, Usage], ready: int, begin: Moment, end: Moment) -> bool:
         """Check whether the cached usage is valid for an interval.
 
         The mean of an empty interval is the value at its end.
@@ -314,7 +314,7 @@ class Load:
     def _step(self) -> None:
         now = self._time.now
         for key, queue in self.queues.items():
-            queue.step(self._stepped, now, self.pods.ready(key))
+            queue.step(self._stepped, now, self.pods.count_ready(key))
             queue.forget(now - self._window - _STEP)
         self._stepped = now
         self._time.at(now + _STEP, self._step, rank=HAPPENINGS)
@@ -334,16 +334,16 @@ class Load:
         return sorted({*self.usage.get(key, ()), *(queue.used if queue is not None else ())})
 
     def used_by_all(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
-        """Return :meth:`used` of all workloads, by the names in :meth:`names`."""
-        ready_of, result, first = self.pods.ready, {}, LAST_TIME
+        """Return :meth:`get_usage` of all workloads, by the names in :meth:`names`."""
+        ready_of, result, first = self.pods.count_ready, {}, LAST_TIME
         pods = self.pods.count
         for key, usage in self.usage.items():
             if key in self.queues:
-                result[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
+                result[key] = {name: self.get_usage(key, name, begin, end) or 0 for name in self.names(key)}
                 continue
             cached = self._steady.get(key)
             ready = cached.ready if cached is not None and cached.pods == pods else ready_of(key)
-            if cached is not None and cached.holds(usage, ready, begin, end):
+            if cached is not None and cached.is_valid(usage, ready, begin, end):
                 result[key], first = cached.used, min(first, cached.end)
                 continue
             used, until = {}, LAST_TIME
@@ -357,18 +357,18 @@ class Load:
                 self._steady[key] = _Steady({**usage}, pods, ready, begin, until, used)
         for key in self.queues:
             if key not in result:
-                result[key] = {name: self.used(key, name, begin, end) or 0 for name in self.names(key)}
+                result[key] = {name: self.get_usage(key, name, begin, end) or 0 for name in self.names(key)}
         self._until = begin, first
         return result
 
-    def used(self, key: Key, name: str, begin: Moment, end: Moment) -> int | None:
+    def get_usage(self, key: Key, name: str, begin: Moment, end: Moment) -> int | None:
         """Return the average usage (milli) of each ready pod of a workload.
 
         Returns None if the name is not defined for the workload.
         """
         usage = self.usage.get(key, {}).get(name)
         if usage is not None:
-            value, ready = usage.signal.mean(begin, end), self.pods.ready(key)
+            value, ready = usage.signal.mean(begin, end), self.pods.count_ready(key)
             return value if usage.per_pod else value // ready if ready else 0
         queue = self.queues.get(key)
         if queue is None or name not in queue.used:

@@ -257,7 +257,7 @@ class SimulatedMetrics:
             cached = next((other for other in reversed(self._joined.values()) if other.is_of(parts)), None)
         if cached is None:
             usages = [self._part(namespace, *part) for namespace, part in zip(namespaces, parts, strict=True)]
-            cached = _Joined.of(parts, PodUsage.joined(usages, None if before is None else before.joined))
+            cached = _Joined.of(parts, PodUsage.concatenate(usages, None if before is None else before.joined))
         usage = cached.later(last.at // SECOND * SECOND, values)
         self._joined[asked] = cached._replace(usage=usage)  # keep the queries ordered by last use
         if len(self._joined) > _QUESTIONS:
@@ -272,7 +272,7 @@ class SimulatedMetrics:
             return cached
         by, complete = to_text(at) or "", True
         groups: dict[tuple[int, tuple[str, ...], bool], _Rows] = {}
-        for pod in pods.of_workload(key):
+        for pod in pods.list_workload_pods(key):
             started = pod.status.start_time
             if pod.status.phase != "Running" or started is None or started > by:
                 complete = complete and pod.status.phase != "Running"
@@ -293,10 +293,10 @@ class SimulatedMetrics:
         """Return the usage columns of a group of pods, without times and amounts."""
         resources = tuple(names)
         if resources not in rows.usage:
-            rows.usage[resources] = self._made_part(namespace, rows, resources)
+            rows.usage[resources] = self._build_part(namespace, rows, resources)
         return rows.usage[resources]
 
-    def _made_part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:
+    def _build_part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:
         pods, containers_per_pod = len(rows.keys), len(rows.containers)
         return PodUsage(
             rows.keys,
@@ -324,7 +324,7 @@ class SimulatedMetrics:
         for key, used in last.used.items():
             if asked.namespace and key[1] != asked.namespace:
                 continue
-            for pod in self._load.pods.of_workload(key):
+            for pod in self._load.pods.list_workload_pods(key):
                 started = pod.status.start_time
                 if pod.status.phase != "Running" or started is None or started > by:
                     continue

@@ -149,7 +149,7 @@ class SimulatedPerformer:
             case GetWhole(kind=kind, namespace=namespace, name=name):
                 return to_dict(self._api.get(kind, namespace, name))
             case Get(kind=kind, namespace=namespace, name=name, watched=watched):
-                cached = self._view.of(kind).get(object_key(namespace, name)) if watched else None
+                cached = self._view.get_all(kind).get(object_key(namespace, name)) if watched else None
                 return cached if cached is not None else self._api.get(kind, namespace, name)
 
     def _list(self, action: List) -> list[KubeObject]:
@@ -157,9 +157,9 @@ class SimulatedPerformer:
         if action.nodes is not None:
             candidates = self._view.pods_of(action.nodes)
         elif action.watched:
-            candidates = list(self._view.of(action.kind).values())
+            candidates = list(self._view.get_all(action.kind).values())
         else:
-            candidates = list(self._api.of(action.kind).values())
+            candidates = list(self._api.get_all(action.kind).values())
         selector = parse_selector(action.selector) if action.selector else None
         return [
             candidate
@@ -210,7 +210,7 @@ class SimulatedPerformer:
             return str(current.metadata.resource_version)  # a real API server writes nothing either
         return self._api.put_status(current, changed.status)
 
-    def _scaled(self, namespace: str, resource: str, name: str) -> Any:
+    def _find_scaled_object(self, namespace: str, resource: str, name: str) -> Any:
         kind = _KIND_OF.get(resource)
         if kind is None:
             raise RefusedError(f'the server doesn\'t have a resource type "{resource}"', 404, "NotFound")
@@ -219,12 +219,12 @@ class SimulatedPerformer:
     def _scale(self, action: GetScale | PutScale) -> Any:
         namespace, resource = action.namespace, action.resource
         if isinstance(action, GetScale):
-            if self._custom.knows(resource):
+            if self._custom.has_scale(resource):
                 return self._custom.get(namespace, resource, action.name)
-            return scale_of(to_dict(self._scaled(namespace, resource, action.name)))
-        if self._custom.knows(resource):
+            return scale_of(to_dict(self._find_scaled_object(namespace, resource, action.name)))
+        if self._custom.has_scale(resource):
             return self._custom.put(namespace, resource, action.scale, action.replicas)
-        stored = self._scaled(namespace, resource, action.scale.metadata.name)
+        stored = self._find_scaled_object(namespace, resource, action.scale.metadata.name)
         self._api.check_version(stored, action.scale.metadata.resource_version)
         if action.replicas < 0:
             raise ScaleError(f"spec.replicas: Invalid value: {action.replicas}: must be greater than or equal to 0")
@@ -237,7 +237,7 @@ class SimulatedPerformer:
             return dict(self._cloud.have_instances(action.nodes))
         nodes: Sequence[Node] = ()
         if isinstance(action, DeleteNodes):
-            nodes = nodes_named(action, self._view.of("Node"))
+            nodes = nodes_named(action, self._view.get_all("Node"))
         return ask_cloud(self._cloud, action, nodes)
 
 

@@ -43,7 +43,7 @@ class SharedParts:
         self._at = ""
         self._known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
-    def made(self, at: str, make: Callable[..., _Made], source: _Source, *how: Hashable) -> _Made:
+    def get_or_build(self, at: str, make: Callable[..., _Made], source: _Source, *how: Hashable) -> _Made:
         """Return ``make(source, *how)``, cached within one moment by identity of ``source``."""
         if at != self._at:
             self._at, self._known = at, {}
@@ -70,7 +70,7 @@ def bound(pod: Pod, node: str, at: str, shared: SharedParts) -> Pod:
     return replace(
         pod,
         spec=replace(pod.spec, node_name=node),
-        status=replace(pod.status, phase="Pending", conditions=shared.made(at, _build_scheduled_condition, at)),
+        status=replace(pod.status, phase="Pending", conditions=shared.get_or_build(at, _build_scheduled_condition, at)),
     )
 
 
@@ -100,8 +100,10 @@ def start_pod(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
         pod.status,
         phase="Running",
         start_time=pod.status.start_time or at,
-        conditions=shared.made(at, _started_conditions, pod.status.conditions, at, "True" if ready else "False"),
-        container_statuses=shared.made(at, _running, pod.spec.containers, at, ready),
+        conditions=shared.get_or_build(
+            at, _started_conditions, pod.status.conditions, at, "True" if ready else "False"
+        ),
+        container_statuses=shared.get_or_build(at, _running, pod.spec.containers, at, ready),
     )
     return replace(pod, status=status)
 
@@ -134,8 +136,8 @@ def with_ready(pod: Pod, at: str, shared: SharedParts) -> Pod:
     """Return the pod with ready containers and the condition Ready."""
     status = replace(
         pod.status,
-        conditions=shared.made(at, _ready_conditions, pod.status.conditions, at),
-        container_statuses=shared.made(at, _ready_statuses, pod.status.container_statuses),
+        conditions=shared.get_or_build(at, _ready_conditions, pod.status.conditions, at),
+        container_statuses=shared.get_or_build(at, _ready_statuses, pod.status.container_statuses),
     )
     return replace(pod, status=status)
 

@@ -62,12 +62,12 @@ class VolumeBinder:
         self._new_volumes: dict[str, None] = {}
         self._begun: dict[str, Pod] = {}
         self._ended: dict[str, Pod] = {}
-        self._turn = ScheduledCall(time, self._take, CONTROLLERS)
+        self._turn = ScheduledCall(time, self._bind_waiting, CONTROLLERS)
         for kind, call in (
             ("PersistentVolumeClaim", self._claim),
             ("Pod", self._pod),
             ("PersistentVolume", self._volume),
-            ("StorageClass", self._other),
+            ("StorageClass", self._handle_other_change),
         ):
             listener = one_by_one(call)
             listener(api.present(kind))
@@ -76,14 +76,14 @@ class VolumeBinder:
     @property
     def default_class(self) -> str | None:
         """Return the storage class for claims that name none, or None."""
-        return default_storage_class(self._api.of("StorageClass").values())
+        return default_storage_class(self._api.get_all("StorageClass").values())
 
     # -- events ------------------------------------------------------------------------------------------------------
 
     def _claim(self, old: KubeObject | None, new: KubeObject | None) -> None:
         if isinstance(new, PersistentVolumeClaim) and not is_bound(new):
             self._unbound.setdefault(new.key, "")
-            self._turn.ask()
+            self._turn.schedule()
         else:
             self._unbound.pop((new or old).key, None)  # type: ignore[union-attr]  # one of the two is there
 
@@ -94,28 +94,28 @@ class VolumeBinder:
             return
         if any(volume.ephemeral for volume in pod.spec.volumes) and (old is None or new is None):
             (self._ended if new is None else self._begun)[pod.key] = pod
-            self._turn.ask()
+            self._turn.schedule()
         if isinstance(new, Pod) and new.spec.node_name:
             for volume in new.spec.volumes:
                 key = _claim_key(new, volume)
                 if self._unbound.get(key) == "":
                     self._unbound[key] = new.spec.node_name
-                    self._turn.ask()
+                    self._turn.schedule()
 
     def _volume(self, old: KubeObject | None, new: KubeObject | None) -> None:
         if isinstance(new, PersistentVolume) and not new.status.phase:
             self._new_volumes[new.key] = None
-            self._turn.ask()
-        self._other(old, new)
+            self._turn.schedule()
+        self._handle_other_change(old, new)
 
-    def _other(self, old: KubeObject | None, new: KubeObject | None) -> None:
+    def _handle_other_change(self, old: KubeObject | None, new: KubeObject | None) -> None:
         del old, new
         if self._unbound:
-            self._turn.ask()
+            self._turn.schedule()
 
     # -- binding of claims -------------------------------------------------------------------------------------------
 
-    def _take(self) -> None:
+    def _bind_waiting(self) -> None:
         new_volumes, self._new_volumes = self._new_volumes, {}
         for key in new_volumes:
             volume = self._api.find("PersistentVolume", key)
@@ -143,7 +143,7 @@ class VolumeBinder:
         node: Node | None = self._api.find("Node", node_name) if node_name else None
         if waits and node is None and not claim.spec.volume_name:
             return
-        volume = find_volume(claim, self._api.of("PersistentVolume").values(), node if waits else None)
+        volume = find_volume(claim, self._api.get_all("PersistentVolume").values(), node if waits else None)
         if volume is None and claim.spec.volume_name:
             return  # the claim waits for that volume
         if volume is None and of_class is not None and of_class.provisioner != _NO_PROVISIONER:
@@ -240,7 +240,7 @@ class Scheduler:
                     self._look_again()
             elif not after.spec.scheduling_gates and key not in self._refused and key not in self._waiting:
                 self._waiting[key] = None
-                self._turn.ask()
+                self._turn.schedule()
 
     def _node(self, old: Node | None, new: Node | None) -> None:
         if new is not None and (old is None or _could_take_more(old, new)):
@@ -250,7 +250,7 @@ class Scheduler:
         if self._refused:
             self._waiting = {**self._refused, **self._waiting}
             self._refused = {}
-            self._turn.ask()
+            self._turn.schedule()
 
     def _choose(self, snapshot: Snapshot, pods: list[str]) -> PlaceResult:
         """Return the placement of pods, highest priority first."""
@@ -296,7 +296,7 @@ class Scheduler:
             pod: Pod | None = self._api.find("Pod", key)
             if pod is None or pod.spec.node_name:
                 del self._victims[key]
-            elif all(self._api.same(victim) is None for victim in victims):
+            elif all(self._api.get_current(victim) is None for victim in victims):
                 self._end_nomination(pod)
 
     def _look_elsewhere(self, nominated: list[str]) -> None:

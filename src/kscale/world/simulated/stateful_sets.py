@@ -69,7 +69,7 @@ class StatefulSets(Controller):
         """UID of a set -> first revision, and revision labels of the pods present before."""
         self._taken: dict[str, str] = {}
         """Key of another owner's pod whose name a set needs -> key of the set."""
-        api.listen(self.kind, one_by_one(self._gone))
+        api.listen(self.kind, one_by_one(self._forget_deleted))
         api.listen("Pod", self._pods)
 
     def _pods(self, changes: Changes[Pod]) -> None:
@@ -79,7 +79,7 @@ class StatefulSets(Controller):
             if new is None and key in self._taken:
                 self.changed(self._taken.pop(key))
 
-    def _gone(self, old: StatefulSet | None, new: StatefulSet | None) -> None:
+    def _forget_deleted(self, old: StatefulSet | None, new: StatefulSet | None) -> None:
         if old is not None and new is None:
             self._revisions.pop(old.metadata.uid, None)
             self._first.pop(old.metadata.uid, None)
@@ -89,7 +89,7 @@ class StatefulSets(Controller):
 
         With the policy ``Parallel``, all missing pods are created and all surplus pods deleted.
         """
-        pods = {pod.name: pod for pod in self._owned.of(held.metadata.uid).values() if _ordinal(pod, held) >= 0}
+        pods = {pod.name: pod for pod in self._owned.get_pods(held.metadata.uid).values() if _ordinal(pod, held) >= 0}
         revision = self._revision(held, pods.values())
         begin = held.spec.ordinals.start if held.spec.ordinals else 0
         replicas = pod_count(held)
@@ -102,7 +102,7 @@ class StatefulSets(Controller):
                 if self._api.find("Pod", key := object_key(held.metadata.namespace, name)) is not None:
                     self._taken[key] = held.key
                 else:
-                    self._make(held, begin + number, revision.before if number < _partition(held) else None)
+                    self._create_pod(held, begin + number, revision.before if number < _partition(held) else None)
                 blocked = True
             elif is_finished(pod):
                 delete_pod(self._api, pod)
@@ -119,7 +119,7 @@ class StatefulSets(Controller):
                     delete_pod(self._api, pod)
             if parallel or not surplus:
                 self._update(held, [pods.get(name) for name in names], revision)
-        self._tell(held, revision)
+        self._write_status(held, revision)
 
     def _revision(self, stateful_set: StatefulSet, pods: Iterable[Pod]) -> _Revision:
         """Return the revision of the current template. Pods present at first count as up to date."""
@@ -149,7 +149,7 @@ class StatefulSets(Controller):
             if not pod_ready(pod):
                 return
 
-    def _make(self, held: StatefulSet, ordinal: int, template: PodTemplateSpec | None) -> None:
+    def _create_pod(self, held: StatefulSet, ordinal: int, template: PodTemplateSpec | None) -> None:
         """Create the pod and claims of an ordinal. ``template`` replaces the set's template."""
         spec = replace(held.spec, ordinals=StatefulSetOrdinals(start=ordinal), replicas=1)
         only = replace(held, spec=spec if template is None else replace(spec, template=template))
@@ -159,8 +159,8 @@ class StatefulSets(Controller):
         (pattern,) = pods_of(only, classes=self._maker.classes)
         self._maker.make(pattern, name=pattern.name)
 
-    def _tell(self, held: StatefulSet, revision: _Revision) -> None:
-        pods = [pod for pod in self._owned.of(held.metadata.uid).values() if not is_finished(pod)]
+    def _write_status(self, held: StatefulSet, revision: _Revision) -> None:
+        pods = [pod for pod in self._owned.get_pods(held.metadata.uid).values() if not is_finished(pod)]
         ready = sum(pod.metadata.deletion_timestamp is None and pod_ready(pod) for pod in pods)
         status = StatefulSetStatus(
             observed_generation=held.metadata.generation or 0,
@@ -202,14 +202,14 @@ class DaemonSets(Controller):
     def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
         before, after = ((node.spec, node.metadata.labels) if isinstance(node, Node) else None for node in (old, new))
         if before != after:
-            for key in self._api.of(self.kind):
+            for key in self._api.get_all(self.kind):
                 self.changed(key)
 
     def sync(self, held: DaemonSet) -> None:
         """Create missing pods, and delete those of removed or unselected nodes."""
-        pods = list(self._owned.of(held.metadata.uid).values())
+        pods = list(self._owned.get_pods(held.metadata.uid).values())
         pods_by_node: dict[str, Pod] = {}
-        selected = {node.name for node in self._api.of("Node").values() if should_run(held, node)}
+        selected = {node.name for node in self._api.get_all("Node").values() if should_run(held, node)}
         for pod in pods:
             node = pod.spec.node_name or _target(pod)
             if node not in selected or is_finished(pod):
@@ -217,15 +217,15 @@ class DaemonSets(Controller):
                     delete_pod(self._api, pod)
             else:
                 pods_by_node[node] = pod
-        missing = [node for node in self._api.of("Node") if node in selected and node not in pods_by_node]
+        missing = [node for node in self._api.get_all("Node") if node in selected and node not in pods_by_node]
         if missing:
             pattern = daemonset_pod(held, classes=self._maker.classes)
             for node in missing:
                 self._maker.make(_pin_to_node(pattern, node), generate_name=f"{held.name}-")
-        self._tell(held, selected)
+        self._write_status(held, selected)
 
-    def _tell(self, held: DaemonSet, wanted: set[str]) -> None:
-        pods = list(self._owned.of(held.metadata.uid).values())
+    def _write_status(self, held: DaemonSet, wanted: set[str]) -> None:
+        pods = list(self._owned.get_pods(held.metadata.uid).values())
         ready = sum(map(pod_ready, pods))
         status = DaemonSetStatus(
             current_number_scheduled=len(pods),

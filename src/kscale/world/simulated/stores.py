@@ -46,7 +46,7 @@ class ClusterView:
         self._known: set[str] = set()
         self._calls: dict[str, list[_Told]] = {}
         for item in api:
-            self._take(item.kind, [(item.key, None, item)])
+            self._apply(item.kind, [(item.key, None, item)])
         api.listen_all(self._heard)
 
     def listen(self, kinds: Iterable[str], call: _Told) -> None:
@@ -56,11 +56,11 @@ class ClusterView:
 
     def _heard(self, kind: str, changes: Changes[Any]) -> None:
         if not self._lag:
-            self._take(kind, changes)
+            self._apply(kind, changes)
         else:
-            self._time.at(self._time.now + self._lag, partial(self._take, kind, changes), rank=HAPPENINGS)
+            self._time.at(self._time.now + self._lag, partial(self._apply, kind, changes), rank=HAPPENINGS)
 
-    def _take(self, kind: str, changes: Changes[KubeObject]) -> None:
+    def _apply(self, kind: str, changes: Changes[KubeObject]) -> None:
         objects = self._kinds.setdefault(kind, {})
         for key, _, new in changes:
             if new is None:
@@ -122,7 +122,7 @@ class ClusterView:
         self.settle()
         return self.cluster.snapshot()
 
-    def of(self, kind: str) -> Mapping[str, Any]:
+    def get_all(self, kind: str) -> Mapping[str, Any]:
         """Return the objects of a kind by key, in the order of arrival."""
         return self._kinds.get(kind, {})
 
@@ -159,9 +159,9 @@ class SimulatedStores:
                 raise ValueError(f"{watch.kind} is watched twice in one way")
             self._typed[watch.kind] = watch, build_predicate(watch), {}
         self._listed = False
-        view.listen(sorted(self._untyped | self._typed.keys()), self._seen)
+        view.listen(sorted(self._untyped | self._typed.keys()), self._count_changes)
 
-    def _seen(self, kind: str, changes: Changes[Any]) -> None:
+    def _count_changes(self, kind: str, changes: Changes[Any]) -> None:
         if kind in self._untyped:
             self._changes[kind] += len(changes)
         typed = self._typed.get(kind)
@@ -185,7 +185,7 @@ class SimulatedStores:
     def _list(self) -> None:
         self._listed = True
         for kind in self._typed:
-            self._seen(kind, [(key, None, item) for key, item in self._view.of(kind).items()])
+            self._count_changes(kind, [(key, None, item) for key, item in self._view.get_all(kind).items()])
 
     def changes(self, without: Collection[str] = ()) -> int:
         """Return the number of changes of watched kinds, except those in ``without``."""
@@ -217,13 +217,13 @@ class SimulatedStores:
     def objects(self, kind: str) -> Sequence[Any]:
         """Return the objects of a kind in the order of arrival."""
         typed = self._typed.get(kind)
-        return list(self._view.of(kind).values() if typed is None else typed[2].values())
+        return list(self._view.get_all(kind).values() if typed is None else typed[2].values())
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
         """Return one object as visible to the watch, or None."""
         key = object_key(namespace, name)
         typed = self._typed.get(kind)
-        result: KubeObject | None = (self._view.of(kind) if typed is None else typed[2]).get(key)
+        result: KubeObject | None = (self._view.get_all(kind) if typed is None else typed[2]).get(key)
         return result
 
     def pods_of(self, nodes: Sequence[str]) -> Sequence[Pod]:

@@ -90,7 +90,7 @@ def used(one: Pod) -> object:
 
 def seen_by_hpa(one: Pod) -> object:
     """What the replica calculator reads of a pod."""
-    columns = [column.tolist() for column in PodColumns.of([one]).arrays]
+    columns = [column.tolist() for column in PodColumns.from_pods([one]).arrays]
     return columns, get_pod_request(one, "", "cpu", HPAOptions()), get_pod_request(one, "c1", "memory", HPAOptions())
 
 

@@ -103,7 +103,7 @@ def build_scale_down_node(
     Raises :class:`AutoscalerError` if one of these is unknown.
     """
     try:
-        group = groups.of_node(name)
+        group = groups.find_group_of_node(name)
     except ProviderError as error:
         raise AutoscalerError(INTERNAL_ERROR, f"failed to get node group for node {name}: {error.message}") from None
     if group is None:

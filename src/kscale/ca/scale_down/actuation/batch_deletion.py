@@ -95,7 +95,7 @@ class DeletionRecorder:
         self._gpu_types = gpu_types
         self.tracker = tracker
 
-    def failed(
+    def record_failure(
         self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
     ) -> StepsOf[DeletionEndAction, None]:
         """Report a failed deletion, remove the deletion taint of the node, and register the result."""
@@ -107,7 +107,7 @@ class DeletionRecorder:
             self.tracker.warn(format_release_warning(node, taint_error))
         self.tracker.end_deletion(group, node.metadata.name, result, p.now)
 
-    def succeeded(
+    def record_success(
         self, p: Progress, node: Node, group: str, drain: bool, slices: Iterable[ResourceSlice] = ()
     ) -> StepsOf[DeletionEndAction, None]:
         """Report a node that the cloud provider deletes, and register the result. The node stays tainted.
@@ -214,17 +214,17 @@ class NodeDeletionBatcher:
         slices = [] if template is None else template.resource_slices
         for node, drain in nodes:
             if error is None:
-                yield from self._ending.succeeded(p, node, group, drain, slices)
+                yield from self._ending.record_success(p, node, group, drain, slices)
             else:
                 result = NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=error.record)
-                yield from self._ending.failed(p, node, group, drain, result)
+                yield from self._ending.record_failure(p, node, group, drain, result)
 
     def _ask_cloud(
         self, p: Progress, nodes: tuple[Node, ...], groups: Groups
     ) -> StepsOf[DeleteNodes, AutoscalerError | None]:
         names = tuple(node.metadata.name for node in nodes)
         try:
-            group = groups.of_node(names[0])
+            group = groups.find_group_of_node(names[0])
         except ProviderError as error:
             text = f"failed to find node group for {names[0]}: {error.message}"
             return AutoscalerError(CLOUD_PROVIDER_ERROR, text)
@@ -341,7 +341,7 @@ class GroupDeletionScheduler:
         if atomic:
             if group in self._failed:
                 queue.clear()
-                yield from self._ending.failed(p, node, group, drain, _OTHER_NODES_FAILED)
+                yield from self._ending.record_failure(p, node, group, drain, _OTHER_NODES_FAILED)
                 return
             if len(queue) < batch_size:
                 return
@@ -354,10 +354,10 @@ class GroupDeletionScheduler:
         """Report the failed deletion of a node and of all waiting nodes of its group."""
         self._failed.add(group)
         waiting = self._queue.pop(group, [])
-        yield from self._ending.failed(p, node, group, drain, result)
+        yield from self._ending.record_failure(p, node, group, drain, result)
         for other in waiting:
             if other is not node:
-                yield from self._ending.failed(p, other, group, drain, _OTHER_NODES_FAILED)
+                yield from self._ending.record_failure(p, other, group, drain, _OTHER_NODES_FAILED)
 
 
 _CONTROLLER_KINDS = ("ReplicationController", "ReplicaSet", "StatefulSet", "DaemonSet", "Job")

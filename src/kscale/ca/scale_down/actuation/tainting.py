@@ -189,17 +189,17 @@ class UpdateLatencyTracker:
         while not self._waits:
             if self._stopped:
                 return None
-            yield from self._look(p)
+            yield from self._check_nodes(p)
             yield from p.wait(TAINT_POLL_INTERVAL)
         until = p.now + TAINT_LATENCY_TIMEOUT
         while len(self._seen) < len(self.started):
             if p.now > until:
                 return None
             yield from p.wait(TAINT_POLL_INTERVAL)
-            yield from self._look(p)
+            yield from self._check_nodes(p)
         return max((self._seen[name] - began for name, began in self.started.items()), default=0)
 
-    def _look(self, p: Progress) -> StepsOf[Get, None]:
+    def _check_nodes(self, p: Progress) -> StepsOf[Get, None]:
         for name in [name for name in self.started if name not in self._seen]:
             outcome = yield from p.act(Get(kind="Node", name=name, watched=True))
             if outcome.error is None and has_taint(outcome.value, TO_BE_DELETED_TAINT):
@@ -404,7 +404,7 @@ def clean_up_taints(
 
 def _is_in_group(node: Node, groups: Groups) -> bool:
     try:
-        return groups.of_node(node.metadata.name) is not None
+        return groups.find_group_of_node(node.metadata.name) is not None
     except ProviderError:
         return False
 

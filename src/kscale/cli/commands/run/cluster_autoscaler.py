@@ -316,7 +316,7 @@ async def _machines(
     if version := os.environ.get("CAPI_VERSION"):
         api_version = f"{group}/{version}"
     else:
-        api_version = (await resources.of_name(f"machinedeployments.{group}")).api_version
+        api_version = (await resources.find_name(f"machinedeployments.{group}")).api_version
     return MachineGroupsCloud(
         blocking(Performer(client, around.clock, resources=resources), asyncio.get_running_loop()),
         board,
