@@ -112,10 +112,21 @@ class ControllerFlags(DecisionFlags):
             rich_help_panel=_PANEL,
         ),
     ] = "current"
+    kubernetes_version: Annotated[
+        str,
+        typer.Option(
+            "--kubernetes-version",
+            metavar="VERSION",
+            help="Kubernetes version of the cluster, such as 1.35: feature gates that are not set are as by default in "
+            "that minor, 1.34 to 1.37. Default: the newest.",
+            rich_help_panel=_PANEL,
+            show_default=False,
+        ),
+    ] = ""
 
     def options(self, **more: Any) -> HPAOptions:
-        """Return the flags as HPAOptions, with the profile; ``more`` sets further fields."""
-        return super().options(profile=self.profile, **more)
+        """Return the flags as HPAOptions, with the profile and the version; ``more`` sets further fields."""
+        return super().options(profile=self.profile, kubernetes_version=self.kubernetes_version, **more)
 
 
 def hpa_duration(text: str, name: str) -> timedelta:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
@@ -32,6 +33,18 @@ FEATURE_GATES: Final[Mapping[str, bool]] = {
 }
 """The gates that decisions read, with their defaults in Kubernetes 1.37."""
 
+_ON_SINCE: Final[Mapping[str, int]] = {
+    "HPAConfigurableTolerance": 35,
+    "HPAGeneration": 37,
+    "HPAOptimizedSelectorStore": 37,
+    "HPAScaleToZero": 37,
+    "PodLevelResources": 34,
+    "StaleControllerConsistencyHPA": 37,
+}
+"""The minor since which a gate is on by default (upstream: ``pkg/features/kube_features.go``)."""
+_OLDEST, _NEWEST = 34, 37
+_VERSION = re.compile(r"v?1\.([0-9]{1,3})(?:[-+.].*)?", re.DOTALL)
+
 _GATES_BY_PROFILE: Final[Mapping[str, frozenset[str]]] = {
     CURRENT: frozenset(FEATURE_GATES),
     LEGACY: frozenset({"HPAContainerMetrics", "HPAScaleToZero"}),
@@ -48,8 +61,9 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
     ``legacy-1.19`` and ``legacy-1.18`` for 1.20, 1.19.0 and 1.18.0. The legacy controllers have one worker whatever the
     flag says (there was none), know few of the gates (``HPAScaleToZero``: whether 0 is a legal minimum; 1.20 also
     ``HPAContainerMetrics``; both off), and differ where ``docs/hpa.md`` says so. ``feature_gates`` overrides
-    :data:`FEATURE_GATES` by name. Raises :class:`~kscale.errors.InputError` for an unknown profile or gate, and for
-    less than one worker.
+    :data:`FEATURE_GATES` by name. ``kubernetes_version``, such as ``1.35`` or ``v1.35.4-eks.1``, selects the minor (1.34
+    to 1.37; empty: the newest) whose defaults hold for the other gates; only the ``current`` profile takes it. Raises
+    :class:`~kscale.errors.InputError` for an unknown profile, version or gate, and for less than one worker.
     """
 
     concurrent_horizontal_pod_autoscaler_syncs: int = 5
@@ -60,12 +74,15 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
     horizontal_pod_autoscaler_initial_readiness_delay: timedelta = timedelta(seconds=30)
     feature_gates: Mapping[str, bool] = msgspec.field(default_factory=dict)
     profile: str = CURRENT
+    kubernetes_version: str = ""
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.profile not in PROFILES:
             text = f"unknown profile {self.profile!r}; there are {', '.join(PROFILES)}"
             raise InputError(Problem(text, field="profile"))
+        if self.kubernetes_version:
+            self._check_version()
         unknown = sorted({*self.feature_gates} - _GATES_BY_PROFILE[self.profile])
         if unknown:
             raise InputError(Problem(f"unrecognized feature gate: {', '.join(unknown)}", field="feature_gates"))
@@ -76,9 +93,25 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
             )
             raise InputError(Problem(text, field="concurrent_horizontal_pod_autoscaler_syncs"))
 
+    def _check_version(self) -> None:
+        if self.legacy:
+            text = f"the profile {self.profile} has a version of its own"
+            raise InputError(Problem(text, field="kubernetes_version"))
+        match = _VERSION.fullmatch(self.kubernetes_version)
+        if match is None or not _OLDEST <= int(match[1]) <= _NEWEST:
+            text = f"unknown version {self.kubernetes_version!r}; there are 1.{_OLDEST} to 1.{_NEWEST}"
+            raise InputError(Problem(text, field="kubernetes_version"))
+
+    @property
+    def minor(self) -> int:
+        """The minor version of Kubernetes whose default feature gates hold."""
+        match = _VERSION.fullmatch(self.kubernetes_version)
+        return _NEWEST if match is None else int(match[1])
+
     def enabled(self, gate: str) -> bool:
         """Check whether a feature gate is on."""
-        return self.feature_gates.get(gate, FEATURE_GATES[gate] and not self.legacy)
+        default = FEATURE_GATES[gate] and not self.legacy and self.minor >= _ON_SINCE[gate]
+        return self.feature_gates.get(gate, default)
 
     @property
     def legacy(self) -> bool:

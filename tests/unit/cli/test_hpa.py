@@ -258,6 +258,7 @@ def test_flags_of_the_controller() -> None:
         (("--feature-gates", "HPAScaleToZero"), "is not NAME=true or NAME=false"),
         (("--feature-gates", "Nonsense=true"), "unrecognized feature gate: Nonsense"),
         (("--profile", "old"), "unknown profile 'old'; there are current, legacy"),
+        (("--kubernetes-version", "1.33"), "unknown version '1.33'; there are 1.34 to 1.37"),
         (("--profile", "legacy", "--feature-gates", "HPAGeneration=true"), "unrecognized feature gate: HPAGeneration"),
         (("--horizontal-pod-autoscaler-downscale-stabilization", "5"), "downscale-stabilization"),
     ):
@@ -444,3 +445,38 @@ def test_an_hpa_whose_custom_target_is_not_in_the_input_is_not_judged(
     unknown = "1 is not judged (the input does not hold the scale of its target)"
     assert out.startswith(f"0 of 1 HPA would rescale, {unknown}.\n")
     assert "Warning: shop/w: the input has no" in out
+
+
+@pytest.mark.parametrize(("version", "replicas"), [("1.34", 2), ("v1.35.4", 3), ("", 3)])
+def test_a_tolerance_of_an_hpa_counts_from_1_35_on(version: str, replicas: int, tmp_path: Path) -> None:
+    metric = {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 93}},
+    }
+    items = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "w", "namespace": "default"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "w"}}, "template": {}},
+            "status": {"replicas": 2},
+        },
+        *(listed_pod(f"w-{i}") for i in range(2)),
+        *(listed_usage(f"w-{i}") for i in range(2)),
+        {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "w", "namespace": "default"},
+            "spec": {
+                "minReplicas": 1,
+                "maxReplicas": 20,
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w"},
+                "metrics": [metric],
+                "behavior": {"scaleUp": {"tolerance": "0"}},
+            },
+        },
+    ]
+    (tmp_path / "dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    flags = ("--kubernetes-version", version, "--now", "2026-11-28T12:00:00Z", "-o", "json")
+    report = json.loads(kscale("hpa", "-f", str(tmp_path / "dump.json"), *flags).stdout)
+    assert [each["desiredReplicas"] for each in report["hpas"]] == [replicas]
