@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--kubernetes", default="", metavar="VERSION", help=f"default: {default_version()}")
     parser.add_argument("--directory", type=Path, default=golden_support.VECTORS, help="of recorded answers")
     parser.add_argument("--write", action="store_true", help="renew the recorded answers")
+    parser.add_argument("--times", type=int, default=1, metavar="N", help="ask so often: each answer must be the same")
     parser.add_argument("--draw", type=int, default=0, metavar="N", help="add so many drawn cases of each kind")
     parser.add_argument("--seed", type=int, default=1, help="of drawn cases")
     options = parser.parse_args()
@@ -50,7 +51,9 @@ def main() -> int:
         if not cases and not drawn:
             continue
         upstream = upstream_of(kind.program, version)
-        changed += renew(kind, [*cases, *drawn], programs[kind.program], upstream, known=len(cases))
+        changed += renew(
+            kind, [*cases, *drawn], programs[kind.program], upstream, known=len(cases), times=options.times
+        )
         if options.write:
             _write(path, [*cases, *drawn])
     return 1 if changed and not options.write else 0
@@ -63,12 +66,23 @@ def _drawn(kind: Kind, count: int, seed: int) -> Iterator[Json]:
         yield {"name": name, "kind": kind.name, "tags": ["drawn"], "upstream": "", "input": given, "want": None}
 
 
-def renew(kind: Kind, cases: Sequence[Json], program: Path, upstream: str, *, known: int) -> int:
-    """Set the answers of cases to upstream's; returns how many of the first ``known`` were others, and prints them."""
+def renew(kind: Kind, cases: Sequence[Json], program: Path, upstream: str, *, known: int, times: int = 1) -> int:
+    """Set the answers of cases to upstream's; returns how many of the first ``known`` were others, and prints them.
+
+    With ``times`` each is asked so often. An answer that is not always the same counts as another one: something of
+    upstream that is left to chance was not put into one order.
+    """
     asked = [(index, case) for index, case in enumerate(cases) if OLDER not in case.get("tags", ())]
     with Oracle(program) as oracle:
         replies = oracle.ask([(kind.name, case["input"]) for _, case in asked])
+        unstable: set[int] = set()
+        for _ in range(1, times):
+            again = oracle.ask([(kind.name, case["input"]) for _, case in asked])
+            unstable |= {i for i, (a, b) in enumerate(zip(replies, again, strict=True)) if a.output != b.output}
     outcomes: Counter[str] = Counter({"of an older release": len(cases) - len(asked)})
+    for i in sorted(unstable):
+        outcomes["not always the same"] += 1
+        print(f"  {asked[i][1]['name']}: not always the same answer")
     for (index, case), reply in zip(asked, replies, strict=True):
         if reply.error:
             outcomes["cannot be asked"] += 1
@@ -90,7 +104,7 @@ def renew(kind: Kind, cases: Sequence[Json], program: Path, upstream: str, *, kn
         case["want"], case["upstream"] = reply.output, upstream
     counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items() if count)
     print(f"{kind.name}, {upstream}: {counts}", flush=True)
-    return outcomes["changed"] + outcomes["cannot be asked"]
+    return outcomes["changed"] + outcomes["cannot be asked"] + outcomes["not always the same"]
 
 
 def _excerpt(text: str, other: str) -> str:

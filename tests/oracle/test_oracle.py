@@ -125,3 +125,20 @@ def test_renewing_counts_what_changed(tmp_path: Path, capsys: pytest.CaptureFixt
     output = capsys.readouterr().out
     assert "other" in output
     assert "quantity, upstream 2: 1 of an older release, 1 as recorded, 1 changed, 1 added" in output
+
+
+def test_an_answer_that_is_left_to_chance_is_found_by_asking_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "asked").write_text("")
+    count = f"open({str(tmp_path / 'asked')!r}, 'a').write('x')"
+    often = f"len(open({str(tmp_path / 'asked')!r}).read())"
+    path = program(tmp_path, f"({count}) and {{'output': {{'error': str(asked['input']['text'] * {often})}}}}")
+    cases: list[dict[str, Any]] = [
+        {"name": "stable", "input": {"text": ""}, "want": {"error": ""}},
+        {"name": "chance", "input": {"text": "1"}, "want": {"error": "11"}},
+    ]
+    assert renew(QUANTITY, cases, path, "upstream 2", known=2, times=3) == 1
+    output = capsys.readouterr().out
+    assert "  chance: not always the same answer" in output
+    assert "stable" not in output
