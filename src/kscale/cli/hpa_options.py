@@ -125,7 +125,7 @@ class ControllerFlags(DecisionFlags):
     ] = ""
 
     def options(self, **more: Any) -> HPAOptions:
-        """Return the flags as HPAOptions, with the profile; ``more`` sets further fields."""
+        """Return the flags as HPAOptions, with the profile and the version; ``more`` sets further fields."""
         return super().options(profile=self.profile, kubernetes_version=self.kubernetes_version, **more)
 
 

@@ -61,8 +61,8 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
     ``legacy-1.19`` and ``legacy-1.18`` for 1.20, 1.19.0 and 1.18.0. The legacy controllers have one worker whatever the
     flag says (there was none), know few of the gates (``HPAScaleToZero``: whether 0 is a legal minimum; 1.20 also
     ``HPAContainerMetrics``; both off), and differ where ``docs/hpa.md`` says so. ``feature_gates`` overrides
-    :data:`FEATURE_GATES` by name. ``kubernetes_version``, such as ``1.35`` or ``v1.35.4-eks.1``, gives gates that are
-    not set the defaults of that minor, 1.34 to 1.37 (empty: the newest); only the ``current`` profile takes it.
+    :data:`FEATURE_GATES` by name. ``kubernetes_version``, such as ``1.35`` or ``v1.35.4-eks.1``, selects the minor
+    (1.34 to 1.37; empty: the newest) whose defaults hold for the other gates; only the ``current`` profile takes it.
     Raises :class:`~kscale.errors.InputError` for an unknown profile, version or gate, and for less than one worker.
     """
 

@@ -218,7 +218,7 @@ class Decisions:
     - ``held`` uint8: what changed ``proposal`` to ``stabilized`` (index into ``conditions.STABILIZED``);
     - ``metrics``: the calculator's result for every metric; ``problems``: what was malformed in an HPA, by its row;
     - ``memory``: histories and conditions after these decisions, as columns;
-    - ``refusals``: by key, the error of a scale write that failed for good (see :meth:`with_refused_scales`); else empty;
+    - ``refusals``: by key, the error of a scale write that failed for good (:meth:`with_refused_scales`), or empty;
     - ``origin``: inputs of the decisions. None if they were made from columns alone, or were unpickled;
     - ``carried``: the :attr:`state` of decisions that were made from objects and then unpickled; else None.
 

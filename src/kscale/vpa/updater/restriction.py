@@ -109,8 +109,8 @@ def get_replica_count(key: PodGroupKey, controllers: Controllers) -> int:
 class PodsRestriction:
     """Decides what may be done to the pods of one VPA.
 
-    Queries change nothing; :meth:`register_eviction` and :meth:`register_resize` do. ``last_attempts`` ("namespace/name" ->
-    time) is shared by all restrictions of an updater and is never cleared.
+    Queries change nothing; :meth:`register_eviction` and :meth:`register_resize` do. ``last_attempts``
+    ("namespace/name" -> time) is shared by all restrictions of an updater and is never cleared.
     """
 
     def __init__(
