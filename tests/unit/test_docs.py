@@ -268,7 +268,7 @@ def test_every_error_of_a_public_function_is_named(module: str) -> None:
 SOURCE = re.compile(
     r"``(core|processors|simulator|estimator|expander|utils|clusterstate|observers|provisioningrequest|pkg|apimachinery"
     r"|admission-controller|cloudprovider|drainability|input|logic|routines)/[^`]+``"
-    r"|\b\w+\.go\b|\bKEP-\d+|\bkscale's own\b|\b[Nn]ot in upstream\b"
+    r"|\b\w+\.go\b|\bKEP-\d+|\bkscale's own\b|\b[Nn]ot in\s+upstream\b"
 )
 
 

@@ -67,7 +67,10 @@ class ScaleUpInfo(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 @typed
 def balance_scale_up_between_groups(groups: Sequence[GroupSize], new_nodes: int) -> list[ScaleUpInfo]:
-    """Split ``new_nodes`` between the groups, always adding to the smallest group that has room."""
+    """Split ``new_nodes`` between the groups, always adding to the smallest group that has room.
+
+    Raises AutoscalerError without groups, and if the target size of a group is unknown.
+    """
     if not groups:
         raise AutoscalerError(INTERNAL_ERROR, "Can't balance scale up between 0 groups")
     for group in groups:
