@@ -162,6 +162,7 @@ def nearest(verdicts: Sequence[NodeVerdict]) -> Nearest | None:
 
 
 def _ratio(shortage: Shortage) -> float:
+    """Return the part of a request that is short; 0 if nothing is requested."""
     requested = Quantity(shortage.asked).approximate_float()
     return Quantity(shortage.short).approximate_float() / requested if requested > 0 else 0.0
 

@@ -311,9 +311,8 @@ def pair_losses(snapshot: Snapshot) -> PairLosses:
 def _landings(pods: _Pods, nodes: Sequence[str]) -> tuple[NDArray[np.bool_], dict[str, Loss], NDArray[np.bool_]]:
     """Simulate the loss of each single node.
 
-    Returns (bool[nodes, nodes]: nodes to which the pods of a lost node go; losses that leave pods homeless, by node
-    name;
-    bool[nodes]: nodes with pods that have rules about other nodes).
+    Returns three values: bool[nodes, nodes], the nodes that receive pods of each lost node; the losses that leave pods
+    unschedulable, by node name; bool[nodes], the nodes with pods whose affinity or spread rules concern other nodes.
     """
     engine, count = pods.session.engine, len(nodes)
     landing = np.zeros((count, count), dtype=bool)

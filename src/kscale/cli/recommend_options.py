@@ -356,6 +356,7 @@ def _resource(one: ResourceAdvice, shown: Any) -> Cell:
 
 
 def _compare(one: ContainerAdvice) -> str | None:
+    """Format the change that an advice means for CPU and memory; None if there is nothing to compare with."""
     if one.cpu.compare is None and one.memory.compare is None:
         return None
     return f"{_cpu(one.cpu.compare)}, {_memory(one.memory.compare)}"

@@ -423,7 +423,11 @@ class Live:
         return Outcome(at=self._clock.now(), value=None if error else found, error=error)
 
     async def _together(self, asked: Together, scope: Scope, spent: Callable[[int], None] | None) -> list[Any]:
-        """Run the machines in a limited number of tasks: one task per machine would cost as much as the machine."""
+        """Run step machines concurrently and return their results in order.
+
+        A limited number of tasks runs them one after the other, as one task per machine would cost as much as the
+        machine.
+        """
         count = len(asked.machines)
         places = count if asked.at_most is None else min(asked.at_most, count)
         if asked.at_most is not None and asked.at_most < 1:
@@ -519,7 +523,7 @@ async def lead(
     elector : LeaderElector
         Acquires, renews and releases the lease.
     live : Live
-        Runs the elector. Its clock should never be set.
+        Runs the elector. Its clock must be unaffected by changes of the system time.
     work : callable
         Starts the work; called after the lease is acquired.
     lost : callable

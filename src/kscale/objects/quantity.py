@@ -452,7 +452,7 @@ class Quantity:
         return self._value  # type: ignore[return-value]  # set just above
 
     def milli_value(self) -> int:
-        """Return ``MilliValue()``, the value in thousandths, rounded and wrapped as :meth:`value` does."""
+        """Return the value in thousandths, as Go's ``MilliValue``: rounded and wrapped as :meth:`value` does."""
         if self._milli is None:
             object.__setattr__(self, "_milli", self.scaled_value(-3))
         return self._milli  # type: ignore[return-value]  # set just above

@@ -113,7 +113,7 @@ class Rows:
         return _Counted(len(self.rows), spread, rows)
 
     def columns(self) -> frozenset[str]:
-        """Return the node columns that decide which nodes rows count."""
+        """Return the names of the node columns that determine which nodes are counted in a row."""
         return frozenset().union(*(each.columns for each in self.eligibilities))
 
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:

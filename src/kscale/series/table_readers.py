@@ -51,7 +51,8 @@ class RowTable(Protocol):
 
     def numbers(self, name: str) -> NDArray[np.float64]: ...
 
-    def texts(self, name: str) -> list[str]: ...
+    def texts(self, name: str) -> list[str]:
+        """Return a column as texts."""
 
 
 @dataclass(frozen=True, slots=True)

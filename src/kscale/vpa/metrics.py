@@ -245,7 +245,7 @@ LEGACY_METRICS: Final[Mapping[str, Metric]] = {
 
 
 def get_size_log2(pods: int) -> int:
-    """Return the value of the label ``vpa_size_log2``."""
+    """Return the label ``vpa_size_log2``, the binary logarithm of the number of pods, rounded down and limited."""
     return 0 if pods <= 0 else min(pods.bit_length() - 1, _MAX_SIZE_LOG2)
 
 

@@ -191,7 +191,10 @@ def _split_list(data: bytes) -> _List:
 
 
 def read_event(line: bytes) -> ServerEvent:
-    """Split a line of a watch into type and object, at any nesting depth. Raises UnreadableError."""
+    """Parse a watch line into the type of the event and the object, however deeply the object is nested.
+
+    Raises UnreadableError if the line is not an event.
+    """
     with _convert_decoder_errors():
         try:
             event = _EVENTS.decode(line)

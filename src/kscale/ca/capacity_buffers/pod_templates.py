@@ -212,6 +212,7 @@ def _default_container_requests(container: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sum_container_requests(spec: dict[str, Any]) -> Any:
+    """Return the requests of all containers of a pod spec, as upstream sums them."""
     return container_requests(from_dict(spec, PodSpec))
 
 

@@ -205,9 +205,9 @@ def provision_best_effort_atomic_steps(
 def _set_provisioned_condition(
     request: ProvisioningRequest, reason: str, now: Moment, message: str = CAPACITY_FOUND_MESSAGE, *, holds: bool = True
 ) -> ProvisioningRequest:
-    """Set the condition Provisioned.
+    """Return the request with the condition Provisioned.
 
-    Upstream writes this class of requests by a server-side apply without the observed generation.
+    Upstream writes requests of the class best-effort-atomic by a server-side apply without ``observedGeneration``.
     """
     return set_request_condition(request, PROVISIONED_CONDITION, reason, message, now, holds=holds, observed=False)
 

@@ -265,6 +265,7 @@ class DrainCodes:
 
 
 def _compute_code(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> int:
+    """Return the code (``CODE_...``) of what the drain rules decide for a pod."""
     outcome = get_drain_status(pod, context, rules).outcome
     if outcome == BLOCK_DRAIN:
         return CODE_BLOCKS

@@ -101,6 +101,7 @@ class _GroupVerdict:
         self.why: dict[str, NDArray[np.bool_]] = {}
 
     def reject(self, which: NDArray[np.bool_], reason: str) -> None:
+        """Mark the pods of a mask as rejected for a reason."""
         self.rejected = self.rejected | which
         self.why[reason] = self.why.get(reason, False) | which
 

@@ -112,7 +112,10 @@ def _steps_of_memory(memory: int) -> int:
 
 
 def _table_of_cpu(cpu: int) -> int:
-    """Return reserved milli-cores: 60, 100, 120 for up to three cores; 100 plus 10 per core from four on."""
+    """Return the milli-cores that AKS reserves on a node with ``cpu`` milli-cores.
+
+    60, 100 and 120 with up to three cores; from four cores on 100 plus 10 per core.
+    """
     cores = -(-cpu // 1_000)
     return (60, 100, 120)[cores - 1] if 0 < cores < 4 else 100 + 10 * cores
 

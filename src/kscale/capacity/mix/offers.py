@@ -76,7 +76,8 @@ def offers_of(groups: Iterable[NodeGroup | Offer], *, anew: bool = False) -> lis
     Returns
     -------
     list of Offer
-        Limits of each group: at least what is missing to its minimum size, at most what is missing to its maximum.
+        One offer per group. Its minimum and maximum are the numbers of nodes missing to the group's minimum and
+        maximum size.
 
     Raises
     ------

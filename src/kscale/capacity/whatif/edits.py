@@ -226,7 +226,7 @@ def factor_in(text: str, what: str) -> Fraction:
 
 
 def group_names(groups: Iterable[NodeGroup], pattern: str, retired: Iterable[NodeGroup] = ()) -> list[str]:
-    """Return the ids of the groups with a name or matching a pattern.
+    """Return the ids of the groups whose id equals or matches a shell pattern (``spot-*``).
 
     Raises InputError if there are none; the message says so if a group in ``retired`` (removed or lost) matches.
     """
@@ -247,6 +247,8 @@ _OF_MACHINE = ("kubernetes.io/", "beta.kubernetes.io/", _TYPE)
 
 
 def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
+    """Return a world with groups added, removed or changed. Raises InputError if nothing is changed or a group is
+    unknown."""
     if not (edit.add or edit.remove or edit.set):
         raise InputError("add, remove or set something")
     groups = list(world.groups)

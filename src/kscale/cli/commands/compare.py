@@ -119,6 +119,7 @@ def _run(run: ComparedRun) -> list[Cell | str | float | None]:
 
 
 def _format_time_and_text(at: float | None, what: str) -> str:
+    """Format what happened at a time of the run; a dash if it did not happen."""
     return "-" if at is None else f"{what} at {_time(at)}"
 
 

@@ -172,6 +172,7 @@ class ListedPods:
         self.rows = np.arange(len(pods), dtype=np.int64)
 
     def select(self, wanted: Selections, before: SelectedPods | None = None) -> SelectedPods:
+        """Select the pods of each (namespace, selector) pair; ``before`` is not used."""
         del before  # a list does not tell what changed
         by_namespace: dict[str, list[int]] = defaultdict(list)
         by_label: dict[tuple[str, str, str], list[int]] = defaultdict(list)
@@ -433,7 +434,7 @@ class UsagePlacement:
         return cls(usage.parts, usage.seams[0].tolist(), rows, stamps[rows], stamped_by)
 
     def update(self, usage: PodUsage, pods: BatchPods) -> UsagePlacement | None:
-        """Return the placement of other usage, looking up pods only for parts or pods that changed.
+        """Return a new placement for ``usage``, reusing the lookups of unchanged parts and pods.
 
         None if the items do not match pods one to one by name and labels.
         """

@@ -83,7 +83,10 @@ class RESTMetricsClient:
     def get_external_metric(
         self, metric: str, namespace: str, metric_selector: str
     ) -> StepsOf[GetMetric, tuple[Sequence[int], Moment]]:
-        """Request all values of an external metric, in the API's order. Raises :class:`MetricsError`."""
+        """Request all values of an external metric, in the API's order.
+
+        Returns the values in thousandths and the timestamp of the first. Raises :class:`MetricsError`.
+        """
         query = GetMetric(api="external", namespace=namespace, metric=metric, metric_selector=metric_selector)
         response: ExternalMetricValueList = _read_response("external", (yield from self._progress.act(query)))
         return [item.value.milli_value() for item in response.items], from_text(response.items[0].timestamp)

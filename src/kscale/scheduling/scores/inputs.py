@@ -306,7 +306,10 @@ class Counters:
         return [(self._spread[c.row], c.max_skew, c.row.key == HOSTNAME) for c in soft], require_all_keys
 
     def terms(self, pod: PodClass) -> list[tuple[int, int]]:
-        """Return a class's preferences for or against domains, as (row, weight)."""
+        """Return the preferred affinity (weight > 0) and anti-affinity (weight < 0) terms of a class.
+
+        Each term is (row of its counts, weight).
+        """
         return self._wishes.get(pod.index, [])
 
     def get_affected_rows(self, pod: PodClass) -> list[tuple[int, int]]:

@@ -390,6 +390,7 @@ class _Names:
         return self._depth
 
     def end(self) -> None:
+        """Handle the end of a collection."""
         if self._inside < self._depth <= self._inside + 2:
             self._keys.pop()
         self._depth -= 1

@@ -540,6 +540,7 @@ class ExternalGroups(Provider):
             self._hang_up()
 
     def _hang_up(self) -> None:
+        """Close the channel, so that the next call connects again."""
         self._methods.clear()
         if self._channel is not None:
             self._channel.close()

@@ -340,6 +340,7 @@ class KwokGroups(Provider):
         return self._groups[name]
 
     def _nodes(self) -> list[Node]:
+        """List the nodes of the cluster. Raises ProviderError if the request fails."""
         nodes: list[Node] = value_of(
             self._ask(List(kind="Node", api_version="v1", watched=False)), "couldn't list nodes"
         )

@@ -116,6 +116,7 @@ def _apply_at_path(target: Any, parts: Sequence[str], each: Mapping[str, Any]) -
 
 
 def _apply(target: Any, last: str, each: Mapping[str, Any]) -> None:
+    """Apply one JSON patch operation to the member ``last`` of a map or list, in place. Raises PatchError."""
     current, key = _get_item(target, last), int(last) if isinstance(target, list) and last.isdigit() else last
     match each["op"]:
         case "test":
