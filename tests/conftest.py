@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +17,12 @@ from hypothesis import HealthCheck, settings
 
 import golden_support as golden
 from kscale.snapshot.caches import GarbageCollectionPause
+
+# Shells ignore SIGINT for what they run in the background, and nohup ignores SIGHUP; commands under test inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 os.environ["SKBUILD_EDITABLE_VERBOSE"] = "0"  # an editable install that rebuilds says so in the middle of an answer
 

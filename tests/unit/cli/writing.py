@@ -149,4 +149,5 @@ def _strike(fault: Fault, told: Connection, size: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         return
     told.send(None)
-    told.poll(None)  # until the signal
+    while not told.poll(0.1):  # until the signal, which may come before this call waits and is handled after it
+        pass

@@ -209,7 +209,7 @@ class Decisions:
 
     - ``branch`` uint8 (:data:`DECISION_BRANCHES`);
     - ``current``, ``desired``, ``proposal``, ``stabilized``: masked int32. ``current`` is masked if the scale could not
-      be read. ``desired`` is masked if the replicas stay, nothing could be decided or the write was refused.
+      be read. ``desired`` is masked if nothing could be decided or the write was refused.
       ``proposal`` (of the metrics) and ``stabilized`` are set only where metrics decided;
     - ``best``, ``first_invalid`` int32: rows among the HPA's metrics or -1; ``invalid``: the number that failed;
     - ``rescaled`` uint8: the scale is written; ``reason`` uint8 (:data:`RESCALE_REASONS`);
