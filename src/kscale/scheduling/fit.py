@@ -129,7 +129,7 @@ class FitResult:
 
     @property
     def ok(self) -> NDArray[np.bool_]:
-        """Return whether each pod fits each node: bool[pods, nodes], expanded from the pod classes."""
+        """Return bool[pods, nodes]: whether each pod fits each node, expanded from the pod classes."""
         result: NDArray[np.bool_] = self.class_ok[self.class_of][:, self.node_numbers]
         return result
 

@@ -26,10 +26,10 @@ from kscale.objects.api.apps import CronJob
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.custom_workloads import CustomObject, CustomResource, custom_resources
-from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.meta import CustomWorkload, KubeObject
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.kinds import find_kind, group_of
+from kscale.objects.kinds import custom_kind_key, find_kind, group_of
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.objects.rest_mapping import BUILT_IN
@@ -464,6 +464,7 @@ class _Builder:
                 self.values.problems += [
                     replace(problem, source=self.values.source, object=f"objects[{i}]") for problem in error.problems
                 ]
+        initial = [item for item in initial if not self._is_custom(item)]
         seen: set[tuple[str, str]] = set()
         for item in initial:
             kind = item.kind or type(item).__name__
@@ -483,6 +484,13 @@ class _Builder:
                 self.values.problems += budget_problems(item, self.values.source)
         self._check()
         return [self._admit(item) for item in complete_objects(initial, later)]
+
+    def _is_custom(self, item: KubeObject) -> bool:
+        """Check whether :meth:`_custom` reads the object, and count it as skipped here if so."""
+        if not isinstance(item, CustomWorkload):
+            return False
+        self._report.skipped[custom_kind_key(group_of(item.api_version), item.kind)] += 1
+        return True
 
     def _custom(self, objects: Sequence[KubeObject], more: Sequence[str | KubeObject]) -> CustomObjects:
         """Return the custom resources that HPAs scale, which create pods like workloads."""

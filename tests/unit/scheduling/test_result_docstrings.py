@@ -48,7 +48,7 @@ def claims(result: Any) -> Iterator[tuple[str, str]]:
     yield from re.findall(rf"^(\w+) : ndarray of ({TYPES})", text, re.MULTILINE)
     for name, member in inspect.getmembers(type(result)):
         doc = inspect.getdoc(member) or ""
-        if not name.startswith("_") and not callable(member) and (match := re.match(rf"({TYPES})\[", doc)):
+        if not name.startswith("_") and not callable(member) and (match := re.match(rf"(?:Return )?({TYPES})\[", doc)):
             yield name, match[1]
 
 

@@ -312,6 +312,6 @@ def test_a_program_that_fails() -> None:
 
 
 def test_what_is_kept_is_not_shown() -> None:
-    found = asyncio.run(plugin(Program({"token": SECRET}))._exec.given())  # type: ignore[union-attr]
+    found = asyncio.run(plugin(Program({"token": SECRET}))._exec.get_credentials())  # type: ignore[union-attr]
     assert SECRET not in repr(found)
     assert msgspec.structs.asdict(found)["token"].reveal() == SECRET

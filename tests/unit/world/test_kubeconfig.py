@@ -366,10 +366,16 @@ def test_what_identifies_us_does_not_go_over_an_open_line(load: Any) -> None:
 
 def test_another_server_is_told_who_asks_on_the_same_terms(load: Any) -> None:
     access = load(config({"server": "https://localhost"}, {"token": SECRET}))
-    assert (access.at("https://other/").server, access.at("https://other/").token) == ("https://other", Secret(SECRET))
-    assert (access.at("http://other").token, access.at("other:8080").server) == (Secret(), "http://other:8080")
+    assert (access.with_server("https://other/").server, access.with_server("https://other/").token) == (
+        "https://other",
+        Secret(SECRET),
+    )
+    assert (access.with_server("http://other").token, access.with_server("other:8080").server) == (
+        Secret(),
+        "http://other:8080",
+    )
     with pytest.raises(InputError, match="the server https://me:xxxxx@other:99999 is no URL: Port out of range"):
-        access.at(f"https://me:{SECRET}@other:99999")
+        access.with_server(f"https://me:{SECRET}@other:99999")
 
 
 # TestInClusterConfig, TestInClusterClientConfigPrecedence, InClusterConfig, TestInClusterConfigNamespace

@@ -229,8 +229,8 @@ def test_questions_are_asked_some_at_a_time(cloud: Cloud, monkeypatch: pytest.Mo
             under_way -= 1
             return ended(answer)
 
-        monkeypatch.setattr(client, "_begin", begun)
-        monkeypatch.setattr(client, "_ended", end)
+        monkeypatch.setattr(client, "_start_call", begun)
+        monkeypatch.setattr(client, "_finish_call", end)
         _, b = client.refresh()
         assert b.nodes == [each.name for each in nodes if each.name != "n1"]
         assert (most, under_way) == (100, 0)
