@@ -9,7 +9,9 @@ project = "kscale"
 author = project_copyright = "The kscale authors"
 release = version = metadata.version("kscale-core")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+napoleon_google_docstring = False
+suppress_warnings = ["ref.python"]  # a type in a NumPy section may be on several pages of the reference
 root_doc = "index"
 exclude_patterns = ["schemas"]
 html_theme = "furo"
