@@ -355,8 +355,8 @@ from kscale.vpa.advice import report
 
 dump, history, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
 fed = []
-take_in = report.take_in
-report.take_in = lambda *given: fed.append(take_in(*given)) or fed[0]
+feed_history = report.feed_history
+report.feed_history = lambda *args: fed.append(feed_history(*args)) or fed[0]
 made = report.recommend(kscale.load(dump), read_usage(history, threads=threads), threads=threads)
 store = fed[0].state.store
 print(json.dumps({

@@ -136,7 +136,7 @@ class Process:
 
                 try:
                     await lead(self.elector, other, work, release=True)
-                    await recorders[0].drained()
+                    await recorders[0].wait_until_sent()
                 finally:
                     sending.cancel()
                     await asyncio.wait([sending])

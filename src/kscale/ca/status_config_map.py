@@ -109,7 +109,7 @@ LAST_UPDATED_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/last-updated"
 """The annotation that says when the status was written."""
 
 StatusConfigMapAction = Get | Create | Patch
-"""What writing the status asks for."""
+"""Actions that write the status ConfigMap."""
 
 
 def write_status_config_map(

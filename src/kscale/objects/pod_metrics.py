@@ -256,7 +256,7 @@ Samples = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray
 _ZERO_TIME: Final = -(2**63)
 _LAST: Final = 2**63 - 1
 _Labels = dict[str, str]
-_T_OF_POD_METRICS = TypeVar("_T_OF_POD_METRICS", bound=np.generic)
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 _FIELDS: Final = {"time": "timestamp", "window": "window"}
 _LABELS: Final = msgspec.json.Decoder(_Labels)
 
@@ -649,9 +649,7 @@ class PodUsage:
         return out
 
 
-def _concatenate(
-    columns: Sequence[NDArray[_T_OF_POD_METRICS]], of: type[_T_OF_POD_METRICS]
-) -> NDArray[_T_OF_POD_METRICS]:
+def _concatenate(columns: Sequence[NDArray[_Scalar]], of: type[_Scalar]) -> NDArray[_Scalar]:
     return np.concatenate([np.empty(0, of), *columns])
 
 

@@ -362,7 +362,7 @@ def score_options(configuration: Any) -> ScoreOptions:  # any type: upstream rep
     for i, config in enumerate(items_of(profile.get("pluginConfig") or [], "profiles[0].pluginConfig")):
         path = f"profiles[0].pluginConfig[{i}]"
         entry = fields_of(config, path, {"name", "args"})
-        read = _READERS_OF_CONFIGURATION.get(str(entry.get("name", "")))
+        read = _ARGS_READERS.get(str(entry.get("name", "")))
         if read is not None:
             options |= read(fields_of(entry.get("args") or {}, f"{path}.args", None), f"{path}.args")
     return ScoreOptions(**options)
@@ -374,9 +374,9 @@ def _percentage(configuration: Mapping[str, Any], profile: Mapping[str, Any]) ->
     0 (the default) lets the number of nodes decide.
     """
     for where, fields in (("profiles[0].", profile), ("", configuration)):
-        value = fields.get(_PERCENTAGE_OF_CONFIGURATION)
+        value = fields.get(_PERCENTAGE_FIELD)
         if value is not None:
-            return _within(value, 0, 100, f"{where}{_PERCENTAGE_OF_CONFIGURATION}", "not in valid range [0-100]")
+            return _within(value, 0, 100, f"{where}{_PERCENTAGE_FIELD}", "not in valid range [0-100]")
     return 0
 
 
@@ -476,7 +476,7 @@ def _affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     return options
 
 
-def _node_affinity_of_configuration(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+def _read_node_affinity_args(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     added = fields_of(args, path, {"apiVersion", "kind", "addedAffinity"}).get("addedAffinity")
     return {} if added is None else {"added_preferences": tuple(from_dict(added, NodeAffinity).preferred)}
 
@@ -493,13 +493,13 @@ def _volume_binding(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 _IGNORE: Final = "ignorePreferredTermsOfExistingPods"
-_PERCENTAGE_OF_CONFIGURATION: Final = "percentageOfNodesToScore"
+_PERCENTAGE_FIELD: Final = "percentageOfNodesToScore"
 _RATIO: Final = "requestedToCapacityRatio"
 _TIMEOUT: Final = "bindTimeoutSeconds"
-_READERS_OF_CONFIGURATION = {
+_ARGS_READERS = {
     "NodeResourcesFit": _fit,
     "NodeResourcesBalancedAllocation": _read_balanced_args,
     "InterPodAffinity": _affinity,
-    "NodeAffinity": _node_affinity_of_configuration,
+    "NodeAffinity": _read_node_affinity_args,
     "VolumeBinding": _volume_binding,
 }

@@ -278,5 +278,5 @@ class Session:
         return self._copies.room(i)
 
 
-def _nobody(number: int) -> bool:  # noqa: ARG001  (as a ledger's `concerns`)
+def _nobody(number: int) -> bool:  # noqa: ARG001  (as a ledger's `may_count`)
     return False

@@ -270,7 +270,7 @@ BUNDLED_VPA: Final = Path(__file__).parent / "requests.yaml"
 _WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Job")
 _MILLISECOND: Final = 1_000_000
 _NAMED: Final = 3
-_DEFINITION_OF_BUILDING: Final = "CustomResourceDefinition.apiextensions.k8s.io"
+_DEFINITION_KIND: Final = "CustomResourceDefinition.apiextensions.k8s.io"
 
 
 def _workloads(objects: Sequence[KubeObject]) -> set[Key]:
@@ -518,7 +518,7 @@ class _Builder:
             if isinstance(item, HorizontalPodAutoscaler | HorizontalPodAutoscalerV1):
                 target = item.spec.scale_target_ref
                 known.add(f"{target.kind}.{group_of(target.api_version)}")
-        kinds = [kind for kind in self._report.skipped if kind not in known and kind != _DEFINITION_OF_BUILDING]
+        kinds = [kind for kind in self._report.skipped if kind not in known and kind != _DEFINITION_KIND]
         texts += [f"{kind}: its objects make no pods here, since no HPA scales one" for kind in kinds if "." in kind]
         return texts
 

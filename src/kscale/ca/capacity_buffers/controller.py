@@ -357,7 +357,7 @@ def _iterate_affinity_terms(pod: Pod) -> Iterator[PodAffinityTerm]:
 
 
 BufferControllerAction = ResolveWorkloadAction | ManagedTemplateAction | WriteStatus
-"""What the controller asks for."""
+"""Actions of the controller of capacity buffers."""
 
 _MANAGED_STRATEGIES: Final = (ACTIVE_PROVISIONING_STRATEGY, "", None)
 

@@ -61,7 +61,7 @@ _TEXT_POINTERS: Final = frozenset({"storageClassName", "volumeAttributesClassNam
 """Texts that mean something when they are empty."""
 
 ManagedTemplateAction = GetWhole | Create | Patch
-"""What keeping a template asks for."""
+"""Actions that create or update a managed pod template."""
 
 
 class PodTemplateData(KubeObject):
@@ -222,7 +222,7 @@ def _is_pod_level_resource(name: str) -> bool:
 
 
 ResolveWorkloadAction = Discover | GetScale | List | GetWhole | Preview
-"""What finding out about a workload asks for."""
+"""Actions that resolve the workload of a buffer."""
 
 TEMPLATE_API_VERSIONS: Final = {
     ("apps", "Deployment"): "apps/v1",

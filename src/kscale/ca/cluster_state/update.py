@@ -40,7 +40,7 @@ from kscale.objects.times import format_duration
 __all__ = ["ClusterUpdate", "ClusterUpdateAction", "update_nodes", "update_nodes_steps"]
 
 ClusterUpdateAction = DecreaseTargetSize | Emit
-"""What an update asks for."""
+"""Actions of an update of the cluster state."""
 
 
 class ClusterUpdate(msgspec.Struct, kw_only=True):

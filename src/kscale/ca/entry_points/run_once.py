@@ -39,7 +39,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["RunOnceAction", "build_snapshot_responder", "run_once", "run_once_steps"]
 
 RunOnceAction = LoopAction | LegacyLoopAction
-"""What a whole loop asks for, by today's rules or those of release 1.3."""
+"""Actions of a whole loop, by today's rules or those of release 1.3."""
 
 
 def build_snapshot_responder(snapshot: Snapshot, has_instance: Mapping[str, bool], others: Respond) -> Respond:

@@ -47,7 +47,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["ScaleUpAction", "check_scale_up_options", "scale_up", "scale_up_steps"]
 
 ScaleUpAction = OrchestratorAction | DecreaseTargetSize | WriteStatus | Delete | Observe
-"""What a loop of scale-up asks for: targets of requests that timed out are lowered first."""
+"""Actions of a scale-up loop. It lowers the targets of requests that timed out first."""
 
 
 @typed

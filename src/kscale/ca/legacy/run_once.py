@@ -193,7 +193,7 @@ def remove_legacy_unregistered_steps(
 
 
 LegacyDeletionAction = DrainAction | TaintAction | DeleteNodes | Emit | Observe | Together | InBackground
-"""What deleting nodes asks for."""
+"""Actions that delete nodes."""
 
 
 def clean_ready_nodes_taints(p: Progress, nodes: Iterable[Node]) -> StepsOf[TaintAction | Emit, None]:
@@ -357,7 +357,7 @@ LegacyLoopAction = (
     | Wait
     | Emit
 )
-"""What a whole loop asks for."""
+"""Actions of a whole loop of release 1.3."""
 _DEVICE_LABELS = ("gpu_resource_name", "gpu_name", "dra_drivers")
 
 
@@ -528,16 +528,18 @@ class LegacyAutoscalerLoop:
         p, scene, options, inputs = self.p, self.scene, self.options, self.inputs
         timer = FunctionTimer(p, "findUnneeded")
         before = self.up.state
-        given = ScaleDownInputs(
+        scale_down_inputs = ScaleDownInputs(
             limits=inputs.limits,
             draining=self.under_way.draining,
             disabled=self.up.before.scale_down_disabled,
             gpu_label=inputs.gpu_label,
             profile=inputs.profile,
         )
-        reject_unsupported_inputs(given, options)
+        reject_unsupported_inputs(scale_down_inputs, options)
         if can_scale_down(before.scale_up.degraded_loops, options):
-            plan = plan_legacy_scale_down(PlannerInput(scene.found, scene.groups, self.now, options, before), given)
+            plan = plan_legacy_scale_down(
+                PlannerInput(scene.found, scene.groups, self.now, options, before), scale_down_inputs
+            )
         else:
             plan = build_not_tried_plan(before)
         self.report.scale_down = plan

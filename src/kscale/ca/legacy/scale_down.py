@@ -306,7 +306,7 @@ def reject_unsupported_inputs(
     inputs: ScaleDownInputs, options: AutoscalingOptions, *, exhaustive: bool = False
 ) -> None:
     """Raise InputError for inputs and options that release 1.3 did not have."""
-    given = {
+    unsupported = {
         "exhaustive": exhaustive,
         "recent_evictions": bool(inputs.recent_evictions),
         "upcoming": bool(inputs.upcoming),
@@ -315,7 +315,7 @@ def reject_unsupported_inputs(
         "capacity_buffer_pod_injection_enabled": options.capacity_buffer_pod_injection_enabled,
     }
     what = "the planner of release 1.3 does not know it"
-    problems = [Problem(what, field=name) for name, is_given in given.items() if is_given]
+    problems = [Problem(what, field=name) for name, is_set in unsupported.items() if is_set]
     if problems:
         raise InputError(problems)
 

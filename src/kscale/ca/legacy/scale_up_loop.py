@@ -185,7 +185,7 @@ def _build_events(done: LegacyScaleUpResult, keys: Sequence[str], uid_of: PodUid
 
 
 LegacyScaleUpAction = LegacyOrchestratorAction | DecreaseTargetSize
-"""What a loop asks for (that release lowered no target: the type alone says so, as the update is today's)."""
+"""Actions of a scale-up loop of release 1.3, which lowers no target. The update of the state is today's."""
 
 
 def legacy_scale_up_loop_steps(

@@ -484,11 +484,11 @@ def _is_deletion_candidate(node: Node) -> bool:
 def plan_scale_down(planner_input: PlannerInput, inputs: ScaleDownInputs, *, exhaustive: bool = False) -> ScaleDownPlan:
     """Decide one loop of scale-down by today's rules; arguments and errors are those of :func:`kscale.scale_down`."""
     barred: dict[str, str] = {}
-    given = planner_input
+    remaining = planner_input
     while True:
-        plan = Planner(given, inputs, exhaustive=exhaustive, barred=barred).run()
+        plan = Planner(remaining, inputs, exhaustive=exhaustive, barred=barred).run()
         if not exhaustive or plan.chosen is None or not plan.chosen.unremovable:
             return plan
         # The nodes that must stay after all took part in the simulation: plan again without them.
         barred |= plan.chosen.unremovable
-        given = PlannerInput(given.whole, given.groups, given.now, given.options, given.before)
+        remaining = PlannerInput(remaining.whole, remaining.groups, remaining.now, remaining.options, remaining.before)

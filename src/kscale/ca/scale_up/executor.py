@@ -54,7 +54,7 @@ __all__ = [
 
 
 ExecutorAction = IncreaseSize | Together | Emit
-"""What carrying out a plan asks for: the sizes, one after the other or (``--parallel-scale-up``) together."""
+"""Actions that perform a plan: the size changes, one by one or (``--parallel-scale-up``) together."""
 
 
 class ExecutionResult(msgspec.Struct, kw_only=True):

@@ -98,7 +98,7 @@ LoopAction = (
     | WriteStatus
     | Delete
 )
-"""What a whole loop asks for. Deletions that it starts go on in the background."""
+"""Actions of a whole loop. Deletions that it starts continue in the background."""
 
 
 def build_actuator(state: LoopState, snapshot: Snapshot, options: AutoscalingOptions, inputs: LoopInputs) -> Actuator:

@@ -318,7 +318,7 @@ class _Bins:
 _ROUNDS = 4  # rounds of pricing after each step
 _CANDIDATES = 30
 _NEARLY = 0.8
-_KINDS_OF_ROUNDING = 60  # kinds that are priced again
+_MAX_PRICED_KINDS = 60  # kinds that are priced again
 
 
 def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -> Packed:
@@ -330,7 +330,7 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
     """
     packing = Packing(kinds)
     solved = master.solve()
-    chosen = _promising_of_rounding(master, solved)
+    chosen = _select_promising_kinds(master, solved)
     few = kinds.only(chosen)
     while packing.rest.any():
         if not _fix_integer_parts(packing, master, solved) and not _best(packing, master, solved):
@@ -344,13 +344,13 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
     return best_first_fit(packing, solved.prices, effort)
 
 
-def _promising_of_rounding(master: Master, solved: Solved) -> NDArray[np.intp]:
+def _select_promising_kinds(master: Master, solved: Solved) -> NDArray[np.intp]:
     """Return the kinds whose columns are in use or nearest to it, in ascending order."""
     kind = np.array(master.kind, dtype=np.intp)
     worth = np.array(master.pattern) @ solved.prices / np.maximum(solved.ask[kind], 1e-300)
     best = np.full(master.kinds.size, -1.0)
     np.maximum.at(best, kind, np.where(solved.values > 0, 2.0, worth))
-    kinds: NDArray[np.intp] = np.sort(np.argsort(-best, kind="stable")[:_KINDS_OF_ROUNDING])
+    kinds: NDArray[np.intp] = np.sort(np.argsort(-best, kind="stable")[:_MAX_PRICED_KINDS])
     return kinds
 
 

@@ -190,7 +190,7 @@ _SPECIAL: Final[dict[str, Callable[[Any], Any]]] = {
 
 _BITS: Final = {"int32": 32, "int64": 64}
 _SECOND: Final = 10**9
-_ZERO_TIME_OF_ENCODING: Final = -62_135_596_800  # 0001-01-01T00:00:00Z: a time that Go takes for none
+_GO_ZERO_SECONDS: Final = -62_135_596_800  # 0001-01-01T00:00:00Z: a time that Go takes for none
 
 
 class Encoded(NamedTuple):
@@ -421,7 +421,7 @@ def _encode_time(given: Any) -> _Values:
         seconds = nanoseconds(given) // _SECOND
     except ValueError as error:
         raise _BadValueError(str(error)) from None
-    return {} if seconds == _ZERO_TIME_OF_ENCODING else {"seconds": seconds, "nanos": 0}
+    return {} if seconds == _GO_ZERO_SECONDS else {"seconds": seconds, "nanos": 0}
 
 
 def _encode_int_or_text(given: Any) -> _Values:

@@ -59,8 +59,8 @@ class CompiledPod(msgspec.Struct, eq=False):
 
 
 class CompiledPodCache:
-    """Cached questions of classes. ``backdrop``: the objects that plug-ins reported for the last context; ``number``
-    counts its changes."""
+    """Compiled pods by class. ``backdrop``: the objects that plug-ins reported for the last context; ``number`` counts
+    its changes."""
 
     def __init__(self) -> None:
         self._class: dict[int, PodClass] = {}

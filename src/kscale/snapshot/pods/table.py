@@ -129,7 +129,7 @@ class Layers(Generic[_V]):
         return result
 
 
-_FEW_OF_POD_MEMO: Final = 256  # number of unused values that are tolerated
+_MAX_UNUSED_VALUES: Final = 256  # number of unused values that are tolerated
 
 
 class PodFactCache:
@@ -167,7 +167,7 @@ class PodFactCache:
             for name in list(self._numbers):
                 numbers = self.get_numbers(name)[stamps]
                 values = self._values.get(name, {})
-                if len(values) > 2 * len(distinct(numbers[there])) + _FEW_OF_POD_MEMO:
+                if len(values) > 2 * len(distinct(numbers[there])) + _MAX_UNUSED_VALUES:
                     continue
                 result._numbers[name] = Growing.of(numbers)
                 result._values[name] = dict(values)

@@ -151,7 +151,7 @@ Listener = Callable[[Changes[Any]], None]
 
 _RESOURCES: Final = {resource.kind: resource.group_resource for resource in EVERYWHERE}
 _API_VERSIONS: Final = {resource.kind: resource.api_version for resource in EVERYWHERE}
-_NOTHING_OF_API_OBJECTS: Final[Mapping[str, Any]] = {}
+_NO_OBJECTS: Final[Mapping[str, Any]] = {}
 
 
 class RefusedError(Exception):
@@ -206,18 +206,18 @@ class ApiObjects:
 
     def get_all(self, kind: str) -> Mapping[str, Any]:
         """Return the objects of a kind by key, in the order of creation."""
-        return self._kinds.get(kind, _NOTHING_OF_API_OBJECTS)
+        return self._kinds.get(kind, _NO_OBJECTS)
 
     def get(self, kind: str, namespace: str, name: str) -> Any:
         """Return one object. Raises :class:`RefusedError` (NotFound) if there is none."""
-        result = self._kinds.get(kind, _NOTHING_OF_API_OBJECTS).get(object_key(namespace, name))
+        result = self._kinds.get(kind, _NO_OBJECTS).get(object_key(namespace, name))
         if result is None:
             raise RefusedError(f'{_resource(kind)} "{name}" not found', 404, NOT_FOUND)
         return result
 
     def find(self, kind: str, key: str) -> Any:
         """Return the object with a key, or None."""
-        return self._kinds.get(kind, _NOTHING_OF_API_OBJECTS).get(key)
+        return self._kinds.get(kind, _NO_OBJECTS).get(key)
 
     def present(self, kind: str) -> Changes[Any]:
         """Return all objects of a kind as changes from None, for a new listener."""

@@ -75,7 +75,7 @@ __all__ = [
 
 
 DeletionEndAction = TaintAction | Emit | Observe
-"""What the end of a deletion asks for."""
+"""Actions at the end of a deletion."""
 
 
 class DeletionRecorder:
@@ -166,7 +166,7 @@ def _has_delay_annotation(node: Node) -> bool:
 
 
 BatchDeletionAction = DeletionEndAction | DeleteNodes | Wait
-"""What deleting nodes together asks for."""
+"""Actions that delete several nodes of a group in one call."""
 
 
 class NodeDeletionBatcher:
@@ -239,7 +239,7 @@ class NodeDeletionBatcher:
 
 
 NodeDeletionAction = DrainAction | BatchDeletionAction
-"""What deleting a node asks for."""
+"""Actions that delete a node."""
 
 _OTHER_NODES_FAILED: Final = NodeDeleteResult(
     result=NODE_DELETE_ERROR_FAILED_TO_DELETE,

@@ -129,7 +129,7 @@ def _find_priority_group(pod: Pod, priorities: Sequence[int]) -> int:
 
 
 DrainAction = Evict | Delete | Get | Wait | Together | Emit | Observe
-"""What draining a node asks for."""
+"""Actions that drain a node."""
 
 EVICTION_RETRY_TIME: Final[OtherDuration] = 10 * SECOND
 POD_EVICTION_HEADROOM: Final[OtherDuration] = 30 * SECOND

@@ -222,7 +222,7 @@ class TaintLatencyHistory:
 
 
 TaintNodesAction = TaintAction | Together | Emit
-"""What marking nodes asks for."""
+"""Actions that taint nodes."""
 
 MAX_CONCURRENT_NODES_TAINTING: Final = 5
 
