@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -47,6 +48,9 @@ def components_of(kind: Any, schema_hook: Callable[[Any], Any] | None = None) ->
     that msgspec does not know, as msgspec's parameter of that name.
     """
     (ref,), components = msgspec.json.schema_components([kind], schema_hook=schema_hook, ref_template="#/$defs/{name}")
+    for component in components.values():
+        if "description" in component:
+            component["description"] = inspect.cleandoc(component["description"])
     return ref["$ref"].rsplit("/", 1)[-1], nulls_last(components)
 
 

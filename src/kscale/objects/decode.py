@@ -20,6 +20,7 @@ __all__ = [
     "decoder",
     "deep_field",
     "describe",
+    "encoding_error",
     "escape",
     "from_dict",
     "from_json",
@@ -215,9 +216,7 @@ def from_json(
     except RecursionError:
         field = deep_field(raw.encode() if isinstance(raw, str) else memoryview(raw))
         raise InputError(Problem(_TOO_DEEP, source, object_path, field)) from None
-    except UnicodeDecodeError as error:
-        raise InputError(Problem(f"not UTF-8: {error}", source, object_path)) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         text = raw.encode() if isinstance(raw, str) else bytes(raw)
         raise InputError(syntax_problem(error, text, source, object_path)) from None
     return from_dict(data, type_, source=source, object_path=object_path)
@@ -304,8 +303,12 @@ def escape(text: str) -> str:
     )
 
 
-def syntax_problem(error: msgspec.DecodeError, text: bytes, source: str, object_path: str = "") -> Problem:
+def syntax_problem(
+    error: msgspec.DecodeError | UnicodeDecodeError, text: bytes, source: str, object_path: str = ""
+) -> Problem:
     """Return a JSON syntax error with line and column."""
+    if (encoding := encoding_error(error, text)) is not None:
+        return Problem(f"not UTF-8: {encoding}", source, object_path)
     message = str(error)
     match = _POSITION.search(message)
     if match is None:  # the input ends too early
@@ -316,6 +319,23 @@ def syntax_problem(error: msgspec.DecodeError, text: bytes, source: str, object_
     column = offset - (text.rfind(b"\n", 0, offset) + 1) + 1
     message = message.replace(match[0], "").strip().removeprefix("JSON is malformed: ")
     return Problem(f"line {line}, column {column}: malformed JSON: {message}", source, object_path)
+
+
+def encoding_error(error: Exception, text: bytes | memoryview | str) -> UnicodeDecodeError | None:
+    """Return why a text that msgspec refused is not UTF-8; None if msgspec refused it for another reason.
+
+    Since 0.23 msgspec reports such a text as a DecodeError without the position; before, as a UnicodeDecodeError.
+    """
+    if isinstance(error, UnicodeDecodeError):
+        return error
+    if "UTF-8" not in str(error):
+        return None
+    try:
+        if not isinstance(text, str):
+            str(text, "utf-8")
+    except UnicodeDecodeError as found:
+        return found
+    return None
 
 
 def _lower(message: str) -> str:

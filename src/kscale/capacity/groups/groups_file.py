@@ -84,9 +84,7 @@ def read_plain(raw: bytes, source: str, what: str, number: str = _NUMBER) -> Any
         except RecursionError:
             raise InputError(Problem("nested too deeply to be read", source)) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            if isinstance(error, msgspec.DecodeError):
-                raise InputError(syntax_problem(error, text, source)) from None
-            raise InputError(Problem(f"not UTF-8: {error}", source)) from None
+            raise InputError(syntax_problem(error, text, source)) from None
     from kscale.snapshot.text.documents import only_document
 
     document = only_document(text, source)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from kscale.errors import StateError
+from kscale.objects.decode import encoding_error
 from kscale.objects.selectors import SelectorError, parse_selector
 from kscale.records import API_VERSION
 
@@ -134,7 +135,8 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
         except RecursionError:
             raise StateError("not an HPA state: nested too deeply") from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise StateError(f"not an HPA state: {f'hpas[{where!r}]: ' if where else ''}{error}") from None
+            problem = encoding_error(error, data) or error
+            raise StateError(f"not an HPA state: {f'hpas[{where!r}]: ' if where else ''}{problem}") from None
         return cls(hpas=hpas)
 
 

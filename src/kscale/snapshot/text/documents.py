@@ -81,7 +81,7 @@ def _rest(begun: bytes, stream: BinaryIO) -> bytearray:
 
 
 def several_documents(
-    view: memoryview, source: str, error: msgspec.DecodeError, line: int | None = None
+    view: memoryview, source: str, error: msgspec.DecodeError | UnicodeDecodeError, line: int | None = None
 ) -> Iterator[_Placed]:
     """Yield the documents of a text that ``error`` shows not to be a single document.
 

@@ -23,7 +23,7 @@ from kscale._native import _projection
 from kscale.errors import InputError, Problem
 from kscale.files import ENDLESS, is_endless
 from kscale.objects.api.meta import KubeObject
-from kscale.objects.decode import ObjectHead, json_members, object_head
+from kscale.objects.decode import ObjectHead, encoding_error, json_members, object_head
 from kscale.objects.kinds import KINDS, item_kind
 from kscale.snapshot.text.documents import check_syntax, object_lines, several_documents
 from kscale.snapshot.text.files import Buffer, MappedFile, decompress
@@ -380,10 +380,11 @@ def _from_json(
     try:
         yield from _from_json_document(view, source, f"line {line}" if line else "", in_directory, scan)
         return
-    except UnicodeDecodeError as error:
-        yield Problem(f"not UTF-8: {error}", source)
-        return
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        encoding = encoding_error(error, view)
+        if encoding is not None:
+            yield Problem(f"not UTF-8: {encoding}", source)
+            return
         several = several_documents(view, source, error, line)
     for where, document in several:
         if isinstance(document, Problem):
