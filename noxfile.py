@@ -84,7 +84,9 @@ def environment(session: nox.Session) -> Path:
         session.run(sys.executable, "-m", "venv", str(folder), external=True)
         pip = [str(folder / "bin" / "python"), "-m", "pip"]
         session.run(*pip, "uninstall", "-q", "-y", "kscale-core", external=True)  # else the same version stays
-        session.run(*pip, "install", "-q", f"{wheel}[{EXTRAS}]", *groups("lint", "test", "docs"), external=True)
+        session.run(
+            *pip, "install", "-q", f"{wheel}[{EXTRAS}]", *groups("lint", "test", "docs", "frames"), external=True
+        )
         installed.write_text(digest)
     return folder / "bin"
 
@@ -128,7 +130,7 @@ def lowest_versions() -> list[str]:
 def lowest(session: nox.Session) -> None:
     """Run all tests with the lowest versions that pyproject.toml allows; other sessions use the newest versions."""
     session.run("pip", "uninstall", "-q", "-y", "kscale-core")
-    session.install(f"{tree_wheel(session)}[{EXTRAS}]", *lowest_versions(), *groups("test"))
+    session.install(f"{tree_wheel(session)}[{EXTRAS}]", *lowest_versions(), *groups("test", "frames"))
     session.run("python", "-m", "pytest", "-n", "auto", "-q", *session.posargs)
 
 
