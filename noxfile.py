@@ -173,7 +173,7 @@ def plans(session: nox.Session) -> None:
     options = session.posargs or ["--plans=2000"]
     seed = random.randrange(1 << 32)  # printed with the command, to repeat a failure
     file = "tests/agreement/test_plans.py"
-    run(session, "python", "-m", "pytest", "-n", "auto", "-q", file, f"--plans-seed={seed}", *options)
+    run(session, "python", "-m", "pytest", "-n", "auto", "-q", "-rP", file, f"--plans-seed={seed}", *options)
 
 
 @nox.session(venv_backend="none")
