@@ -54,8 +54,7 @@ IDLE_FLAGS: Final[Mapping[str, str]] = {
         gce-concurrent-refreshes gce-mig-instances-min-refresh-wait-time""",
     ),
     **_map_flags(
-        _SPEED_REASON,
-        "predicate-parallelism cluster-snapshot-parallelism enable-inter-pod-affinity-hostname-fast-path",
+        _SPEED_REASON, "predicate-parallelism cluster-snapshot-parallelism enable-inter-pod-affinity-hostname-fast-path"
     ),
     **_map_flags(
         _OTHER_BUILDS_REASON,

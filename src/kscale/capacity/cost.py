@@ -175,9 +175,7 @@ class CostReport(Record, frozen=True):
 
 @typed
 def cost(
-    cluster: Cluster,
-    groups: Iterable[NodeGroup] = (),
-    catalogue: Mapping[str, InstanceType] | None = None,
+    cluster: Cluster, groups: Iterable[NodeGroup] = (), catalogue: Mapping[str, InstanceType] | None = None
 ) -> CostReport:
     """Compute the cost of the placed pods per hour.
 

@@ -25,11 +25,7 @@ _NAMED = 5
 
 
 def explain(
-    snapshot: Snapshot,
-    pod: str | Pod,
-    groups: Iterable[NodeGroup] = (),
-    *,
-    expendable_cutoff: int = EXPENDABLE_CUTOFF,
+    snapshot: Snapshot, pod: str | Pod, groups: Iterable[NodeGroup] = (), *, expendable_cutoff: int = EXPENDABLE_CUTOFF
 ) -> Explanation:
     """Explain where one pod fits, or why it fits nowhere.
 

@@ -194,12 +194,7 @@ def _build_refused_fit(snapshot: Snapshot, workload: KubeObject, plugin: str, me
 def _line(workload: KubeObject, replicas: int, fit: int, **more: Any) -> WorkloadFit:
     kind = workload.kind or type(workload).__name__
     return WorkloadFit(
-        name=workload.name,
-        kind=kind,
-        namespace=workload.namespace or "default",
-        replicas=replicas,
-        fit=fit,
-        **more,
+        name=workload.name, kind=kind, namespace=workload.namespace or "default", replicas=replicas, fit=fit, **more
     )
 
 

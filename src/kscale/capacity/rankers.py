@@ -65,11 +65,7 @@ def least_waste(question: RankOptions) -> list[RankedOption]:
     Ties are ranked by the number of nodes above the proven minimum that the pods need (:func:`needed_nodes`).
     """
     options = [
-        Option(
-            group=entry.group,
-            node_count=entry.node_count,
-            pods=[PodRun(run.pod, run.count) for run in entry.pods],
-        )
+        Option(group=entry.group, node_count=entry.node_count, pods=[PodRun(run.pod, run.count) for run in entry.pods])
         for entry in question.options
     ]
     waste = waste_filter(options, ExpanderInput(nodes=question.nodes))

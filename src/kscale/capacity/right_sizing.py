@@ -126,11 +126,7 @@ def compare_packing(
 
 
 def effect_on_pools(
-    cluster: Cluster,
-    report: RecommendationReport,
-    groups: Sequence[NodeGroup],
-    *,
-    options: MixOptions | None = None,
+    cluster: Cluster, report: RecommendationReport, groups: Sequence[NodeGroup], *, options: MixOptions | None = None
 ) -> tuple[PackedPools, PackedPools]:
     """Compute the cheapest mix of ``groups`` for the running pods: (as they are, as recommended).
 

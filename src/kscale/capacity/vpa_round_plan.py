@@ -156,11 +156,7 @@ def update_plan(
 
 
 def plan_of_dump(
-    cluster: Cluster,
-    *,
-    now: Moment,
-    options: UpdaterOptions | None = None,
-    admission: AdmissionOptions | None = None,
+    cluster: Cluster, *, now: Moment, options: UpdaterOptions | None = None, admission: AdmissionOptions | None = None
 ) -> VPARoundPlan:
     """Plan a loop of the updater on a dump, with what the admission webhook sets on new pods; covers all VPAs.
 

@@ -338,10 +338,7 @@ class IdealMixes:
             return 0.0, 0.0
         others = (item for item in self._world.api if item.kind not in NOT_IN_COLUMNS | {"Node", "Pod"})
         plan = mix(
-            Cluster([*others, *pods]),
-            offers,
-            pods=ALL,
-            options=MixOptions(bound_effort=_EFFORT, plan_effort=_EFFORT),
+            Cluster([*others, *pods]), offers, pods=ALL, options=MixOptions(bound_effort=_EFFORT, plan_effort=_EFFORT)
         )
         self._methods.add(plan.bound.method)
         self._unplaced = max(self._unplaced, plan.nowhere)

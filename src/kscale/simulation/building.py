@@ -411,11 +411,7 @@ class _Builder:
         external = self._external(load)
         self._check()
         world = SimulatedWorld(
-            now=self.begin,
-            objects=[*objects, *custom.objects],
-            options=options,
-            times=times,
-            custom=custom.resources,
+            now=self.begin, objects=[*objects, *custom.objects], options=options, times=times, custom=custom.resources
         )
         for group in groups:
             world.cloud.add(group, machines[group.id])

@@ -456,13 +456,7 @@ def pair_decisions(old: FinishedRun, new: FinishedRun) -> list[Pair]:
     """Pair the decisions of two runs, ordered by the earlier time of each pair."""
     before, after = _group_by_key(old), _group_by_key(new)
     pairs = [
-        Pair(
-            min(from_text(item.at) for item in (first, second) if item is not None),
-            key,
-            number,
-            first,
-            second,
-        )
+        Pair(min(from_text(item.at) for item in (first, second) if item is not None), key, number, first, second)
         for key in dict.fromkeys((*before, *after))
         for number, (first, second) in enumerate(zip_longest(before.get(key, ()), after.get(key, ())))
     ]

@@ -265,7 +265,7 @@ class _Run:
         machines = sum(pool.billed_count for pool in world.cloud.pools.values())
         self.timeline.add(
             world.time.now, ledger.nodes, machines, ledger.pods, ledger.pending,
-            *(milli / 1000 for milli in (ledger.allocatable, ledger.requested, ledger.wanted)),
+            *(milli / 1000 for milli in (ledger.allocatable, ledger.requested, ledger.wanted))
         )  # fmt: skip
         for kind in _SAMPLED:
             for item in world.api.get_all(kind).values():

@@ -62,13 +62,7 @@ class Backoff(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 def record_failure(
-    backoffs: Mapping[str, Backoff],
-    group: str,
-    error: ScaleUpError,
-    now: Moment,
-    *,
-    initial: int,
-    maximum: int,
+    backoffs: Mapping[str, Backoff], group: str, error: ScaleUpError, now: Moment, *, initial: int, maximum: int
 ) -> dict[str, Backoff]:
     """Return the back-offs after one more failure of a group.
 

@@ -229,11 +229,7 @@ class WrapperOrchestrator:
         self.provisioning = provisioning
 
     def orchestrate_in(
-        self,
-        p: Progress,
-        snapshot: Snapshot,
-        pods: Iterable[Pod | PodRecord],
-        ground: ScaleUpContext,
+        self, p: Progress, snapshot: Snapshot, pods: Iterable[Pod | PodRecord], ground: ScaleUpContext
     ) -> StepsOf[WrapperOrchestratorAction, OrchestratorResult]:
         """Run one scale-up: for the request, or for the other pods."""
         provisioning, records = self.provisioning, [pod_record(pod) for pod in pods]

@@ -71,12 +71,7 @@ class PlannerInput:
     )
 
     def __init__(
-        self,
-        snapshot: Snapshot,
-        groups: GroupsLike,
-        now: Moment,
-        options: AutoscalingOptions,
-        before: LoopState,
+        self, snapshot: Snapshot, groups: GroupsLike, now: Moment, options: AutoscalingOptions, before: LoopState
     ) -> None:
         """Initialize the inputs. Raises InputError for a disruption budget with an invalid selector."""
         self.now = now

@@ -212,11 +212,7 @@ class Planner:
             before=len(since),
         )
         unneeded = update_unneeded(
-            since,
-            [self._to_remove(item) for item in removable],
-            groups=self.groups,
-            options=self.options,
-            now=self.now,
+            since, [self._to_remove(item) for item in removable], groups=self.groups, options=self.options, now=self.now
         )
         if self.exhaustive:
             unneeded = [msgspec.structs.replace(item, threshold=0) for item in unneeded]

@@ -474,13 +474,7 @@ class RemovalSimulator:
             if what == _removals.REMOVABLE:
                 answers.append(
                     RemovableNode(
-                        name,
-                        moves,
-                        begin[c],
-                        begin[c + 1],
-                        risky=bool(risky[c]),
-                        drain=drain[c],
-                        waits=waits[c],
+                        name, moves, begin[c], begin[c + 1], risky=bool(risky[c]), drain=drain[c], waits=waits[c]
                     )
                 )
             elif what == _removals.NO_PLACE:

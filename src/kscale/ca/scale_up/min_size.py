@@ -147,11 +147,7 @@ def _plan_min_size(
         want = tracker.check(group, node, group.min_size - group.size).allowed
     except AutoscalerError:
         return None
-    capped = cap_by_max_nodes_total(
-        want,
-        group.size,
-        options,
-    )
+    capped = cap_by_max_nodes_total(want, group.size, options)
     yield from p.emit(*capped.events)
     if capped.error is not None:
         return None

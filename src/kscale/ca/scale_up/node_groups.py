@@ -121,11 +121,7 @@ def filter_valid_scale_up_groups(
 
 
 def _find_skip_reasons(
-    group: NodeGroup,
-    templates: Mapping[str, Node],
-    tracker: QuotaTracker,
-    node_count: int,
-    options: AutoscalingOptions,
+    group: NodeGroup, templates: Mapping[str, Node], tracker: QuotaTracker, node_count: int, options: AutoscalingOptions
 ) -> tuple[list[str], list[ExceededQuota]]:
     node = templates.get(group.id)
     if group.target_size_error is not None:

@@ -284,11 +284,7 @@ OrchestratorAction = ExecutorAction | CreateGroup | RankOptions | GetPrices | Wa
 
 @typed
 def orchestrate_steps(
-    snapshot: Snapshot,
-    pods: PodsLike,
-    ground: ScaleUpContext,
-    *,
-    now: datetime | Moment,
+    snapshot: Snapshot, pods: PodsLike, ground: ScaleUpContext, *, now: datetime | Moment
 ) -> StepsOf[OrchestratorAction, OrchestratorResult]:
     """Run one scale-up as a step machine, without filtering the pods first.
 
@@ -358,11 +354,7 @@ class _ScaleUpOrchestrator(ScaleUpResultBuilder):
     def carry_out(self, best: Option, tracker: QuotaTracker) -> StepsOf[OrchestratorAction, OrchestratorResult]:
         group = self.every[best.group]
         chosen = next(item for item in self.found if item.group == best.group)
-        capped = cap_by_max_nodes_total(
-            best.node_count,
-            len(self.nodes),
-            self.options,
-        )
+        capped = cap_by_max_nodes_total(best.node_count, len(self.nodes), self.options)
         yield from self.p.emit(*capped.events)
         if capped.error is not None:
             return self.fail(capped.error, chosen)

@@ -406,10 +406,7 @@ class AutoscalerLoop(ScaleDownPhase):
         yield from p.observe(build_last_activity_observation("autoscaling", p.now))
         timer = FunctionTimer(p, "filterOutSchedulable")
         yield from up.look_at_pods(
-            None,
-            [item.node for item in self.under_way.draining],
-            self.inputs.enforcer,
-            self.inputs.max_looks,
+            None, [item.node for item in self.under_way.draining], self.inputs.enforcer, self.inputs.max_looks
         )
         yield from timer.stop()
         yield from p.observe(

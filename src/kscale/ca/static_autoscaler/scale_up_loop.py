@@ -100,11 +100,7 @@ class SalvoResult(msgspec.Struct, kw_only=True):
 
 @typed
 def scale_up_salvo_steps(
-    snapshot: Snapshot,
-    pods: Iterable[Pod | PodRecord],
-    ground: ScaleUpContext,
-    *,
-    now: datetime | Moment,
+    snapshot: Snapshot, pods: Iterable[Pod | PodRecord], ground: ScaleUpContext, *, now: datetime | Moment
 ) -> StepsOf[OrchestratorAction | WriteStatus, SalvoResult]:
     """Run :func:`kscale.ca.orchestrate_steps` repeatedly with the pods that remain.
 
@@ -261,7 +257,7 @@ class ScaleUpLoop:
         scene = self.scene
         update = yield from update_nodes_steps(
             self.state.cluster, scene.lists.registered, scene.groups, now=self.now, options=self.options,
-            templates=set(self.made), has_instance=has_instance,
+            templates=set(self.made), has_instance=has_instance
         )  # fmt: skip
         scene.groups = update.groups
         self.state = replace(self.state, cluster=update.state)

@@ -152,12 +152,7 @@ class InstanceType:
         return prices.get(region.replace("-", "_"))
 
     def node(
-        self,
-        *,
-        name: str = "",
-        zone: str = "",
-        region: str = "",
-        labels: Mapping[str, str] | None = None,
+        self, *, name: str = "", zone: str = "", region: str = "", labels: Mapping[str, str] | None = None
     ) -> Node:
         """Build a ready node of this type.
 

@@ -149,13 +149,7 @@ _POOLS = (
     *(Pool(f"general-{zone[-1]}", M5_4XLARGE, 20, zone, {"workload-class": "general"}) for zone in ZONES),
     Pool("memory", R5_4XLARGE, 12, labels={"workload-class": "memory"}),
     Pool("spot", M5_2XLARGE, 12, labels={"workload-class": "spot"}, taint=("spot", "true", "NoSchedule"), spot=True),
-    Pool(
-        "compute",
-        C5_4XLARGE,
-        8,
-        labels={"workload-class": "compute"},
-        taint=("dedicated", "compute", "NoSchedule"),
-    ),
+    Pool("compute", C5_4XLARGE, 8, labels={"workload-class": "compute"}, taint=("dedicated", "compute", "NoSchedule")),
     Pool("system", M5_XLARGE, 5, labels={"workload-class": "system"}),
     Pool(
         "gpu",

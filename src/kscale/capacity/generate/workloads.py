@@ -157,15 +157,7 @@ def _image(namespace: str, name: str, rng: SplitMix64) -> str:
 
 def _create_workload(kind: str, namespace: str, name: str, containers: list[Container], rng: SplitMix64) -> Workload:
     uid = rng.uid()
-    return Workload(
-        kind,
-        namespace,
-        name,
-        uid,
-        rng.uid() if kind == "Deployment" else uid,
-        rng.suffix(10),
-        containers,
-    )
+    return Workload(kind, namespace, name, uid, rng.uid() if kind == "Deployment" else uid, rng.suffix(10), containers)
 
 
 def _sizes(budget_cpu: int, budget_memory: int, rng: SplitMix64) -> tuple[int, int]:

@@ -338,14 +338,7 @@ class Shapes:
         """Return whether a plan has to obey more constraints than a bound."""
         return bool(self.strict.any() or (self.strict_limit < np.minimum(self.limit, self.count)).any())
 
-    def kinds(
-        self,
-        capacity: NDArray[np.int64],
-        cost: NDArray[np.int64],
-        limits: Limits,
-        *,
-        strict: bool,
-    ) -> BinKinds:
+    def kinds(self, capacity: NDArray[np.int64], cost: NDArray[np.int64], limits: Limits, *, strict: bool) -> BinKinds:
         """Build the instance of a plan (``strict``) or a bound; ``capacity`` int64[T, resources] is without rules."""
         rules = np.repeat(self.rule_most[None], len(capacity), axis=0)
         room = np.hstack([capacity, rules])

@@ -72,9 +72,7 @@ def plan_of(
         ),
         lines=lines,
         repairs=Repairs(
-            moved=int(checked.moved),
-            added=checked.added,
-            cost=_money(sum(offers[node.offer].price for node in added)),
+            moved=int(checked.moved), added=checked.added, cost=_money(sum(offers[node.offer].price for node in added))
         ),
         curve=[],
         nowhere_pods=lost,
@@ -415,12 +413,7 @@ def _exactly(result: _Result, small: SmallMix, budget: Budget, max_types: int | 
 
 
 def _with_few_types(
-    whole: _Result,
-    small: SmallMix,
-    snapshot: Snapshot,
-    names: list[str] | None,
-    options: MixOptions,
-    budget: Budget,
+    whole: _Result, small: SmallMix, snapshot: Snapshot, names: list[str] | None, options: MixOptions, budget: Budget
 ) -> tuple[_Result, list[TypesPoint], _Result]:
     """Return (best plan of any number of types, the curve, best plan within ``max_types``).
 

@@ -287,12 +287,7 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
                 )
             groups.append(group)
     return replace(
-        world,
-        groups=tuple(groups),
-        templates=templates,
-        retired=tuple(retired),
-        standing=standing,
-        notes=tuple(notes),
+        world, groups=tuple(groups), templates=templates, retired=tuple(retired), standing=standing, notes=tuple(notes)
     )
 
 

@@ -244,9 +244,7 @@ class DecisionCache:
         lost = bool(world.place.lost)
         named = lost or self._bound
         report = self._once(
-            world,
-            "estimate",
-            lambda: estimate_groups(world.place.snapshot, self._with_prices(world), placements=named),
+            world, "estimate", lambda: estimate_groups(world.place.snapshot, self._with_prices(world), placements=named)
         )
         prices = world.prices
         taking = [line for line in report.groups if line.pods]
@@ -433,13 +431,7 @@ def _scaled_down(world: World) -> Decision:
     pending = len(world.place.snapshot.pending)
     unplaced = set(world.place.snapshot.pending) if world.place.lost else set()
     return _build_decision(
-        world,
-        existing - len(removed),
-        change,
-        pending,
-        unplaced,
-        gone=tuple(row.node for row in removed),
-        facts=facts,
+        world, existing - len(removed), change, pending, unplaced, gone=tuple(row.node for row in removed), facts=facts
     )
 
 
@@ -498,10 +490,5 @@ def _build_decision(
 ) -> Decision:
     """Build a decision; ``left`` holds the pods that stay unscheduled, as far as the question counts them."""
     return Decision(
-        nodes=nodes,
-        change=change,
-        gone=gone,
-        pending=pending,
-        homeless=len(left & world.place.lost),
-        facts=facts or {},
+        nodes=nodes, change=change, gone=gone, pending=pending, homeless=len(left & world.place.lost), facts=facts or {}
     )

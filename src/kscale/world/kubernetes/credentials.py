@@ -293,10 +293,7 @@ def _printable(text: str) -> str:
 
 async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool) -> bytes:
     process = await asyncio.create_subprocess_exec(
-        *words,
-        env=dict(env),
-        stdin=None if interactive else asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
+        *words, env=dict(env), stdin=None if interactive else asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )
     try:
         printed, _ = await process.communicate()

@@ -52,11 +52,7 @@ class Listing:
 
 
 async def list_cluster(
-    client: Client,
-    kinds: Sequence[str] = READ,
-    *,
-    needed: Collection[str] = NEEDED,
-    tell: Tell = lambda *_: None,
+    client: Client, kinds: Sequence[str] = READ, *, needed: Collection[str] = NEEDED, tell: Tell = lambda *_: None
 ) -> Listing:
     """List the objects of all kinds in all namespaces. A kind that the server does not have has no objects.
 

@@ -41,18 +41,18 @@ EVERYWHERE: Final = (
     *_built_in(
         "", "v1", "ConfigMap=configmaps", "Secret=secrets", "Event=events", "LimitRange=limitranges",
         "PersistentVolumeClaim=persistentvolumeclaims", "ResourceQuota=resourcequotas",
-        "ServiceAccount=serviceaccounts",
+        "ServiceAccount=serviceaccounts"
     ),
     *_built_in("policy", "v1", "PodDisruptionBudget=poddisruptionbudgets"),
     *_built_in("coordination.k8s.io", "v1", "Lease=leases"),
     *_built_in("autoscaling", "v2", "HorizontalPodAutoscaler=horizontalpodautoscalers"),
     *_built_in(
         "autoscaling.k8s.io", "v1", "VerticalPodAutoscaler=verticalpodautoscalers",
-        "VerticalPodAutoscalerCheckpoint=verticalpodautoscalercheckpoints",
+        "VerticalPodAutoscalerCheckpoint=verticalpodautoscalercheckpoints"
     ),
     *_built_in(
         "storage.k8s.io", "v1", "StorageClass=storageclasses", "CSINode=csinodes", "CSIDriver=csidrivers",
-        "VolumeAttachment=volumeattachments", namespaced=False,
+        "VolumeAttachment=volumeattachments", namespaced=False
     ),
     *_built_in("storage.k8s.io", "v1", "CSIStorageCapacity=csistoragecapacities"),
     *_built_in("resource.k8s.io", "v1", "ResourceClaim=resourceclaims", "ResourceClaimTemplate=resourceclaimtemplates"),
@@ -62,7 +62,7 @@ EVERYWHERE: Final = (
     *_built_in("apiextensions.k8s.io", "v1", "CustomResourceDefinition=customresourcedefinitions", namespaced=False),
     *_built_in(
         "admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration=mutatingwebhookconfigurations",
-        "ValidatingWebhookConfiguration=validatingwebhookconfigurations", namespaced=False,
+        "ValidatingWebhookConfiguration=validatingwebhookconfigurations", namespaced=False
     ),
 )  # fmt: skip
 """Resources that need no discovery, each in the version that kscale uses."""

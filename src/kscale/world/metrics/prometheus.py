@@ -203,11 +203,7 @@ class RangeQueries:
     """
 
     def __init__(
-        self,
-        ask: Ask,
-        limits: RangeLimits | None = None,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        self, ask: Ask, limits: RangeLimits | None = None, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         self._ask = ask
         self._limits = limits or RangeLimits()

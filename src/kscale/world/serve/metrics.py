@@ -109,11 +109,7 @@ class MetricStore:
     """
 
     def __init__(
-        self,
-        metrics: Iterable[Metric],
-        *,
-        process: bool = True,
-        now: Callable[[], int] = time.monotonic_ns,
+        self, metrics: Iterable[Metric], *, process: bool = True, now: Callable[[], int] = time.monotonic_ns
     ) -> None:
         self._now = now
         self._lock = threading.Lock()

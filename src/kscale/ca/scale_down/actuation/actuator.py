@@ -295,8 +295,5 @@ class Actuator:
 
 def _build_node_group_view(item: GroupNodes, nodes: dict[str, Node], groups: Groups, drain: bool) -> NodeGroupView:
     return NodeGroupView(
-        group=groups[item.group],
-        nodes=[nodes[name] for name in item.nodes],
-        batch_size=item.batch_size,
-        drain=drain,
+        group=groups[item.group], nodes=[nodes[name] for name in item.nodes], batch_size=item.batch_size, drain=drain
     )

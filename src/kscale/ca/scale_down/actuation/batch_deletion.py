@@ -318,9 +318,7 @@ class GroupDeletionScheduler:
             drained = yield from self._evictor.drain(p, name, pods, force=force)
             if drained.error is not None:
                 return NodeDeleteResult(
-                    result=NODE_DELETE_ERROR_FAILED_TO_EVICT_PODS,
-                    error=drained.error.record,
-                    evictions=drained.results,
+                    result=NODE_DELETE_ERROR_FAILED_TO_EVICT_PODS, error=drained.error.record, evictions=drained.results
                 )
         else:
             yield from self._evictor.evict_daemon_sets(p, name, pods)
