@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kscale.ca.expander.types import ExpanderInput as ExpanderInput
     from kscale.ca.expander.types import Option as Option
     from kscale.ca.expander.types import PodRun as PodRun
+    from kscale.ca.loop_context import LoopInputs as LoopInputs
     from kscale.ca.node_group_set import Comparator as Comparator
     from kscale.ca.node_group_set import DifferenceRatios as DifferenceRatios
     from kscale.ca.node_group_set import GroupSize as GroupSize
@@ -63,9 +64,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.removal import UnremovableCandidate as UnremovableCandidate
     from kscale.ca.scale_down.removal import simulate_removals as simulate_removals
     from kscale.ca.scale_up.executor import initialize_node_groups_steps as initialize_node_groups_steps
-    from kscale.ca.scale_up.inputs import OrchestratorInputs as OrchestratorInputs
-    from kscale.ca.scale_up.inputs import ScaleUpContext as ScaleUpContext
-    from kscale.ca.scale_up.inputs import ScaleUpInputs as ScaleUpInputs
+    from kscale.ca.scale_up.expansion import ScaleUpContext as ScaleUpContext
     from kscale.ca.scale_up.min_size import scale_up_to_min_size_steps as scale_up_to_min_size_steps
     from kscale.ca.scale_up.orchestrator import OrchestratorResult as OrchestratorResult
     from kscale.ca.scale_up.orchestrator import orchestrate as orchestrate
@@ -79,7 +78,6 @@ if TYPE_CHECKING:
     from kscale.ca.state.loop_state import clear_unneeded_nodes as clear_unneeded_nodes
     from kscale.ca.state.loop_state import register_group_change as register_group_change
     from kscale.ca.state.loop_state import reset_for_new_process as reset_for_new_process
-    from kscale.ca.static_autoscaler.report import LoopInputs as LoopInputs
     from kscale.ca.static_autoscaler.report import LoopReport as LoopReport
     from kscale.ca.static_autoscaler.scale_up_loop import scale_up_salvo_steps as scale_up_salvo_steps
 
@@ -103,7 +101,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "pod_lists.should_scale_up": ("can_scale_down", "has_provisioning_request_consumer"),
     "quota": (),
     "repair": ("repair_steps",),
-    "static_autoscaler.report": ("LoopInputs", "LoopReport"),
+    "static_autoscaler.report": ("LoopReport",),
+    "loop_context": ("LoopInputs",),
     "entry_points.run_once": ("run_once", "run_once_steps"),
     "scale_down.actuation.actuator": ("Actuator", "sync_deletions"),
     "scale_down.candidates": ("filter_registered_nodes",),
@@ -136,7 +135,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "register_group_change",
         "reset_for_new_process",
     ),
-    "scale_up.inputs": ("OrchestratorInputs", "ScaleUpContext", "ScaleUpInputs"),
+    "scale_up.expansion": ("ScaleUpContext",),
     "scale_up.orchestrator": ("OrchestratorResult", "orchestrate", "orchestrate_steps"),
     "scale_up.executor": ("initialize_node_groups_steps",),
     "entry_points.scale_up": ("scale_up_steps",),
@@ -169,7 +168,6 @@ __all__ = [
     "LoopState",
     "NodeInGroup",
     "Option",
-    "OrchestratorInputs",
     "OrchestratorResult",
     "PodRun",
     "RemainingPdbTracker",
@@ -183,7 +181,6 @@ __all__ = [
     "ScaleDownState",
     "ScaleUpContext",
     "ScaleUpInfo",
-    "ScaleUpInputs",
     "ScaleUpOptions",
     "ScaleUpState",
     "ScaleUpStatus",

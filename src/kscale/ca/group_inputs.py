@@ -57,8 +57,18 @@ def _copy_group(group: NodeGroup) -> NodeGroup:
     return replace(group, **{name: copy(value) for name, value in own.items() if isinstance(value, list | dict)})
 
 
-def get_described_targets(groups: Iterable[object]) -> dict[str, int | None]:
-    """Return the target size that each group's description has, by id; None where it has none."""
+def get_described_targets(groups: GroupsLike) -> tuple[GroupsLike, dict[str, int | None]]:
+    """Return groups that can be read again, and the target size that each group's description has, by id.
+
+    The size is None where the description has none. :class:`Groups` are what a cloud reports: no descriptions.
+    """
+    if isinstance(groups, Groups):
+        return groups, {}
+    groups = [*groups]
+    return groups, _read_described_targets(groups)
+
+
+def _read_described_targets(groups: Iterable[object]) -> dict[str, int | None]:
     described: dict[str, int | None] = {}
     for group in groups:
         if isinstance(group, NodeGroup):
@@ -79,8 +89,7 @@ def restore_targets(
     """
     if isinstance(groups, Groups) or state is None or not state.targets:
         return groups
-    groups = [*groups]
-    described = get_described_targets(groups)
+    groups, described = get_described_targets(groups)
     requests = state.cluster.scale_up_requests
     coming = {
         name: remembered.target

@@ -1,33 +1,39 @@
-"""Inputs of a loop: nodes, groups, templates and the simulated cluster, and whether the cluster is actionable.
+"""Inputs and state of a loop: nodes, groups, templates, the simulated cluster, and whether the cluster is actionable.
 
 Upstream: ``core/static_autoscaler.go``, ``processors/actionablecluster``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace as replace_input
 from datetime import timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from kscale.ca.cluster_state import get_upcoming_nodes
+from kscale.ca.cluster_state import get_upcoming_nodes, is_cluster_healthy
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
-from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.events import build_status_events
+from kscale.ca.expander.types import ExpanderInput, Rng
 from kscale.ca.group_inputs import resolve_groups
 from kscale.ca.identity_cache import cached_by_identity
+from kscale.ca.node_group_set import Comparator
 from kscale.ca.node_infos import LoopTemplateCaches, TemplateCache, build_node_templates
 from kscale.ca.node_lists import build_snapshot_node_lists
 from kscale.ca.nodes import UPCOMING_NODE_ANNOTATION, is_upcoming_node
-from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.lists import find_excluded_placed_pods, find_expendable_placed_pods
-from kscale.ca.state.loop_state import LoopState, RememberedTemplate
+from kscale.ca.options import AutoscalingOptions, ResourceLimiter
+from kscale.ca.pod_lists.lists import drop_uncounted_pods
+from kscale.ca.pod_lists.should_scale_up import ScaleUpEnforcer
+from kscale.ca.quota import Quota
+from kscale.ca.scale_down.actuation.actuator import Actuator
+from kscale.ca.state.loop_state import LoopState, RememberedTemplate, clear_unneeded_nodes
 from kscale.ca.template_devices import build_missing_devices_check
 from kscale.ca.templates import TaintConfig, copy_template
-from kscale.effects import SECOND, Moment, duration
+from kscale.effects import SECOND, Emit, Moment, Progress, StepsOf, duration
 from kscale.effects.moments import ComparedDuration
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node, Pod
@@ -43,11 +49,11 @@ from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
     "LoopContext",
+    "LoopInputs",
     "NotActionable",
     "check_actionable",
     "check_csi_nodes",
     "coerce_loop_snapshot",
-    "drop_uncounted_pods",
     "mark_upcoming",
 ]
 
@@ -79,28 +85,15 @@ def check_csi_nodes(snapshot: Snapshot) -> None:
             raise AutoscalerError(INTERNAL_ERROR, text)
 
 
-def drop_uncounted_pods(snapshot: Snapshot, options: AutoscalingOptions) -> Snapshot:
-    """Return the snapshot without the placed pods that take no room in upstream's simulation.
-
-    These are expendable pods (a priority below ``expendable_pods_priority_cutoff``) and, if schedulers are allowed by
-    name, pods of all other schedulers. Upstream leaves them out of its snapshot before it makes node templates
-    (``core/static_autoscaler.go``: RunOnce), so a template from a node has none of them either.
-    """
-    uncounted = find_expendable_placed_pods(snapshot, options.expendable_pods_priority_cutoff)
-    if options.allowed_scheduler_names:
-        uncounted = np.union1d(uncounted, find_excluded_placed_pods(snapshot, options.allowed_scheduler_names))
-    return snapshot.without_placed(uncounted)
-
-
 NODES_NOT_READY_AFTER_START_TIMEOUT: Final[ComparedDuration] = 600 * SECOND
 """For so long after the process began nobody is told that no node is ready."""
 
 
 class NotActionable(msgspec.Struct, kw_only=True, frozen=True):
-    """Why a loop ends before it decides anything; ``tell``: whether an event is emitted."""
+    """Why a loop ends before it decides anything; ``has_event``: whether an event is emitted."""
 
     message: str
-    tell: bool = True
+    has_event: bool = True
 
 
 def check_actionable(
@@ -117,8 +110,60 @@ def check_actionable(
         return NotActionable(message="Cluster has no nodes.")
     if ready_nodes == 0:
         is_old = process_age is None or duration(process_age) > NODES_NOT_READY_AFTER_START_TIMEOUT
-        return NotActionable(message="Cluster has no ready nodes.", tell=is_old)
+        return NotActionable(message="Cluster has no ready nodes.", has_event=is_old)
     return None
+
+
+class LoopInputs(msgspec.Struct, kw_only=True, frozen=True):
+    """Further inputs of a loop or of its scale-up; all are optional.
+
+    - ``templates`` replace the computed templates of groups; others are built from real nodes, from the saved state, or
+      from the group's own description, in this order.
+    - ``gpu_label``: the node label that names the type of GPU (a cloud provider's; None: that of ``expander_input``).
+      Nodes that have it and show no device are not ready yet, and limits by type (``gpu_total``) use it.
+      ``gpu_types``: the types that the cloud lists (for metrics).
+    - ``process_age``: how long the autoscaler has been running (None: long enough).
+
+    Scale-up:
+
+    - ``expander_input``: without ``prices``, and if none are requested, ``price`` uses the prices of the groups
+      (:func:`~kscale.ca.expander.price.build_group_prices`). ``rng`` breaks ties, else the first option wins.
+    - ``quotas`` default to the limits in the options and, with ``capacity_quotas_enabled``, the cluster's CapacityQuota
+      objects (an error: they could not be read); ``comparator`` to that of the options.
+    - ``draining``: nodes whose pods are being moved, besides those that the loop itself drains. ``pods``: names; other
+      pending pods are ignored. ``all_or_nothing``: all pods at once or none (as provisioning requests demand).
+    - ``enforcer`` may force a scale-up that other rules prevent. ``max_looks`` replaces upstream's timeout on pending
+      pods (``--pending-pods-batching-timeout``), which a pure function cannot have: with
+      ``enable_graceful_degradation`` so many pods are checked (see :func:`kscale.place`), and the others wait for
+      another loop.
+
+    Scale-down, which :func:`kscale.scale_up` ignores:
+
+    - ``actuator``: continues deletions from loop to loop; a process has one. Without one the loop creates its own, for
+      which the deletions of the state are in progress as long as their nodes exist.
+    - ``limits``, ``max_simulations``, ``threads`` as in :class:`kscale.ca.ScaleDownInputs`.
+    """
+
+    templates: Mapping[str, NodeTemplate] = {}
+    gpu_label: str | None = None
+    gpu_types: Collection[str] = ()
+    profile: SchedulerProfile | None = None
+    process_age: timedelta | None = None
+    # scale-up
+    expander_input: ExpanderInput | None = None
+    quotas: Sequence[Quota] | AutoscalerError | None = None
+    comparator: Comparator | None = None
+    rng: Rng | None = None
+    draining: Sequence[str] = ()
+    pods: Collection[str] | None = None
+    all_or_nothing: bool = False
+    enforcer: ScaleUpEnforcer | None = None
+    max_looks: int | None = None
+    # scale-down
+    actuator: Actuator | None = None
+    limits: ResourceLimiter | None = None
+    max_simulations: int | None = None
+    threads: int | None = None
 
 
 _STAYING_PODS_KEY = "pods that may belong to their node"
@@ -134,49 +179,62 @@ def _filter_daemon_sets(workloads: Sequence[KubeObject]) -> list[DaemonSet]:
 
 
 class LoopContext:
-    """The cluster as a loop observes it and as its simulation changes it.
+    """A loop in progress: its inputs, the cluster as its simulation changes it, and the state for the next loop.
 
-    ``found`` is the cluster as observed. ``snapshot`` is the current simulation: it begins without uncounted pods
-    (:func:`~kscale.ca.loop_context.drop_uncounted_pods`), and templates are built from it. ``groups`` are the
-    provider's groups, ``candidates`` those that could be created. ``lists`` are the nodes by readiness and purpose.
-    ``warnings`` are what upstream would log.
+    All phases of a loop share it. ``observed`` is the cluster as observed. ``snapshot`` is the current simulation: it
+    begins without uncounted pods (:func:`~kscale.ca.pod_lists.lists.drop_uncounted_pods`), and templates are built from
+    it. ``groups`` are the provider's groups, ``candidates`` those that could be created. ``lists`` are the nodes by
+    readiness and purpose. ``warnings`` are what upstream would log.
     """
 
     def __init__(
         self,
-        given: Cluster | Snapshot,
+        cluster: Cluster | Snapshot,
         groups: GroupsLike,
         now: Moment,
         options: AutoscalingOptions,
-        profile: SchedulerProfile | None,
-        gpu_label: str = DEFAULT_GPU_LABEL,
-        given_templates: Mapping[str, NodeTemplate] | None = None,
-        known_templates: Mapping[str, RememberedTemplate] | None = None,
+        state: LoopState | None,
+        inputs: LoopInputs | None,
     ) -> None:
-        self.found = coerce_loop_snapshot(given, options, now)
+        self.p = Progress(now)
+        self.now, self.options = now, options
+        self.state = state = state or LoopState()
+        self.inputs = inputs = inputs or LoopInputs()
+        self.profile, expander = inputs.profile, inputs.expander_input or ExpanderInput()
+        self.gpu_label = expander.gpu_label if inputs.gpu_label is None else inputs.gpu_label
+        self.observed = coerce_loop_snapshot(cluster, options, now)
         # Release 1.3 builds templates from all pods on a node; its loop drops uncounted pods later.
-        self.snapshot = self.found if options.legacy else drop_uncounted_pods(self.found, options)
-        self.now, self.options, self.profile = now, options, profile
+        self.snapshot = self.observed if options.legacy else drop_uncounted_pods(self.observed, options)
         self.adopt(groups)
         lacks = None
         if not options.legacy:  # release 1.3 has neither devices nor CSINodes
             lacks = build_missing_devices_check(
-                self.groups, self.snapshot.informers, options, given=given_templates, known=known_templates
+                self.groups, self.snapshot.informers, options, given=inputs.templates, known=state.templates
             )
-        self.lists = build_snapshot_node_lists(self.found, gpu_label, TaintConfig.from_options(options), lacks)
-        workloads = self.found.informers.workloads
+        self.lists = build_snapshot_node_lists(self.observed, self.gpu_label, TaintConfig.from_options(options), lacks)
+        workloads = self.observed.informers.workloads
         self.daemonsets: list[DaemonSet] = cached_by_identity(
-            self.found, ("DaemonSets",), [workloads], _filter_daemon_sets
+            self.observed, ("DaemonSets",), [workloads], _filter_daemon_sets
         )[0]
+        self.expander_input = replace_input(
+            expander,
+            gpu_label=self.gpu_label,
+            now=expander.now or now,
+            cluster_node_count=expander.cluster_node_count or len(self.lists.all),
+        )
+        self.comparator = inputs.comparator or Comparator.from_options(options)
         self.warnings: list[str] = []
-        self.not_started: list[str] = []
 
     def adopt(self, groups: GroupsLike) -> None:
         """Set the current groups. Raises InputError for invalid groups."""
-        every = resolve_groups(self.found, groups)
+        every = resolve_groups(self.observed, groups)
         there = [group for group in every if group.exists or group.upcoming]
         self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)
         self.candidates: list[NodeGroup] = [group for group in every if not group.exists and not group.upcoming]
+
+    def update_state(self, **changes: Any) -> None:
+        """Replace fields of the state."""
+        self.state = replace(self.state, **changes)
 
     @property
     def all_groups(self) -> Groups:
@@ -193,16 +251,18 @@ class LoopContext:
             if name in index
         }
 
-    def templates(
-        self, given: Mapping[str, NodeTemplate], known: Mapping[str, RememberedTemplate]
-    ) -> tuple[dict[str, NodeTemplate], Callable[[], dict[str, RememberedTemplate]]]:
-        """Build the template of each group's new nodes, and a function that returns the examples to cache."""
+    def build_templates(self) -> tuple[dict[str, NodeTemplate], Callable[[], dict[str, RememberedTemplate]]]:
+        """Build the template of each group's new nodes, and a function that returns the examples to cache.
+
+        Raises :class:`kscale.ca.AutoscalerError` for invalid nodes.
+        """
+        given, known = self.inputs.templates, self.state.templates
         every = [*self.groups, *self.candidates]
         others = self.groups
         if given or self.candidates:
             others = Groups((group for group in every if group.id not in given), self.groups.node_errors)
 
-        caches = LoopTemplateCaches.of(self.found)
+        caches = LoopTemplateCaches.of(self.observed)
         cache = caches.decode({group.id: known[group.id] for group in others if group.id in known})
         built = build_node_templates(
             self.lists.registered,
@@ -214,7 +274,7 @@ class LoopContext:
             cache=cache,
             kept=caches.templates,
         )
-        caches.tidy({group.id for group in others}, self.found.columns.index)
+        caches.tidy({group.id for group in others}, self.observed.columns.index)
         self.warnings += built.warnings
         all_templates = {**built.templates, **given}
         self.warnings += [
@@ -258,29 +318,42 @@ class LoopContext:
 
         return [example(node) if node.metadata.name in index else None for node in nodes]
 
-    def prepare(self, templates: Mapping[str, NodeTemplate], state: LoopState) -> dict[str, int]:
+    def add_upcoming_nodes(self, templates: Mapping[str, NodeTemplate]) -> dict[str, int]:
         """Remove nodes that have not started from the snapshot and add upcoming ones.
 
         Return how many nodes of each group are upcoming.
         """
-        coming = get_upcoming_nodes(state.cluster, self.groups, self.now, templates=templates)
+        coming = get_upcoming_nodes(self.state.cluster, self.groups, self.now, templates=templates)
         fresh = [
             mark_upcoming(copy_template(templates[name], f"upcoming-{number}"))
             for name, item in coming.items()
             if name in templates
             for number in range(item.count)
         ]
-        self.not_started = [name for item in coming.values() for name in item.registered]
-        unstarted = [name for name in self.not_started if name in self.snapshot.columns.index]
-        every, index = self.lists.all, self.found.columns.index
+        registered = (name for item in coming.values() for name in item.registered)
+        unstarted = [name for name in registered if name in self.snapshot.columns.index]
+        every, index = self.lists.all, self.observed.columns.index
         unready = [every[index[name]] for name in self.lists.unready if name not in unstarted]
         if fresh or unstarted or unready:
             self.snapshot = self.snapshot.with_nodes(fresh, without=unstarted, replaced=unready)
         return {name: item.count for name, item in coming.items() if item.count and name in templates}
 
-    def drop_uncounted_pods(self) -> None:
-        """Take only the pods that do not count out of the snapshot."""
-        self.snapshot = drop_uncounted_pods(self.snapshot, self.options)
+    def clear_unneeded_nodes(self) -> None:
+        """Clear the unneeded nodes. This starts no cooldowns in release 1.3."""
+        if self.options.legacy:
+            self.update_state(scale_down=replace(self.state.scale_down, unneeded_since={}))
+        else:
+            self.state = clear_unneeded_nodes(self.state)
+
+    def is_cluster_healthy(self) -> StepsOf[Emit, bool]:
+        """Check whether the loop continues. In an unhealthy cluster an event is emitted, and no node is unneeded."""
+        if is_cluster_healthy(self.state.cluster, self.options):
+            return True
+        self.clear_unneeded_nodes()
+        yield from self.p.emit(
+            *build_status_events(self.options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy")
+        )
+        return False
 
 
 def mark_upcoming(fresh: NodeTemplate) -> NodeTemplate:

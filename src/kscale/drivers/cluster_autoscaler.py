@@ -22,11 +22,12 @@ from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.legacy.metrics import LEGACY_METRICS, build_legacy_initial_observations
 from kscale.ca.legacy.run_once import format_legacy_status_message
 from kscale.ca.legacy.scale_down import start_cooldowns
+from kscale.ca.loop_context import LoopInputs
 from kscale.ca.metrics import METRICS, build_initial_observations, build_observation
 from kscale.ca.options import GIB, AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.state.loop_state import LoopState, shift_moments
-from kscale.ca.static_autoscaler.report import LoopInputs, LoopReport
+from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.skip_unchanged import (
     collect_node_moments,
     find_next_difference,

@@ -121,22 +121,20 @@ def _scale_up(
         templates=templates,
         state=state,
         options=options,
-        inputs=ca.OrchestratorInputs(
-            expanders=given.get("expanders") or [],
-            filters={"none": lambda options, given: FilterResult(survivors=[])},
-            expander_input=ca.ExpanderInput(
-                priorities=None if config is None else config.get("data") or {},
-                prices=adapter("expander").Prices(given.get("prices") or {}),
-                cluster_node_count=given.get("cluster_node_count", len(nodes)),
-                gpu_label=golden_ca.GPU_LABEL,
-            ),
-            quotas=quotas_of(given),
-            comparator=adapter("balance").comparator_of(given.get("options") or {}),
-            all_or_nothing=bool(given.get("all_or_nothing")),
-            candidates=provider.candidates(),
-            daemonsets=[from_dict(item, DaemonSet) for item in given.get("daemonsets") or []],
-            stop_after_options=(given.get("options") or {}).get("binpacking_stop_after_options", 0),
+        expanders=given.get("expanders") or [],
+        filters={"none": lambda options, given: FilterResult(survivors=[])},
+        expander_input=ca.ExpanderInput(
+            priorities=None if config is None else config.get("data") or {},
+            prices=adapter("expander").Prices(given.get("prices") or {}),
+            cluster_node_count=given.get("cluster_node_count", len(nodes)),
+            gpu_label=golden_ca.GPU_LABEL,
         ),
+        quotas=quotas_of(given),
+        comparator=adapter("balance").comparator_of(given.get("options") or {}),
+        all_or_nothing=bool(given.get("all_or_nothing")),
+        candidates=provider.candidates(),
+        daemonsets=[from_dict(item, DaemonSet) for item in given.get("daemonsets") or []],
+        stop_after_options=(given.get("options") or {}).get("binpacking_stop_after_options", 0),
     )
     pending = [from_dict(item, Pod) if salvo else item for item in given.get("pending") or []]
     start = scale_up_salvo_steps if salvo else ca.orchestrate_steps

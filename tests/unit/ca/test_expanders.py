@@ -290,14 +290,14 @@ _EMPTY = kscale.Cluster([])
     [
         lambda: ca.expand([], "price", _ASKING),
         lambda: kscale.scale_up(
-            _EMPTY, [], now=0, options=_BY_PRICE, inputs=ca.ScaleUpInputs(expander_input=_ASKING)
+            _EMPTY, [], now=0, options=_BY_PRICE, inputs=ca.LoopInputs(expander_input=_ASKING)
         ),
         lambda: ca.orchestrate(
             _EMPTY.snapshot(),
             [],
             ca.ScaleUpContext(
                 groups=Groups(), nodes=[], templates={}, state=ca.LoopState().cluster, options=_BY_PRICE,
-                inputs=ca.OrchestratorInputs(expander_input=_ASKING),
+                expander_input=_ASKING,
             ),
             now=0,
         ),

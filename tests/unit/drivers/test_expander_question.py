@@ -86,7 +86,7 @@ def _asked(cluster: kscale.Cluster, groups: Any = GROUPS, **more: Any) -> list[A
         return Ranking(groups=("b",))
 
     options = ca.AutoscalingOptions(expander="grpc", **more.pop("options", {}))
-    inputs = ca.ScaleUpInputs(**more)
+    inputs = ca.LoopInputs(**more)
     plan = kscale.scale_up(cluster, groups, now=NOW, options=options, rank=rank, inputs=inputs)
     assert {plan.chosen} <= {"b", None}
     return asked

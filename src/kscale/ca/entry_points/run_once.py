@@ -8,31 +8,28 @@ Upstream: ``core/static_autoscaler.go``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace as replace_input
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
-from kscale.ca.cluster_state import clear_scale_up_failures
 from kscale.ca.entry_points.scale_up import check_scale_up_options
 from kscale.ca.expander.chain import build_dry_run_responder
-from kscale.ca.expander.types import ExpanderInput, PriceResponder, RankResponder
+from kscale.ca.expander.types import PriceResponder, RankResponder
 from kscale.ca.group_inputs import get_described_targets, restore_targets, save_targets
 from kscale.ca.legacy.metrics import rewrite_observations_steps
 from kscale.ca.legacy.run_once import LegacyAutoscalerLoop, LegacyLoopAction
-from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop
-from kscale.ca.loop_context import coerce_loop_snapshot
+from kscale.ca.loop_context import LoopContext, LoopInputs, coerce_loop_snapshot
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import sync_deletions
 from kscale.ca.state.loop_state import LoopState
 from kscale.ca.static_autoscaler.loop import AutoscalerLoop, LoopAction, build_actuator
-from kscale.ca.static_autoscaler.report import LoopInputs, LoopReport
+from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.effects import Action, ApiError, Get, HasInstances, List, Moment, Respond, StepsOf, as_if_done, moment
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroups import Groups, GroupsLike
+from kscale.objects.nodegroups import GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -112,19 +109,16 @@ def run_once(
         Decisions, actions, events and the state for the next loop.
     """
     now = moment(now)
-    loop_inputs, options = inputs or LoopInputs(), options or AutoscalingOptions()
+    options = options or AutoscalingOptions()
+    check_scale_up_options(options)
     snapshot = coerce_loop_snapshot(cluster, options, now)
-    if not isinstance(groups, Groups):
-        groups = [*groups]
-    described = {} if isinstance(groups, Groups) else get_described_targets(groups)
-    groups = restore_targets(groups, snapshot, state, now)
-    actuator = loop_inputs.actuator or build_actuator(state or LoopState(), snapshot, options, loop_inputs)
-    loop_inputs = replace(loop_inputs, actuator=actuator)
-    steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=loop_inputs)
-    respond = build_snapshot_responder(
-        snapshot, has_instance or {}, build_dry_run_responder(loop_inputs.expander_input, rank, prices)
-    )
-    done = as_if_done(steps, now=now, respond=respond)
+    groups, described = get_described_targets(groups)
+    context = LoopContext(snapshot, restore_targets(groups, snapshot, state, now), now, options, state, inputs)
+    actuator = context.inputs.actuator or build_actuator(context)
+    context.inputs = replace(context.inputs, actuator=actuator)
+    responder = build_dry_run_responder(context.inputs.expander_input, rank, prices)
+    respond = build_snapshot_responder(snapshot, has_instance or {}, responder)
+    done = as_if_done(_run_once_in(context), now=now, respond=respond)
     report = done.value
     report.state = save_targets(sync_deletions(report.state, actuator.tracker), described, report.groups)
     report.actions, report.events, report.observations = done.actions, done.events, done.observations
@@ -175,24 +169,10 @@ def run_once_steps(
     """
     options = options or AutoscalingOptions()
     check_scale_up_options(options)
-    loop = AutoscalerLoop(cluster, groups, moment(now), options, state or LoopState(), inputs or LoopInputs())
-    if options.legacy:
-        report: LoopReport = yield from rewrite_observations_steps(_build_legacy_loop(loop).run())
-        return report
-    return (yield from loop.run())
+    return (yield from _run_once_in(LoopContext(cluster, groups, moment(now), options, state, inputs)))
 
 
-def _build_legacy_loop(loop: AutoscalerLoop) -> LegacyAutoscalerLoop:
-    """Build the loop of release 1.3 with the same inputs."""
-    expander_input = loop.up.inputs.expander_input or ExpanderInput()
-    if not expander_input.cluster_node_count:
-        expander_input = replace_input(expander_input, cluster_node_count=len(loop.scene.lists.all))
-    expander_input = replace_input(expander_input, now=expander_input.now or loop.now)
-    up = LegacyScaleUpLoop(
-        loop.p,
-        loop.scene,
-        replace(loop.state, cluster=clear_scale_up_failures(loop.state.cluster)),
-        expander_input,
-        loop.inputs.rng,
-    )
-    return LegacyAutoscalerLoop(loop.p, loop.scene, up, loop.actuator, loop.inputs)
+def _run_once_in(context: LoopContext) -> StepsOf[RunOnceAction, LoopReport]:
+    if context.options.legacy:
+        return rewrite_observations_steps(LegacyAutoscalerLoop(context).run())
+    return AutoscalerLoop(context).run()

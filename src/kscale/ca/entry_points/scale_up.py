@@ -5,34 +5,28 @@ Upstream: ``core/static_autoscaler.go`` (RunOnce), ``core/scaleup/orchestrator/o
 
 from __future__ import annotations
 
-from dataclasses import replace as replace_input
 from datetime import datetime
 
-from msgspec.structs import replace
-
-from kscale.ca.cluster_state import clear_scale_up_failures, is_cluster_healthy
+from kscale.ca.cluster_state import clear_scale_up_failures
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.events import build_status_events
 from kscale.ca.expander.chain import build_dry_run_responder, build_expander_chain
-from kscale.ca.expander.types import ExpanderInput, RankResponder
+from kscale.ca.expander.types import RankResponder
 from kscale.ca.group_inputs import get_described_targets, restore_targets
 from kscale.ca.legacy.scale_up import LEGACY_EXPANDERS
 from kscale.ca.legacy.scale_up_loop import legacy_scale_up_loop_steps
-from kscale.ca.loop_context import LoopContext, check_actionable, check_csi_nodes
-from kscale.ca.node_group_set import Comparator
+from kscale.ca.loop_context import LoopContext, LoopInputs, check_actionable, check_csi_nodes
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_up.inputs import OrchestratorInputs, ScaleUpInputs
 from kscale.ca.scale_up.orchestrator import OrchestratorAction
 from kscale.ca.scale_up.plan import PodFilterResult, ScaleUpPlan
 from kscale.ca.scale_up_status import SCALE_UP_NOT_TRIED
-from kscale.ca.state.loop_state import LoopState, clear_unneeded_nodes
+from kscale.ca.state.loop_state import LoopState
 from kscale.ca.static_autoscaler.scale_up_loop import ScaleUpLoop
 from kscale.effects import (
     DecreaseTargetSize,
     Delete,
     Moment,
     Observe,
-    Progress,
     StepsOf,
     WriteStatus,
     as_if_done,
@@ -40,7 +34,7 @@ from kscale.effects import (
 )
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroups import Groups, GroupsLike
+from kscale.objects.nodegroups import GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -58,7 +52,7 @@ def scale_up(
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,
     state: LoopState | None = None,
-    inputs: ScaleUpInputs | None = None,
+    inputs: LoopInputs | None = None,
     rank: RankResponder | None = None,
 ) -> ScaleUpPlan:
     """Decide one loop of scale-up as if everything succeeded: a dry run of :func:`kscale.ca.scale_up_steps`.
@@ -77,7 +71,7 @@ def scale_up(
         Flags of the cluster autoscaler.
     state : LoopState, optional
         State of the previous loop.
-    inputs : ScaleUpInputs, optional
+    inputs : LoopInputs, optional
         Further inputs.
     rank : RankResponder, optional
         Answers for the grpc expander (:class:`kscale.drivers.GrpcExpander` queries its server). Without it that
@@ -94,11 +88,9 @@ def scale_up(
     until they have come or timed out, the sizes in the state count, unless a group is described with another target
     size than before.
     """
-    if not isinstance(groups, Groups):
-        groups = [*groups]
-    described = {} if isinstance(groups, Groups) else get_described_targets(groups)
-    known = restore_targets(groups, cluster, state, moment(now))
-    steps = scale_up_steps(cluster, known, now=now, options=options, state=state, inputs=inputs)
+    groups, described = get_described_targets(groups)
+    current = restore_targets(groups, cluster, state, moment(now))
+    steps = scale_up_steps(cluster, current, now=now, options=options, state=state, inputs=inputs)
     expander_input = inputs.expander_input if inputs is not None else None
     done = as_if_done(steps, now=moment(now), respond=build_dry_run_responder(expander_input, rank))
     return done.value.with_events(done.events).remembering(described)
@@ -112,7 +104,7 @@ def scale_up_steps(
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,
     state: LoopState | None = None,
-    inputs: ScaleUpInputs | None = None,
+    inputs: LoopInputs | None = None,
 ) -> StepsOf[ScaleUpAction, ScaleUpPlan]:
     """Run one loop of scale-up as a step machine.
 
@@ -131,8 +123,8 @@ def scale_up_steps(
         Flags of the cluster autoscaler.
     state : LoopState, optional
         State of the previous loop.
-    inputs : ScaleUpInputs, optional
-        Further inputs (:class:`kscale.ca.ScaleUpInputs`).
+    inputs : LoopInputs, optional
+        Further inputs (:class:`kscale.ca.LoopInputs`).
 
     Returns
     -------
@@ -149,71 +141,30 @@ def scale_up_steps(
     """
     options = options or AutoscalingOptions()
     check_scale_up_options(options)
-    now = moment(now)
-    p = Progress(now)
-    extra_inputs = inputs or ScaleUpInputs()
-    expander_input = extra_inputs.expander_input or ExpanderInput()
-    if extra_inputs.gpu_label is not None:
-        expander_input = replace_input(expander_input, gpu_label=extra_inputs.gpu_label)
-    before = state or LoopState()
-    scene = LoopContext(
-        cluster,
-        groups,
-        now,
-        options,
-        extra_inputs.profile,
-        expander_input.gpu_label,
-        extra_inputs.templates,
-        before.templates,
-    )
+    context = LoopContext(cluster, groups, moment(now), options, state, inputs)
     if options.legacy:
-        if not expander_input.cluster_node_count:
-            expander_input = replace_input(expander_input, cluster_node_count=len(scene.lists.all))
-        return (
-            yield from legacy_scale_up_loop_steps(
-                p,
-                scene,
-                before,
-                templates=extra_inputs.templates,
-                expander_input=replace_input(expander_input, now=expander_input.now or now),
-                pods=extra_inputs.pods,
-                rng=extra_inputs.rng,
-            )
-        )
-    idle = check_actionable(len(scene.lists.all), len(scene.lists.ready), options, extra_inputs.process_age)
+        return (yield from legacy_scale_up_loop_steps(context))
+    p, lists = context.p, context.lists
+    idle = check_actionable(len(lists.all), len(lists.ready), options, context.inputs.process_age)
     if idle is not None:
-        if idle.tell:
+        if idle.has_event:
             yield from p.emit(*build_status_events(options, "Warning", "ClusterUnhealthy", idle.message))
+        context.clear_unneeded_nodes()
         return ScaleUpPlan(
             result=SCALE_UP_NOT_TRIED,
-            before=PodFilterResult(scene.snapshot, warnings=[idle.message]),
-            state=clear_unneeded_nodes(before),
-            groups=scene.all_groups,
+            before=PodFilterResult(context.snapshot, warnings=[idle.message]),
+            state=context.state,
+            groups=context.all_groups,
         )
-    loop = ScaleUpLoop(
-        p,
-        scene,
-        replace(before, cluster=clear_scale_up_failures(before.cluster)),
-        OrchestratorInputs(
-            expander_input=expander_input,
-            quotas=extra_inputs.quotas,
-            comparator=extra_inputs.comparator or Comparator.from_options(options),
-            profile=scene.profile,
-            all_or_nothing=extra_inputs.all_or_nothing,
-            rng=extra_inputs.rng,
-        ),
-    )
+    context.update_state(cluster=clear_scale_up_failures(context.state.cluster))
+    loop = ScaleUpLoop(context)
     yield from loop.end_old_requests()
-    check_csi_nodes(scene.found)
-    loop.find_templates(extra_inputs.templates)
+    check_csi_nodes(context.observed)
+    loop.build_templates()
     yield from loop.update()
-    if not is_cluster_healthy(loop.state.cluster, options):
-        yield from p.emit(*build_status_events(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
-        loop.state = clear_unneeded_nodes(loop.state)
+    if not (yield from context.is_cluster_healthy()):
         return loop.plan()
-    yield from loop.look_at_pods(
-        extra_inputs.pods, extra_inputs.draining, extra_inputs.enforcer, extra_inputs.max_looks
-    )
+    yield from loop.filter_pods()
     yield from loop.scale()
     # A loop that raises groups to their minimum size emits the events of that instead.
     if options.enforce_node_group_min_size:

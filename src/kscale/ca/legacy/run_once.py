@@ -24,10 +24,11 @@ from kscale.ca.cluster_state import (
     ClusterAutoscalerStatus,
     ClusterStateRegistry,
     build_cluster_status,
+    clear_scale_up_failures,
     update_scale_down_candidates,
 )
 from kscale.ca.cluster_state.state import GroupReadiness, StatusCondition
-from kscale.ca.errors import API_CALL_ERROR, CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.errors import API_CALL_ERROR, CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
 from kscale.ca.events import build_node_event, build_status_events
 from kscale.ca.go_math import format_shortest
 from kscale.ca.legacy.metrics import get_legacy_gpu_name
@@ -39,7 +40,7 @@ from kscale.ca.nodes import TO_BE_DELETED_TAINT, get_ready_and_suspended, has_ta
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.should_scale_up import can_scale_down
 from kscale.ca.repair import Repair, RepairAction, fix_node_group_size_steps
-from kscale.ca.scale_down.actuation.actuator import Actuator, sync_deletions
+from kscale.ca.scale_down.actuation.actuator import sync_deletions
 from kscale.ca.scale_down.actuation.deletion_tracker import (
     NODE_DELETE_ERROR_FAILED_TO_DELETE,
     NODE_DELETE_OK,
@@ -53,8 +54,14 @@ from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan, build_not_tried_plan
 from kscale.ca.scale_up_status import SCALE_UP_SUCCESSFUL
 from kscale.ca.static_autoscaler import loop_metrics
-from kscale.ca.static_autoscaler.loop import remove_unneeded_groups
-from kscale.ca.static_autoscaler.report import LoopEndedError, LoopInputs, LoopReport, build_unreadable_error
+from kscale.ca.static_autoscaler.loop import (
+    adopt_refreshed_groups,
+    build_actuator,
+    end_after_repair,
+    remove_unneeded_groups,
+    run_phases,
+)
+from kscale.ca.static_autoscaler.report import LoopEndedError, LoopReport
 from kscale.ca.status_config_map import StatusConfigMapAction, format_go_time, write_status_config_map
 from kscale.effects import (
     DeleteGroup,
@@ -73,7 +80,6 @@ from kscale.effects import (
     from_text,
     later,
 )
-from kscale.errors import InputError, UnreadableObjectError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate, ProviderError
 from kscale.objects.nodegroups import Groups
@@ -362,132 +368,115 @@ _DEVICE_LABELS = ("gpu_resource_name", "gpu_name", "dra_drivers")
 
 
 class LegacyAutoscalerLoop:
-    """One loop in progress."""
+    """One loop of release 1.3 in progress."""
 
-    def __init__(
-        self, p: Progress, scene: LoopContext, up: LegacyScaleUpLoop, actuator: Actuator, inputs: LoopInputs
-    ) -> None:
-        self.p, self.scene, self.up, self.actuator, self.inputs = p, scene, up, actuator, inputs
-        self.looked = False
-        self.options, self.now = scene.options, scene.now
+    def __init__(self, context: LoopContext) -> None:
+        self.context, self.p = context, context.p
+        self.options, self.now, self.inputs = context.options, context.now, context.inputs
+        self.actuator = context.inputs.actuator or build_actuator(context)
+        context.update_state(cluster=clear_scale_up_failures(context.state.cluster))
+        self.up = LegacyScaleUpLoop(context)
+        self.is_observed = False
         self.report = LoopReport(
-            state=up.state, groups=scene.groups, snapshot_after=scene.found, warnings=scene.warnings
+            state=context.state, groups=context.groups, snapshot_after=context.observed, warnings=context.warnings
         )
 
     def run(self) -> StepsOf[LegacyLoopAction, LoopReport]:
-        """Run the loop."""
-        p, report = self.p, self.report
-        timer = FunctionTimer(p, "main")
-        yield from p.observe(build_last_activity_observation("main", p.now))
-        try:
-            yield from self.observe_cluster()
-            yield from self.repair()
-            yield from p.observe(build_last_activity_observation("autoscaling", p.now))
-            yield from self.grow()
-            if self.options.scale_down_enabled:
-                yield from self.shrink()
-        except LoopEndedError as end:
-            report.ended, report.error = end.why, None if end.error is None else end.error.record
-        except UnreadableObjectError as error:
-            report.error = build_unreadable_error(error).record
-        if self.looked and self.options.write_status_configmap:
-            yield from self.show()
-        yield from p.observe(
+        """Run the loop and return its report."""
+        yield from run_phases(self.context, self.report, self.run_phases(), self.conclude)
+        self.report.state, self.report.snapshot_after = self.context.state, self.context.snapshot
+        return self.report
+
+    def run_phases(self) -> StepsOf[LegacyLoopAction, None]:
+        """Run the phases of the loop in upstream's order."""
+        yield from self.observe_cluster()
+        yield from self.repair()
+        yield from self.p.observe(build_last_activity_observation("autoscaling", self.p.now))
+        yield from self.scale_up()
+        if self.options.scale_down_enabled:
+            yield from self.scale_down()
+
+    def conclude(self) -> StepsOf[LegacyLoopAction, None]:
+        """Write the status, which release 1.3 defers until the loop is over, and count failed scale-ups."""
+        context = self.context
+        if self.is_observed and self.options.write_status_configmap:
+            status = build_cluster_status(context.state.cluster, context.groups, now=self.now, options=self.options)
+            cluster = replace(context.state.cluster, last_status=status)
+            context.update_state(cluster=cluster)
+            self.report.status = status
+            yield from self.write_status(format_legacy_status(status, cluster))
+        no_device = dict.fromkeys(_DEVICE_LABELS, "")
+        yield from self.p.observe(
             *(
-                build_observation(
-                    "failed_scale_ups_total", 1.0, reason=failure.error.code, **dict.fromkeys(_DEVICE_LABELS, "")
-                )
-                for failures in self.up.state.cluster.failures.values()
+                build_observation("failed_scale_ups_total", 1.0, reason=failure.error.code, **no_device)
+                for failures in context.state.cluster.failures.values()
                 for failure in failures
             )
         )
-        if report.error is not None and report.error.type != TRANSIENT_ERROR:
-            yield from p.observe(build_observation("errors_total", type=report.error.type))
-        if report.successful:
-            yield from p.observe(build_last_activity_observation("mainSuccessful", p.now))
-        yield from timer.stop()
-        report.state, report.groups, report.snapshot_after = self.up.state, self.scene.groups, self.scene.snapshot
-        return report
 
     def observe_cluster(self) -> StepsOf[LegacyLoopAction, None]:
-        p, scene, options = self.p, self.scene, self.options
-        if not self.up.state.taints_cleaned:
-            yield from clean_ready_nodes_taints(p, scene.found.columns.objects)
+        p, context, options = self.p, self.context, self.options
+        if not context.state.taints_cleaned:
+            yield from clean_ready_nodes_taints(p, context.observed.columns.objects)
             yield from p.clock()
-            self.up.state = replace(self.up.state, taints_cleaned=True)
+            context.update_state(taints_cleaned=True)
         timer = FunctionTimer(p, "updateClusterState")
         without_flag = replace(options, scale_up_from_zero=False)  # release 1.3 lacks this flag
-        idle = check_actionable(len(scene.lists.all), len(scene.lists.ready), without_flag, self.inputs.process_age)
+        idle = check_actionable(len(context.lists.all), len(context.lists.ready), without_flag, self.inputs.process_age)
         if idle is not None:
-            self.up.forget_unneeded()
+            context.clear_unneeded_nodes()
             yield from p.observe(*loop_metrics.build_inactive_observations())
-            yield from self.write(idle.message)
-            if idle.tell:
+            yield from self.write_status(idle.message)
+            if idle.has_event:
                 yield from p.emit(*build_status_events(options, "Warning", "ClusterUnhealthy", idle.message))
             raise LoopEndedError(idle.message)
         self.under_way = self.actuator.tracker.status(self.now)
         self.report.deletions_under_way = bool(self.under_way.draining)
-        self.up.state = sync_deletions(self.up.state, self.actuator.tracker)
-        self.up.find_templates()
+        context.state = sync_deletions(context.state, self.actuator.tracker)
+        self.up.build_templates()
         outcome = yield from p.act(Refresh())
         if outcome.error is not None:
-            raise LoopEndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
-        if outcome.value is not None:
-            try:
-                scene.adopt(outcome.value)
-            except InputError as error:
-                raise LoopEndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, str(error))) from None
+            raise LoopEndedError.of(AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
+        adopt_refreshed_groups(context, outcome.value)
         try:
-            yield from self.up.update(self.inputs.templates)
+            yield from self.up.update()
         except AutoscalerError as error:
-            self.up.forget_unneeded()
-            raise LoopEndedError(error=AutoscalerError(error.type or CLOUD_PROVIDER_ERROR, error.message)) from None
-        yield from p.observe(*loop_metrics.build_readiness_observations(self.up.state.cluster, scene.groups, options))
+            context.clear_unneeded_nodes()
+            raise LoopEndedError.of(error, CLOUD_PROVIDER_ERROR) from None
+        yield from p.observe(*loop_metrics.build_readiness_observations(context.state.cluster, context.groups, options))
         yield from timer.stop()
-        self.looked = True
+        self.is_observed = True
 
-    def show(self) -> StepsOf[StatusConfigMapAction, None]:
-        """Write the status, which release 1.3 defers until the loop is over, however it ended."""
-        scene, now = self.scene, self.now
-        status = build_cluster_status(self.up.state.cluster, scene.groups, now=now, options=self.options)
-        cluster = replace(self.up.state.cluster, last_status=status)
-        self.up.state = replace(self.up.state, cluster=cluster)
-        self.report.status = status
-        yield from self.write(format_legacy_status(status, cluster))
-
-    def write(self, message: str) -> StepsOf[StatusConfigMapAction, None]:
+    def write_status(self, message: str) -> StepsOf[StatusConfigMapAction, None]:
         if self.options.write_status_configmap:
             written = self.p.now
             problem = yield from write_status_config_map(
                 self.p, format_legacy_status_message(message, written), self.options, written
             )
             if problem is not None:
-                self.scene.warnings.append(problem)
+                self.context.warnings.append(problem)
 
     def repair(self) -> StepsOf[LegacyLoopAction, None]:
-        p, scene, options, now = self.p, self.scene, self.options, self.now
+        p, context, options, now = self.p, self.context, self.options, self.now
         repair = self.report.repair = Repair()
-        if self.up.state.cluster.unregistered:
+        if context.state.cluster.unregistered:
             error = yield from remove_legacy_unregistered_steps(
-                p, self.up.state.cluster, scene.groups, repair, now=now, options=options
+                p, context.state.cluster, context.groups, repair, now=now, options=options
             )
-            scene.warnings += repair.warnings
+            context.warnings += repair.warnings
             if repair.removed:
-                scene.groups = scene.groups.with_targets(repair.targets(scene.groups))
+                context.groups = context.groups.with_targets(repair.targets(context.groups))
             if error is not None:
-                raise LoopEndedError(error=error)
+                raise LoopEndedError.of(error)
             if repair.removed:
                 raise LoopEndedError("Some unregistered nodes were removed, skipping iteration")
-        if not (yield from self.up.is_healthy()):
+        if not (yield from context.is_cluster_healthy()):
             repair.healthy = False
             raise LoopEndedError("Cluster is unhealthy")
-        yield from fix_node_group_size_steps(p, self.up.state.cluster, scene.groups, repair, now=now, options=options)
-        if repair.error is not None:
-            raise LoopEndedError(error=AutoscalerError(repair.error.type, repair.error.message))
-        if repair.fixed:
-            raise LoopEndedError("Some node group target size was fixed, skipping the iteration")
+        yield from fix_node_group_size_steps(p, context.state.cluster, context.groups, repair, now=now, options=options)
+        end_after_repair(repair)
 
-    def grow(self) -> StepsOf[LegacyLoopAction, None]:
+    def scale_up(self) -> StepsOf[LegacyLoopAction, None]:
         p, up = self.p, self.up
         timer = FunctionTimer(p, "filterOutSchedulable")
         tried = up.filter_pods()
@@ -503,7 +492,7 @@ class LegacyAutoscalerLoop:
             yield from timer.stop()
         plan = self.report.scale_up = up.plan
         if plan.error is not None:
-            raise LoopEndedError(error=AutoscalerError(plan.error.type, plan.error.message))
+            raise LoopEndedError(error=plan.error)
         if plan.result == SCALE_UP_SUCCESSFUL:
             raise LoopEndedError("No scale down in this iteration")
 
@@ -516,7 +505,7 @@ class LegacyAutoscalerLoop:
         for info, _ in done.resized:
             count = float(info.new - info.current)
             counted.append(Observation(name=f"{METRIC_PREFIX}scaled_up_nodes_total", value=count))
-            template = self.up.made.get(info.group)
+            template = self.up.templates.get(info.group)
             gpu = "" if template is None else get_legacy_gpu_name(template.node, None)
             if gpu:
                 counted.append(
@@ -524,45 +513,45 @@ class LegacyAutoscalerLoop:
                 )
         return counted
 
-    def shrink(self) -> StepsOf[LegacyLoopAction, None]:
-        p, scene, options, inputs = self.p, self.scene, self.options, self.inputs
+    def scale_down(self) -> StepsOf[LegacyLoopAction, None]:
+        p, context, options, inputs = self.p, self.context, self.options, self.inputs
         timer = FunctionTimer(p, "findUnneeded")
-        before = self.up.state
+        before = context.state
         scale_down_inputs = ScaleDownInputs(
             limits=inputs.limits,
             draining=self.under_way.draining,
             disabled=self.up.before.scale_down_disabled,
-            gpu_label=inputs.gpu_label,
+            gpu_label=context.gpu_label,
             profile=inputs.profile,
         )
         reject_unsupported_inputs(scale_down_inputs, options)
         if can_scale_down(before.scale_up.degraded_loops, options):
             plan = plan_legacy_scale_down(
-                PlannerInput(scene.found, scene.groups, self.now, options, before), scale_down_inputs
+                PlannerInput(context.observed, context.groups, self.now, options, before), scale_down_inputs
             )
         else:
             plan = build_not_tried_plan(before)
         self.report.scale_down = plan
         unneeded = [item.name for item in plan.unneeded]
-        cluster = update_scale_down_candidates(plan.state.cluster, unneeded, scene.groups, self.now)
-        self.up.state = replace(plan.state, cluster=cluster)
+        cluster = update_scale_down_candidates(plan.state.cluster, unneeded, context.groups, self.now)
+        context.state = replace(plan.state, cluster=cluster)
         yield from p.observe(build_observation("unneeded_nodes_count", len(plan.unneeded)))
         yield from timer.stop()
         if plan.chosen is None:  # cooldown, or a node is being drained
             return
         if options.node_autoprovisioning_enabled:
-            yield from remove_unneeded_groups(p, scene, self.report, options)
+            yield from remove_unneeded_groups(context, self.report, options)
         yield from p.observe(build_last_activity_observation("scaleDown", p.now))
         timer = FunctionTimer(p, "scaleDown")
-        error = yield from self.delete(plan)
+        error = yield from self.delete_nodes(plan)
         yield from timer.stop()
         if error is not None:
-            memory = replace(self.up.state.scale_down, last_failure=self.now)
-            self.up.state = replace(self.up.state, scale_down=memory)
-            raise LoopEndedError(error=error)
+            memory = replace(context.state.scale_down, last_failure=self.now)
+            context.update_state(scale_down=memory)
+            raise LoopEndedError.of(error)
 
-    def delete(self, plan: ScaleDownPlan) -> StepsOf[LegacyLoopAction, AutoscalerError | None]:
-        p, tracker, snapshot = self.p, self.actuator.tracker, self.scene.found
+    def delete_nodes(self, plan: ScaleDownPlan) -> StepsOf[LegacyLoopAction, AutoscalerError | None]:
+        p, tracker, snapshot = self.p, self.actuator.tracker, self.context.observed
         chosen = plan.chosen
         assert chosen is not None
         nodes, index = snapshot.columns.objects, snapshot.columns.index
@@ -570,11 +559,13 @@ class LegacyAutoscalerLoop:
         if chosen.empty:
             going = [nodes[index[name]] for name in chosen.empty]
             timer = FunctionTimer(p, "scaleDown:nodeDeletion")
-            error = yield from delete_empty_nodes(p, going, self.scene.groups, self.options, tracker, self.up.made)
+            error = yield from delete_empty_nodes(
+                p, going, self.context.groups, self.options, tracker, self.up.templates
+            )
             yield from timer.stop()
             if error is None:
-                memory = replace(self.up.state.scale_down, last_scale_down=self.now)
-                self.up.state = replace(self.up.state, scale_down=memory)
+                memory = replace(self.context.state.scale_down, last_scale_down=self.now)
+                self.context.update_state(scale_down=memory)
         for name in chosen.drain:
             pods: list[Pod] = [snapshot.pod(key) for key in plan.removable[name].placement]
             used = plan.eligibility[name].utilization if name in plan.eligibility else None
@@ -582,13 +573,13 @@ class LegacyAutoscalerLoop:
                 p,
                 nodes[index[name]],
                 pods,
-                self.scene.groups,
+                self.context.groups,
                 self.options,
                 tracker,
-                self.up.made,
+                self.up.templates,
                 0.0 if used is None else used.utilization,
             )
         result = "ScaleDownError" if error is not None else plan.result
         self.report.started = StartedDeletion(result=result, error=None if error is None else error.record)
-        self.up.state = sync_deletions(self.up.state, tracker)
+        self.context.state = sync_deletions(self.context.state, tracker)
         return error

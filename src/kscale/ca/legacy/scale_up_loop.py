@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from kscale.ca.cluster_state import is_cluster_healthy, update_nodes_steps
-from kscale.ca.events import PodUidLookup, build_pod_events, build_status_events
+from kscale.ca.cluster_state import update_nodes_steps
+from kscale.ca.events import PodUidLookup, build_pod_events
 from kscale.ca.expander.price import build_group_prices
-from kscale.ca.expander.types import ExpanderInput, Rng
 from kscale.ca.legacy.scale_up import (
     LegacyOrchestratorAction,
     LegacyScaleUpResult,
@@ -24,7 +23,7 @@ from kscale.ca.legacy.scale_up import (
 from kscale.ca.loop_context import LoopContext
 from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.node_infos import CachedTemplate, decode_cached_template, encode_cached_template
-from kscale.ca.pod_lists.lists import clear_tpu_requests, filter_out_expendable_pods, split_pods
+from kscale.ca.pod_lists.lists import clear_tpu_requests, drop_uncounted_pods, filter_out_expendable_pods, split_pods
 from kscale.ca.pod_lists.should_scale_up import should_scale_up
 from kscale.ca.scale_up.plan import PodFilterResult, ScaleUpPlan, build_expander_score
 from kscale.ca.scale_up.records import GroupRejection, PendingPods, PodCounts, ScaleUpChoice
@@ -37,7 +36,7 @@ from kscale.ca.scale_up_status import (
     MadeGroups,
 )
 from kscale.ca.state.loop_state import LoopState
-from kscale.effects import DecreaseTargetSize, Deferred, Emit, Event, Progress, StepsOf
+from kscale.effects import DecreaseTargetSize, Deferred, Emit, Event, StepsOf
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.fit import fit
@@ -188,125 +187,89 @@ LegacyScaleUpAction = LegacyOrchestratorAction | DecreaseTargetSize
 """Actions of a scale-up loop of release 1.3, which lowers no target. The update of the state is today's."""
 
 
-def legacy_scale_up_loop_steps(
-    p: Progress,
-    scene: LoopContext,
-    state: LoopState,
-    *,
-    templates: Mapping[str, NodeTemplate],
-    expander_input: ExpanderInput,
-    pods: Collection[str] | None = None,
-    rng: Rng | None = None,
-) -> StepsOf[LegacyScaleUpAction, ScaleUpPlan]:
+def legacy_scale_up_loop_steps(context: LoopContext) -> StepsOf[LegacyScaleUpAction, ScaleUpPlan]:
     """Run the loop in the order of 1.3.
 
     The order is: templates, cluster state, pods that fit somewhere alone, the check whether to scale up, ScaleUp.
     """
-    loop = LegacyScaleUpLoop(p, scene, state, expander_input, rng)
-    loop.find_templates()
-    yield from loop.update(templates)
-    if not (yield from loop.is_healthy()):
-        return loop.plan
-    yield from loop.scale(pods)
+    loop = LegacyScaleUpLoop(context)
+    loop.build_templates()
+    yield from loop.update()
+    if (yield from context.is_cluster_healthy()) and loop.filter_pods():
+        yield from loop.scale_up()
     return loop.plan
 
 
 class LegacyScaleUpLoop:
-    """Scale-up of one loop of 1.3 in progress. Call its methods in the order of their definition.
+    """Scale-up of one loop of 1.3 in progress. Call its methods in the order of their definition."""
 
-    ``state`` is the current state for the next loop.
-    """
-
-    def __init__(
-        self, p: Progress, scene: LoopContext, state: LoopState, expander_input: ExpanderInput, rng: Rng | None
-    ) -> None:
-        self.p, self.scene, self.state, self.rng = p, scene, state, rng
-        self.expander_input = expander_input
-        self.before = PodFilterResult(scene.snapshot, warnings=scene.warnings)
-        self.made: dict[str, NodeTemplate] = {}
+    def __init__(self, context: LoopContext) -> None:
+        self.context = context
+        self.before = PodFilterResult(context.snapshot, warnings=context.warnings)
+        self.templates: dict[str, NodeTemplate] = {}
         self._ended: dict[str, Any] = {"result": SCALE_UP_NOT_TRIED}
 
     @property
     def plan(self) -> LegacyScaleUpPlan:
         """Return the plan of the loop."""
-        return LegacyScaleUpPlan(before=self.before, state=self.state, groups=self.scene.all_groups, **self._ended)
+        context = self.context
+        return LegacyScaleUpPlan(before=self.before, state=context.state, groups=context.all_groups, **self._ended)
 
-    def find_templates(self) -> None:
+    def build_templates(self) -> None:
         """Build the templates of the groups.
 
         Release 1.3 builds them before it refreshes the cloud provider's data.
         """
-        scene, now, state = self.scene, self.scene.now, self.state
-        nodes = scene.lists.all
+        context, state = self.context, self.context.state
 
         def example(node: Any) -> NodeTemplate:
-            records = scene.records_by_node([node.name])[node.name]
+            records = context.records_by_node([node.name])[node.name]
             return NodeTemplate(node=node, pods=[record.pod for record in records])
 
         cached = {
             name: decode_cached_template(item, name).template
             for name, item in state.templates.items()
-            if name in scene.groups
+            if name in context.groups
         }
-        templates, examples = build_legacy_templates(nodes, example, scene.daemonsets, scene.groups, cached)
-        self.made = templates
+        self.templates, examples = build_legacy_templates(
+            context.lists.all, example, context.daemonsets, context.groups, cached
+        )
         cache = {
             name: state.templates[name]
             if item is cached.get(name)
-            else encode_cached_template(CachedTemplate(template=item, added=now))
+            else encode_cached_template(CachedTemplate(template=item, added=context.now))
             for name, item in examples.items()
         }
-        self.state = replace(state, templates=cache)
+        context.update_state(templates=cache)
 
-    def update(self, templates: Mapping[str, NodeTemplate]) -> StepsOf[LegacyScaleUpAction, None]:
+    def update(self) -> StepsOf[LegacyScaleUpAction, None]:
         """Update the cluster state by the nodes. Raises :class:`kscale.ca.AutoscalerError` as today's update does.
 
-        ``templates`` replace those that :meth:`find_templates` made.
+        Templates of the inputs replace those that :meth:`build_templates` made.
         """
-        scene, state = self.scene, self.state
-        machine_types = {group.id: group.template for group in scene.candidates if group.template is not None}
-        self.made |= machine_types | dict(templates)
+        context = self.context
+        machine_types = {group.id: group.template for group in context.candidates if group.template is not None}
+        self.templates |= machine_types | dict(context.inputs.templates)
         update = yield from update_nodes_steps(
-            state.cluster, scene.lists.registered, scene.groups, now=scene.now, options=scene.options
+            context.state.cluster, context.lists.registered, context.groups, now=context.now, options=context.options
         )  # without ``templates``: groups without template enter back-off, too
-        self.state = replace(state, cluster=update.state)
+        context.update_state(cluster=update.state)
 
-    def forget_unneeded(self) -> None:
-        """Clear the unneeded nodes."""
-        memory = replace(self.state.scale_down, unneeded_since={})
-        self.state = replace(self.state, scale_down=memory)
-
-    def is_healthy(self) -> StepsOf[Emit, bool]:
-        """Check whether the loop continues. In an unhealthy cluster no node is unneeded."""
-        if is_cluster_healthy(self.state.cluster, self.scene.options):
-            return True
-        self.forget_unneeded()
-        yield from self.p.emit(
-            *build_status_events(self.scene.options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy")
-        )
-        return False
-
-    def scale(self, pods: Collection[str] | None = None) -> StepsOf[LegacyScaleUpAction, None]:
-        """Filter the pods, and scale up for those that remain."""
-        if self.filter_pods(pods):
-            yield from self.scale_up()
-
-    def filter_pods(self, pods: Collection[str] | None = None) -> bool:
-        """Find the pods that need new nodes, and return whether a scale-up is tried for them.
-
-        ``pods`` restricts the search to these pods (None: all pending pods).
-        """
-        scene, options, now, before = self.scene, self.scene.options, self.scene.now, self.before
-        before.upcoming = count_legacy_upcoming_nodes(self.state.cluster, scene.groups)
-        scene.drop_uncounted_pods()
-        snapshot = before.snapshot_after = scene.snapshot
+    def filter_pods(self) -> bool:
+        """Find the pods that need new nodes, and return whether a scale-up is tried for them."""
+        context, options, now, before = self.context, self.context.options, self.context.now, self.before
+        before.upcoming = count_legacy_upcoming_nodes(context.state.cluster, context.groups)
+        snapshot = before.snapshot_after = context.snapshot = drop_uncounted_pods(context.snapshot, options)
+        pods = context.inputs.pods
         records = {record.key: record for record in snapshot.pending_records if pods is None or record.key in pods}
         lists = split_pods([record.pod for record in records.values()])
         before.unschedulable = len(lists.unschedulable)
         cleared = clear_tpu_requests(lists.unschedulable)
         retained = filter_out_expendable_pods(cleared, options.expendable_pods_priority_cutoff)
         waiting = [records[pod.key].with_pod(pod) for pod in retained]
-        existing = find_schedulable_pods(snapshot, waiting, {node.name for node in scene.lists.ready}, scene.profile)
+        existing = find_schedulable_pods(
+            snapshot, waiting, {node.name for node in context.lists.ready}, context.profile
+        )
         asked = [record for i, record in enumerate(waiting) if i not in existing]
         before.lists = PodCounts(
             waiting=len(lists.unschedulable),
@@ -321,66 +284,57 @@ class LegacyScaleUpLoop:
             "asked": asked,
             "existing": {waiting[i].key: node for i, node in existing.items()},
         }
-        gate = should_scale_up([r.pod for r in asked], ready_nodes=len(scene.lists.ready), now=now, options=options)
+        gate = should_scale_up([r.pod for r in asked], ready_nodes=len(context.lists.ready), now=now, options=options)
         before.scale_down_disabled |= gate.scale_down_disabled
         if gate.result == SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL:  # release 1.3 has no such result and only logs it
             before.warnings.append("Max total nodes in cluster reached")
             self._ended["result"] = SCALE_UP_NO_OPTIONS_AVAILABLE
-            return False
-        if gate.result:
+        elif gate.result:
             self._ended["result"] = gate.result
-            return False
-        return True
+        return not gate.result
 
     def scale_up(self) -> StepsOf[LegacyScaleUpAction, None]:
         """Scale up for the pods that :meth:`filter_pods` found."""
-        p, scene, options, now, before = self.p, self.scene, self.scene.options, self.scene.now, self.before
-        snapshot, cluster = before.snapshot_after, self.state.cluster
+        context, options = self.context, self.context.options
         asked: list[PodRecord] = self._ended["asked"]
-        expander_input = self.expander_input
+        expander_input, templates = context.expander_input, self.templates
         candidates = build_legacy_candidates(
-            scene.candidates,
-            self.made,
-            scene.groups,
+            context.candidates,
+            templates,
+            context.groups,
             [record.pod for record in asked],
             options,
             expander_input.gpu_label,
         )
-        before.warnings += candidates.warnings
-        templates = {name: item for name, item in self.made.items() if name in scene.groups} | candidates.templates
+        self.before.warnings += candidates.warnings
+        templates = {name: item for name, item in templates.items() if name in context.groups} | candidates.templates
         if "price" in options.expander_names and expander_input.prices is None:
+            every_group = [*context.groups, *candidates.groups]
             expander_input = replace_input(
-                expander_input,
-                prices=build_group_prices([*scene.groups, *candidates.groups], templates, expander_input),
+                expander_input, prices=build_group_prices(every_group, templates, expander_input)
             )
         done = yield from legacy_scale_up_steps(
-            p,
-            snapshot,
+            context.p,
+            self.before.snapshot_after,
             asked,
-            scene.groups,
+            context.groups,
             candidates=candidates.groups,
-            nodes=scene.lists.ready,
+            nodes=context.lists.ready,
             templates=templates,
-            state=cluster,
-            now=now,
+            state=context.state.cluster,
+            now=context.now,
             options=options,
             expander_input=expander_input,
-            rng=self.rng,
-            profile=scene.profile,
+            rng=context.inputs.rng,
+            profile=context.profile,
         )
-        keys = [record.key for record in asked]
+        result = SCALE_UP_ERROR
         if done.error is None:
-            yield from p.act(Emit(Deferred(lambda: _build_events(done, keys, snapshot.pod_uid))))
-        result = (
-            SCALE_UP_ERROR
-            if done.error is not None
-            else SCALE_UP_SUCCESSFUL
-            if done.scaled_up
-            else SCALE_UP_NO_OPTIONS_AVAILABLE
-        )
+            result = SCALE_UP_SUCCESSFUL if done.scaled_up else SCALE_UP_NO_OPTIONS_AVAILABLE
+            keys, uid_of = [record.key for record in asked], self.before.snapshot_after.pod_uid
+            yield from context.p.act(Emit(Deferred(lambda: _build_events(done, keys, uid_of))))
         self._ended |= {"result": result, "done": done}
-        self.state = replace(self.state, cluster=done.state)
-        scene.groups = done.groups
+        context.update_state(cluster=done.state)
+        context.groups = done.groups
         if result == SCALE_UP_SUCCESSFUL:
-            memory = replace(self.state.scale_down, last_scale_up=now)
-            self.state = replace(self.state, scale_down=memory)
+            context.update_state(scale_down=replace(context.state.scale_down, last_scale_up=context.now))

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from kscale.ca.options import AutoscalingOptions
 from kscale.objects.api.core import Container, Pod
 from kscale.objects.conditions import find
 from kscale.snapshot.pods.record import PodRecord
@@ -25,6 +26,7 @@ __all__ = [
     "PodLists",
     "clear_tpu_requests",
     "drop_expendable_pods",
+    "drop_uncounted_pods",
     "filter_out_expendable_pods",
     "find_excluded_placed_pods",
     "find_expendable_placed_pods",
@@ -275,3 +277,16 @@ def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.i
 def drop_expendable_pods(snapshot: Snapshot, cutoff: int) -> Snapshot:
     """Return the snapshot without its expendable placed pods, as upstream's snapshot."""
     return snapshot.without_placed(find_expendable_placed_pods(snapshot, cutoff))
+
+
+def drop_uncounted_pods(snapshot: Snapshot, options: AutoscalingOptions) -> Snapshot:
+    """Return the snapshot without the placed pods that take no room in upstream's simulation.
+
+    These are expendable pods (a priority below ``expendable_pods_priority_cutoff``) and, if schedulers are allowed by
+    name, pods of all other schedulers. Upstream leaves them out of its snapshot before it makes node templates
+    (``core/static_autoscaler.go``: RunOnce), so a template from a node has none of them either.
+    """
+    uncounted = find_expendable_placed_pods(snapshot, options.expendable_pods_priority_cutoff)
+    if options.allowed_scheduler_names:
+        uncounted = np.union1d(uncounted, find_excluded_placed_pods(snapshot, options.allowed_scheduler_names))
+    return snapshot.without_placed(uncounted)

@@ -201,15 +201,15 @@ def _copy_sample_pod(sample: Pod, owner: str, number: int) -> Pod:
     return replace(sample, metadata=metadata, spec=replace(sample.spec, node_name=""))
 
 
-def enforce_injection_limit(pods: Sequence[str], made_up: Collection[str], limit: int) -> NDArray[np.int64]:
+def enforce_injection_limit(pods: Sequence[str], fake_pods: Collection[str], limit: int) -> NDArray[np.int64]:
     """Return the positions of the pods to keep under ``limit`` (``--pod-injection-limit``), int64[n].
 
-    As many as exceed the limit are dropped, starting with the first fake pods (``made_up``). Other pods are kept.
+    As many as exceed the limit are dropped, starting with the first fake pods (``fake_pods``). Other pods are kept.
     """
     excess = len(pods) - limit
     positions = []
     for at, pod in enumerate(pods):
-        if excess > 0 and pod in made_up:
+        if excess > 0 and pod in fake_pods:
             excess -= 1
         else:
             positions.append(at)

@@ -6,7 +6,6 @@ Upstream: ``provisioningrequest/orchestrator``, ``checkcapacity``, ``bestefforta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace as replace_dataclass
 from typing import Final, TypeVar
 
 import msgspec
@@ -29,7 +28,7 @@ from kscale.ca.provisioning_requests.requests import (
     mark_accepted,
     set_request_condition,
 )
-from kscale.ca.scale_up.inputs import ScaleUpContext
+from kscale.ca.scale_up.expansion import ScaleUpContext
 from kscale.ca.scale_up.orchestrator import OrchestratorAction, OrchestratorResult, orchestrate_substeps
 from kscale.ca.scale_up_status import (
     SCALE_UP_ERROR,
@@ -229,7 +228,7 @@ class WrapperOrchestrator:
         self.provisioning = provisioning
 
     def orchestrate_in(
-        self, p: Progress, snapshot: Snapshot, pods: Iterable[Pod | PodRecord], ground: ScaleUpContext
+        self, p: Progress, snapshot: Snapshot, pods: Iterable[Pod | PodRecord], context: ScaleUpContext
     ) -> StepsOf[WrapperOrchestratorAction, OrchestratorResult]:
         """Run one scale-up: for the request, or for the other pods."""
         provisioning, records = self.provisioning, [pod_record(pod) for pod in pods]
@@ -239,21 +238,20 @@ class WrapperOrchestrator:
         is_requests_turn = bool(request_records) and (memory.requests_next or not others)
         provisioning.memory = replace(memory, requests_next=not is_requests_turn)
         if not is_requests_turn:
-            done = yield from orchestrate_substeps(p, snapshot, others, ground)
+            done = yield from orchestrate_substeps(p, snapshot, others, context)
             return replace(done, waiting_turn=[record.key for record in request_records])
 
         def scale_up(placed: PlaceResult, left: Sequence[PodRecord]) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-            atomic = replace(ground.inputs, all_or_nothing=True)
-            rest = replace_dataclass(ground, inputs=atomic, cursor=placed.state.cursor)
+            rest = replace(context, all_or_nothing=True, cursor=placed.state.cursor)
             return orchestrate_substeps(p, placed.snapshot_after, left, rest)
 
-        simulator = HintingSimulator(provisioning.memory.hints, cursor=ground.cursor, profile=provisioning.profile)
+        simulator = HintingSimulator(provisioning.memory.hints, cursor=context.cursor, profile=provisioning.profile)
         nothing = OrchestratorResult.without_options(
             ScaleUpStatus(result=SCALE_UP_NOT_TRIED),
-            ground.state,
-            ground.groups,
-            ground.templates,
-            ground.inputs.initializers,
+            context.state,
+            context.groups,
+            context.templates,
+            context.initializers,
         )
         pods_of_request = [record.pod for record in request_records]
         done = yield from self._provide(p, snapshot, pods_of_request, simulator, scale_up, nothing)

@@ -9,8 +9,8 @@ import msgspec
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.group_inputs import resolve_groups
 from kscale.ca.identity_cache import cached_by_identity
-from kscale.ca.loop_context import drop_uncounted_pods
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
+from kscale.ca.pod_lists.lists import drop_uncounted_pods
 from kscale.ca.scale_down.budgets import NodeInGroup
 from kscale.ca.scale_down.drainability import Listers
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker

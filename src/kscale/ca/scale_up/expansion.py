@@ -5,7 +5,7 @@ Upstream: ``core/scaleup`` (``ComputeExpansionOption``).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
 
@@ -13,32 +13,78 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.ca.cluster_state import is_safe_to_scale_up
+from kscale.ca.capacity_buffers.injection import InjectedFakePods
+from kscale.ca.cluster_state import ClusterStateRegistry, is_safe_to_scale_up
+from kscale.ca.errors import AutoscalerError
 from kscale.ca.estimator.binpacking import EstimateCache, estimate_in_session
 from kscale.ca.estimator.limiter import KNOWN_THRESHOLDS, NO_NODES_ALLOWED, EstimateOptions, NodeGroupSize
 from kscale.ca.estimator.result import EstimateResult, GroupedPods, group_pods
 from kscale.ca.expander.price import GroupPrices
-from kscale.ca.expander.types import Option, PodRun, PodRuns
+from kscale.ca.expander.types import ExpanderFilter, ExpanderInput, Option, PodRun, PodRuns, Rng
 from kscale.ca.metrics import build_duration_observation, build_observation
-from kscale.ca.node_group_set import SimilarGroups
-from kscale.ca.quota import QuotaTracker
+from kscale.ca.node_group_set import Comparator, SimilarGroups
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.quota import Quota, QuotaTracker
 from kscale.ca.scale_up.equivalence_groups import GroupSchedulability, PodGroups
-from kscale.ca.scale_up.inputs import ScaleUpContext
 from kscale.ca.scale_up.node_groups import (
     FilteredGroups,
     compute_similar_node_groups,
     filter_valid_scale_up_groups,
     is_zero_or_max_group,
 )
+from kscale.ca.state.loop_state import AsyncInitializer
 from kscale.effects import Moment, Observation, Progress, StepsOf, Wait
+from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.scheduling.coercion import PodsLike
+from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["CachedRecords", "EstimatedPodRuns", "ExpansionFinder", "ExpansionOption"]
+__all__ = ["CachedRecords", "EstimatedPodRuns", "ExpansionFinder", "ExpansionOption", "ScaleUpContext"]
+
+
+class ScaleUpContext(msgspec.Struct, kw_only=True, frozen=True):
+    """Inputs of an orchestrator besides the snapshot and the pods.
+
+    - ``nodes``: all nodes that count for limits, including upcoming ones; ``templates``: the template of each group's
+      new nodes; ``cursor``: where the search for a node continues.
+    - ``expanders`` default to those of the options, ``filters`` are further ones by name; ``expander_input`` needs no
+      nodes. ``rng`` breaks ties, else the first option wins.
+    - ``quotas`` default to the cluster-wide maxima of the options (an error: they could not be read), ``comparator`` to
+      upstream's default.
+    - ``candidates``: groups that could be created (``exists`` False), whose templates are included. An error: they
+      could not be listed. ``daemonsets`` run on templates of created groups. ``initializers``: by group, those
+      of groups that are still being created.
+    - ``known_templates`` as in :func:`kscale.ca.scale_up.node_groups.filter_valid_scale_up_groups`;
+      ``stop_after_options``: no further estimates once there are so many options (0 = all); ``all_or_nothing``: all
+      pods at once or none.
+    - ``fake_pods`` are not reported.
+    """
+
+    groups: Groups
+    nodes: Sequence[Node]
+    templates: Mapping[str, NodeTemplate]
+    state: ClusterStateRegistry
+    options: AutoscalingOptions = msgspec.field(default_factory=AutoscalingOptions)
+    cursor: int = 0
+    expanders: Sequence[str] | None = None
+    filters: Mapping[str, ExpanderFilter] | None = None
+    expander_input: ExpanderInput | None = None
+    quotas: Sequence[Quota] | AutoscalerError | None = None
+    comparator: Comparator | None = None
+    profile: SchedulerProfile | None = None
+    candidates: Sequence[NodeGroup] | AutoscalerError = ()
+    daemonsets: Sequence[DaemonSet] = ()
+    initializers: Mapping[str, AsyncInitializer] = {}
+    known_templates: Container[str] | None = None
+    all_or_nothing: bool = False
+    fake_pods: InjectedFakePods = InjectedFakePods()
+    stop_after_options: int = 0
+    rng: Rng | None = None
 
 
 class CachedRecords(Sequence[PodRecord]):
@@ -123,27 +169,26 @@ class ExpansionFinder:
     Holds the pods in equivalence groups, the compiled templates, and the verdict of each node group on each pod group.
     """
 
-    def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, ground: ScaleUpContext) -> None:
-        groups, templates, inputs = ground.groups, ground.templates, ground.inputs
+    def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext) -> None:
+        groups, templates = context.groups, context.templates
         self.p = p
+        self.context = context
         self.snapshot = snapshot
         self.groups = groups
         self.every = groups
         """With those that could be made."""
-        self.known: Container[str] = (
-            inputs.known_templates if inputs.known_templates is not None else {group.id for group in groups}
-        )
+        known = context.known_templates
+        self.known: Container[str] = {group.id for group in groups} if known is None else known
         """Groups that had a template when the cluster state was updated."""
-        self.nodes = ground.nodes
+        self.nodes = context.nodes
         self.templates = dict(templates)
-        self.state = ground.state
-        self.options = ground.options
-        self.inputs = inputs
-        self.all_or_nothing = inputs.all_or_nothing
+        self.state = context.state
+        self.options = context.options
+        self.all_or_nothing = context.all_or_nothing
         self.grouped = group_pods(snapshot, pods)
         self.egs = PodGroups(self.grouped.class_of[self.grouped.starts[:-1]], self.grouped.keys_of_group)
-        self.session = Session(snapshot, self.grouped.unique, list(templates.values()), inputs.profile)
-        self.session.engine.cursor = ground.cursor
+        self.session = Session(snapshot, self.grouped.unique, list(templates.values()), context.profile)
+        self.session.engine.cursor = context.cursor
         self.compiled = {name: (self.session, i) for i, name in enumerate(templates)}
         self.filtered = FilteredGroups()
         self.schedulable: dict[str, NDArray[np.bool_]] = {}
@@ -199,7 +244,7 @@ class ExpansionFinder:
         if self._similar is None:
             names = [item.id for item in self.groups]
             names += [item.id for item in self.every if item.id not in self.groups]
-            self._similar = SimilarGroups(names, self.templates, self.inputs.comparator)
+            self._similar = SimilarGroups(names, self.templates, self.context.comparator)
         return self._similar
 
     def is_safe(self, group: NodeGroup) -> bool:
@@ -293,7 +338,7 @@ class ExpansionFinder:
         If no expander reads single pods, consecutive equal pods are only counted. Prices of groups need a pod's
         requests alone; prices of a cloud provider may read anything of the pod.
         """
-        expander_input = self.inputs.expander_input
+        expander_input = self.context.expander_input
         by_requests = expander_input is not None and isinstance(expander_input.prices, GroupPrices)
         one_by_one = "grpc" in names or ("price" in names and not by_requests)
         return [

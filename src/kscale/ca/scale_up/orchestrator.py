@@ -19,8 +19,7 @@ from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.quota import QuotaTracker, build_cluster_maximum_quota, cap_by_max_nodes_total
 from kscale.ca.scale_up.equivalence_groups import PodGroups, find_compared_pods
 from kscale.ca.scale_up.executor import ExecutorAction, execute_scale_ups_steps
-from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption
-from kscale.ca.scale_up.inputs import ScaleUpContext
+from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption, ScaleUpContext
 from kscale.ca.scale_up.node_groups import balance_scale_ups, find_sharing_groups
 from kscale.ca.scale_up_status import (
     ALL_OR_NOTHING_REASON,
@@ -163,12 +162,12 @@ class ScaleUpResultBuilder(ExpansionFinder):
     compared: frozenset[str] = frozenset()
     tells_left = False
 
-    def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, ground: ScaleUpContext) -> None:
-        super().__init__(p, snapshot, pods, ground)
+    def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext) -> None:
+        super().__init__(p, snapshot, pods, context)
         self.created: list[CreatedGroups] = []
         self.considered_more: list[NodeGroup] = []
         self.grown = self.groups
-        self.initializers: dict[str, AsyncInitializer] = dict(self.inputs.initializers)
+        self.initializers: dict[str, AsyncInitializer] = dict(self.context.initializers)
         self.resized: Sequence[tuple[ScaleUpInfo, Moment]] = ()
 
     def list_considered_groups(self) -> list[ConsideredGroup]:
@@ -284,41 +283,41 @@ OrchestratorAction = ExecutorAction | CreateGroup | RankOptions | GetPrices | Wa
 
 @typed
 def orchestrate_steps(
-    snapshot: Snapshot, pods: PodsLike, ground: ScaleUpContext, *, now: datetime | Moment
+    snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext, *, now: datetime | Moment
 ) -> StepsOf[OrchestratorAction, OrchestratorResult]:
     """Run one scale-up as a step machine, without filtering the pods first.
 
     No further group is considered once ``--max-binpacking-time`` has passed. See :func:`orchestrate` for the
     parameters.
     """
-    return orchestrate_substeps(Progress(moment(now)), snapshot, pods, ground)
+    return orchestrate_substeps(Progress(moment(now)), snapshot, pods, context)
 
 
 def orchestrate_substeps(
-    p: Progress, snapshot: Snapshot, pods: PodsLike, ground: ScaleUpContext
+    p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext
 ) -> StepsOf[OrchestratorAction, OrchestratorResult]:
     """Run one scale-up within a step machine that is in progress."""
-    run = _ScaleUpOrchestrator(p, snapshot, pods, ground)
+    run = _ScaleUpOrchestrator(p, snapshot, pods, context)
     done = yield from _run_scale_up_steps(run)
     return (yield from run.with_simulation(done))
 
 
 def _run_scale_up_steps(run: _ScaleUpOrchestrator) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-    p, groups, inputs, options, templates = run.p, run.groups, run.inputs, run.options, run.templates
-    expander_input = inputs.expander_input or ExpanderInput()
+    p, groups, context, options, templates = run.p, run.groups, run.context, run.options, run.templates
+    expander_input = context.expander_input or ExpanderInput()
     ranking_input = replace_input(expander_input, nodes={name: item.node for name, item in templates.items()})
     for name in get_upcoming_nodes(run.state, groups, p.now, templates=run.known):
         if name not in templates:
             text = f"could not get upcoming nodes: failed to find template node for node group {name}"
             return run.fail_early(AutoscalerError(INTERNAL_ERROR, text))
-    candidates = inputs.candidates
+    candidates = context.candidates
     if isinstance(candidates, AutoscalerError):
         return run.fail_early(AutoscalerError(candidates.type or INTERNAL_ERROR, candidates.message))
     run.every = Groups([*groups, *candidates], groups.node_errors)
     begun = p.now
     started = yield from p.clock()
     run.observations.append(build_duration_observation("scaleUp:buildPodEquivalenceGroups", started - begun))
-    limits = [build_cluster_maximum_quota(options.resource_limiter)] if inputs.quotas is None else inputs.quotas
+    limits = [build_cluster_maximum_quota(options.resource_limiter)] if context.quotas is None else context.quotas
     try:
         if isinstance(limits, AutoscalerError):
             raise limits
@@ -327,10 +326,10 @@ def _run_scale_up_steps(run: _ScaleUpOrchestrator) -> StepsOf[OrchestratorAction
         text = f"could not create quotas tracker: {error.message}"
         return run.fail_early(AutoscalerError(error.type or INTERNAL_ERROR, text))
     run.filter(tracker)
-    yield from run.find_options(inputs.stop_after_options, started + duration(options.max_binpacking_time))
+    yield from run.find_options(context.stop_after_options, started + duration(options.max_binpacking_time))
     if not run.found:
         return run.finish(SCALE_UP_NO_OPTIONS_AVAILABLE)
-    names = options.expander_names if inputs.expanders is None else inputs.expanders
+    names = options.expander_names if context.expanders is None else context.expanders
     if GRPC_EXPANDER in names:
         ranking_input = replace_input(
             ranking_input, compared=ranking_input.compared | find_compared_pods(run.grouped, run.records)
@@ -338,7 +337,7 @@ def _run_scale_up_steps(run: _ScaleUpOrchestrator) -> StepsOf[OrchestratorAction
         run.compared = ranking_input.compared
     run.asked, run.given = run.expander_options(names), ranking_input
     run.expansion = yield from expand_steps(
-        run.asked, names, ranking_input, now=p, rng=inputs.rng, filters=inputs.filters
+        run.asked, names, ranking_input, now=p, rng=context.rng, filters=context.filters
     )
     yield from p.emit(*run.expansion.events)
     best = run.expansion.best
@@ -451,12 +450,12 @@ class _ScaleUpOrchestrator(ScaleUpResultBuilder):
             if item.template is not None and item.template_error is None:
                 fresh[item.id] = build_template_from_group(
                     item.template,
-                    self.inputs.daemonsets,
+                    self.context.daemonsets,
                     item.id,
                     suffix="0",
                     taints=TaintConfig.from_options(self.options),
                 )
-        late = Session(self.snapshot, self.grouped.unique, list(fresh.values()), self.inputs.profile)
+        late = Session(self.snapshot, self.grouped.unique, list(fresh.values()), self.context.profile)
         self.compiled.update({name: (late, i) for i, name in enumerate(fresh)})
         main = made.main.id
         self.schedulable[main] = self.schedulable[old]
@@ -483,7 +482,7 @@ class _ScaleUpOrchestrator(ScaleUpResultBuilder):
 def orchestrate(
     snapshot: Snapshot,
     pods: PodsLike,
-    ground: ScaleUpContext,
+    context: ScaleUpContext,
     *,
     now: datetime | Moment,
     rank: RankResponder | None = None,
@@ -496,8 +495,8 @@ def orchestrate(
         The cluster with upcoming nodes.
     pods : sequence of str, Pod or PodRecord
         Pods that need nodes.
-    ground : ScaleUpContext
-        Groups, templates, state and options.
+    context : ScaleUpContext
+        Groups, templates, state, options and further inputs.
     now : datetime or Moment
         Start of the scale-up.
     rank : callable, optional
@@ -508,6 +507,6 @@ def orchestrate(
     OrchestratorResult
         The chosen option and its execution.
     """
-    respond = build_dry_run_responder(ground.inputs.expander_input, rank)
-    done = as_if_done(orchestrate_steps(snapshot, pods, ground, now=now), now=moment(now), respond=respond)
+    respond = build_dry_run_responder(context.expander_input, rank)
+    done = as_if_done(orchestrate_steps(snapshot, pods, context, now=now), now=moment(now), respond=respond)
     return replace(done.value, events=done.events)

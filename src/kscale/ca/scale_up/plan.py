@@ -183,7 +183,7 @@ class PodFilterResult:
     - ``observed``: the snapshot at the start of the loop.
     - ``unschedulable``, ``unprocessed``: the number of pending pods that the scheduler has given up, and has not
       processed yet.
-    - ``made_up``: fake pods, which are not reported.
+    - ``fake_pods``: fake pods, which are not reported.
     """
 
     observed: Snapshot
@@ -194,7 +194,7 @@ class PodFilterResult:
     placed: PlaceResult | None = None
     asked: PendingPodList | None = None
     young: PendingPodList | None = None
-    made_up: InjectedFakePods = field(default_factory=InjectedFakePods)
+    fake_pods: InjectedFakePods = field(default_factory=InjectedFakePods)
     upcoming: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     scale_down_disabled: bool = False
@@ -203,7 +203,7 @@ class PodFilterResult:
     @property
     def names(self) -> list[str]:
         """Return the names of the pods that need nodes, without fake pods."""
-        return [] if self.asked is None else [name for name in self.asked.keys if name not in self.made_up]
+        return [] if self.asked is None else [name for name in self.asked.keys if name not in self.fake_pods]
 
     @property
     def snapshot_after(self) -> Snapshot:
@@ -309,13 +309,13 @@ class ScaleUpPlan(Result):
         """Count the fake pods. Fake pods are in no list of names, but they count in ``lists`` and in the options."""
         before = self._before
         asked = 0 if before.asked is None else len(before.asked) - len(before.names)
-        placed = {} if before.placed is None or not before.made_up else before.placed.placement
+        placed = {} if before.placed is None or not before.fake_pods else before.placed.placement
         return FakePodCounts(
             asked=asked,
             helped=self.triggered_count - len(self.triggered) if asked else 0,
-            existing=sum(pod in before.made_up for pod in placed),
-            buffers=bool(before.made_up.buffers),
-            missing=bool(before.made_up.missing),
+            existing=sum(pod in before.fake_pods for pod in placed),
+            buffers=bool(before.fake_pods.buffers),
+            missing=bool(before.fake_pods.missing),
         )
 
     @property
@@ -408,7 +408,7 @@ class ScaleUpPlan(Result):
         """List the triggering pods for which the limits leave no node: fewer nodes were permitted than the pods
         need."""
         names = [name for done in self._good for name in find_pods_beyond_limits(done)]
-        return [name for name in names if name not in self._before.made_up]
+        return [name for name in names if name not in self._before.fake_pods]
 
     @cached_property
     def pending(self) -> list[PendingPods]:
@@ -444,11 +444,11 @@ class ScaleUpPlan(Result):
         """Map pods that fit without new nodes to their nodes."""
         if self._before.placed is None:
             return {}
-        placement, made_up = self._before.placed.placement, self._before.made_up
+        placement, fake_pods = self._before.placed.placement, self._before.fake_pods
         for done in self.rounds:
             if done.existing:
                 placement = {**placement, **done.existing}
-        return {pod: node for pod, node in placement.items() if pod not in made_up} if made_up else placement
+        return {pod: node for pod, node in placement.items() if pod not in fake_pods} if fake_pods else placement
 
     @cached_property
     def young(self) -> list[str]:
@@ -520,4 +520,4 @@ def build_untried_events(before: PodFilterResult, result: str, uid_of: PodUidLoo
     if result != SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL or before.asked is None:
         return []
     left = [NoScaleUpInfo(pod=name) for name in before.asked.keys]
-    return before.made_up.events(ScaleUpStatus(result=result, pods_remain_unschedulable=left), uid_of)
+    return before.fake_pods.events(ScaleUpStatus(result=result, pods_remain_unschedulable=left), uid_of)

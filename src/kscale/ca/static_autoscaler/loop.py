@@ -6,8 +6,8 @@ Candidates, cooldown and choice: :mod:`kscale.ca.scale_down.planner`.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace as replace_input
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -16,16 +16,14 @@ from kscale.ca.cluster_state import (
     build_cluster_status,
     build_initializing_status,
     clear_scale_up_failures,
-    is_cluster_healthy,
     recalculate_ranges,
     update_scale_down_candidates,
 )
-from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, ErrorRecord
 from kscale.ca.events import build_status_events
-from kscale.ca.expander.types import ExpanderInput
 from kscale.ca.loop_context import LoopContext, check_actionable, check_csi_nodes
 from kscale.ca.metrics import FunctionTimer, build_last_activity_observation, build_observation
-from kscale.ca.node_group_set import Comparator
+from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.node_lists import iterate_nodes_with_gpus
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.should_scale_up import can_scale_down
@@ -43,12 +41,11 @@ from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import plan_scale_down
-from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.orchestrator import OrchestratorAction
-from kscale.ca.state.loop_state import Deletions, LoopState, clear_unneeded_nodes
+from kscale.ca.state.loop_state import Deletions
 from kscale.ca.state.trackers import MaxNodeSkipEvalTime
 from kscale.ca.static_autoscaler import loop_metrics
-from kscale.ca.static_autoscaler.report import LoopEndedError, LoopInputs, LoopReport, build_unreadable_error
+from kscale.ca.static_autoscaler.report import LoopEndedError, LoopReport
 from kscale.ca.static_autoscaler.scale_up_loop import ScaleUpLoop
 from kscale.ca.status_config_map import StatusConfigMapAction, format_status, write_status_config_map
 from kscale.ca.template_devices import count_device_mismatches
@@ -56,6 +53,7 @@ from kscale.ca.templates import TaintConfig
 from kscale.effects import (
     CANCELED,
     SECOND,
+    Action,
     Delete,
     DeleteGroup,
     Emit,
@@ -64,25 +62,27 @@ from kscale.effects import (
     Moment,
     Observation,
     Observe,
-    Progress,
     Refresh,
     StepsOf,
+    Wait,
     WriteStatus,
 )
 from kscale.errors import InputError, UnreadableObjectError
+from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups, GroupsLike
-from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
     "AutoscalerLoop",
-    "AutoscalerLoopBase",
     "LoopAction",
-    "ScaleDownPhase",
+    "adopt_refreshed_groups",
     "build_actuator",
+    "end_after_repair",
     "remove_unneeded_groups",
+    "run_phases",
 ]
 
+
+LoopActionType = TypeVar("LoopActionType", bound=Action)
 
 LoopAction = (
     OrchestratorAction
@@ -101,47 +101,99 @@ LoopAction = (
 """Actions of a whole loop. Deletions that it starts continue in the background."""
 
 
-def build_actuator(state: LoopState, snapshot: Snapshot, options: AutoscalingOptions, inputs: LoopInputs) -> Actuator:
+def build_actuator(context: LoopContext) -> Actuator:
     """Build an actuator for this loop alone; deletions of the state are in progress while their nodes exist."""
-    there, known = snapshot.columns.index, state.deletions
-    still = Deletions(
-        empty={node: group for node, group in known.empty.items() if node in there},
-        drained={node: group for node, group in known.drained.items() if node in there},
+    index, known = context.observed.columns.index, context.state.deletions
+    existing = Deletions(
+        empty={node: group for node, group in known.empty.items() if node in index},
+        drained={node: group for node, group in known.drained.items() if node in index},
     )
-    return Actuator(options, gpu_label=inputs.gpu_label, gpu_types=inputs.gpu_types, known=still)
+    gpu_types = context.inputs.gpu_types
+    return Actuator(context.options, gpu_label=context.gpu_label, gpu_types=gpu_types, known=existing)
 
 
 def remove_unneeded_groups(
-    p: Progress, scene: LoopContext, report: LoopReport, told_by: AutoscalingOptions | None = None
+    context: LoopContext, report: LoopReport, event_options: AutoscalingOptions | None = None
 ) -> StepsOf[DeleteGroup | Emit | Observe, None]:
     """Remove groups that have no machine and shall have none. The first refusal ends it, and is only logged.
 
-    ``told_by``: options of the loop whose events say so, as release 1.3 did (None: no events).
+    ``event_options``: options of the loop that emits events about it, as release 1.3 did (None: no events).
     """
-    for group in list(scene.groups):
+    for group in list(context.groups):
         if not group.autoprovisioned or not group.exists or group.upcoming:
             continue
         refusal = group.target_size_error
         if refusal is None:
             if group.size or group.instance_ids:
                 continue
-            outcome = yield from p.act(DeleteGroup(group=group.id))
+            outcome = yield from context.p.act(DeleteGroup(group=group.id))
             refusal = None if outcome.error is None else outcome.error.message
-            if told_by is not None and refusal is not None:
+            if event_options is not None and refusal is not None:
                 text = f"NodeAutoprovisioning: attempt to delete node group {group.id} failed: {refusal}"
-                yield from p.emit(*build_status_events(told_by, "Warning", "FailedToDeleteNodeGroup", text))
-            elif told_by is not None:
+                yield from context.p.emit(
+                    *build_status_events(event_options, "Warning", "FailedToDeleteNodeGroup", text)
+                )
+            elif event_options is not None:
                 text = f"NodeAutoprovisioning: removed node group {group.id}"
-                yield from p.emit(*build_status_events(told_by, "Normal", "DeletedNodeGroup", text))
+                yield from context.p.emit(*build_status_events(event_options, "Normal", "DeletedNodeGroup", text))
         if refusal is not None:
-            scene.warnings.append(f"Error while removing unneeded node groups: {refusal}")
+            context.warnings.append(f"Error while removing unneeded node groups: {refusal}")
             return
-        scene.groups = Groups((each for each in scene.groups if each.id != group.id), scene.groups.node_errors)
+        context.groups = Groups((each for each in context.groups if each.id != group.id), context.groups.node_errors)
         report.removed_groups.append(group.id)
-        yield from p.observe(build_observation("deleted_node_groups_total", group_type=""))
+        yield from context.p.observe(build_observation("deleted_node_groups_total", group_type=""))
 
 
-class AutoscalerLoopBase:
+def run_phases(
+    context: LoopContext,
+    report: LoopReport,
+    phases: StepsOf[LoopActionType, None],
+    conclude: Callable[[], StepsOf[LoopActionType, None]],
+) -> StepsOf[LoopActionType | Observe | Wait, None]:
+    """Run the phases of a loop and then ``conclude``, however they ended; the report says how.
+
+    Metrics are observed about the loop itself.
+    """
+    p = context.p
+    timer = FunctionTimer(p, "main")
+    yield from p.observe(build_last_activity_observation("main", p.now))
+    try:
+        yield from phases
+    except LoopEndedError as end:
+        report.ended, report.error = end.reason, end.error
+    except UnreadableObjectError as error:
+        # Such an object is detected only when the loop needs it in full, if the fields that decisions read are valid.
+        report.error = ErrorRecord(type=INTERNAL_ERROR, message=f"failed to read an object of the cluster: {error}")
+    yield from conclude()
+    if report.successful:
+        yield from p.observe(build_last_activity_observation("mainSuccessful", p.now))
+    elif report.error is not None:
+        yield from p.observe(build_observation("errors_total", type=report.error.type))
+    yield from timer.stop()
+    report.groups = context.groups
+
+
+def adopt_refreshed_groups(context: LoopContext, groups: GroupsLike | None) -> None:
+    """Continue with the groups that the provider returned (None: they are unchanged)."""
+    if groups is not None:
+        try:
+            context.adopt(groups)
+        except InputError as error:
+            raise LoopEndedError.of(AutoscalerError(CLOUD_PROVIDER_ERROR, str(error))) from None
+
+
+def end_after_repair(repair: Repair) -> None:
+    """End the loop if a repair failed or fixed a size."""
+    if repair.error is not None:
+        raise LoopEndedError(error=repair.error)
+    if repair.fixed:
+        raise LoopEndedError("Some node group target size was fixed, skipping the iteration")
+
+
+_FILTER_OUT_SCHEDULABLE_REQUESTOR: Final = "filter-out-pod-list-processor"
+
+
+class AutoscalerLoop:
     """One loop in progress: its context, the scale-up part, the actuator, and the report so far.
 
     ``under_way``: the deletions in progress, once the loop has read them.
@@ -149,60 +201,208 @@ class AutoscalerLoopBase:
 
     under_way: ActuationStatus
 
-    def __init__(
-        self,
-        cluster: Cluster | Snapshot,
-        groups: GroupsLike,
-        now: Moment,
-        options: AutoscalingOptions,
-        before: LoopState,
-        inputs: LoopInputs,
-    ) -> None:
-        self.p = p = Progress(now)
-        self.now, self.options, self.inputs = now, options, inputs
-        self.scene = scene = LoopContext(
-            cluster, groups, now, options, inputs.profile, inputs.gpu_label, inputs.templates, before.templates
+    def __init__(self, context: LoopContext) -> None:
+        self.context, self.p = context, context.p
+        self.now, self.options, self.inputs = context.now, context.options, context.inputs
+        self.actuator = context.inputs.actuator or build_actuator(context)
+        self.up = ScaleUpLoop(context)
+        self.report = LoopReport(
+            state=context.state,
+            groups=context.groups,
+            snapshot_after=context.observed,
+            warnings=context.warnings,
         )
-        self.actuator = inputs.actuator or build_actuator(before, scene.found, options, inputs)
-        self.up = ScaleUpLoop(
-            p,
-            scene,
-            before,
-            OrchestratorInputs(
-                expander_input=replace_input(inputs.expander_input or ExpanderInput(), gpu_label=inputs.gpu_label),
-                quotas=inputs.quotas,
-                comparator=inputs.comparator or Comparator.from_options(options),
-                profile=inputs.profile,
-                rng=inputs.rng,
-            ),
+        self.is_observed = False
+
+    def run(self) -> StepsOf[LoopAction, LoopReport]:
+        """Run the loop and return its report."""
+        report = self.report
+        yield from run_phases(self.context, report, self.run_phases(), self.conclude)
+        report.state = self.up.plan().state
+        report.snapshot_after = self.up.snapshot_after
+        self.context.warnings += self.actuator.tracker.take_warnings()
+        return report
+
+    def run_phases(self) -> StepsOf[LoopAction, None]:
+        """Run the phases of the loop in upstream's order."""
+        yield from self.observe_cluster()
+        self.is_observed = True
+        yield from self.repair()
+        yield from self.scale_up()
+        if can_scale_down(self.context.state.scale_up.degraded_loops, self.options):
+            yield from self.scale_down()
+        if self.options.enforce_node_group_min_size:
+            yield from self.time_scale_up(self.up.raise_to_minimum())
+            assert self.up.minimum is not None
+            yield from self.observe_scale_up(self.up.minimum.resized, self.up.templates)
+
+    # -- observation -------------------------------------------------------------------------------------------------
+
+    def observe_cluster(self) -> StepsOf[LoopAction, None]:
+        p, context, options = self.p, self.context, self.options
+        if not context.state.taints_cleaned:
+            yield from clean_up_taints(context.observed.columns.objects, context.groups, options, self.now)
+            yield from p.clock()
+            context.update_state(taints_cleaned=True)
+        yield from p.observe(*self.compare_devices())
+        timer = FunctionTimer(p, "updateClusterState")
+        yield from self.require_actionable_cluster()
+        taints = TaintConfig.from_options(options)
+        yield from p.observe(*loop_metrics.build_node_observations(context.observed, self.now, taints))
+        # Read the tracker before the provider is refreshed: nodes deleted meanwhile are still among its nodes.
+        self.under_way = self.actuator.tracker.status(self.now)
+        self.report.deletions_under_way = bool(self.under_way.deleting or self.under_way.draining)
+        context.state = sync_deletions(context.state, self.actuator.tracker)
+        yield from self.refresh()
+        context.update_state(cluster=clear_scale_up_failures(context.state.cluster))
+        yield from self.up.end_old_requests()
+        yield from p.observe(*loop_metrics.build_group_observations(context.groups, options))
+        try:
+            check_csi_nodes(context.observed)
+        except AutoscalerError as error:
+            raise LoopEndedError.of(error) from None
+        try:
+            get_cached_pdb_tracker(context.observed)
+        except InputError as error:
+            text = f"failed to initialize RemainingPdbTracker: {error}"
+            raise LoopEndedError.of(AutoscalerError(INTERNAL_ERROR, text)) from None
+        try:
+            self.up.build_templates()
+        except AutoscalerError as error:
+            raise LoopEndedError.of(error.with_prefix("failed to recompute template node infos: ")) from None
+        machines = yield from p.act(HasInstances(tuple(context.observed.nodes)))
+        try:
+            yield from self.up.update(machines.value if machines.error is None else None)
+        except AutoscalerError as error:
+            context.clear_unneeded_nodes()
+            raise LoopEndedError.of(error, CLOUD_PROVIDER_ERROR) from None
+        yield from p.observe(*loop_metrics.build_readiness_observations(context.state.cluster, context.groups, options))
+        yield from timer.stop()
+
+    def compare_devices(self) -> list[Observation]:
+        """Observe how the devices of nodes differ from the templates.
+
+        Drivers that differed the last time are reset to zero.
+        """
+        context, before = self.context, self.context.state.differing_drivers
+        nodes = iterate_nodes_with_gpus(context.observed.columns.objects, context.gpu_label)
+        slices = context.observed.informers.resource_slices
+        mismatches = count_device_mismatches(
+            nodes, context.groups, slices, self.inputs.templates, context.state.templates
         )
-        self.report = LoopReport(state=before, groups=scene.groups, snapshot_after=scene.found, warnings=scene.warnings)
+        if before or mismatches:
+            context.update_state(differing_drivers=[*mismatches])
+        return loop_metrics.build_device_mismatch_observations(
+            {driver: Counter[str]() for driver in before} | mismatches
+        )
 
-    @property
-    def state(self) -> LoopState:
-        return self.up.state
+    def require_actionable_cluster(self) -> StepsOf[LoopAction, None]:
+        """Check whether the cluster is actionable. If not, write the status and raise LoopEndedError."""
+        lists, options = self.context.lists, self.options
+        idle = check_actionable(len(lists.all), len(lists.ready), options, self.inputs.process_age)
+        if idle is None:
+            return
+        self.context.clear_unneeded_nodes()
+        yield from self.p.observe(*loop_metrics.build_inactive_observations())
+        self.report.status = build_initializing_status(idle.message)
+        if options.write_status_configmap:
+            yield from self.write_status()
+        if idle.has_event:
+            yield from self.p.emit(*build_status_events(options, "Warning", "ClusterUnhealthy", idle.message))
+        raise LoopEndedError(idle.message)
 
-    @state.setter
-    def state(self, state: LoopState) -> None:
-        self.up.state = state
+    def refresh(self) -> StepsOf[LoopAction, None]:
+        timer = FunctionTimer(self.p, "cloudProviderRefresh")
+        outcome = yield from self.p.act(Refresh())
+        adopt_refreshed_groups(self.context, outcome.value)
+        if self.options.async_node_groups:
+            self.recalculate_ranges()
+        yield from timer.stop()
+        if outcome.error == CANCELED:
+            raise LoopEndedError("the process ends")
+        if outcome.error is not None:
+            raise LoopEndedError.of(AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
 
-    def show(self) -> StepsOf[StatusConfigMapAction, None]:
-        assert self.report.status is not None
-        text = format_status(self.report.status, self.now)
-        problem = yield from write_status_config_map(self.p, text, self.options, self.now)
-        if problem is not None:
-            self.scene.warnings.append(problem)
+    def recalculate_ranges(self) -> None:
+        """Recalculate the acceptable sizes of the groups after a target size has changed."""
+        context = self.context
+        context.update_state(cluster=recalculate_ranges(context.state.cluster, context.groups))
 
+    def repair(self) -> StepsOf[LoopAction, None]:
+        p, context, options, now = self.p, self.context, self.options, self.now
+        repair = self.report.repair = Repair()
+        if context.state.cluster.unregistered:
+            steps = remove_old_unregistered_steps(
+                p, context.state.cluster, context.groups, repair, now=now, options=options
+            )
+            yield from steps
+            removed_count = sum(map(len, repair.removed.values()))
+            if removed_count:
+                yield from p.observe(build_observation("old_unregistered_nodes_removed_count", removed_count))
+        if not (yield from context.is_cluster_healthy()):
+            repair.healthy = False
+            raise LoopEndedError("Cluster is unhealthy")
+        yield from delete_created_with_errors_steps(p, context.groups, repair, options=options)
+        targets = repair.targets(context.groups)
+        if targets:
+            context.groups = context.groups.with_targets(targets)
+        if repair.deleted:
+            self.recalculate_ranges()
+        yield from fix_node_group_size_steps(p, context.state.cluster, context.groups, repair, now=now, options=options)
+        context.warnings += repair.warnings
+        end_after_repair(repair)
 
-class ScaleDownPhase(AutoscalerLoopBase):
-    """The scale-down part of a loop."""
+    # -- scale-up ----------------------------------------------------------------------------------------------------
 
-    def shrink(self) -> StepsOf[LoopAction, None]:
+    def scale_up(self) -> StepsOf[LoopAction, None]:
+        """Filter the pending pods and scale up for those that need nodes."""
+        p, up = self.p, self.up
+        yield from p.observe(build_last_activity_observation("autoscaling", p.now))
+        timer = FunctionTimer(p, "filterOutSchedulable")
+        yield from up.filter_pods([item.node for item in self.under_way.draining])
+        yield from timer.stop()
+        yield from p.observe(
+            build_observation("unschedulable_pods_count", up.before.unschedulable, type="unschedulable"),
+            build_observation("unschedulable_pods_count", up.before.unprocessed, type="scheduler_unprocessed"),
+        )
+        if up.before.placed is not None:
+            skipped = up.before.lists.out_of_time
+            yield from p.observe(
+                build_observation("skipped_pods_count", skipped, requestor=_FILTER_OUT_SCHEDULABLE_REQUESTOR),
+                build_observation("overflowing_controllers_count", up.before.placed.overflowing_controllers),
+            )
+        if (yield from p.wait(0)).error is not None:
+            raise LoopEndedError("the process ends")
+        if not up.result:
+            yield from self.time_scale_up(up.scale())
+            for done in up.rounds:
+                yield from p.observe(*done.observations)
+                yield from p.observe(*loop_metrics.build_skipped_scale_up_observations(done.exceeded))
+                yield from self.observe_scale_up(done.resized, done.templates)
+
+    def time_scale_up(self, steps: StepsOf[OrchestratorAction | WriteStatus, None]) -> StepsOf[LoopAction, None]:
+        """Run a part of the loop that adds nodes, and observe its duration."""
+        timer = FunctionTimer(self.p, "scaleUp")
+        yield from self.p.observe(build_last_activity_observation("scaleUp", self.p.now))
+        yield from steps
+        yield from timer.stop()
+
+    def observe_scale_up(
+        self, resized: Sequence[tuple[ScaleUpInfo, Moment]], templates: Mapping[str, NodeTemplate]
+    ) -> StepsOf[Observe, None]:
+        """Count the new nodes of the resized groups."""
+        labels = templates, self.context.gpu_label, self.inputs.gpu_types
+        yield from self.p.observe(*loop_metrics.build_scale_up_observations(resized, *labels))
+
+    # -- scale-down --------------------------------------------------------------------------------------------------
+
+    def scale_down(self) -> StepsOf[LoopAction, None]:
+        """Plan the scale-down, start deletions, and update soft taints."""
         p, up, options, inputs, now = self.p, self.up, self.options, self.inputs, self.now
         timer = FunctionTimer(p, "findUnneeded")
         check_csi_nodes(up.snapshot_after)
         plan = self.report.scale_down = plan_scale_down(
-            PlannerInput(up.snapshot_after, self.scene.groups, now, options, self.state),
+            PlannerInput(up.snapshot_after, self.context.groups, now, options, self.context.state),
             ScaleDownInputs(
                 limits=inputs.limits,
                 deleting=self.under_way.deleting,
@@ -211,29 +411,29 @@ class ScaleDownPhase(AutoscalerLoopBase):
                 disabled=up.before.scale_down_disabled,
                 max_simulations=inputs.max_simulations,
                 threads=inputs.threads,
-                gpu_label=inputs.gpu_label,
+                gpu_label=self.context.gpu_label,
                 profile=inputs.profile,
                 pods_placed=True,
             ),
         )
         unneeded = [item.name for item in plan.unneeded]
-        cluster = update_scale_down_candidates(plan.state.cluster, unneeded, self.scene.groups, now)
-        self.state = replace(plan.state, cluster=cluster)
+        cluster = update_scale_down_candidates(plan.state.cluster, unneeded, self.context.groups, now)
+        self.context.state = replace(plan.state, cluster=cluster)
         yield from p.observe(build_observation("unneeded_nodes_count", len(unneeded)))
-        yield from p.observe(*self.track(plan))
+        yield from p.observe(*self.track_durations(plan))
         yield from timer.stop()
         cooldown = plan.result == "ScaleDownInCooldown"
         yield from p.observe(build_observation("scale_down_in_cooldown", int(cooldown)))
         if not self.under_way.draining:
-            yield from remove_unneeded_groups(p, self.scene, self.report)
+            yield from remove_unneeded_groups(self.context, self.report)
         error = None
         if plan.result == "ScaleDownNoCandidates":
             yield from p.observe(build_last_activity_observation("scaleDown", p.now))
         elif plan.chosen is not None:
-            error = yield from self.start(plan)
+            error = yield from self.start_deletions(plan)
         if options.max_bulk_soft_taint_count != 0:
             timer = FunctionTimer(p, "scaleDown:softTaintUnneeded")
-            every, index = self.scene.lists.all, self.scene.found.columns.index
+            every, index = self.context.lists.all, self.context.observed.columns.index
             wanted = plan.soft_taints
             nodes = {name: every[index[name]] for name in (*wanted.remove, *wanted.add)}
             yield from update_soft_taints(wanted, nodes, options, p.now)
@@ -241,267 +441,80 @@ class ScaleDownPhase(AutoscalerLoopBase):
         if error is not None:
             raise LoopEndedError(error=error)
 
-    def track(self, plan: ScaleDownPlan) -> list[Observation]:
+    def track_durations(self, plan: ScaleDownPlan) -> list[Observation]:
         """Track how long nodes wait for evaluation and for removal, if the options request it."""
         options, observations = self.options, []
         if options.max_node_skip_eval_time_tracker_enabled:
-            known = self.state.skipped or MaxNodeSkipEvalTime(last=self.now)
+            known = self.context.state.skipped or MaxNodeSkipEvalTime(last=self.now)
             skipped, longest = known.update(plan.skipped, self.now)
-            self.state = replace(self.state, skipped=skipped)
+            self.context.update_state(skipped=skipped)
             observations.append(build_observation("max_node_skip_eval_duration_seconds", longest / SECOND))
         if options.node_removal_latency_tracking_enabled:
-            latencies, needed = self.state.latencies.update(plan.unneeded, self.now)
-            self.state = replace(self.state, latencies=latencies)
+            latencies, needed = self.context.state.latencies.update(plan.unneeded, self.now)
+            self.context.update_state(latencies=latencies)
             observations += loop_metrics.build_latency_observations(needed)
         return observations
 
-    def start(self, plan: ScaleDownPlan) -> StepsOf[LoopAction, AutoscalerError | None]:
+    def start_deletions(self, plan: ScaleDownPlan) -> StepsOf[LoopAction, ErrorRecord | None]:
         """Start deletions without waiting for them."""
         p = self.p
         timer = FunctionTimer(p, "scaleDown")
         yield from p.observe(build_last_activity_observation("scaleDown", p.now))
         assert plan.chosen is not None
         started = self.report.started = yield from self.actuator.start_deletion_in(
-            p, plan.chosen.empty, plan.chosen.drain, self.up.snapshot_after, self.scene.groups
+            p, plan.chosen.empty, plan.chosen.drain, self.up.snapshot_after, self.context.groups
         )
-        self.state = replace(
-            record_deletion_start(self.state, started, self.now), deletions=self.actuator.tracker.deletions()
+        self.context.state = replace(
+            record_deletion_start(self.context.state, started, self.now), deletions=self.actuator.tracker.deletions()
         )
         yield from timer.stop()
         yield from p.observe(*loop_metrics.build_unremovable_observations(plan.unremovable))
         if started.result == "ScaleDownNodeDeleteStarted":
-            self.state = replace(self.state, cluster=recalculate_ranges(self.state.cluster, self.scene.groups))
-        return None if started.error is None else AutoscalerError(started.error.type, started.error.message)
-
-
-_FILTER_OUT_SCHEDULABLE_REQUESTOR: Final = "filter-out-pod-list-processor"
-
-
-class AutoscalerLoop(ScaleDownPhase):
-    """One loop in progress, divided into phases that run in order."""
-
-    def run(self) -> StepsOf[LoopAction, LoopReport]:
-        p, report = self.p, self.report
-        shell = FunctionTimer(p, "main")
-        yield from p.observe(build_last_activity_observation("main", p.now))
-        looked = False
-        try:
-            yield from self.observe_cluster()
-            looked = True
-            yield from self.act()
-        except LoopEndedError as end:
-            report.ended = end.why
-            report.error = None if end.error is None else end.error.record
-        except UnreadableObjectError as error:
-            report.error = build_unreadable_error(error).record
-        if looked:
-            yield from self.conclude()
-        if report.successful:
-            yield from p.observe(build_last_activity_observation("mainSuccessful", p.now))
-        elif report.error is not None and report.error.type != TRANSIENT_ERROR:
-            yield from p.observe(build_observation("errors_total", type=report.error.type))
-        yield from shell.stop()
-        report.state = self.up.plan().state
-        report.groups = self.scene.groups
-        report.snapshot_after = self.up.snapshot_after
-        self.scene.warnings += self.actuator.tracker.take_warnings()
-        return report
-
-    # -- observation -------------------------------------------------------------------------------------------------
-
-    def observe_cluster(self) -> StepsOf[LoopAction, None]:
-        p, scene, options = self.p, self.scene, self.options
-        if not self.state.taints_cleaned:
-            yield from clean_up_taints(scene.found.columns.objects, scene.groups, options, self.now)
-            yield from p.clock()
-            self.state = replace(self.state, taints_cleaned=True)
-        yield from p.observe(*self.compare_devices())
-        timer = FunctionTimer(p, "updateClusterState")
-        yield from self.be_actionable()
-        taints = TaintConfig.from_options(options)
-        yield from p.observe(*loop_metrics.build_node_observations(scene.found, self.now, taints))
-        # Read the tracker before the provider is refreshed: nodes deleted meanwhile are still among its nodes.
-        self.under_way = self.actuator.tracker.status(self.now)
-        self.report.deletions_under_way = bool(self.under_way.deleting or self.under_way.draining)
-        self.state = sync_deletions(self.state, self.actuator.tracker)
-        yield from self.refresh()
-        self.state = replace(self.state, cluster=clear_scale_up_failures(self.state.cluster))
-        yield from self.up.end_old_requests()
-        yield from p.observe(*loop_metrics.build_group_observations(scene.groups, options))
-        try:
-            check_csi_nodes(scene.found)
-        except AutoscalerError as error:
-            raise LoopEndedError(error=error) from None
-        try:
-            get_cached_pdb_tracker(scene.found)
-        except InputError as error:
-            text = f"failed to initialize RemainingPdbTracker: {error}"
-            raise LoopEndedError(error=AutoscalerError(INTERNAL_ERROR, text)) from None
-        try:
-            self.up.find_templates(self.inputs.templates)
-        except AutoscalerError as error:
-            text = "failed to recompute template node infos: "
-            raise LoopEndedError(error=error.with_prefix(text)) from None
-        machines = yield from p.act(HasInstances(tuple(scene.found.nodes)))
-        try:
-            yield from self.up.update(machines.value if machines.error is None else None)
-        except AutoscalerError as error:
-            self.state = clear_unneeded_nodes(self.state)
-            provider_error = AutoscalerError(error.type or CLOUD_PROVIDER_ERROR, error.message)
-            raise LoopEndedError(error=provider_error) from None
-        yield from p.observe(*loop_metrics.build_readiness_observations(self.state.cluster, scene.groups, options))
-        yield from timer.stop()
-
-    def compare_devices(self) -> list[Observation]:
-        """Observe how the devices of nodes differ from the templates.
-
-        Drivers that differed the last time are reset to zero.
-        """
-        scene, before = self.scene, self.state.differing_drivers
-        nodes = iterate_nodes_with_gpus(scene.found.columns.objects, self.inputs.gpu_label)
-        slices = scene.found.informers.resource_slices
-        mismatches = count_device_mismatches(nodes, scene.groups, slices, self.inputs.templates, self.state.templates)
-        if before or mismatches:
-            self.state = replace(self.state, differing_drivers=[*mismatches])
-        return loop_metrics.build_device_mismatch_observations(
-            {driver: Counter[str]() for driver in before} | mismatches
-        )
-
-    def be_actionable(self) -> StepsOf[LoopAction, None]:
-        """Check whether the cluster is actionable. If not, write the status and raise LoopEndedError."""
-        lists, options = self.scene.lists, self.options
-        idle = check_actionable(len(lists.all), len(lists.ready), options, self.inputs.process_age)
-        if idle is None:
-            return
-        self.state = clear_unneeded_nodes(self.state)
-        yield from self.p.observe(*loop_metrics.build_inactive_observations())
-        self.report.status = build_initializing_status(idle.message)
-        if options.write_status_configmap:
-            yield from self.show()
-        if idle.tell:
-            yield from self.p.emit(*build_status_events(options, "Warning", "ClusterUnhealthy", idle.message))
-        raise LoopEndedError(idle.message)
-
-    def refresh(self) -> StepsOf[LoopAction, None]:
-        timer = FunctionTimer(self.p, "cloudProviderRefresh")
-        outcome = yield from self.p.act(Refresh())
-        if outcome.value is not None:
-            try:
-                self.scene.adopt(outcome.value)
-            except InputError as error:
-                raise LoopEndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, str(error))) from None
-        if self.options.async_node_groups:
-            self.state = replace(self.state, cluster=recalculate_ranges(self.state.cluster, self.scene.groups))
-        yield from timer.stop()
-        if outcome.error == CANCELED:
-            raise LoopEndedError("the process ends")
-        if outcome.error is not None:
-            raise LoopEndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
-
-    # -- actions -----------------------------------------------------------------------------------------------------
-
-    def act(self) -> StepsOf[LoopAction, None]:
-        p, up, options = self.p, self.up, self.options
-        yield from self.repair()
-        yield from p.observe(build_last_activity_observation("autoscaling", p.now))
-        timer = FunctionTimer(p, "filterOutSchedulable")
-        yield from up.look_at_pods(
-            None, [item.node for item in self.under_way.draining], self.inputs.enforcer, self.inputs.max_looks
-        )
-        yield from timer.stop()
-        yield from p.observe(
-            build_observation("unschedulable_pods_count", up.before.unschedulable, type="unschedulable"),
-            build_observation("unschedulable_pods_count", up.before.unprocessed, type="scheduler_unprocessed"),
-        )
-        if up.before.placed is not None:
-            overflowing = up.before.placed.overflowing_controllers
-            yield from p.observe(
-                build_observation(
-                    "skipped_pods_count", up.before.lists.out_of_time, requestor=_FILTER_OUT_SCHEDULABLE_REQUESTOR
-                ),
-                build_observation("overflowing_controllers_count", overflowing),
-            )
-        if (yield from p.wait(0)).error is not None:
-            raise LoopEndedError("the process ends")
-        if not up.result:
-            yield from self.growing(up.scale())
-            for done in up.rounds:
-                yield from p.observe(*done.observations)
-                labels = done.templates, self.inputs.gpu_label, self.inputs.gpu_types
-                yield from p.observe(*loop_metrics.build_skipped_scale_up_observations(done.exceeded))
-                yield from p.observe(*loop_metrics.build_scale_up_observations(done.resized, *labels))
-        if can_scale_down(self.state.scale_up.degraded_loops, options):
-            yield from self.shrink()
-        if options.enforce_node_group_min_size:
-            yield from self.growing(up.raise_to_minimum())
-            assert up.minimum is not None
-            labels = up.made, self.inputs.gpu_label, self.inputs.gpu_types
-            yield from p.observe(*loop_metrics.build_scale_up_observations(up.minimum.resized, *labels))
-
-    def growing(self, steps: StepsOf[OrchestratorAction | WriteStatus, None]) -> StepsOf[LoopAction, None]:
-        """Run a part of the loop that adds nodes, and observe its duration."""
-        timer = FunctionTimer(self.p, "scaleUp")
-        yield from self.p.observe(build_last_activity_observation("scaleUp", self.p.now))
-        yield from steps
-        yield from timer.stop()
-
-    def repair(self) -> StepsOf[LoopAction, None]:
-        p, scene, options, now = self.p, self.scene, self.options, self.now
-        repair = self.report.repair = Repair()
-        if self.state.cluster.unregistered:
-            steps = remove_old_unregistered_steps(p, self.state.cluster, scene.groups, repair, now=now, options=options)
-            yield from steps
-            removed_count = sum(map(len, repair.removed.values()))
-            if removed_count:
-                yield from p.observe(build_observation("old_unregistered_nodes_removed_count", removed_count))
-        if not is_cluster_healthy(self.state.cluster, options):
-            repair.healthy = False
-            self.state = clear_unneeded_nodes(self.state)
-            yield from p.emit(*build_status_events(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
-            raise LoopEndedError("Cluster is unhealthy")
-        yield from delete_created_with_errors_steps(p, scene.groups, repair, options=options)
-        targets = repair.targets(scene.groups)
-        if targets:
-            scene.groups = scene.groups.with_targets(targets)
-        if repair.deleted:
-            self.state = replace(self.state, cluster=recalculate_ranges(self.state.cluster, scene.groups))
-        yield from fix_node_group_size_steps(p, self.state.cluster, scene.groups, repair, now=now, options=options)
-        scene.warnings += repair.warnings
-        if repair.error is not None:
-            raise LoopEndedError(error=AutoscalerError(repair.error.type, repair.error.message))
-        if repair.fixed:
-            raise LoopEndedError("Some node group target size was fixed, skipping the iteration")
+            self.recalculate_ranges()
+        return started.error
 
     # -- status and metrics ------------------------------------------------------------------------------------------
 
     def conclude(self) -> StepsOf[LoopAction, None]:
-        """Run what upstream defers until the loop is over, however it ended."""
+        """Run what upstream defers until the loop is over, however it ended; nothing if it did not get that far."""
+        if not self.is_observed:
+            return
         p, options, tracker = self.p, self.options, self.actuator.tracker
         if self.up.before.asked is not None:
             self.report.scale_up = self.up.plan()
-        known = set(self.up.made)
+        known = set(self.up.templates)
         if options.write_status_configmap:
             status = build_cluster_status(
-                self.state.cluster, self.scene.groups, now=self.now, options=options, templates=known
+                self.context.state.cluster, self.context.groups, now=self.now, options=options, templates=known
             )
-            self.state = replace(self.state, cluster=replace(self.state.cluster, last_status=status))
+            self.context.update_state(cluster=replace(self.context.state.cluster, last_status=status))
             self.report.status = status
-            yield from self.show()
+            yield from self.write_status()
         if not options.enforce_node_group_min_size:
             yield from self.up.emit_untried_events()
         if self.report.scale_down is not None and options.node_removal_latency_tracking_enabled:
             unremovable = {name: item.reason for name, item in self.report.scale_down.unremovable.items()}
             started = self.report.started.nodes if self.report.started is not None else []
-            latencies, removed = self.state.latencies.process(unremovable, [item.node for item in started], self.now)
-            self.state = replace(self.state, latencies=latencies)
+            latencies, removed = self.context.state.latencies.process(
+                unremovable, [item.node for item in started], self.now
+            )
+            self.context.update_state(latencies=latencies)
             yield from p.observe(*loop_metrics.build_latency_observations(removed))
         results, newest = tracker.results(p.now)
         tracker.clear_results_not_newer_than(newest)
         self.report.deletion_results = results
-        labels = self.up.made, self.inputs.gpu_label, self.inputs.gpu_types
-        yield from p.observe(*loop_metrics.build_failed_scale_up_observations(self.state.cluster, *labels))
+        labels = self.up.templates, self.context.gpu_label, self.inputs.gpu_types
+        yield from p.observe(*loop_metrics.build_failed_scale_up_observations(self.context.state.cluster, *labels))
         if options.emit_per_nodegroup_metrics:
             observations = loop_metrics.build_group_health_observations(
-                self.state.cluster, self.scene.groups, self.now, options, known
+                self.context.state.cluster, self.context.groups, self.now, options, known
             )
             yield from p.observe(*observations)
+
+    def write_status(self) -> StepsOf[StatusConfigMapAction, None]:
+        """Write the status of the report to its ConfigMap."""
+        assert self.report.status is not None
+        text = format_status(self.report.status, self.now)
+        problem = yield from write_status_config_map(self.p, text, self.options, self.now)
+        if problem is not None:
+            self.context.warnings.append(problem)

@@ -2,82 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 
 import msgspec
 
 from kscale.ca.cluster_state import ClusterAutoscalerStatus
-from kscale.ca.errors import INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError, ErrorRecord
-from kscale.ca.expander.types import ExpanderInput, Rng
-from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.node_group_set import Comparator
-from kscale.ca.options import ResourceLimiter
-from kscale.ca.pod_lists.should_scale_up import ScaleUpEnforcer
-from kscale.ca.quota import Quota
+from kscale.ca.errors import TRANSIENT_ERROR, AutoscalerError, ErrorRecord
 from kscale.ca.repair import Repair
-from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeleteResult, StartedDeletion
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Action, Event, Observation
-from kscale.errors import UnreadableObjectError
-from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.records import Result, Rows
-from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["LoopEndedError", "LoopInputs", "LoopReport", "build_unreadable_error"]
-
-
-class LoopInputs(msgspec.Struct, kw_only=True, frozen=True):
-    """Further inputs of a loop; all are optional.
-
-    - ``actuator``: continues deletions from loop to loop; a process has one. Without one the loop creates its own, for
-      which the deletions of the state are in progress as long as their nodes exist.
-    - ``templates`` replace the computed templates of groups; ``gpu_label``: the node label that names the type of
-      GPU (a cloud provider's), ``gpu_types``: the types that the cloud lists (for metrics).
-    - ``expander_input``, ``quotas``, ``comparator``, ``rng``, ``enforcer``, ``max_looks``, ``process_age``, ``profile``
-      as in :class:`kscale.ca.ScaleUpInputs`; ``limits``, ``max_simulations``, ``threads`` as in
-      :class:`kscale.ca.ScaleDownInputs`.
-    """
-
-    actuator: Actuator | None = None
-    templates: Mapping[str, NodeTemplate] = {}
-    gpu_label: str = DEFAULT_GPU_LABEL
-    gpu_types: Collection[str] = ()
-    profile: SchedulerProfile | None = None
-    process_age: timedelta | None = None
-    # scale-up
-    expander_input: ExpanderInput | None = None
-    quotas: Sequence[Quota] | AutoscalerError | None = None
-    comparator: Comparator | None = None
-    rng: Rng | None = None
-    enforcer: ScaleUpEnforcer | None = None
-    max_looks: int | None = None
-    # scale-down
-    limits: ResourceLimiter | None = None
-    max_simulations: int | None = None
-    threads: int | None = None
+__all__ = ["LoopEndedError", "LoopReport"]
 
 
 class LoopEndedError(Exception):
-    """The loop ends here. ``why``: without an error; ``error``: what it returns."""
+    """The loop ends here: without an error (``reason``), or with the error that it returns."""
 
-    def __init__(self, why: str = "", error: AutoscalerError | None = None) -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, reason: str = "", error: ErrorRecord | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
         self.error = error
 
-
-def build_unreadable_error(error: UnreadableObjectError) -> AutoscalerError:
-    """Build the error of a loop that needs an object which cannot be read.
-
-    Such an object is detected only when the loop needs it in full, if the fields that decisions read are valid.
-    """
-    return AutoscalerError(INTERNAL_ERROR, f"failed to read an object of the cluster: {error}")
+    @classmethod
+    def of(cls, error: AutoscalerError, default_type: str = "") -> LoopEndedError:
+        """Build the end of a loop with an error; ``default_type`` is for an error without type."""
+        return cls(error=ErrorRecord(type=error.type or default_type, message=error.message))
 
 
 class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):

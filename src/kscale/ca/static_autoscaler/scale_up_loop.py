@@ -9,8 +9,7 @@ Upstream: ``core/static_autoscaler.go`` (``RunOnce``, ``runScaleUpSalvo``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace as replace_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as replace_input
 from datetime import datetime
 from itertools import count
@@ -36,7 +35,6 @@ from kscale.ca.pod_lists.processors import (
     filter_out_young_pods,
 )
 from kscale.ca.pod_lists.should_scale_up import (
-    ScaleUpEnforcer,
     get_max_looks,
     has_provisioning_request_consumer,
     should_scale_up,
@@ -44,19 +42,18 @@ from kscale.ca.pod_lists.should_scale_up import (
 )
 from kscale.ca.provisioning_requests import ProvisioningRequestProcessor, WrapperOrchestrator
 from kscale.ca.quota import Quota, build_cluster_maximum_quota, read_capacity_quotas
-from kscale.ca.scale_up.inputs import OrchestratorInputs, ScaleUpContext
+from kscale.ca.scale_up.expansion import ScaleUpContext
 from kscale.ca.scale_up.min_size import MinSizeScaleUpResult, scale_up_to_min_size_substeps
 from kscale.ca.scale_up.orchestrator import OrchestratorAction, OrchestratorResult, orchestrate_substeps
 from kscale.ca.scale_up.plan import PodFilterResult, ScaleUpPlan, build_untried_events
 from kscale.ca.scale_up.records import PodCounts
 from kscale.ca.scale_up_status import SCALE_UP_ERROR, SCALE_UP_NOT_TRIED, SCALE_UP_SUCCESSFUL, build_scale_up_events
-from kscale.ca.state.loop_state import LoopState, RememberedTemplate, ScaleUpState, register_group_change
+from kscale.ca.state.loop_state import RememberedTemplate, ScaleUpState, register_group_change
 from kscale.ca.templates import copy_template
 from kscale.effects import Deferred, Delete, Emit, Moment, Progress, StepsOf, WriteStatus, duration, moment
 from kscale.objects.api.core import Pod
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.nodegroups import Groups
 from kscale.scheduling.devices.ledger import reserve
 from kscale.scheduling.fork import fork
 from kscale.scheduling.place import PlaceState, place
@@ -100,7 +97,7 @@ class SalvoResult(msgspec.Struct, kw_only=True):
 
 @typed
 def scale_up_salvo_steps(
-    snapshot: Snapshot, pods: Iterable[Pod | PodRecord], ground: ScaleUpContext, *, now: datetime | Moment
+    snapshot: Snapshot, pods: Iterable[Pod | PodRecord], context: ScaleUpContext, *, now: datetime | Moment
 ) -> StepsOf[OrchestratorAction | WriteStatus, SalvoResult]:
     """Run :func:`kscale.ca.orchestrate_steps` repeatedly with the pods that remain.
 
@@ -108,28 +105,28 @@ def scale_up_salvo_steps(
     ``--salvo-scale-up-budget`` is used up after a round. Between rounds the new nodes are added to the simulated
     cluster, with the pods that triggered them and allocated claims.
     """
-    return scale_up_salvo_substeps(Progress(moment(now)), snapshot, pods, ground)
+    return scale_up_salvo_substeps(Progress(moment(now)), snapshot, pods, context)
 
 
 def scale_up_salvo_substeps(
     p: Progress,
     snapshot: Snapshot,
     pods: Iterable[Pod | PodRecord],
-    ground: ScaleUpContext,
+    context: ScaleUpContext,
     orchestrate: OrchestrateFunction = orchestrate_substeps,
 ) -> StepsOf[OrchestratorAction | WriteStatus, SalvoResult]:
     """Run a salvo within a step machine that is in progress.
 
     ``orchestrate`` replaces the orchestrator.
     """
-    until = (yield from p.clock()) + duration(ground.options.salvo_scale_up_budget)
+    until = (yield from p.clock()) + duration(context.options.salvo_scale_up_budget)
     result, uid_of = SalvoResult(rounds=[], snapshot_after=snapshot), snapshot.pod_uid
     pending = [pod_record(pod) for pod in pods]
     for number in count():
         snapshot = result.snapshot_after
-        done = yield from orchestrate(p, snapshot, pending, ground)
-        result.rounds.append(SalvoRound(done=done, node_count=len(ground.nodes)))
-        yield from p.emit(*ground.inputs.made_up.events(done.status, uid_of))
+        done = yield from orchestrate(p, snapshot, pending, context)
+        result.rounds.append(SalvoRound(done=done, node_count=len(context.nodes)))
+        yield from p.emit(*context.fake_pods.events(done.status, uid_of))
         triggered = set(done.status.pods_triggered)
         fitted = {pod.key: pod for pod in pending if pod.key in triggered}
         pending = [pod for pod in pending if pod.key not in triggered]
@@ -137,10 +134,9 @@ def scale_up_salvo_substeps(
             return result
         if (yield from p.clock()) >= until:
             return result
-        inputs = replace(ground.inputs, initializers=done.initializers)
+        expander_input = context.expander_input
         if done.compared:
-            expander_input = inputs.expander_input or ExpanderInput()
-            inputs = replace(inputs, expander_input=replace_dataclass(expander_input, compared=done.compared))
+            expander_input = replace_input(expander_input or ExpanderInput(), compared=done.compared)
         suffix = f"salvo-{number}"
         fresh = [
             mark_upcoming(copy_template(done.templates[info.group], f"{copy}-{suffix}"))
@@ -152,14 +148,15 @@ def scale_up_salvo_substeps(
         result.snapshot_after, cursor, result.warning = placement_result
         if result.warning:
             return result
-        ground = replace_dataclass(
-            ground,
+        context = replace(
+            context,
             groups=done.groups,
-            nodes=[*ground.nodes, *(each.node for each in fresh)],
+            nodes=[*context.nodes, *(each.node for each in fresh)],
             templates=done.templates,
             state=done.state,
-            inputs=inputs,
             cursor=cursor,
+            initializers=done.initializers,
+            expander_input=expander_input,
         )
     raise AssertionError("unreachable")
 
@@ -189,22 +186,21 @@ def _place_on_new_nodes(
 class ScaleUpLoop:
     """Scale-up of one loop in progress. Call its methods in the order of their definition.
 
-    ``state`` is the current state for the next loop, ``snapshot_after`` the simulated cluster with the placed pods, and
-    ``groups`` the groups with their current targets.
+    ``snapshot_after`` is the simulated cluster with the placed pods.
     """
 
-    def __init__(self, p: Progress, scene: LoopContext, before: LoopState, inputs: OrchestratorInputs) -> None:
-        self.p, self.scene, self.state, self.inputs = p, scene, before, inputs
-        self.options, self.now = scene.options, scene.now
+    def __init__(self, context: LoopContext) -> None:
+        self.context, self.p = context, context.p
+        self.options, self.now = context.options, context.now
         self.result = SCALE_UP_NOT_TRIED
-        self.before = PodFilterResult(scene.snapshot, warnings=scene.warnings)
-        self.made: dict[str, NodeTemplate] = {}
+        self.before = PodFilterResult(context.snapshot, warnings=context.warnings)
+        self.templates: dict[str, NodeTemplate] = {}
         self.rounds: list[OrchestratorResult] = []
         self.minimum: MinSizeScaleUpResult | None = None
         self.provisioning: ProvisioningRequestProcessor | None = None
         if self.options.enable_provisioning_requests:
             self.provisioning = ProvisioningRequestProcessor(
-                scene.found.informers, self.options, before.provisioning, scene.profile, scene.warnings
+                context.observed.informers, self.options, context.state.provisioning, context.profile, context.warnings
             )
         self._examples: Callable[[], dict[str, RememberedTemplate]] | None = None
 
@@ -212,13 +208,9 @@ class ScaleUpLoop:
     def snapshot_after(self) -> Snapshot:
         return self.before.snapshot_after
 
-    @property
-    def groups(self) -> Groups:
-        return self.scene.groups
-
     def plan(self) -> ScaleUpPlan:
         """Return the plan of the loop."""
-        state = self.state
+        context, state = self.context, self.context.state
         if self.provisioning is not None:
             state = replace(state, provisioning=self.provisioning.memory)
         return ScaleUpPlan(
@@ -227,9 +219,9 @@ class ScaleUpLoop:
             rounds=self.rounds,
             minimum=self.minimum,
             state=state,
-            groups=self.scene.all_groups,
+            groups=context.all_groups,
             examples=self._examples,
-            comparator=self.inputs.comparator if self.options.balance_similar_node_groups else None,
+            comparator=context.comparator if self.options.balance_similar_node_groups else None,
             requests={} if self.provisioning is None else self.provisioning.outcomes(),
         )
 
@@ -242,77 +234,63 @@ class ScaleUpLoop:
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
-    def find_templates(self, given: Mapping[str, NodeTemplate]) -> None:
-        """Compute the template of each group's new nodes.
-
-        Raises :class:`kscale.ca.AutoscalerError` for invalid nodes.
-        """
-        self.made, self._examples = self.scene.templates(given, self.state.templates)
+    def build_templates(self) -> None:
+        """Compute the template of each group's new nodes (:meth:`LoopContext.build_templates`)."""
+        self.templates, self._examples = self.context.build_templates()
 
     def update(self, has_instance: Mapping[str, bool] | None = None) -> StepsOf[ClusterUpdateAction, None]:
         """Update the cluster state from the nodes.
 
         Raises :class:`kscale.ca.AutoscalerError` for a group whose size cannot be read.
         """
-        scene = self.scene
+        context = self.context
         update = yield from update_nodes_steps(
-            self.state.cluster, scene.lists.registered, scene.groups, now=self.now, options=self.options,
-            templates=set(self.made), has_instance=has_instance
+            context.state.cluster, context.lists.registered, context.groups, now=self.now, options=self.options,
+            templates=set(self.templates), has_instance=has_instance,
         )  # fmt: skip
-        scene.groups = update.groups
-        self.state = replace(self.state, cluster=update.state)
+        context.groups = update.groups
+        context.update_state(cluster=update.state)
 
     # -- the pods ----------------------------------------------------------------------------------------------------
 
-    def look_at_pods(
-        self,
-        asked: Collection[str] | None = None,
-        draining: Sequence[str] = (),
-        enforcer: ScaleUpEnforcer | None = None,
-        max_looks: int | None = None,
-    ) -> StepsOf[Emit | WriteStatus, None]:
+    def filter_pods(self, draining: Sequence[str] = ()) -> StepsOf[Emit | WriteStatus, None]:
         """Add upcoming nodes to the simulated cluster, place pods on existing nodes, and decide whether to scale up.
 
-        ``result`` is set if a rule prevents a scale-up.
+        ``draining`` are nodes that the loop itself drains. ``result`` is set if a rule prevents a scale-up.
         """
-        options, before = self.options, self.before
-        before.upcoming = self.scene.prepare(self.made, self.state)
-        moving = self.scene.records_by_node(draining)
-        yield from self._lists(asked, draining, moving, get_max_looks(options, max_looks))
+        context, options, before = self.context, self.options, self.before
+        before.upcoming = context.add_upcoming_nodes(self.templates)
+        yield from self._run_processors([*context.inputs.draining, *draining])
         assert before.asked is not None
         gate = should_scale_up(
             before.asked.in_play,
-            ready_nodes=len(self.scene.lists.ready),
+            ready_nodes=len(context.lists.ready),
             now=self.now,
             options=options,
-            degraded_loops=self.state.scale_up.degraded_loops,
-            enforced=self._is_enforced(enforcer),
+            degraded_loops=context.state.scale_up.degraded_loops,
+            enforced=self._is_enforced(),
         )
         yield from self.p.emit(*gate.events)
         before.scale_down_disabled = gate.scale_down_disabled
         self.result = gate.result
 
-    def _is_enforced(self, enforcer: ScaleUpEnforcer | None) -> bool:
+    def _is_enforced(self) -> bool:
         """Check whether an enforcer (the caller's, or that of provisioning requests) wants the scale-up."""
+        enforcer = self.context.inputs.enforcer
         if enforcer is None and self.provisioning is not None:
             enforcer = has_provisioning_request_consumer
         assert self.before.asked is not None
         return enforcer is not None and enforcer([record.pod for record in self.before.asked.records])
 
-    def _lists(
-        self,
-        asked: Collection[str] | None,
-        draining: Sequence[str],
-        moving: Mapping[str, Sequence[PodRecord]],
-        max_looks: int | None,
-    ) -> StepsOf[Emit | WriteStatus, None]:
+    def _run_processors(self, draining: Sequence[str]) -> StepsOf[Emit | WriteStatus, None]:
         """Run the pod list processors, and record in ``before`` which pods each took out."""
-        scene, options, before, state = self.scene, self.options, self.before, self.state
-        waiting, ignored = self._waiting(asked)
+        context, options, before, state = self.context, self.options, self.before, self.context.state
+        moving = context.records_by_node(draining)
+        waiting, ignored = self._list_unschedulable_pods()
         if options.enable_proactive_scaleup:
-            waiting = self._with_missing(waiting)
+            waiting = self._add_missing_pods(waiting)
         if options.capacity_buffer_pod_injection_enabled:
-            waiting = yield from self._with_buffers(waiting)
+            waiting = yield from self._add_buffer_pods(waiting)
         retained = waiting.filter_by(
             lambda pods: filter_out_expendable_pods(pods, options.expendable_pods_priority_cutoff)
         )
@@ -327,16 +305,16 @@ class ScaleUpLoop:
                 draining,
                 lambda name: [record.pod for record in moving[name]] if name in moving else None,
             )
-            scene.warnings += drained.warnings
+            context.warnings += drained.warnings
             changed = [by_key[pod.key].with_pod(pod) for pod in drained.pods]
             needed = PendingPodList.of(changed)
         memory = state.scale_up
         placed = place(
-            scene.snapshot,
+            context.snapshot,
             needed.records,
             state=PlaceState(cursor=state.cursor, hints=memory.hints, old_hints=memory.old_hints),
-            profile=scene.profile,
-            max_looks=max_looks,
+            profile=context.profile,
+            max_looks=get_max_looks(options, context.inputs.max_looks),
         )
         degraded = memory.degraded_loops
         if options.enable_graceful_degradation:
@@ -350,17 +328,17 @@ class ScaleUpLoop:
             passed = yield from self.provisioning.process(self.p, wanted, before.snapshot_after, cursor)
             wanted, consuming = passed.waiting, passed.consuming
             before.snapshot_after, cursor = passed.snapshot_after, passed.cursor
-        if before.made_up.missing:
+        if before.fake_pods.missing:
             wanted = wanted.take(
-                enforce_injection_limit(wanted.keys, before.made_up.missing, options.pod_injection_limit)
+                enforce_injection_limit(wanted.keys, before.fake_pods.missing, options.pod_injection_limit)
             )
         aged = filter_out_young_pods(wanted.in_play, self.now, duration(options.new_pod_scale_up_delay))
-        scene.warnings += aged.warnings
+        context.warnings += aged.warnings
         old = wanted.among(aged.pods)
         before.asked, before.young = wanted.take(np.flatnonzero(old)), wanted.take(np.flatnonzero(~old))
         before.lists = PodCounts(
             waiting=len(waiting),
-            ignored=ignored + scene.snapshot.counts["gated"],
+            ignored=ignored + context.snapshot.counts["gated"],
             expendable=expendable_count,
             drained=len(needed) - len(retained),
             on_existing=placed.placed_count,
@@ -371,33 +349,34 @@ class ScaleUpLoop:
             asked=len(before.asked),
         )
         memory = ScaleUpState(hints=placed.state.hints, old_hints=placed.state.old_hints, degraded_loops=degraded)
-        self.state = replace(state, cursor=cursor, scale_up=memory)
+        context.update_state(cursor=cursor, scale_up=memory)
 
-    def _with_missing(self, waiting: PendingPodList) -> PendingPodList:
+    def _add_missing_pods(self, waiting: PendingPodList) -> PendingPodList:
         """Return the pending pods, followed by the pods that controllers have not created yet."""
-        snapshot = self.scene.snapshot
+        snapshot = self.context.snapshot
         records = [*snapshot.placed, *waiting.records, *snapshot.gated_records]
-        missing = build_missing_pods(self.scene.found.informers.workloads, (record.pod for record in records))
-        self.before.made_up = InjectedFakePods(missing=frozenset(pod.key for pod in missing))
+        missing = build_missing_pods(self.context.observed.informers.workloads, (record.pod for record in records))
+        self.before.fake_pods = InjectedFakePods(missing=frozenset(pod.key for pod in missing))
         return waiting.followed_by(missing)
 
-    def _with_buffers(self, waiting: PendingPodList) -> StepsOf[WriteStatus, PendingPodList]:
+    def _add_buffer_pods(self, waiting: PendingPodList) -> StepsOf[WriteStatus, PendingPodList]:
         """Return the pending pods, followed by the fake pods of capacity buffers."""
-        informers = self.scene.found.informers
+        informers = self.context.observed.informers
         injection = yield from inject_buffer_pods_steps(
             informers.capacity_buffers, informers.pod_templates, now=self.p.now
         )
-        self.scene.warnings += injection.warnings
+        self.context.warnings += injection.warnings
         buffers = {pod.key: injection.buffers[pod.metadata.uid] for pod in injection.pods}
-        self.before.made_up = replace(self.before.made_up, buffers=buffers)
+        self.before.fake_pods = replace(self.before.fake_pods, buffers=buffers)
         return waiting.followed_by(injection.pods)
 
-    def _waiting(self, asked: Collection[str] | None) -> tuple[PendingPodList, int]:
+    def _list_unschedulable_pods(self) -> tuple[PendingPodList, int]:
         """Return the pending pods that need nodes, and the number of pending pods that are ignored."""
-        options, records = self.options, self.scene.snapshot.pending_records
-        if asked is not None:
-            names = frozenset(asked)
-            positions = [i for i, key in enumerate(self.scene.snapshot.pending) if key in names]
+        options, snapshot, pods = self.options, self.context.snapshot, self.context.inputs.pods
+        records = snapshot.pending_records
+        if pods is not None:
+            names = frozenset(pods)
+            positions = [i for i, key in enumerate(snapshot.pending) if key in names]
             records = records.take(np.array(positions, dtype=np.int64))
         pending = PendingPodList.of(records)
         lists = split_pods(
@@ -414,101 +393,104 @@ class ScaleUpLoop:
         """Run one scale-up, or a salvo of them, if there are pods that need nodes."""
         if self.result:
             return
-        scene, options, state, before = self.scene, self.options, self.state, self.before
+        context, options, state, before = self.context, self.options, self.context.state, self.before
         assert before.placed is not None
         assert before.asked is not None
-        expander = self.inputs.expander_input or ExpanderInput()
-        if not expander.cluster_node_count:
-            expander = replace_input(expander, cluster_node_count=len(scene.lists.all))
+        expander = context.expander_input
         if "price" in options.expander_names and expander.prices is None and not expander.ask_prices:
-            prices = build_group_prices([*scene.groups, *scene.candidates], self.made, expander)
+            prices = build_group_prices([*context.groups, *context.candidates], self.templates, expander)
             expander = replace_input(expander, prices=prices)
-        inputs = replace(
-            self.inputs,
-            expander_input=replace_input(expander, now=expander.now or self.now),
-            quotas=self._quotas(),
-            candidates=scene.candidates,
-            daemonsets=scene.daemonsets,
-            known_templates={group.id for group in scene.groups if group.id in self.made},
+        scale_up_context = ScaleUpContext(
+            groups=context.groups,
+            nodes=context.snapshot.columns.objects,
+            templates=self.templates,
+            state=state.cluster,
+            options=options,
+            cursor=state.cursor,
+            expander_input=expander,
+            quotas=self._get_quotas(),
+            comparator=context.comparator,
+            profile=context.profile,
+            candidates=context.candidates,
+            daemonsets=context.daemonsets,
             initializers=state.initializers,
-            made_up=before.made_up,
+            known_templates=self._list_known_templates(),
+            all_or_nothing=context.inputs.all_or_nothing,
+            fake_pods=before.fake_pods,
+            rng=context.inputs.rng,
         )
-        simulated, nodes = before.snapshot_after, scene.snapshot.columns.objects
         orchestrate: OrchestrateFunction = orchestrate_substeps
         if self.provisioning is not None:
             orchestrate = WrapperOrchestrator(self.provisioning).orchestrate_in
-        ground = ScaleUpContext(
-            groups=scene.groups,
-            nodes=nodes,
-            templates=self.made,
-            state=state.cluster,
-            options=options,
-            inputs=inputs,
-            cursor=state.cursor,
-        )
+        simulated, pods = before.snapshot_after, before.asked.records
         if options.salvo_scale_up:
-            salvo = yield from scale_up_salvo_substeps(self.p, simulated, before.asked.records, ground, orchestrate)
+            steps = scale_up_salvo_substeps(self.p, simulated, pods, scale_up_context, orchestrate)
+            salvo = yield from steps
             self.rounds, before.snapshot_after = [each.done for each in salvo.rounds], salvo.snapshot_after
             if salvo.warning:
-                scene.warnings.append(salvo.warning)
+                context.warnings.append(salvo.warning)
         else:
-            done = yield from orchestrate(self.p, simulated, before.asked.records, ground)
+            done = yield from orchestrate(self.p, simulated, pods, scale_up_context)
             self.rounds = [done]
             status = done.status
             # There may be an event for every pod, so the events are built only when they are read.
-            yield from self.p.act(Emit(Deferred(lambda: before.made_up.events(status, scene.snapshot.pod_uid))))
+            yield from self.p.act(Emit(Deferred(lambda: before.fake_pods.events(status, context.snapshot.pod_uid))))
         for done in self.rounds:
-            done.status = before.made_up.without(done.status)
+            done.status = before.fake_pods.without(done.status)
         last = self.rounds[-1]
         self.result = last.status.result
-        self.state = replace(state, cluster=last.state, cursor=last.cursor, initializers=dict(last.initializers))
-        scene.groups = last.groups
+        context.update_state(cluster=last.state, cursor=last.cursor, initializers=dict(last.initializers))
+        context.groups = last.groups
         for done in self.rounds:
-            self._remember(done.status.result if done.failure is None else SCALE_UP_ERROR, done.resized)
+            self._record_scale_up(done.status.result if done.failure is None else SCALE_UP_ERROR, done.resized)
 
     def raise_to_minimum(self) -> StepsOf[OrchestratorAction, None]:
         """Scale up groups below their minimum size, after all other scale-ups. Limits count the same nodes as there."""
-        known = self.rounds[-1].templates if self.rounds else self.made
+        known = self.rounds[-1].templates if self.rounds else self.templates
         self.minimum = yield from scale_up_to_min_size_substeps(
             self.p,
-            self.scene.snapshot.columns.objects,
-            self.scene.groups,
+            self.context.snapshot.columns.objects,
+            self.context.groups,
             {name: item.node for name, item in known.items()},
-            self.state.cluster,
+            self.context.state.cluster,
             self.options,
-            self._quotas(),
-            {group.id for group in self.scene.groups if group.id in self.made},
-            (self.inputs.expander_input or ExpanderInput()).gpu_label,
+            self._get_quotas(),
+            self._list_known_templates(),
+            self.context.gpu_label,
         )
-        self.state = replace(self.state, cluster=self.minimum.state)
-        self.scene.groups = self.minimum.groups
-        self._remember(self.minimum.status.result, self.minimum.resized)
+        self.context.update_state(cluster=self.minimum.state)
+        self.context.groups = self.minimum.groups
+        self._record_scale_up(self.minimum.status.result, self.minimum.resized)
         yield from self.p.emit(*build_scale_up_events(self.minimum.status))
 
     def emit_untried_events(self) -> StepsOf[Emit, None]:
         """Emit the events of pods for which no scale-up was tried."""
         if not self.rounds:
-            uid_of = self.scene.snapshot.pod_uid
+            uid_of = self.context.snapshot.pod_uid
             yield from self.p.act(Emit(Deferred(lambda: build_untried_events(self.before, self.result, uid_of))))
 
-    def _quotas(self) -> Sequence[Quota] | AutoscalerError:
+    def _list_known_templates(self) -> set[str]:
+        """List the groups that have a template."""
+        return {group.id for group in self.context.groups if group.id in self.templates}
+
+    def _get_quotas(self) -> Sequence[Quota] | AutoscalerError:
         """Return the given quotas, else the limits of the options and the cluster's quota objects."""
-        if self.inputs.quotas is not None:
-            return self.inputs.quotas
+        if self.context.inputs.quotas is not None:
+            return self.context.inputs.quotas
         quotas = [build_cluster_maximum_quota(self.options.resource_limiter)]
         if self.options.capacity_quotas_enabled:
-            limits, left_out = read_capacity_quotas(self.scene.found.informers.quotas)
+            limits, left_out = read_capacity_quotas(self.context.observed.informers.quotas)
             quotas += limits
             for name, reason in left_out.items():
                 text = f"CapacityQuota {name} does not count: {reason}"
-                if text not in self.scene.warnings:
-                    self.scene.warnings.append(text)
+                if text not in self.context.warnings:
+                    self.context.warnings.append(text)
         return quotas
 
-    def _remember(self, result: str, resized: Iterable[tuple[ScaleUpInfo, Moment]]) -> None:
+    def _record_scale_up(self, result: str, resized: Iterable[tuple[ScaleUpInfo, Moment]]) -> None:
         """Scale-down waits after a scale-up: everywhere, or in the groups that grew."""
         for info, at in resized:
-            self.state = register_group_change(self.state, "scale_up", info.group, at)
+            self.context.state = register_group_change(self.context.state, "scale_up", info.group, at)
         if result == SCALE_UP_SUCCESSFUL:
-            memory = replace(self.state.scale_down, last_scale_up=self.now)
-            self.state = replace(self.state, scale_down=memory)
+            memory = replace(self.context.state.scale_down, last_scale_up=self.now)
+            self.context.update_state(scale_down=memory)

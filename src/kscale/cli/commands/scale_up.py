@@ -198,7 +198,7 @@ def command(
                 now=moment,
                 options=options,
                 state=remembered,
-                inputs=kscale.ca.ScaleUpInputs(
+                inputs=kscale.ca.LoopInputs(
                     templates=templates,
                     expander_input=expander_input(options.expander_names, groups, priority_config, per_core, per_gib),
                     pods=source.select_pods(cluster, snapshot, show.terminal),

@@ -51,7 +51,7 @@ def running(name: str, cpu: int, on: str, **spec: Any) -> Pod:
 
 def legacy(cluster: Cluster, groups: list[NodeGroup], flags: dict[str, Any] | None = None, **given: Any) -> ScaleUpPlan:
     options = AutoscalingOptions.for_profile("legacy", **(flags or {}))
-    state, inputs = given.pop("state", None), kscale.ca.ScaleUpInputs(**given)
+    state, inputs = given.pop("state", None), kscale.ca.LoopInputs(**given)
     return kscale.scale_up(cluster, groups, now=N0, options=options, state=state, inputs=inputs)
 
 

@@ -131,7 +131,7 @@ def test_templates_have_none_of_the_pods_that_do_not_count(spec: dict[str, Any],
 
 def test_expendable_pods_of_a_drained_node_need_no_place() -> None:
     cluster = Cluster([machine("n1"), running("r", 500, "n1"), running("cheap", 500, "n1", priority=-20)])
-    inputs = kscale.ca.ScaleUpInputs(draining=["n1"])
+    inputs = kscale.ca.LoopInputs(draining=["n1"])
     plan = kscale.scale_up(cluster, [group("a")], now=N0, inputs=inputs)
     assert plan.lists.drained == 1
 
@@ -206,7 +206,7 @@ def test_prices_of_groups_count_like_pods_in_a_row_and_come_to_the_same() -> Non
     assert counted.expander_input is not None
     assert isinstance(counted.expander_input.prices, GroupPrices)
     given = ExpanderInput(prices=OfSomeCloud(counted.expander_input.prices))
-    inputs = kscale.ca.ScaleUpInputs(expander_input=given)
+    inputs = kscale.ca.LoopInputs(expander_input=given)
     single = kscale.scale_up(kscale.load(raw), groups, now=N0, options=options, inputs=inputs).rounds[0]
     assert [[run.count for run in option.pods] for option in counted.expander_options] == [[20], [20, 20]]
     assert [[run.count for run in option.pods] for option in single.expander_options] == [[1] * 20, [1] * 40]
@@ -240,7 +240,7 @@ def test_pods_of_drained_nodes_need_a_place() -> None:
     cordoned = machine("n1")
     cordoned = replace(cordoned, spec=replace(cordoned.spec, unschedulable=True))
     cluster = Cluster([cordoned, running("moving", 500, "n1")])
-    plan = kscale.scale_up(cluster, [group("a")], now=N0, inputs=kscale.ca.ScaleUpInputs(draining=["n1", "gone"]))
+    plan = kscale.scale_up(cluster, [group("a")], now=N0, inputs=kscale.ca.LoopInputs(draining=["n1", "gone"]))
     assert (plan.triggered, plan.lists.drained) == (["default/moving"], 1)
     assert len(plan.warnings) == 1
 
@@ -323,7 +323,7 @@ def test_a_broken_priority_map_is_upstreams_event() -> None:
         [group("a"), group("b")],
         now=N0,
         options=AutoscalingOptions(expander="priority"),
-        inputs=kscale.ca.ScaleUpInputs(expander_input=ExpanderInput(priorities={"priorities": "{"})),
+        inputs=kscale.ca.LoopInputs(expander_input=ExpanderInput(priorities={"priorities": "{"})),
     )
     assert plan.result == "ScaleUpSuccessful"
     assert "PriorityConfigMapInvalid" in {event.reason for event in plan.events}

@@ -30,7 +30,7 @@ def _loop(pods: int = 3, *, degraded: int = 0, **given: Any) -> Any:
     flags = {key: given.pop(key) for key in list(given) if key in AutoscalingOptions.__struct_fields__}
     cluster = Cluster([machine("n1", 2000), *(waiting(f"p{i}", 500) for i in range(pods))])
     options = AutoscalingOptions(**flags)
-    inputs = ca.ScaleUpInputs(**given)
+    inputs = ca.LoopInputs(**given)
     return kscale.scale_up(cluster, [group("a")], now=N0, options=options, state=_state(degraded), inputs=inputs)
 
 
@@ -118,7 +118,7 @@ def test_pods_that_consume_a_provisioning_request_open_the_gate(key: str) -> Non
     annotations = {f"{key}/consume-provisioning-request": "mine"}
     for given, result in ((annotations, "ScaleUpSuccessful"), (None, "ScaleUpInCooldown")):
         cluster = Cluster([machine("n1", 100), waiting("p", 500, age=1, annotations=given)])
-        inputs = ca.ScaleUpInputs(enforcer=ca.has_provisioning_request_consumer)
+        inputs = ca.LoopInputs(enforcer=ca.has_provisioning_request_consumer)
         plan = kscale.scale_up(cluster, [group("a")], now=N0, inputs=inputs)
         assert (plan.result, plan.scale_down_disabled) == (result, True)
 
@@ -167,7 +167,7 @@ def _unready(name: str) -> Node:
 def test_a_loop_without_ready_nodes_does_nothing() -> None:
     options = AutoscalingOptions(scale_up_from_zero=False)
     cluster = Cluster([_unready("n1"), waiting("p", 500)])
-    young, old = (ca.ScaleUpInputs(process_age=minutes * _MINUTE) for minutes in (1, 11))
+    young, old = (ca.LoopInputs(process_age=minutes * _MINUTE) for minutes in (1, 11))
     plan = kscale.scale_up(cluster, [group("a")], now=N0, options=options, inputs=young)
     assert (plan.result, plan.events, plan.warnings) == ("ScaleUpNotTried", [], ["Cluster has no ready nodes."])
     later = kscale.scale_up(cluster, [group("a")], now=N0, options=options, inputs=old)

@@ -61,7 +61,7 @@ class World:
             templates=templates,
             state=state,
             options=options,
-            inputs=ca.OrchestratorInputs(**more),
+            **more,
         )
         return ca.orchestrate_steps(Cluster([*self.nodes, *self.placed]).snapshot(), pending, ground, now=N0)
 

@@ -135,5 +135,5 @@ def test_many_threads_on_one_cluster(world: dict[str, Any], options: Autoscaling
 def test_nothing_to_do_is_the_same_too(count: int) -> None:
     cluster = kscale.Cluster()
     assert kscale.scale_up(cluster, [], now=NOW).result == "ScaleUpNotNeeded"
-    inputs = kscale.ca.ScaleUpInputs(pods=["shop/none"] * count)
+    inputs = kscale.ca.LoopInputs(pods=["shop/none"] * count)
     assert kscale.scale_up(cluster.snapshot(), [], now=NOW, inputs=inputs).pending == []
