@@ -13,8 +13,7 @@ from kscale.errors import InputError, KscaleError
 if TYPE_CHECKING:
     from kscale import ca, hpa, plugin, vpa
     from kscale.build import build_info
-    from kscale.ca.entry_points.scale_down import scale_down
-    from kscale.ca.entry_points.scale_up import scale_up
+    from kscale.ca.entry_points.loops import scale_down, scale_up
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_up.plan import ScaleUpPlan
@@ -65,9 +64,9 @@ _LAZY: dict[str, str] = {
     "load": "kscale.snapshot.load",
     "place": "kscale.scheduling.place",
     "read_groups": "kscale.capacity.groups",
-    "scale_up": "kscale.ca.entry_points.scale_up",
+    "scale_up": "kscale.ca.entry_points.loops",
     "ScaleUpPlan": "kscale.ca.scale_up.plan",
-    "scale_down": "kscale.ca.entry_points.scale_down",
+    "scale_down": "kscale.ca.entry_points.loops",
     "ScaleDownPlan": "kscale.ca.scale_down.plan",
     "plugin": "kscale.plugin",
     "hpa": "kscale.hpa",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kscale.ca import quota as quota
     from kscale.ca import templates as templates
-    from kscale.ca.entry_points.run_once import run_once as run_once
-    from kscale.ca.entry_points.run_once import run_once_steps as run_once_steps
-    from kscale.ca.entry_points.scale_up import scale_up_steps as scale_up_steps
+    from kscale.ca.entry_points.loops import run_once as run_once
+    from kscale.ca.entry_points.loops import run_once_steps as run_once_steps
+    from kscale.ca.entry_points.loops import scale_up_steps as scale_up_steps
     from kscale.ca.errors import AutoscalerError as AutoscalerError
     from kscale.ca.errors import combine_errors as combine_errors
     from kscale.ca.expander.chain import EXPANDER_NAMES as EXPANDER_NAMES
@@ -103,7 +103,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "repair": ("repair_steps",),
     "static_autoscaler.report": ("LoopReport",),
     "loop_context": ("LoopInputs",),
-    "entry_points.run_once": ("run_once", "run_once_steps"),
+    "entry_points.loops": ("run_once", "run_once_steps", "scale_up_steps"),
     "scale_down.actuation.actuator": ("Actuator", "sync_deletions"),
     "scale_down.candidates": ("filter_registered_nodes",),
     "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop_nodes"),
@@ -138,7 +138,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "scale_up.expansion": ("ScaleUpContext",),
     "scale_up.orchestrator": ("OrchestratorResult", "orchestrate", "orchestrate_steps"),
     "scale_up.executor": ("initialize_node_groups_steps",),
-    "entry_points.scale_up": ("scale_up_steps",),
     "scale_up.min_size": ("scale_up_to_min_size_steps",),
     "static_autoscaler.scale_up_loop": ("scale_up_salvo_steps",),
     "scale_up_status": ("ScaleUpStatus", "build_scale_up_events"),

@@ -14,11 +14,11 @@ import numpy as np
 
 from kscale.ca import unremovable_reasons
 from kscale.ca.capacity_buffers import place_buffer_pods
-from kscale.ca.entry_points.scale_down import scale_down
+from kscale.ca.entry_points.loops import scale_down
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.group_inputs import restore_targets
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down import drainability, drainability_status
+from kscale.ca.scale_down import drainability
 from kscale.ca.scale_down.budgets import NodeInGroup, assign_groups
 from kscale.ca.scale_down.drainability import DrainContext, Listers
 from kscale.ca.scale_down.explain import explain_no_place, explain_unremovable
@@ -286,7 +286,7 @@ def _orphans(snapshot: Snapshot, now: datetime | Moment, options: AutoscalingOpt
     lost = [
         kind
         for kind, status in enumerate(verdicts)
-        if status.blocking_reason == drainability_status.CONTROLLER_NOT_FOUND
+        if status.blocking_reason == unremovable_reasons.CONTROLLER_NOT_FOUND
     ]
     return int(np.isin(pods.kind_of, lost).sum())
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from kscale.ca.cluster_state import build_initializing_status, is_scaling_up
 from kscale.ca.entry_points.log_lines import build_log_lines
-from kscale.ca.entry_points.run_once import run_once, run_once_steps
+from kscale.ca.entry_points.loops import run_once, run_once_steps
 from kscale.ca.expander.types import ExpanderInput, PriceResponder, RankResponder, Rng
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.legacy.metrics import LEGACY_METRICS, build_legacy_initial_observations

@@ -10,9 +10,8 @@ from kscale.simulation.building import BUNDLED, BUNDLED_VPA, Setup, build, read_
 from kscale.simulation.comparing import ComparedDecision, ComparedRun, ProfileComparison, ReleaseRule, compare_profiles
 from kscale.simulation.records import Decision, DecisionLog, SimulationReport
 from kscale.simulation.replaying import DecisionReplay, read_decisions, replay_decisions
-from kscale.simulation.running import Simulation, Timeline, simulate
+from kscale.simulation.running import Simulation, Simulator, Timeline, simulate
 from kscale.simulation.scenario import Scenario
-from kscale.simulation.simulator import Simulator
 
 __all__ = [
     "BUNDLED",

@@ -5,8 +5,9 @@ Not in upstream.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,10 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from kscale.ca.options import AutoscalingOptions
+from kscale.capacity.whatif.questions import Simulated
 from kscale.drivers.driver import Driver, Repeating, VirtualDrive
-from kscale.effects import SECOND, Action, Moment, Outcome, Perform, WriteStatus, moment, to_text
+from kscale.effects import SECOND, Action, Moment, Outcome, Perform, WriteStatus, from_text, moment, to_text
 from kscale.errors import InputError, Problem
 from kscale.files import replace_file, replacing
 from kscale.hpa.api.v1_conversion import from_v1
@@ -26,11 +29,13 @@ from kscale.objects.api.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.objects.nodegroup import NodeGroup
 from kscale.simulation.accounting import IdealMixes, JobOutcomes, Ledger, quantile
-from kscale.simulation.building import Setup
+from kscale.simulation.building import Setup, build, read_scenario
 from kscale.simulation.records import (
     ControllerUse,
     CoreHours,
+    Decision,
     DecisionLog,
     GroupUse,
     PendingPods,
@@ -38,11 +43,13 @@ from kscale.simulation.records import (
     Recommended,
     SimulationReport,
 )
+from kscale.simulation.scenario import ControllerFlags, Scenario
 from kscale.snapshot.caches import collector_at_ease
+from kscale.snapshot.cluster import Cluster
 from kscale.world.simulated.api_server import Changes
 from kscale.world.simulated.controllers import DRIVERS, HAPPENINGS
 
-__all__ = ["Simulation", "Timeline", "simulate", "storing_current_versions"]
+__all__ = ["Simulation", "Simulator", "Timeline", "simulate", "storing_current_versions"]
 
 
 def storing_current_versions(perform: Perform) -> Perform:
@@ -392,3 +399,77 @@ def _texts(amounts: ResourceList | None) -> dict[str, str]:
 
 def _hours(nanoseconds: int) -> float:
     return nanoseconds / _HOUR
+
+
+_HOUR_OF_SIMULATOR = "1h"
+_LONGEST = 120  # maximum of characters for a decision's arguments
+
+
+def _for_an_hour() -> Scenario:
+    return Scenario(api_version="kscale.dev/v1alpha1", kind="Simulation", horizon=_HOUR_OF_SIMULATOR)
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """Simulates the cluster of a what-if scenario (``kscale.whatif``'s ``Base.simulate``).
+
+    ``scenario`` sets the duration, the load, the behaviour of machines and pods, and further autoscalers; the cluster,
+    its
+    groups and the options of the Cluster Autoscaler are those of the what-if scenario. By default, only the Cluster
+    Autoscaler changes anything, for an hour. ``source``, ``folder``: those of the scenario.
+    """
+
+    scenario: Scenario = field(default_factory=_for_an_hour)
+    source: str = ""
+    folder: str | os.PathLike[str] = "."
+
+    def __post_init__(self) -> None:
+        scenario, autoscaler = self.scenario, self.scenario.controllers.cluster_autoscaler
+        taken = [name for name in ("cluster", "objects", "groups") if getattr(scenario, name)]
+        problems = [Problem("it is that of the what-if scenario", self.source, field=name) for name in taken]
+        if autoscaler is not None and autoscaler.flags:
+            field = "controllers.clusterAutoscaler.flags"
+            problems.append(Problem("flags are edits of the what-if scenario", self.source, field=field))
+        if problems:
+            raise InputError(problems)
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Simulator:
+        """Create a simulator from a scenario file. Raises InputError if it cannot be read."""
+        return cls(read_scenario(path), str(path), Path(path).parent)
+
+    def __call__(
+        self, cluster: Cluster, groups: Sequence[NodeGroup], options: AutoscalingOptions, now: Moment
+    ) -> Simulated:
+        """Run the scenario from ``now`` to its horizon. Raises InputError if it cannot be built."""
+        controllers = replace(self.scenario.controllers, cluster_autoscaler=ControllerFlags())
+        scenario = replace(self.scenario, begin=to_text(now) or "", controllers=controllers)
+        setup = build(
+            scenario,
+            source=self.source,
+            folder=self.folder,
+            cluster=cluster,
+            groups=groups,
+            options={"cluster_autoscaler": options},
+        )
+        run = simulate(setup)
+        pods = setup.world.api.get_all("Pod").values()
+        pending = {pod.key for pod in pods if not pod.spec.node_name and pod.status.phase in ("", "Pending")}
+        return Simulated(
+            hours=run.report.seconds / 3600,
+            node_hours={group.group: group.node_hours for group in run.report.groups},
+            nodes=len(setup.world.api.get_all("Node")),
+            waiting=frozenset(pending),
+            pending_seconds=run.report.pending.pod_seconds,
+            decisions=[_format_decision(entry, now) for entry in run.decisions.entries],
+            change={group.group: group.added - group.removed - group.lost for group in run.report.groups},
+        )
+
+
+def _format_decision(entry: Decision, begin: Moment) -> str:
+    """Format a decision: ``330 s: cluster-autoscaler IncreaseSize group=general delta=2``."""
+    seconds = (from_text(entry.at) - begin) / 1e9
+    about = " ".join(f"{name}={value}" for name, value in entry.arguments.items() if value is not False)
+    if len(about) > _LONGEST:
+        about = f"{about[:_LONGEST]}..."
+    return f"{seconds:.0f} s: {entry.by} {entry.action} {about}" + (f", refused: {entry.error}" if entry.error else "")

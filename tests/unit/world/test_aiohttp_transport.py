@@ -18,9 +18,8 @@ import trustme
 from kscale.effects import SECOND
 from kscale.world.clock import SystemClock, VirtualClock, run_in_virtual_time
 from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport, _Body, proxy_of
-from kscale.world.kubernetes.buffers import PIECE_BYTES, Buffers
 from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
-from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, ServerLimits
+from kscale.world.kubernetes.transport import PIECE_BYTES, Answer, Buffers, Call, ConnectionFailedError, ServerLimits
 
 AUTHORITY = trustme.CA()
 CERTIFICATE = AUTHORITY.issue_cert("kubernetes.default")

@@ -8,7 +8,7 @@ import pytest
 
 from kscale.effects import SECOND
 from kscale.world.clock import VirtualClock, run_in_virtual_time
-from kscale.world.kubernetes.buffers import FREE_BYTES, PIECE_BYTES, Buffer, Buffers
+from kscale.world.kubernetes.transport import FREE_BYTES, PIECE_BYTES, Buffer, Buffers
 
 SHARED = 10 * PIECE_BYTES
 RESPONSE = 40 * PIECE_BYTES

@@ -15,12 +15,11 @@ from kscale import InputError
 from kscale.effects import SECOND, Observation
 from kscale.objects.api.meta import KubeObject
 from kscale.world.clock import VirtualClock, run_in_virtual_time
-from kscale.world.kubernetes.buffers import FREE_BYTES, Buffers
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.informer import Informer, ObjectSink
 from kscale.world.kubernetes.reflector import Reflector
 from kscale.world.kubernetes.resources import Resources
-from kscale.world.kubernetes.transport import Answer, Call, ServerLimits
+from kscale.world.kubernetes.transport import FREE_BYTES, Answer, Buffers, Call, ServerLimits
 from kscale.world.protocols import Change, Clock, Watch
 from kscale.world.simulated.api_server import merge
 from unit.world.fake_api_server import BROKEN, REFUSED, FakeApiServer, status

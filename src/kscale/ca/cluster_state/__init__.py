@@ -19,14 +19,6 @@ from kscale.ca.cluster_state.health import (
     is_scaling_up,
     recalculate_ranges,
 )
-from kscale.ca.cluster_state.register import (
-    clear_scale_up_failures,
-    get_scale_up_time,
-    register_failed_scale_up,
-    register_scale_down,
-    register_scale_up,
-    update_scale_down_candidates,
-)
 from kscale.ca.cluster_state.state import (
     AcceptableRange,
     ClusterAutoscalerStatus,
@@ -40,7 +32,18 @@ from kscale.ca.cluster_state.state import (
     build_initializing_status,
 )
 from kscale.ca.cluster_state.status import build_cluster_status
-from kscale.ca.cluster_state.update import ClusterUpdate, ClusterUpdateAction, update_nodes, update_nodes_steps
+from kscale.ca.cluster_state.update import (
+    ClusterUpdate,
+    ClusterUpdateAction,
+    clear_scale_up_failures,
+    get_scale_up_time,
+    register_failed_scale_up,
+    register_scale_down,
+    register_scale_up,
+    update_nodes,
+    update_nodes_steps,
+    update_scale_down_candidates,
+)
 
 __all__ = [
     "AcceptableRange",

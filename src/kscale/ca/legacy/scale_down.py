@@ -22,12 +22,10 @@ from kscale.ca.errors import AutoscalerError
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, is_being_deleted, is_ready
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.quota import NODES_RESOURCE, NodeResources
-from kscale.ca.scale_down import drainability_status
 from kscale.ca.scale_down.actuation.tainting import SoftTaints
 from kscale.ca.scale_down.budgets import CroppedNodes, GroupNodes
 from kscale.ca.scale_down.candidates import prefilter_nodes
 from kscale.ca.scale_down.drainability import DrainContext, Listers, build_over_budget_status
-from kscale.ca.scale_down.drainability_status import BlockingPod
 from kscale.ca.scale_down.eligibility import Eligibility
 from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
 from kscale.ca.scale_down.moving_pods import MovingPods, get_moving_pods
@@ -37,6 +35,7 @@ from kscale.ca.scale_down.unneeded import UnneededNode, UnremovableNode
 from kscale.ca.scale_down.utilization import Usage, Utilization, calculate_utilization_from_usage
 from kscale.ca.state.loop_state import LoopState
 from kscale.ca.state.trackers import UsageTracker
+from kscale.ca.unremovable_reasons import BlockingPod
 from kscale.effects import SECOND, Moment, duration, later
 from kscale.errors import InputError, Problem
 from kscale.objects.api.apps import DaemonSet, Job, ReplicaSet, StatefulSet
@@ -130,15 +129,15 @@ def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool
         return True
     name = pod.metadata.name
     if kind is None:
-        raise _BlockedError(pod, drainability_status.NOT_REPLICATED, f"{pod.key} is not replicated")
+        raise _BlockedError(pod, unremovable_reasons.NOT_REPLICATED, f"{pod.key} is not replicated")
     if system and pod.metadata.namespace == "kube-system" and not context.pdbs.matching(pod):
         text = f"non-daemonset, non-mirrored, non-pdb-assigned kube-system pod present: {name}"
-        raise _BlockedError(pod, drainability_status.UNMOVABLE_KUBE_SYSTEM_POD, text)
+        raise _BlockedError(pod, unremovable_reasons.UNMOVABLE_KUBE_SYSTEM_POD, text)
     if storage and any(volume.host_path is not None or volume.empty_dir is not None for volume in pod.spec.volumes):
-        raise _BlockedError(pod, drainability_status.LOCAL_STORAGE_REQUESTED, f"pod with local storage present: {name}")
+        raise _BlockedError(pod, unremovable_reasons.LOCAL_STORAGE_REQUESTED, f"pod with local storage present: {name}")
     if pod_annotation(pod, SAFE_TO_EVICT) == "false":
         raise _BlockedError(
-            pod, drainability_status.NOT_SAFE_TO_EVICT_ANNOTATION, f"pod annotated as not safe to evict present: {name}"
+            pod, unremovable_reasons.NOT_SAFE_TO_EVICT_ANNOTATION, f"pod annotated as not safe to evict present: {name}"
         )
     return True
 
@@ -157,12 +156,12 @@ def _get_controller_kind(pod: Pod, context: DrainContext) -> str | None:
     controller = context.listers.get(kind, pod.metadata.namespace, owner.name)
     if controller is None:
         error = text.format(pod.key, Listers.not_found(kind, owner.name))
-        raise _BlockedError(pod, drainability_status.CONTROLLER_NOT_FOUND, error)
+        raise _BlockedError(pod, unremovable_reasons.CONTROLLER_NOT_FOUND, error)
     if isinstance(controller, ReplicationController | ReplicaSet):
         replicas, min_replicas = controller.spec.replicas, context.options.min_replica_count
         if replicas is not None and replicas < min_replicas:
             error = f"replication controller for {pod.key} has too few replicas spec: {replicas} min: {min_replicas}"
-            raise _BlockedError(pod, drainability_status.MIN_REPLICAS_REACHED, error)
+            raise _BlockedError(pod, unremovable_reasons.MIN_REPLICAS_REACHED, error)
     return owner.kind
 
 

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kscale.ca import unremovable_reasons
 from kscale.ca.nodes import is_long_terminating
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down import drainability_status
-from kscale.ca.scale_down.drainability_status import (
+from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.ca.unremovable_reasons import (
     BLOCK_DRAIN,
     DRAIN_OK,
     SKIP_DRAIN,
@@ -25,7 +26,6 @@ from kscale.ca.scale_down.drainability_status import (
     DrainStatus,
     build_blocked_status,
 )
-from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.effects import Moment, duration, moment
 from kscale.objects.api.apps import DaemonSet, Job, ReplicaSet, StatefulSet
 from kscale.objects.api.core import Pod, ReplicationController
@@ -163,7 +163,7 @@ def check_local_storage(pod: Pod, context: DrainContext) -> DrainStatus:
     if not any(is_local_volume(volume) and volume.name not in safe for volume in pod.spec.volumes):
         return _UNDEFINED
     return build_blocked_status(
-        drainability_status.LOCAL_STORAGE_REQUESTED, f"pod with local storage present: {pod.metadata.name}"
+        unremovable_reasons.LOCAL_STORAGE_REQUESTED, f"pod with local storage present: {pod.metadata.name}"
     )
 
 
@@ -194,7 +194,7 @@ def check_not_safe_to_evict(pod: Pod, context: DrainContext) -> DrainStatus:
     if pod_annotation(pod, SAFE_TO_EVICT) != "false":
         return _UNDEFINED
     error = f"pod annotated as not safe to evict present: {pod.metadata.name}"
-    return build_blocked_status(drainability_status.NOT_SAFE_TO_EVICT_ANNOTATION, error)
+    return build_blocked_status(unremovable_reasons.NOT_SAFE_TO_EVICT_ANNOTATION, error)
 
 
 _WAIT = DrainStatus(outcome=WAIT_FOR_COMPLETION)
@@ -213,7 +213,7 @@ def is_pdb_exhausted(pod: Pod, context: DrainContext) -> bool:
 
 def build_over_budget_status(key: str) -> DrainStatus:
     """Build BlockDrain for the pod ``namespace/name``: a budget that covers it allows no disruption."""
-    return build_blocked_status(drainability_status.NOT_ENOUGH_PDB, f"not enough pod disruption budget to move {key}")
+    return build_blocked_status(unremovable_reasons.NOT_ENOUGH_PDB, f"not enough pod disruption budget to move {key}")
 
 
 def check_pdb(pod: Pod, context: DrainContext) -> DrainStatus:
@@ -257,7 +257,7 @@ def _check_controller_exists(
 ) -> DrainStatus:
     if listers.get(kind, pod.metadata.namespace, owner.name) is None:
         return build_blocked_status(
-            drainability_status.CONTROLLER_NOT_FOUND, text.format(pod.key, Listers.not_found(kind, owner.name))
+            unremovable_reasons.CONTROLLER_NOT_FOUND, text.format(pod.key, Listers.not_found(kind, owner.name))
         )
     return _UNDEFINED
 
@@ -273,13 +273,13 @@ def _check_controller_replicas(
     text = f"replication controller for {pod.key} "
     if controller is None:
         error = f"{text}is not available, err: {Listers.not_found(kind, owner.name)}"
-        return build_blocked_status(drainability_status.CONTROLLER_NOT_FOUND, error)
+        return build_blocked_status(unremovable_reasons.CONTROLLER_NOT_FOUND, error)
     minimum = context.options.min_replica_count
     replicas = controller.spec.replicas
     if replicas is not None and replicas < minimum:
         # Upstream prints the address of the number instead of the number.
         return build_blocked_status(
-            drainability_status.MIN_REPLICAS_REACHED, f"{text}has too few replicas spec: <address> min: {minimum}"
+            unremovable_reasons.MIN_REPLICAS_REACHED, f"{text}has too few replicas spec: <address> min: {minimum}"
         )
     return _UNDEFINED
 
@@ -296,7 +296,7 @@ def check_replicated(pod: Pod, context: DrainContext) -> DrainStatus:
     custom = context.options.skip_nodes_with_custom_controller_pods
     if owner is not None and (not custom or owner.kind in _KNOWN_CONTROLLERS):
         return _UNDEFINED
-    return build_blocked_status(drainability_status.NOT_REPLICATED, f"{pod.key} is not replicated")
+    return build_blocked_status(unremovable_reasons.NOT_REPLICATED, f"{pod.key} is not replicated")
 
 
 def check_safe_to_evict(pod: Pod, context: DrainContext) -> DrainStatus:
@@ -322,7 +322,7 @@ def check_system(pod: Pod, context: DrainContext) -> DrainStatus:
     if is_old_system_pod(pod, context):
         return _OK
     return build_blocked_status(
-        drainability_status.UNMOVABLE_KUBE_SYSTEM_POD,
+        unremovable_reasons.UNMOVABLE_KUBE_SYSTEM_POD,
         f"non-daemonset, non-mirrored, non-pdb-assigned kube-system pod present: {pod.metadata.name}",
     )
 

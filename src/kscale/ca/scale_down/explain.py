@@ -10,7 +10,6 @@ from kscale.ca import unremovable_reasons
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.lists import drop_uncounted_pods
-from kscale.ca.scale_down import drainability_status
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.effects import duration, to_datetime
@@ -157,20 +156,20 @@ def _explain_blocking_pod(
     pod: str, reason: str, plan: ScaleDownPlan, options: AutoscalingOptions, snapshot: Snapshot
 ) -> str:
     match reason:
-        case drainability_status.NOT_ENOUGH_PDB:
+        case unremovable_reasons.NOT_ENOUGH_PDB:
             return f"{pod}: {_describe_exhausted_pdb(snapshot.pod(pod), plan)} no more evictions now"
-        case drainability_status.UNMOVABLE_KUBE_SYSTEM_POD:
+        case unremovable_reasons.UNMOVABLE_KUBE_SYSTEM_POD:
             limit = format_duration(duration(options.blocking_system_pod_distruption_timeout))
             return f"{pod} is a kube-system pod without PodDisruptionBudget and not known to be older than {limit}"
-        case drainability_status.NOT_REPLICATED:
+        case unremovable_reasons.NOT_REPLICATED:
             return f"{pod} has no controller that would create it again"
-        case drainability_status.LOCAL_STORAGE_REQUESTED:
+        case unremovable_reasons.LOCAL_STORAGE_REQUESTED:
             return f"{pod} keeps data on the node (hostPath or emptyDir)"
-        case drainability_status.NOT_SAFE_TO_EVICT_ANNOTATION:
+        case unremovable_reasons.NOT_SAFE_TO_EVICT_ANNOTATION:
             return f"{pod} is annotated as not safe to evict"
-        case drainability_status.CONTROLLER_NOT_FOUND:
+        case unremovable_reasons.CONTROLLER_NOT_FOUND:
             return f"the controller of {pod} does not exist"
-        case drainability_status.MIN_REPLICAS_REACHED:
+        case unremovable_reasons.MIN_REPLICAS_REACHED:
             return f"the controller of {pod} has too few replicas"
     return f"{pod}: {reason}"
 

@@ -15,14 +15,8 @@ from numpy.typing import NDArray
 
 from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.scale_down.drainability import DrainContext, Rule, get_default_rules, get_drain_status, is_old_system_pod
-from kscale.ca.scale_down.drainability_status import (
-    BLOCK_DRAIN,
-    SKIP_DRAIN,
-    UNDEFINED_OUTCOME,
-    WAIT_FOR_COMPLETION,
-    DrainStatus,
-)
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.ca.unremovable_reasons import BLOCK_DRAIN, SKIP_DRAIN, UNDEFINED_OUTCOME, WAIT_FOR_COMPLETION, DrainStatus
 from kscale.objects.api.core import Pod
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.times import ZERO_TIME

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from kscale.ca import unremovable_reasons
 from kscale.ca.identity_cache import cached_by_identity
-from kscale.ca.scale_down import drainability_status
-from kscale.ca.scale_down.drainability_status import BlockingPod
+from kscale.ca.unremovable_reasons import BlockingPod
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import object_key
@@ -127,7 +127,7 @@ class RemainingPdbTracker:
 
 
 def _build_blocking_pod(pod: Pod) -> BlockingPod:
-    return BlockingPod(pod=pod.key, reason=drainability_status.NOT_ENOUGH_PDB)
+    return BlockingPod(pod=pod.key, reason=unremovable_reasons.NOT_ENOUGH_PDB)
 
 
 def filter_readable_budgets(budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:

@@ -23,7 +23,6 @@ from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.lists import TPU_RESOURCE_PREFIX, clear_tpu_requests
 from kscale.ca.scale_down.drainability import DrainContext, Listers, build_over_budget_status
-from kscale.ca.scale_down.drainability_status import BlockingPod
 from kscale.ca.scale_down.moving_pods import (
     CODE_DAEMON_SET,
     CODE_MOVES,
@@ -35,6 +34,7 @@ from kscale.ca.scale_down.moving_pods import (
     get_moving_pods,
 )
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.ca.unremovable_reasons import BlockingPod
 from kscale.effects import SECOND, Moment, moment
 from kscale.objects.api.core import Pod, Taint
 from kscale.objects.argument_types import typed

@@ -14,7 +14,7 @@ from kscale.ca.errors import AutoscalerError
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, get_deletion_candidate_time, is_ready
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
-from kscale.ca.scale_down.drainability_status import BlockingPod
+from kscale.ca.unremovable_reasons import BlockingPod
 from kscale.effects import Moment, duration
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup, ProviderError

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from kscale.ca import loop_context, node_infos, nodes
 from kscale.ca import nodes as pods
-from kscale.ca.cluster_state import ClusterAutoscalerStatus, readiness, register
+from kscale.ca.cluster_state import ClusterAutoscalerStatus, readiness, update
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists import should_scale_up
 from kscale.ca.provisioning_requests import processors
@@ -57,7 +57,7 @@ COMPARED_CONSTANTS: Final = (
     pods.POD_LONG_TERMINATING_EXTRA_THRESHOLD,
     readiness.LEGACY_STATUS_SETTING_DELAY,
     readiness.LEGACY_NODE_STARTUP_TIME,
-    register.SCALE_DOWN_TIMEOUT,
+    update.SCALE_DOWN_TIMEOUT,
     processors.DEFAULT_RESERVATION_TIME,
     processors.DEFAULT_EXPIRATION_TIME,
 )

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kscale.capacity.architectures import ARCHITECTURES
 from kscale.capacity.catalogue.types import (
+    ARCHITECTURES,
     DEFAULT_PODS,
     Catalogue,
     CatalogueFilter,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from kscale.capacity.architectures import arch_of
+from kscale.capacity.catalogue.types import arch_of
 from kscale.capacity.mix.check import Checked, Planned, Room, check
 from kscale.capacity.mix.exact import SmallMix
 from kscale.capacity.mix.instance import MONEY, Instance

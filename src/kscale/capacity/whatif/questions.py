@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from kscale.ca.entry_points.scale_up import scale_up
+from kscale.ca.entry_points.loops import scale_up
 from kscale.ca.expander.chain import GRPC_EXPANDER, expand
 from kscale.ca.expander.price import build_group_prices
 from kscale.ca.loop_context import LoopInputs

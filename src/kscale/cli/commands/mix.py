@@ -102,7 +102,7 @@ def command(
     The node types are those of the groups (-g, within their limits) or of a catalogue. The bound is proven: no nodes
     for these pods cost less an hour. Every pod of the plan was placed by the exact predicates.
     """
-    from kscale.capacity.architectures import architectures_of
+    from kscale.capacity.catalogue.types import architectures_of
     from kscale.capacity.mix import ALL, MixOptions, mix
 
     check_budget(budget)

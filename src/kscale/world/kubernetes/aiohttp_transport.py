@@ -20,13 +20,15 @@ from urllib.parse import urlsplit
 
 from kscale.errors import InputError, Problem
 from kscale.libraries import library
-from kscale.world.kubernetes.buffers import PIECE_BYTES, Buffer, Buffers
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.credentials import CredentialError, Credentials, RunProgram
 from kscale.world.kubernetes.kubeconfig import Access, Pem, without_password
 from kscale.world.kubernetes.transport import (
     DEFAULT_LIMITS,
+    PIECE_BYTES,
     Answer,
+    Buffer,
+    Buffers,
     Call,
     ConnectionFailedError,
     FailureKind,

@@ -18,10 +18,10 @@ from kscale.effects.actions import Metric, Observation
 from kscale.errors import KscaleError
 from kscale.objects.api.meta import ApiStruct, Int32, shorten
 from kscale.objects.names import go_quote
-from kscale.world.kubernetes.buffers import Buffers
 from kscale.world.kubernetes.transport import (
     DEFAULT_LIMITS,
     Answer,
+    Buffers,
     Call,
     ConnectionFailedError,
     ServerLimits,

@@ -17,7 +17,6 @@ from kscale.effects.actions import Metric, Observation
 from kscale.errors import InputError, Problem
 from kscale.objects.api.meta import ApiStruct, KubeObject, object_key, shorten
 from kscale.objects.kinds import find_kind
-from kscale.world.kubernetes.buffers import PIECE_BYTES, Buffer
 from kscale.world.kubernetes.client import Client, RequestFailedError, read_status
 from kscale.world.kubernetes.reflector import (
     Asked,
@@ -36,7 +35,7 @@ from kscale.world.kubernetes.reflector import (
     Waited,
 )
 from kscale.world.kubernetes.resources import Resources
-from kscale.world.kubernetes.transport import Call, ConnectionFailedError, Stream
+from kscale.world.kubernetes.transport import PIECE_BYTES, Buffer, Call, ConnectionFailedError, Stream
 from kscale.world.protocols import Change, Clock, Watch
 from kscale.world.server_data import (
     ServerEvent,

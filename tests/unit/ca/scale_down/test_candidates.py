@@ -16,8 +16,8 @@ from kscale.ca.scale_down.candidates import (
     sort_candidates,
 )
 from kscale.ca.scale_down.drainability import PodsToMove
-from kscale.ca.scale_down.drainability_status import BlockingPod
 from kscale.ca.state.loop_state import GroupChanges, update_group_changes
+from kscale.ca.unremovable_reasons import BlockingPod
 from kscale.effects import SECOND
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups

@@ -14,8 +14,8 @@ from builders import N0, at, owner, pod
 from kscale import ca
 from kscale.ca.scale_down import drainability
 from kscale.ca.scale_down.drainability import DrainContext, Rule, get_default_rules, get_drain_status, get_pods_to_move
-from kscale.ca.scale_down.drainability_status import DrainStatus
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.ca.unremovable_reasons import DrainStatus
 from kscale.objects.api.apps import DaemonSet, Job, ReplicaSet, ReplicaSetSpec, StatefulSet
 from kscale.objects.api.core import Pod, ReplicationController, ReplicationControllerSpec
 from kscale.objects.api.meta import LabelSelector, ObjectMeta

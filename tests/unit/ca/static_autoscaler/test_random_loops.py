@@ -20,7 +20,7 @@ from builders import N0, container, node, owner, pod, template
 from ca_loops import Cloud, Life
 from ca_world import NOT_FOUND
 from kscale import ca
-from kscale.ca.entry_points.run_once import RunOnceAction
+from kscale.ca.entry_points.loops import RunOnceAction
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, is_ready
 from kscale.ca.provisioning_requests import BEST_EFFORT_ATOMIC_CLASS, CHECK_CAPACITY_CLASS
 from kscale.ca.scale_down.actuation.batch_deletion import delete_nodes_async
