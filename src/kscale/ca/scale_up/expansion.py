@@ -175,10 +175,10 @@ class ExpansionFinder:
         self.context = context
         self.snapshot = snapshot
         self.groups = groups
-        self.every = groups
-        """With those that could be made."""
+        self.all_groups = groups
+        """With those that could be created."""
         known = context.known_templates
-        self.known: Container[str] = {group.id for group in groups} if known is None else known
+        self.known_templates: Container[str] = {group.id for group in groups} if known is None else known
         """Groups that had a template when the cluster state was updated."""
         self.nodes = context.nodes
         self.templates = dict(templates)
@@ -186,41 +186,41 @@ class ExpansionFinder:
         self.options = context.options
         self.all_or_nothing = context.all_or_nothing
         self.grouped = group_pods(snapshot, pods)
-        self.egs = PodGroups(self.grouped.class_of[self.grouped.starts[:-1]], self.grouped.keys_of_group)
+        self.pod_groups = PodGroups(self.grouped.class_of[self.grouped.starts[:-1]], self.grouped.keys_of_group)
         self.session = Session(snapshot, self.grouped.unique, list(templates.values()), context.profile)
         self.session.engine.cursor = context.cursor
         self.compiled = {name: (self.session, i) for i, name in enumerate(templates)}
         self.filtered = FilteredGroups()
         self.schedulable: dict[str, NDArray[np.bool_]] = {}
         """By node group, which equivalence groups it takes: bool[groups]."""
-        self.repeats = EstimateCache()
-        self._parts: dict[bytes, GroupedPods] = {}
+        self.estimate_cache = EstimateCache()
+        self._selected_pods: dict[bytes, GroupedPods] = {}
         self._fits: dict[tuple[int, str | None], NDArray[np.bool_]] = {}
-        self.found: list[ExpansionOption] = []
+        self.expansion_options: list[ExpansionOption] = []
         self._similar: SimilarGroups | None = None
         self.observations: list[Observation] = []
+        """In the order in which they are emitted."""
         self.sharing: list[str] = []
-        """What is to be counted, in order."""
 
     # -- groups and options ------------------------------------------------------------------------------------
 
     def filter(self, tracker: QuotaTracker) -> None:
         self.filtered = filter_valid_scale_up_groups(
-            self.every,
+            self.all_groups,
             templates={name: item.node for name, item in self.templates.items()},
             tracker=tracker,
             state=self.state,
             node_count=len(self.nodes),
             now=self.p.now,
             options=self.options,
-            known_templates=self.known,
+            known_templates=self.known_templates,
         )
         for group in self.filtered.valid:
-            self.schedulable[group.id] = self.judge(group.id, self.egs)
+            self.schedulable[group.id] = self.judge(group.id, self.pod_groups)
 
-    def judge(self, group: str, egs: PodGroups) -> NDArray[np.bool_]:
+    def judge(self, group: str, pod_groups: PodGroups) -> NDArray[np.bool_]:
         """Return which pod groups' first pod fits an empty node of the group: bool[groups]."""
-        exemplars = egs.exemplar_of
+        exemplars = pod_groups.exemplar_of
         session, which = self.compiled[group]
         identity = session.template_identity(which)
         class_fits = self._fits.get((id(session), identity)) if identity else None
@@ -231,10 +231,10 @@ class ExpansionFinder:
             ]
         fits = class_fits
         ask = partial(session.verdicts_on_copy, which, 0)
-        egs.judge(group, GroupSchedulability(fits, exemplars, ask))
+        pod_groups.judge(group, GroupSchedulability(fits, exemplars, ask))
         return fits
 
-    def similar_to(self, group: NodeGroup) -> list[str]:
+    def list_similar_groups(self, group: NodeGroup) -> list[str]:
         """Return the groups that may share a scale-up of this group."""
         return compute_similar_node_groups(
             group, self.groups, self.schedulable, self._get_similar_groups, self.is_safe, self.options
@@ -243,7 +243,7 @@ class ExpansionFinder:
     def _get_similar_groups(self) -> SimilarGroups:
         if self._similar is None:
             names = [item.id for item in self.groups]
-            names += [item.id for item in self.every if item.id not in self.groups]
+            names += [item.id for item in self.all_groups if item.id not in self.groups]
             self._similar = SimilarGroups(names, self.templates, self.context.comparator)
         return self._similar
 
@@ -257,13 +257,13 @@ class ExpansionFinder:
         """
         for group in self.filtered.valid:
             begun = self.p.now
-            option = self.option(group)
+            option = self.compute_option(group)
             if option is not None:
-                self.found.append(option)
+                self.expansion_options.append(option)
             estimated = self.schedulable[group.id]
             if estimated.any():
                 self.observations.append(self._heterogeneity(self.templates[group.id].node, estimated))
-            if stop_after and len(self.found) >= stop_after:
+            if stop_after and len(self.expansion_options) >= stop_after:
                 break
             now = yield from self.p.clock()
             if estimated.any():
@@ -283,11 +283,12 @@ class ExpansionFinder:
             namespace_count=str(namespaces) if namespaces <= 5 else "6-10" if namespaces <= 10 else "11+",
         )
 
-    def option(self, group: NodeGroup) -> ExpansionOption | None:
-        mine = self.schedulable[group.id]
-        if not mine.any():
+    def compute_option(self, group: NodeGroup) -> ExpansionOption | None:
+        """Return the expansion option of a group; None if it takes no pod or needs no node."""
+        schedulable = self.schedulable[group.id]
+        if not schedulable.any():
             return None
-        similar = self.similar_to(group)
+        similar = self.list_similar_groups(group)
         # A pure function has no time limit, but a negative duration allows no node at all.
         no_time = self.options.max_nodegroup_binpacking_duration < timedelta()
         limits = EstimateOptions(
@@ -301,12 +302,12 @@ class ExpansionFinder:
         )
         result = estimate_in_session(
             self.snapshot,
-            self._part(mine),
+            self._select_pods(schedulable),
             self.templates[group.id],
             self.compiled[group.id][1],
             limits,
             self.session,
-            self.repeats,
+            self.estimate_cache,
         )
         count = result.node_count
         if is_zero_or_max_group(group, self.options) and count > 0:
@@ -320,11 +321,12 @@ class ExpansionFinder:
             return None
         return ExpansionOption(group=group.id, node_count=count, similar=similar, estimate=result, limits=limits)
 
-    def _part(self, mine: NDArray[np.bool_]) -> GroupedPods:
-        key = mine.tobytes()
-        part = self._parts.get(key)
+    def _select_pods(self, selected: NDArray[np.bool_]) -> GroupedPods:
+        """Return the pods of the selected pod groups, cached by selection."""
+        key = selected.tobytes()
+        part = self._selected_pods.get(key)
         if part is None:
-            part = self._parts[key] = self.grouped.select_groups(np.flatnonzero(mine))
+            part = self._selected_pods[key] = self.grouped.select_groups(np.flatnonzero(selected))
         return part
 
     @cached_property
@@ -347,9 +349,9 @@ class ExpansionFinder:
                 node_count=item.node_count,
                 pods=EstimatedPodRuns(item.estimate, self.records, one_by_one=one_by_one),
                 similar=item.similar,
-                exists=self.every[item.group].exists,
+                exists=self.all_groups[item.group].exists,
             )
-            for item in self.found
+            for item in self.expansion_options
         ]
 
 

@@ -61,7 +61,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = [
     "OrchestratorAction",
     "OrchestratorResult",
-    "ScaleUpResultBuilder",
+    "ScaleUpOrchestrator",
     "orchestrate",
     "orchestrate_steps",
     "orchestrate_substeps",
@@ -148,118 +148,133 @@ class OrchestratorResult(msgspec.Struct, kw_only=True):
         return next((option for option in self.options if best is not None and option.group == best.group), None)
 
 
-class ScaleUpResultBuilder(ExpansionFinder):
-    """A scale-up whose options were found, with methods that build its result.
+OrchestratorAction = ExecutorAction | CreateGroup | RankOptions | GetPrices | Wait
+"""What a scale-up asks for. A wait of no time asks how late it is: estimates take theirs."""
+
+
+class ScaleUpOrchestrator(ExpansionFinder):
+    """One scale-up: it finds the options, executes the chosen one, and builds the result.
 
     - ``created``: the groups that were created.
-    - ``grown``: the groups with their current targets.
-    - ``tells_left``: whether the status explains the remaining pods.
+    - ``groups_after``: the groups with their current targets.
+    - ``explains_remaining_pods``: whether the status explains the remaining pods.
     """
 
     expansion: Expansion | None = None
-    asked: Sequence[Option] = ()
-    given: ExpanderInput | None = None
+    ranked_options: Sequence[Option] = ()
+    ranking_input: ExpanderInput | None = None
     compared: frozenset[str] = frozenset()
-    tells_left = False
+    explains_remaining_pods = False
 
     def __init__(self, p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext) -> None:
         super().__init__(p, snapshot, pods, context)
         self.created: list[CreatedGroups] = []
         self.considered_more: list[NodeGroup] = []
-        self.grown = self.groups
+        self.groups_after = self.groups
         self.initializers: dict[str, AsyncInitializer] = dict(self.context.initializers)
         self.resized: Sequence[tuple[ScaleUpInfo, Moment]] = ()
 
     def list_considered_groups(self) -> list[ConsideredGroup]:
-        every = [*self.every, *self.considered_more]
-        return [ConsideredGroup(id=group.id, exists=group.exists) for group in every]
+        """List all groups that were considered, including those that were created."""
+        groups = [*self.all_groups, *self.considered_more]
+        return [ConsideredGroup(id=group.id, exists=group.exists) for group in groups]
 
-    def created_groups(self) -> list[MadeGroups]:
+    def list_created_groups(self) -> list[MadeGroups]:
+        """List the groups that were created."""
         return [MadeGroups(main=created.main.id, extra=[item.id for item in created.extra]) for created in self.created]
 
     def list_remaining_pods(self) -> Sequence[NoScaleUpInfo]:
         """Return the remaining pods with reasons that are computed when they are read."""
-        self.tells_left = True
-        return Deferred(self.remaining)
+        self.explains_remaining_pods = True
+        return Deferred(self.explain_remaining_pods)
 
-    def remaining(self) -> list[NoScaleUpInfo]:
+    def explain_remaining_pods(self) -> list[NoScaleUpInfo]:
         """Return the pods that stay unschedulable, with the reasons of every group."""
         skipped = self.filtered.skipped
         if not self.options.scaleup_simulation_for_skipped_node_groups_enabled:
-            return self.egs.remaining(skipped)
+            return self.pod_groups.remaining(skipped)
         # Simulate the skipped groups; if such a group rejects the pod, the rejection replaces the skip reason.
-        judged = self.egs.blank()
-        for group in self.every:
+        judged = self.pod_groups.blank()
+        for group in self.all_groups:
             if group.id in skipped and group.id in self.templates:
                 self.judge(group.id, judged)
         infos = []
-        for number in np.flatnonzero(~self.egs.schedulable).tolist():
+        for number in np.flatnonzero(~self.pod_groups.schedulable).tolist():
             simulated = judged.errors(number)
-            rejected = {**self.egs.errors(number), **simulated}
+            rejected = {**self.pod_groups.errors(number), **simulated}
             left = {name: reasons for name, reasons in skipped.items() if name not in simulated}
             infos += [
                 NoScaleUpInfo(pod=pod, rejected_groups=rejected, skipped_groups=left)
-                for pod in self.egs.keys_of(number)
+                for pod in self.pod_groups.keys_of(number)
             ]
         return infos
 
-    def unmodelled(self) -> list[str]:
+    def list_unmodelled(self) -> list[str]:
+        """List the features that pods use and that kscale does not model."""
         sessions = {id(session): session for session in (self.session, *(late for late, _ in self.compiled.values()))}
         return list(dict.fromkeys(text for session in sessions.values() for text in session.unmodelled))
 
     def finish(self, result: str) -> OrchestratorResult:
+        """Return the result of a scale-up that executed nothing."""
+        remaining, considered = self.list_remaining_pods(), self.list_considered_groups()
         return self.result(
-            ScaleUpStatus(
-                result=result,
-                pods_remain_unschedulable=self.list_remaining_pods(),
-                considered_groups=self.list_considered_groups(),
-            )
+            ScaleUpStatus(result=result, pods_remain_unschedulable=remaining, considered_groups=considered)
         )
 
     def abort(self) -> OrchestratorResult:
-        self.egs.give_up(ALL_OR_NOTHING_REASON)
+        """Return the result of a scale-up that needs all pods to fit, which they do not."""
+        self.pod_groups.give_up(ALL_OR_NOTHING_REASON)
         return self.finish(SCALE_UP_NO_OPTIONS_AVAILABLE)
 
     def fail_early(self, error: AutoscalerError) -> OrchestratorResult:
-        def everybody() -> list[NoScaleUpInfo]:
-            return [NoScaleUpInfo(pod=pod) for number in range(len(self.egs)) for pod in self.egs.keys_of(number)]
-
-        left = Deferred(everybody)
+        """Return the result of a scale-up that failed before any group was evaluated."""
+        groups = self.pod_groups
+        left = Deferred(
+            lambda: [NoScaleUpInfo(pod=pod) for number in range(len(groups)) for pod in groups.keys_of(number)]
+        )
         return self.result(ScaleUpStatus(result=SCALE_UP_ERROR, error=error.record, pods_remain_unschedulable=left))
 
     def fail(self, error: AutoscalerError, chosen: ExpansionOption) -> OrchestratorResult:
-        self.egs.give_up(EXECUTION_FAILED_REASON)
-        return self.result(
-            ScaleUpStatus(
-                result=SCALE_UP_ERROR,
-                error=error.record,
-                pods_triggered=Deferred(lambda: chosen.pods),
-                pods_remain_unschedulable=self.list_remaining_pods(),
-                created_groups=self.created_groups(),
-            )
+        """Return the result of a scale-up that failed before any resize."""
+        self.pod_groups.give_up(EXECUTION_FAILED_REASON)
+        return self.fail_execution(error, chosen, [])
+
+    def fail_execution(
+        self, error: AutoscalerError, chosen: ExpansionOption, failed_groups: list[str]
+    ) -> OrchestratorResult:
+        """Return the result of a scale-up with groups that could not be resized."""
+        status = ScaleUpStatus(
+            result=SCALE_UP_ERROR,
+            error=error.record,
+            pods_triggered=Deferred(lambda: chosen.pods),
+            failed_resize_groups=failed_groups,
+            pods_remain_unschedulable=self.list_remaining_pods(),
+            created_groups=self.list_created_groups(),
         )
+        return self.result(status)
 
     def result(self, status: ScaleUpStatus) -> OrchestratorResult:
+        """Return the result with a status."""
         return OrchestratorResult(
             status=status,
             state=self.state,
-            options=self.found,
+            options=self.expansion_options,
             expansion=self.expansion,
             skipped=self.filtered.skipped,
             cursor=self.session.engine.cursor,
-            pod_groups=self.egs,
-            asked_groups=[group.id for group in self.every],
-            groups=self.grown,
+            pod_groups=self.pod_groups,
+            asked_groups=[group.id for group in self.all_groups],
+            groups=self.groups_after,
             templates=self.templates,
-            unmodelled=self.unmodelled(),
+            unmodelled=self.list_unmodelled(),
             compared=self.compared,
             initializers=self.initializers,
             resized=self.resized,
             exceeded=self.filtered.exceeded,
             observations=tuple(self.observations),
             sharing=tuple(self.sharing),
-            expander_options=self.asked,
-            expander_input=self.given,
+            expander_options=self.ranked_options,
+            expander_input=self.ranking_input,
         )
 
     def with_simulation(self, done: OrchestratorResult) -> StepsOf[Wait, OrchestratorResult]:
@@ -268,7 +283,7 @@ class ScaleUpResultBuilder(ExpansionFinder):
         With ``--scaleup-simulation-for-skipped-node-groups-enabled`` the skipped groups are simulated before the
         scale-up ends; otherwise the result is returned unchanged.
         """
-        if not (self.tells_left and self.options.scaleup_simulation_for_skipped_node_groups_enabled):
+        if not (self.explains_remaining_pods and self.options.scaleup_simulation_for_skipped_node_groups_enabled):
             return done
         begun = self.p.now
         list(done.status.pods_remain_unschedulable)
@@ -276,83 +291,58 @@ class ScaleUpResultBuilder(ExpansionFinder):
         simulated = build_duration_observation("scaleUp:skippedNodeGroupsSimulation", ended - begun)
         return replace(done, observations=(*done.observations, simulated))
 
+    def run(self) -> StepsOf[OrchestratorAction, OrchestratorResult]:
+        """Run the scale-up, and observe the duration of simulating skipped groups."""
+        done = yield from self._scale_up()
+        return (yield from self.with_simulation(done))
 
-OrchestratorAction = ExecutorAction | CreateGroup | RankOptions | GetPrices | Wait
-"""What a scale-up asks for. A wait of no time asks how late it is: estimates take theirs."""
-
-
-@typed
-def orchestrate_steps(
-    snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext, *, now: datetime | Moment
-) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-    """Run one scale-up as a step machine, without filtering the pods first.
-
-    No further group is considered once ``--max-binpacking-time`` has passed. See :func:`orchestrate` for the
-    parameters.
-    """
-    return orchestrate_substeps(Progress(moment(now)), snapshot, pods, context)
-
-
-def orchestrate_substeps(
-    p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext
-) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-    """Run one scale-up within a step machine that is in progress."""
-    run = _ScaleUpOrchestrator(p, snapshot, pods, context)
-    done = yield from _run_scale_up_steps(run)
-    return (yield from run.with_simulation(done))
-
-
-def _run_scale_up_steps(run: _ScaleUpOrchestrator) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-    p, groups, context, options, templates = run.p, run.groups, run.context, run.options, run.templates
-    expander_input = context.expander_input or ExpanderInput()
-    ranking_input = replace_input(expander_input, nodes={name: item.node for name, item in templates.items()})
-    for name in get_upcoming_nodes(run.state, groups, p.now, templates=run.known):
-        if name not in templates:
-            text = f"could not get upcoming nodes: failed to find template node for node group {name}"
-            return run.fail_early(AutoscalerError(INTERNAL_ERROR, text))
-    candidates = context.candidates
-    if isinstance(candidates, AutoscalerError):
-        return run.fail_early(AutoscalerError(candidates.type or INTERNAL_ERROR, candidates.message))
-    run.every = Groups([*groups, *candidates], groups.node_errors)
-    begun = p.now
-    started = yield from p.clock()
-    run.observations.append(build_duration_observation("scaleUp:buildPodEquivalenceGroups", started - begun))
-    limits = [build_cluster_maximum_quota(options.resource_limiter)] if context.quotas is None else context.quotas
-    try:
-        if isinstance(limits, AutoscalerError):
-            raise limits
-        tracker = QuotaTracker.maximum(limits, run.nodes, groups, gpu_label=ranking_input.gpu_label)
-    except AutoscalerError as error:
-        text = f"could not create quotas tracker: {error.message}"
-        return run.fail_early(AutoscalerError(error.type or INTERNAL_ERROR, text))
-    run.filter(tracker)
-    yield from run.find_options(context.stop_after_options, started + duration(options.max_binpacking_time))
-    if not run.found:
-        return run.finish(SCALE_UP_NO_OPTIONS_AVAILABLE)
-    names = options.expander_names if context.expanders is None else context.expanders
-    if GRPC_EXPANDER in names:
-        ranking_input = replace_input(
-            ranking_input, compared=ranking_input.compared | find_compared_pods(run.grouped, run.records)
+    def _scale_up(self) -> StepsOf[OrchestratorAction, OrchestratorResult]:
+        p, groups, context, options, templates = self.p, self.groups, self.context, self.options, self.templates
+        expander_input = context.expander_input or ExpanderInput()
+        ranking_input = replace_input(expander_input, nodes={name: item.node for name, item in templates.items()})
+        for name in get_upcoming_nodes(self.state, groups, p.now, templates=self.known_templates):
+            if name not in templates:
+                text = f"could not get upcoming nodes: failed to find template node for node group {name}"
+                return self.fail_early(AutoscalerError(INTERNAL_ERROR, text))
+        candidates = context.candidates
+        if isinstance(candidates, AutoscalerError):
+            return self.fail_early(AutoscalerError(candidates.type or INTERNAL_ERROR, candidates.message))
+        self.all_groups = Groups([*groups, *candidates], groups.node_errors)
+        begun = p.now
+        started = yield from p.clock()
+        self.observations.append(build_duration_observation("scaleUp:buildPodEquivalenceGroups", started - begun))
+        limits = [build_cluster_maximum_quota(options.resource_limiter)] if context.quotas is None else context.quotas
+        try:
+            if isinstance(limits, AutoscalerError):
+                raise limits
+            tracker = QuotaTracker.maximum(limits, self.nodes, groups, gpu_label=ranking_input.gpu_label)
+        except AutoscalerError as error:
+            text = f"could not create quotas tracker: {error.message}"
+            return self.fail_early(AutoscalerError(error.type or INTERNAL_ERROR, text))
+        self.filter(tracker)
+        yield from self.find_options(context.stop_after_options, started + duration(options.max_binpacking_time))
+        if not self.expansion_options:
+            return self.finish(SCALE_UP_NO_OPTIONS_AVAILABLE)
+        names = options.expander_names if context.expanders is None else context.expanders
+        if GRPC_EXPANDER in names:
+            ranking_input = replace_input(
+                ranking_input, compared=ranking_input.compared | find_compared_pods(self.grouped, self.records)
+            )
+            self.compared = ranking_input.compared
+        self.ranked_options, self.ranking_input = self.expander_options(names), ranking_input
+        self.expansion = yield from expand_steps(
+            self.ranked_options, names, ranking_input, now=p, rng=context.rng, filters=context.filters
         )
-        run.compared = ranking_input.compared
-    run.asked, run.given = run.expander_options(names), ranking_input
-    run.expansion = yield from expand_steps(
-        run.asked, names, ranking_input, now=p, rng=context.rng, filters=context.filters
-    )
-    yield from p.emit(*run.expansion.events)
-    best = run.expansion.best
-    if best is None or best.node_count <= 0:
-        run.egs.give_up(EXPANDER_FILTERED_REASON)
-        return run.finish(SCALE_UP_NO_OPTIONS_AVAILABLE)
-    return (yield from run.carry_out(best, tracker))
+        yield from p.emit(*self.expansion.events)
+        best = self.expansion.best
+        if best is None or best.node_count <= 0:
+            self.pod_groups.give_up(EXPANDER_FILTERED_REASON)
+            return self.finish(SCALE_UP_NO_OPTIONS_AVAILABLE)
+        return (yield from self.execute(best, tracker))
 
-
-class _ScaleUpOrchestrator(ScaleUpResultBuilder):
-    """A scale-up that executes the chosen option."""
-
-    def carry_out(self, best: Option, tracker: QuotaTracker) -> StepsOf[OrchestratorAction, OrchestratorResult]:
-        group = self.every[best.group]
-        chosen = next(item for item in self.found if item.group == best.group)
+    def execute(self, best: Option, tracker: QuotaTracker) -> StepsOf[OrchestratorAction, OrchestratorResult]:
+        group = self.all_groups[best.group]
+        chosen = next(item for item in self.expansion_options if item.group == best.group)
         capped = cap_by_max_nodes_total(best.node_count, len(self.nodes), self.options)
         yield from self.p.emit(*capped.events)
         if capped.error is not None:
@@ -391,11 +381,11 @@ class _ScaleUpOrchestrator(ScaleUpResultBuilder):
                 coming = [item.id for item in (created.main, *created.extra) if item.upcoming]
                 later = AsyncInitializer(groups=coming, pods=list(chosen.pods), atomic=self.all_or_nothing)
                 self.initializers[created.main.id] = later
-            self.adopt(group.id, created)
+            self.adopt_created_groups(group.id, created)
             group = created.main
         try:
             nodes = {name: item.node for name, item in self.templates.items()}
-            similar = [self.groups[name] for name in self.similar_to(group)]
+            similar = [self.groups[name] for name in self.list_similar_groups(group)]
             sharing = find_sharing_groups(group, similar, templates=nodes, tracker=tracker)
             self.sharing = [item.id for item in sharing]
             plan = balance_scale_ups(group, sharing[1:], new_nodes, templates=nodes, tracker=tracker)
@@ -410,7 +400,7 @@ class _ScaleUpOrchestrator(ScaleUpResultBuilder):
             self.state,
             options=self.options,
             atomic=self.all_or_nothing,
-            known_templates=self.known,
+            known_templates=self.known_templates,
         )
         self.state, self.resized = done.state, done.resized
         self.initializers = update_initializers(self.initializers, [info for info, _ in done.resized])
@@ -419,31 +409,25 @@ class _ScaleUpOrchestrator(ScaleUpResultBuilder):
             if not self.options.parallel_scale_up:
                 names = [info.group for info in plan]
                 failed.update(names[names.index(done.failed_groups[0]) :])
-            self.egs.fail(failed, EXECUTION_FAILED_REASON)
-            self.grown = self.groups.with_targets({info.group: info.new for info in plan if info.group not in failed})
-            status = ScaleUpStatus(
-                result=SCALE_UP_ERROR,
-                error=done.error.record,
-                pods_triggered=Deferred(lambda: chosen.pods),
-                failed_resize_groups=done.failed_groups,
-                pods_remain_unschedulable=self.list_remaining_pods(),
-                created_groups=self.created_groups(),
+            self.pod_groups.fail(failed, EXECUTION_FAILED_REASON)
+            self.groups_after = self.groups.with_targets(
+                {info.group: info.new for info in plan if info.group not in failed}
             )
-            return self.result(status)
-        self.grown = self.groups.with_targets({info.group: info.new for info in plan})
-        self.state = recalculate_ranges(self.state, self.grown)
+            return self.fail_execution(done.error, chosen, done.failed_groups)
+        self.groups_after = self.groups.with_targets({info.group: info.new for info in plan})
+        self.state = recalculate_ranges(self.state, self.groups_after)
         status = ScaleUpStatus(
             result=SCALE_UP_SUCCESSFUL,
             scale_ups=plan,
             pods_triggered=Deferred(lambda: chosen.pods),
             pods_remain_unschedulable=self.list_remaining_pods(),
-            pods_await_evaluation=Deferred(lambda: self.egs.awaiting(group.id)),
+            pods_await_evaluation=Deferred(lambda: self.pod_groups.awaiting(group.id)),
             considered_groups=self.list_considered_groups(),
-            created_groups=self.created_groups(),
+            created_groups=self.list_created_groups(),
         )
         return self.result(status)
 
-    def adopt(self, old: str, made: CreatedGroups) -> None:
+    def adopt_created_groups(self, old: str, made: CreatedGroups) -> None:
         """Replace the candidate by the groups that were created from it."""
         fresh = {}
         for item in (made.main, *made.extra):
@@ -461,21 +445,40 @@ class _ScaleUpOrchestrator(ScaleUpResultBuilder):
         self.schedulable[main] = self.schedulable[old]
         self.templates[main] = fresh.get(main, self.templates[old])
         if made.extra and main in fresh:
-            self.egs.erase(old)
-            self.schedulable[main] = self.judge(main, self.egs)
+            self.pod_groups.erase(old)
+            self.schedulable[main] = self.judge(main, self.pod_groups)
         else:
-            self.egs.rename(old, main)
+            self.pod_groups.rename(old, main)
         if main != old:
             del self.templates[old], self.schedulable[old]
         for item in made.extra:
             if item.id in fresh:
                 self.templates[item.id] = fresh[item.id]
-                self.schedulable[item.id] = self.judge(item.id, self.egs)
-        self.grown = self.groups = Groups([*self.groups, made.main, *made.extra], self.groups.node_errors)
+                self.schedulable[item.id] = self.judge(item.id, self.pod_groups)
+        self.groups_after = self.groups = Groups([*self.groups, made.main, *made.extra], self.groups.node_errors)
         self.created.append(made)
         self.considered_more = [item for item in (made.main, *made.extra) if item.id != old]
         self._similar = None
         self.state = recalculate_ranges(self.state, self.groups)
+
+
+@typed
+def orchestrate_steps(
+    snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext, *, now: datetime | Moment
+) -> StepsOf[OrchestratorAction, OrchestratorResult]:
+    """Run one scale-up as a step machine, without filtering the pods first.
+
+    No further group is considered once ``--max-binpacking-time`` has passed. See :func:`orchestrate` for the
+    parameters.
+    """
+    return orchestrate_substeps(Progress(moment(now)), snapshot, pods, context)
+
+
+def orchestrate_substeps(
+    p: Progress, snapshot: Snapshot, pods: PodsLike, context: ScaleUpContext
+) -> StepsOf[OrchestratorAction, OrchestratorResult]:
+    """Run one scale-up within a step machine that is in progress."""
+    return ScaleUpOrchestrator(p, snapshot, pods, context).run()
 
 
 @typed
