@@ -17,7 +17,7 @@ import pytest
 
 import kscale
 from kscale import ca
-from kscale.capacity.headroom import more_of
+from kscale.capacity.headroom import count_more_pods
 from kscale.capacity.losses import losses
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
@@ -133,7 +133,10 @@ def test_headroom_of_5000_nodes(benchmark) -> None:
     nodes = scaled(5000)
     made = cluster(nodes, 20, 0.4)
     pod = made.pod("default/p0-0")
-    assert benchmark.pedantic(lambda s: more_of(s, pod), setup=fresh(made), rounds=50, warmup_rounds=5) == nodes * 30
+    assert (
+        benchmark.pedantic(lambda s: count_more_pods(s, pod), setup=fresh(made), rounds=50, warmup_rounds=5)
+        == nodes * 30
+    )
 
 
 def test_headroom_of_15000_nodes(benchmark) -> None:
@@ -142,7 +145,7 @@ def test_headroom_of_15000_nodes(benchmark) -> None:
     made = cluster(nodes, 30, 0.45)
     pod = made.pod("default/p0-0")
     cpu, free = int(100_000 * 0.45 / 30), 100_000 - 30 * int(100_000 * 0.45 / 30)
-    found = benchmark.pedantic(lambda s: more_of(s, pod), setup=fresh(made), rounds=10, warmup_rounds=2)
+    found = benchmark.pedantic(lambda s: count_more_pods(s, pod), setup=fresh(made), rounds=10, warmup_rounds=2)
     assert found == nodes * (free // cpu)
 
 
@@ -151,8 +154,8 @@ def test_headroom_of_a_second_shape(benchmark) -> None:
     nodes = scaled(5000)
     made = cluster(nodes, 20, 0.4)
     snapshot = made.snapshot()
-    more_of(snapshot, made.pod("default/p0-0"))
-    found = benchmark.pedantic(more_of, args=(snapshot, made.pod("default/p0-1")), rounds=50, warmup_rounds=5)
+    count_more_pods(snapshot, made.pod("default/p0-0"))
+    found = benchmark.pedantic(count_more_pods, args=(snapshot, made.pod("default/p0-1")), rounds=50, warmup_rounds=5)
     assert found == nodes * 30
 
 

@@ -51,7 +51,7 @@ def price_of(
     """
     labels = node.metadata.labels or {}
     for group in groups:
-        if group.price is not None and _has(group, node, labels):
+        if group.price is not None and _is_in_group(group, node, labels):
             return group.price
     name = next((labels[key] for key in _TYPES if key in labels), "")
     if catalogue is None or name not in set(catalogue):
@@ -62,7 +62,7 @@ def price_of(
     return kind.price() if price is None else price
 
 
-def _has(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> bool:
+def _is_in_group(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> bool:
     """Check whether a node belongs to a group, like :func:`~kscale.capacity.groups.members_of`.
 
     A group with neither names nor a selector has the node that it is modelled on.
@@ -216,7 +216,7 @@ def cost(
     owners = _workloads(cluster, names.tolist())
     total = float(price.sum())
     shares = pod_cost[counts], amounts[snapshot.placed_class][counts], total
-    workloads = _shares(owners, *shares)
+    workloads = _divide_cost(owners, *shares)
     biggest: dict[str, str] = {}
     for share in workloads:
         biggest.setdefault(share.name.partition("/")[0], share.name.partition("/")[2])
@@ -227,7 +227,9 @@ def cost(
         cost=_money(total),
         requested=_money(float(requested.sum())),
         idle=_money(total - float(requested.sum())),
-        namespaces=[msgspec.structs.replace(share, biggest=biggest[share.name]) for share in _shares(spaces, *shares)],
+        namespaces=[
+            msgspec.structs.replace(share, biggest=biggest[share.name]) for share in _divide_cost(spaces, *shares)
+        ],
         workloads=workloads,
         pools=_pools(snapshot, groups, price, requested),
     )
@@ -305,7 +307,7 @@ def _workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
     return result
 
 
-def _shares(
+def _divide_cost(
     names: Sequence[str], costs: NDArray[np.float64], amounts: NDArray[np.float64], total: float
 ) -> list[CostShare]:
     """Return one row per name, the most expensive first."""

@@ -32,8 +32,8 @@ __all__ = [
     "amount",
     "estimate_groups",
     "estimates",
+    "find_first_rejection",
     "find_pod",
-    "first_no",
     "get_template",
     "prefilter_failure",
     "rejections_of",
@@ -95,7 +95,7 @@ def estimates(
         yield Estimated(
             nodes=result.node_count,
             scheduled=set(result.scheduled),
-            unscheduled=_noes(result.verdicts),
+            unscheduled=_convert_verdicts(result.verdicts),
             groups=result.groups,
             placement=result.placement,
             bound=bound.value if bound is not None else 0,
@@ -104,14 +104,14 @@ def estimates(
         )
 
 
-def _noes(verdicts: Mapping[str, Verdict]) -> dict[str, No]:
+def _convert_verdicts(verdicts: Mapping[str, Verdict]) -> dict[str, No]:
     """Convert verdicts by pod; a verdict that several pods of one class share is converted once."""
     distinct = {id(verdict): verdict for verdict in verdicts.values()}
-    converted = {number: _no(verdict) for number, verdict in distinct.items()}
+    converted = {number: _convert_verdict(verdict) for number, verdict in distinct.items()}
     return {name: converted[id(verdict)] for name, verdict in verdicts.items()}
 
 
-def _no(verdict: Verdict) -> No:
+def _convert_verdict(verdict: Verdict) -> No:
     if verdict.ok:
         return No("", ["would fit an empty node, but not beside the pods placed first"])
     volumes = [_use_detail(number) for number in verdict.numbers if "volume" in number]
@@ -160,7 +160,7 @@ def verdicts(fit: FitResult, pod: Pod, name: str, node: Node) -> list[PluginVerd
     return [_plugin_verdict(no, pod, node) for no in (first, *others)]
 
 
-def first_no(fit: FitResult, pod: Pod, name: str, node: Node) -> PluginVerdict:
+def find_first_rejection(fit: FitResult, pod: Pod, name: str, node: Node) -> PluginVerdict:
     """Return the verdict at which upstream stops, for a pod that does not fit the node."""
     return _plugin_verdict(fit.verdict(name, node.name), pod, node)
 
@@ -179,7 +179,7 @@ def _plugin_verdict(verdict: Verdict, pod: Pod, node: Node) -> PluginVerdict:
             for number in verdict.numbers
             if "resource" in number
         ],
-        detail=_detail(verdict, pod, node),
+        detail=_describe_failure(verdict, pod, node),
     )
 
 
@@ -231,7 +231,7 @@ def _use_detail(number: dict[str, Any]) -> str:
     return f"{subject} in use by {', '.join(number['pods'])}"
 
 
-def _detail(verdict: Verdict, pod: Pod, node: Node) -> str:
+def _describe_failure(verdict: Verdict, pod: Pod, node: Node) -> str:
     """Describe the cause of a failure if the reason alone does not; else empty.
 
     The text contains no annotations and no environment values.

@@ -310,7 +310,11 @@ def summarize_rejections(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tupl
         if pod_class.index not in by_class:
             exemplar = exemplars[pod_class.index]
             failure = estimate.prefilter_failure(fit, exemplar.key, nodes)
-            verdicts = [] if failure else [estimate.first_no(fit, exemplar.pod, exemplar.key, node) for node in nodes]
+            verdicts = (
+                []
+                if failure
+                else [estimate.find_first_rejection(fit, exemplar.pod, exemplar.key, node) for node in nodes]
+            )
             counts = Counter(reason for no in verdicts for reason in no.reasons)
             reasons = (failure,) if failure else tuple(reason for reason, _ in counts.most_common())
             by_class[pod_class.index] = verdicts[0].plugin if verdicts else "", reasons or (_NO_NODES,)

@@ -40,7 +40,7 @@ from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.pods.rows import copies_of
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["HeadroomReport", "MorePods", "headroom", "more_of", "report_losses"]
+__all__ = ["HeadroomReport", "MorePods", "count_more_pods", "headroom", "report_losses"]
 
 _MOST = 1_000_000
 _TOLD = 100_000
@@ -204,8 +204,8 @@ def _count_more_pods(snapshot: Snapshot, workload: KubeObject, classes: PodClass
     if needs_claims(pod.spec) or (isinstance(workload, StatefulSet) and workload.spec.volume_claim_templates):
         more, placement, event = _count_more_with_claims(snapshot, workload, pod, classes)
         return replace(answer, more=more, placement=placement, next_event=event), left_out
-    more = more_of(snapshot, pod)
-    placement, event = (None, "") if more > _TOLD else _landing(snapshot, pod, more)
+    more = count_more_pods(snapshot, pod)
+    placement, event = (None, "") if more > _TOLD else _place_more_pods(snapshot, pod, more)
     return replace(answer, more=more, placement=placement, next_event=event), left_out
 
 
@@ -244,7 +244,7 @@ def _count_more_with_claims(
         count = min(4 * count, _TOLD)
 
 
-def _landing(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str, int], str]:
+def _place_more_pods(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str, int], str]:
     """Return (number of new pods by node, kube-scheduler's message about the next pod)."""
     unassigned = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
     placed = place(snapshot, pods=copies_of(unassigned, more + 1, f"{pod.key}-more", snapshot.interner))
@@ -254,7 +254,7 @@ def _landing(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str, int], s
 
 
 @typed
-def more_of(snapshot: Snapshot, pod: Pod) -> int:
+def count_more_pods(snapshot: Snapshot, pod: Pod) -> int:
     """Return how many more pods like this one fit on existing nodes, placed one after the other (at most a million)."""
     # The node of a running pod does not restrict where equal pods may go.
     session = Session(snapshot, [snapshot.interner.classify(pod, placed=True)], alike=True)

@@ -279,7 +279,7 @@ def pair_losses(snapshot: Snapshot) -> PairLosses:
     choice for a pod without rules about other nodes depends on its own node only. The other pairs are simulated.
     """
     pods = _Pods.in_snapshot(snapshot)
-    landing, alone, bound = _landings(pods, snapshot.nodes)
+    landing, alone, bound = _simulate_losses(pods, snapshot.nodes)
     survivable = np.array([n for n, name in enumerate(snapshot.nodes) if name not in alone], dtype=np.intp)
     targets = landing[survivable].astype(np.float32)
     interact = (targets @ targets.T) > 0  # some node takes pods of both
@@ -308,7 +308,7 @@ def pair_losses(snapshot: Snapshot) -> PairLosses:
     )
 
 
-def _landings(pods: _Pods, nodes: Sequence[str]) -> tuple[NDArray[np.bool_], dict[str, Loss], NDArray[np.bool_]]:
+def _simulate_losses(pods: _Pods, nodes: Sequence[str]) -> tuple[NDArray[np.bool_], dict[str, Loss], NDArray[np.bool_]]:
     """Simulate the loss of each single node.
 
     Returns three values: bool[nodes, nodes], the nodes that receive pods of each lost node; the losses that leave pods

@@ -143,7 +143,7 @@ def with_objects(cluster: Cluster, objects: Sequence[KubeObject]) -> Cluster:
     applied = cluster.copy()
     for item in objects:
         existing = _find(applied, item)
-        applied.apply(_as_stored(item if existing is None else _on_top_of(item, existing)))
+        applied.apply(_apply_api_defaults(item if existing is None else _on_top_of(item, existing)))
     default = default_storage_class(applied.all("StorageClass"))
     for claim in list(applied.all("PersistentVolumeClaim")):
         if claim.spec.storage_class_name is None and default is not None and not claim.spec.volume_name:
@@ -188,7 +188,7 @@ def _on_top_of(item: KubeObject, known: KubeObject) -> KubeObject:
     return item
 
 
-def _as_stored(item: KubeObject) -> KubeObject:
+def _apply_api_defaults(item: KubeObject) -> KubeObject:
     """Return an object with the API server's defaults that decisions read."""
     if not item.metadata.uid:
         uid = derived_uid(_kind(item), item.namespace, item.name)

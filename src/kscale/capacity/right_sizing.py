@@ -68,15 +68,15 @@ def replace_requests(
             conditions=[item for item in status.conditions if item.type != "PodResizePending"]
             if resize_infeasible(pod)
             else status.conditions,
-            container_statuses=[_granting_nothing(item) for item in status.container_statuses],
-            init_container_statuses=[_granting_nothing(item) for item in status.init_container_statuses],
+            container_statuses=[_clear_allocated_resources(item) for item in status.container_statuses],
+            init_container_statuses=[_clear_allocated_resources(item) for item in status.init_container_statuses],
             allocated_resources=None,
             resources=None,
         ),
     )
 
 
-def _granting_nothing(status: ContainerStatus) -> ContainerStatus:
+def _clear_allocated_resources(status: ContainerStatus) -> ContainerStatus:
     return msgspec.structs.replace(status, allocated_resources=None, resources=None)
 
 
@@ -105,7 +105,7 @@ def compare_packing(
     pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase in ("Running", "")]
     if not nodes:
         return Effect()
-    model = _commonest(nodes)
+    model = _find_most_common_node(nodes)
     movable = [pod for pod in pods if not is_daemonset_pod(pod) and not is_mirror_pod(pod)]
     daemonset_pods = [pod for pod in pods if pod.spec.node_name == model.name and is_daemonset_pod(pod)]
     empty = Cluster(item for item in cluster if not isinstance(item, (Node, Pod))).snapshot()
@@ -166,7 +166,7 @@ def _on_pools(cluster: Cluster, groups: Sequence[NodeGroup], options: MixOptions
     )
 
 
-def _commonest(nodes: Iterable[Node]) -> Node:
+def _find_most_common_node(nodes: Iterable[Node]) -> Node:
     """Return the first node of the most common shape (allocatable resources)."""
     shapes: Counter[tuple[tuple[str, str], ...]] = Counter()
     first: dict[tuple[tuple[str, str], ...], Node] = {}

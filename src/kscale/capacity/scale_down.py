@@ -114,7 +114,7 @@ def _drawn(
         names=names,
         note=mark.note,
         room=room,
-        shown={name: _written(name, allocatable[name]) for name in room},
+        shown={name: _format_amount(name, allocatable[name]) for name in room},
         pods=[
             DrawnPod(pod.key, _kind(pod), {name: _amount(name, amounts[name]) for name in room if name in amounts})
             for pod, amounts in pods
@@ -132,7 +132,7 @@ def _amount(name: str, quantity: Quantity) -> float:
     return quantity.milli_value() / 1000 if name == CPU else float(quantity.value())
 
 
-def _written(name: str, quantity: Quantity) -> str:
+def _format_amount(name: str, quantity: Quantity) -> str:
     amount = _amount(name, quantity)
     return f"{amount / 2**30:.1f} GiB" if name == MEMORY else f"{amount:g}"
 
@@ -246,7 +246,7 @@ def report_scale_down(
         removable=len(plan.removable),
         saves=dict(Counter(item.group or "" for item in going)),
         nodes=nodes,
-        orphans=_orphans(observed, now, options),
+        orphans=_count_pods_without_controller(observed, now, options),
     )
     return report, plan.state
 
@@ -277,7 +277,7 @@ def _with_homes_refused(
     return result
 
 
-def _orphans(snapshot: Snapshot, now: datetime | Moment, options: AutoscalingOptions) -> int:
+def _count_pods_without_controller(snapshot: Snapshot, now: datetime | Moment, options: AutoscalingOptions) -> int:
     if not options.skip_nodes_with_custom_controller_pods:
         return 0
     pods = get_moving_pods(snapshot)

@@ -200,7 +200,7 @@ def sweep(
     """
     count = 1 if executor is None else workers or (executor if isinstance(executor, int) else os.cpu_count() or 1)
     sizes = _sizes(scenarios, count) if chunk is None else itertools.repeat(max(1, chunk))
-    parts: Iterator[tuple[list[int], list[S]]] = _cut(scenarios, sizes)
+    parts: Iterator[tuple[list[int], list[S]]] = _split_into_batches(scenarios, sizes)
     if executor is None:
         for indices, part in parts:
             yield from _yield_results(indices, _part(function, base, part))
@@ -276,7 +276,7 @@ def _sizes(scenarios: Iterable[S], workers: int) -> Iterator[int]:
         size = min(_LARGEST, 2 * size)
 
 
-def _cut(scenarios: Iterable[S], sizes: Iterator[int]) -> Iterator[tuple[list[int], list[S]]]:
+def _split_into_batches(scenarios: Iterable[S], sizes: Iterator[int]) -> Iterator[tuple[list[int], list[S]]]:
     numbered = enumerate(scenarios)
     for size in sizes:
         part = list(itertools.islice(numbered, size))

@@ -179,7 +179,7 @@ def plan_of_dump(
             continue
         seen_owners.add(owner)
         answer = admit_pod(
-            _as_new(pod),
+            _reset_for_recreation(pod),
             index,
             namespace=pod.namespace,
             controllers=controllers,
@@ -221,7 +221,7 @@ def _list_performed_actions(result: UpdaterResult) -> list[Action]:
     ]
 
 
-def _as_new(pod: Pod) -> Pod:
+def _reset_for_recreation(pod: Pod) -> Pod:
     """Return the pod as its controller recreates it: without node and status."""
     spec = msgspec.structs.replace(pod.spec, node_name="")
     return msgspec.structs.replace(pod, spec=spec, status=PodStatus())

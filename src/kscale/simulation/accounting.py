@@ -187,9 +187,9 @@ class JobOutcomes:
 
     def uses(self) -> list[JobUse]:
         """Return the result of each job, sorted by name, without those that ended before the beginning."""
-        return [self._use(job) for job in sorted(self._jobs.values(), key=lambda job: job.key)]
+        return [self._build_job_use(job) for job in sorted(self._jobs.values(), key=lambda job: job.key)]
 
-    def _use(self, job: _Job) -> JobUse:
+    def _build_job_use(self, job: _Job) -> JobUse:
         return JobUse(
             job=job.key,
             outcome="deleted" if job.is_deleted else _outcome(job.status),
@@ -360,14 +360,14 @@ class IdealMixes:
 
     def _count_needed_pods(self, hpa: HorizontalPodAutoscaler, key: Key, pods: Sequence[Pod]) -> int | None:
         """Return how many pods would bring usage to an HPA's targets; None if it also uses other metrics."""
-        counts = [self._needed_for(spec, key, pods) for spec in hpa.spec.metrics or ()]
+        counts = [self._count_replicas_for(spec, key, pods) for spec in hpa.spec.metrics or ()]
         needed = [count for count in counts if count is not None]
         if not pods or not needed or len(needed) < len(counts):
             return None
         minimum = 1 if hpa.spec.min_replicas is None else hpa.spec.min_replicas
         return min(max(*needed, minimum), hpa.spec.max_replicas)
 
-    def _needed_for(self, spec: MetricSpec, key: Key, pods: Sequence[Pod]) -> int | None:
+    def _count_replicas_for(self, spec: MetricSpec, key: Key, pods: Sequence[Pod]) -> int | None:
         source, now = spec.resource, self._world.time.now
         if source is None or not pods:
             return None

@@ -78,7 +78,7 @@ def budget_problems(item: PodDisruptionBudget, source: str) -> list[Problem]:
     problems = [
         Problem(text, source, label, f"spec.{name}")
         for name, value in (("minAvailable", spec.min_available), ("maxUnavailable", spec.max_unavailable))
-        if (text := _wrong(value))
+        if (text := _describe_wrong_share(value))
     ]
     if spec.min_available is not None and spec.max_unavailable is not None:
         problems.append(Problem("minAvailable and maxUnavailable cannot be both set", source, label, "spec"))
@@ -93,7 +93,7 @@ def budget_problems(item: PodDisruptionBudget, source: str) -> list[Problem]:
     return problems
 
 
-def _wrong(value: int | str | None) -> str:
+def _describe_wrong_share(value: int | str | None) -> str:
     """Describe the mistake of a number or percentage of pods; empty if there is none."""
     if value is None or is_share(value):
         return f"{value} is more than 100%" if isinstance(value, str) and int(value[:-1]) > 100 else ""
@@ -158,7 +158,7 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
     wanted = {
         (group_of(reference.api_version), reference.kind)
         for item in objects
-        for reference in [_target(item)]
+        for reference in [_get_scale_target(item)]
         if reference is not None
     } - {(resource.group, resource.kind) for resource in BUILT_IN}
     if not wanted:
@@ -180,7 +180,7 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
                     raise InputError(wrong)
                 custom.resources += scaled
             else:
-                custom.objects.append(_object(data))
+                custom.objects.append(_read_custom_object(data))
         except InputError as error:
             problems += [
                 Problem(resource.message, record.source, f"{record.kind} {record.where}".strip(), resource.field)
@@ -189,11 +189,11 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
     if problems:
         raise InputError(problems)
     custom.unscaled = _list_unscaled_kinds(custom)
-    _check(objects, custom)
+    _check_scale_targets(objects, custom)
     return custom
 
 
-def _target(item: KubeObject) -> Any:
+def _get_scale_target(item: KubeObject) -> Any:
     if isinstance(item, HorizontalPodAutoscaler | HorizontalPodAutoscalerV1):
         return item.spec.scale_target_ref
     return None
@@ -207,7 +207,7 @@ def _read_plain_data(record: RawObject) -> dict[str, Any]:
     return record.data
 
 
-def _object(data: dict[str, Any]) -> CustomObject:
+def _read_custom_object(data: dict[str, Any]) -> CustomObject:
     named = from_dict(data, CustomObject)
     if named.metadata.namespace:
         return named
@@ -237,14 +237,14 @@ def _scale_problem(target: CustomObject, resource: CustomResource) -> str:
     return ""
 
 
-def _check(objects: Sequence[KubeObject], found: CustomObjects) -> None:
+def _check_scale_targets(objects: Sequence[KubeObject], found: CustomObjects) -> None:
     """Drop objects of kinds without a scale, and add a warning for each HPA whose target cannot be simulated."""
     scaled = {(entry.group, entry.kind): entry for entry in reversed(found.resources)}
     found.objects = [entry for entry in found.objects if (group_of(entry.api_version), entry.kind) in scaled]
     built_in = {(entry.group, entry.kind) for entry in BUILT_IN}
     objects_by_name = {(entry.kind, entry.key): entry for entry in found.objects}
     for item in objects:
-        reference = _target(item)
+        reference = _get_scale_target(item)
         if reference is None or (group_of(reference.api_version), reference.kind) in built_in:
             continue
         key = group_of(reference.api_version), reference.kind
@@ -273,7 +273,7 @@ _NAMED: Final = 3
 _DEFINITION_KIND: Final = "CustomResourceDefinition.apiextensions.k8s.io"
 
 
-def _workloads(objects: Sequence[KubeObject]) -> set[Key]:
+def _list_workload_keys(objects: Sequence[KubeObject]) -> set[Key]:
     return {(item.kind or type(item).__name__, item.namespace or "default", item.name) for item in objects}
 
 
@@ -394,7 +394,7 @@ class _Builder:
         traced = traced.admit(self._admit)
         custom = self._custom(objects, more)
         all_objects = [*objects, *custom.objects, *traced.applied]
-        self._no_others(arrivals, all_objects)
+        self._check_pod_names(arrivals, all_objects)
         groups = self._groups(objects)
         machines = self._machines(groups)
         times = arrivals.times(self._times(all_objects))
@@ -518,7 +518,7 @@ class _Builder:
         texts += [f"{kind}: its objects make no pods here, since no HPA scales one" for kind in kinds if "." in kind]
         return texts
 
-    def _no_others(self, arrivals: Arrivals, objects: Iterable[KubeObject]) -> None:
+    def _check_pod_names(self, arrivals: Arrivals, objects: Iterable[KubeObject]) -> None:
         """Record a problem for each workload that may create a pod with the name of a trace's pod."""
         for item in {(item.kind, item.key): item for item in objects}.values():
             taken = arrivals.find_pod_key(item)
@@ -603,7 +603,7 @@ class _Builder:
         return self.begin + begin, self.begin + end
 
     def _times(self, objects: Sequence[KubeObject]) -> Callable[[Pod], PodTimes]:
-        workload_keys = _workloads(objects)
+        workload_keys = _list_workload_keys(objects)
         times_by_workload: dict[str, PodTimes] = {}
         for i, entry in enumerate(self.scenario.pods):
             field = f"pods[{i}]"
@@ -660,7 +660,7 @@ class _Builder:
 
     def _load(self, objects: Sequence[KubeObject]) -> dict[Key, tuple[dict[str, Usage], Queue | None]]:
         values = self.values
-        workload_keys = _workloads(objects)
+        workload_keys = _list_workload_keys(objects)
         result: dict[Key, tuple[dict[str, Usage], Queue | None]] = {}
         for i, entry in enumerate(self.scenario.load):
             field = f"load[{i}]"

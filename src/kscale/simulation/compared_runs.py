@@ -104,7 +104,7 @@ def legacy_profiles(scenario: Scenario, source: str) -> dict[str, str]:
         profile = str(controller.flags.get("profile", LEGACY))
         known = _PROFILES[name]
         if profile not in known:
-            field = f"controllers.{_field(name)}.flags.profile"
+            field = f"controllers.{_format_field(name)}.flags.profile"
             problems.append(Problem(f"unknown profile {profile!r}; there are {', '.join(known)}", source, field=field))
         profiles[name] = profile if profile.startswith(LEGACY) else LEGACY
     if problems:
@@ -131,13 +131,13 @@ def with_profiles(
         for flag, value in controller.flags.items():
             if flag == "profile":
                 continue
-            if not _has(name, profile, flag):
-                left_out.append(f"{_field(name)}.{flag}")
+            if not _has_flag(name, profile, flag):
+                left_out.append(f"{_format_field(name)}.{flag}")
                 continue
-            parts = _parts(flag, value)
-            refused = [part for part in parts if not _takes(name, profile, flag, part)]
-            refused = [part for part in refused if _takes(name, other, flag, part)]
-            left_out += [f"{_field(name)}.{flag}={part}" for part in refused]
+            parts = _split_flag_value(flag, value)
+            refused = [part for part in parts if not _accepts_value(name, profile, flag, part)]
+            refused = [part for part in refused if _accepts_value(name, other, flag, part)]
+            left_out += [f"{_format_field(name)}.{flag}={part}" for part in refused]
             remaining = [part for part in parts if part not in refused]
             if remaining:
                 flags[flag] = ",".join(map(str, remaining)) if refused else value
@@ -148,12 +148,12 @@ def with_profiles(
     return replace(scenario, controllers=controllers), left_out
 
 
-def _field(name: str) -> str:
+def _format_field(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
 
 
-def _has(controller: str, profile: str, flag: str) -> bool:
+def _has_flag(controller: str, profile: str, flag: str) -> bool:
     field = flag.replace("-", "_")
     if controller == "cluster_autoscaler":
         return field in LEGACY_FLAGS if profile == LEGACY else field not in LEGACY_ONLY_OPTIONS
@@ -162,18 +162,18 @@ def _has(controller: str, profile: str, flag: str) -> bool:
     return field in LEGACY_UPDATER_FLAGS if controller == "vpa_updater" else flag not in _UNREAD_BY_HPA
 
 
-def _parts(flag: str, value: _Value) -> list[Any]:
+def _split_flag_value(flag: str, value: _Value) -> list[Any]:
     """Return the entries of a flag that is read entry by entry, else the value itself in a list."""
     if flag != _GATES:
         return [value]
     return [part for text in (value if isinstance(value, list) else [str(value)]) for part in text.split(",")]
 
 
-def _takes(controller: str, profile: str, flag: str, value: _Value) -> bool:
+def _accepts_value(controller: str, profile: str, flag: str, value: _Value) -> bool:
     """Check whether a program accepts the value of a flag that it has."""
     try:
         if controller == "cluster_autoscaler" and flag != _FREQUENT:
-            check_scale_up_options(_autoscaling(profile, {flag: value}))
+            check_scale_up_options(_build_autoscaling_options(profile, {flag: value}))
         elif controller == "horizontal" and flag == _GATES:
             HPAOptions(profile=profile, feature_gates={str(value).partition("=")[0].strip(): True})
     except (InputError, AutoscalerError):
@@ -181,7 +181,7 @@ def _takes(controller: str, profile: str, flag: str, value: _Value) -> bool:
     return True
 
 
-def _autoscaling(profile: str, flags: Mapping[str, _Value]) -> AutoscalingOptions:
+def _build_autoscaling_options(profile: str, flags: Mapping[str, _Value]) -> AutoscalingOptions:
     texts = [
         f"{name}={str(entry).lower() if isinstance(entry, bool) else entry}"
         for name, value in flags.items()
@@ -201,7 +201,7 @@ def flag_changes(scenario: Scenario, name: str) -> list[FlagChange]:
         updater = scenario.controllers.vpa_updater
         if updater is not None and str(updater.flags.get(flag, True)).lower() == "false":
             return []
-        return [_today("admission-status", flag, False, frozenset({"Evict"}))]
+        return [_build_current_change("admission-status", flag, False, frozenset({"Evict"}))]
     if name != "cluster_autoscaler":
         return []
     legacy_flags, current_flags = (
@@ -209,26 +209,31 @@ def flag_changes(scenario: Scenario, name: str) -> list[FlagChange]:
     )
     assert legacy_flags is not None
     assert current_flags is not None
-    then, today = _autoscaling(LEGACY, legacy_flags.flags), _autoscaling(CURRENT, current_flags.flags)
+    then, today = (
+        _build_autoscaling_options(LEGACY, legacy_flags.flags),
+        _build_autoscaling_options(CURRENT, current_flags.flags),
+    )
     changes = _changed_defaults(then, today)
     grown, deleted = frozenset({"IncreaseSize"}), frozenset({"DeleteNodes"})
     if today.scale_up_from_zero:
-        changes.append(_today("empty-cluster", "scale-up-from-zero", False, grown))
+        changes.append(_build_current_change("empty-cluster", "scale-up-from-zero", False, grown))
     below = math.nextafter(today.scale_down_utilization_threshold, 0)
     text = f"today's cluster-autoscaler that leaves nodes at exactly --{_THRESHOLD} alone"
     changes.append(FlagChange(name, "utilization-threshold", CURRENT, _THRESHOLD, repr(below), deleted, text))
     if today.node_delete_delay_after_taint > timedelta():
-        changes.append(_today("delete-delay", "node-delete-delay-after-taint", "0s", deleted))
+        changes.append(_build_current_change("delete-delay", "node-delete-delay-after-taint", "0s", deleted))
     if today.daemonset_eviction_for_occupied_nodes:
-        changes.append(_today("daemonset-eviction", "daemonset-eviction-for-occupied-nodes", False, deleted))
+        changes.append(
+            _build_current_change("daemonset-eviction", "daemonset-eviction-for-occupied-nodes", False, deleted)
+        )
     if today.max_bulk_soft_taint_count > 0:
-        changes.append(_today("candidate-taints", "max-bulk-soft-taint-count", 0, frozenset()))
+        changes.append(_build_current_change("candidate-taints", "max-bulk-soft-taint-count", 0, frozenset()))
     if current_flags.flags.get(_FREQUENT, True) is True:
-        changes.append(_today("loop-start", _FREQUENT, False, frozenset()))
+        changes.append(_build_current_change("loop-start", _FREQUENT, False, frozenset()))
     return changes
 
 
-def _today(rule: str, flag: str, value: _Value, actions: frozenset[str]) -> FlagChange:
+def _build_current_change(rule: str, flag: str, value: _Value, actions: frozenset[str]) -> FlagChange:
     name = "vpa_updater" if rule == "admission-status" else "cluster_autoscaler"
     shown = str(value).lower() if isinstance(value, bool) else value
     return FlagChange(name, rule, CURRENT, flag, value, actions, f"today's {PROGRAMS[name]} with --{flag}={shown}")
@@ -333,11 +338,11 @@ def run_scenario(
     if until is not None and until - from_text(scenario.begin) < parse_duration(scenario.horizon):
         adapted = replace(adapted, horizon=format_duration(until - from_text(scenario.begin)))
     setup = build(adapted, source=source, folder=folder)
-    ran = _listen(setup)
+    ran = _listen_to_programs(setup)
     return FinishedRun(simulate(setup, stop=stop), *ran, left_out, from_text(scenario.begin))
 
 
-def _listen(setup: Setup) -> tuple[list[LoopFact], dict[str, list[ScalerStatus]], list[str]]:
+def _listen_to_programs(setup: Setup) -> tuple[list[LoopFact], dict[str, list[ScalerStatus]], list[str]]:
     loops: list[LoopFact] = []
     statuses: dict[str, list[ScalerStatus]] = {}
     diagnostics: list[str] = []
@@ -346,7 +351,7 @@ def _listen(setup: Setup) -> tuple[list[LoopFact], dict[str, list[ScalerStatus]]
             started = setup.world.time.now
 
             def loop(now: Moment, trigger: str, report: LoopReport, begun: Moment = started) -> None:
-                loops.append(_fact(now, trigger, report, begun, loops[-1] if loops else None))
+                loops.append(_build_loop_fact(now, trigger, report, begun, loops[-1] if loops else None))
 
             driver.heard = loop
         elif isinstance(driver, VpaUpdater):
@@ -374,7 +379,9 @@ def _note_status(hpa: HorizontalPodAutoscaler, now: Moment, statuses: dict[str, 
         statuses.setdefault(target, []).append(status)
 
 
-def _fact(now: Moment, trigger: str, report: LoopReport, started: Moment, before: LoopFact | None) -> LoopFact:
+def _build_loop_fact(
+    now: Moment, trigger: str, report: LoopReport, started: Moment, before: LoopFact | None
+) -> LoopFact:
     """Return the facts of one loop's report; facts that the loop did not determine are those of the loop before."""
     unneeded = frozenset[str]() if before is None else before.unneeded
     reasons: Mapping[str, str] = {} if before is None else before.reasons
@@ -384,7 +391,7 @@ def _fact(now: Moment, trigger: str, report: LoopReport, started: Moment, before
         unneeded = unneeded if names == unneeded else names
         current = {name: unremovable.reason for name, unremovable in plan.unremovable.items()}
         reasons = reasons if current == reasons else current
-    text, rule = _ending(now, report, started)
+    text, rule = _describe_loop_end(now, report, started)
     return LoopFact(now, trigger, text, rule, unneeded, reasons)
 
 
@@ -398,7 +405,7 @@ _ENDINGS = {
 """Why loops of release 1.3 end early, with the rule."""
 
 
-def _ending(now: Moment, report: LoopReport, started: Moment) -> tuple[str, str]:
+def _describe_loop_end(now: Moment, report: LoopReport, started: Moment) -> tuple[str, str]:
     """Return how a loop ended, and the rule of its release that ended it or kept it from deleting nodes."""
     if report.error is not None:
         return report.error.message, ""
@@ -467,15 +474,15 @@ def _group_by_key(ran: FinishedRun) -> dict[Key, list[Decision]]:
     decisions: dict[Key, list[Decision]] = {}
     for entry in ran.run.decisions.entries:
         if entry.error is None:
-            for each in _one_by_one(entry):
-                if (key := _key(each)) is not None:
+            for each in _split_deletions(entry):
+                if (key := _get_decision_key(each)) is not None:
                     decisions.setdefault(key, []).append(each)
     for same in decisions.values():
         same.sort(key=lambda each: (from_text(each.at), format_request(each)))
     return decisions
 
 
-def _one_by_one(decision: Decision) -> Iterator[Decision]:
+def _split_deletions(decision: Decision) -> Iterator[Decision]:
     """Yield the deletion of each machine separately: one program requests several in one call, the other one by one."""
     if decision.action != "DeleteNodes":
         yield decision
@@ -484,7 +491,7 @@ def _one_by_one(decision: Decision) -> Iterator[Decision]:
         yield replace(decision, arguments={**decision.arguments, "nodes": [node]})
 
 
-def _key(decision: Decision) -> Key | None:
+def _get_decision_key(decision: Decision) -> Key | None:
     """Return the subject of a decision.
 
     None for a decision that is part of another one: the taints, cordons and evictions of a deletion.

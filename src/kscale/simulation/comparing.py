@@ -55,7 +55,7 @@ __all__ = [
     "ReleaseRule",
     "compare_profiles",
     "explain",
-    "words_of_both",
+    "format_messages_of_both",
 ]
 
 
@@ -307,14 +307,14 @@ def explain(program: str, old: FinishedRun, new: FinishedRun, changes: Sequence[
                 earlier = any(other_pair.first + SAME_TIME <= pair.first for other_pair in differing)
                 cause = _explain_by_reports(pair, *runs, earlier=earlier)
                 if cause is not None:
-                    causes[pair.name] = _beside(cause, accepted)
+                    causes[pair.name] = _qualify_cause(cause, accepted)
         first = differing[0]
         if first.name in causes:
             break
         needed = _needed_changes(first, changes, accepted, rerun)
         if not needed:
             if not accepted and first.key[0] == program:
-                causes[first.name] = Cause(NOT_EXPLAINED, words_of_both(first, old, new))
+                causes[first.name] = Cause(NOT_EXPLAINED, format_messages_of_both(first, old, new))
             break
         accepted += needed
         cause = _explain_by_flags(first, needed, runs[1])
@@ -328,7 +328,7 @@ def explain(program: str, old: FinishedRun, new: FinishedRun, changes: Sequence[
     return causes
 
 
-def _beside(cause: Cause, accepted: Sequence[FlagChange]) -> Cause:
+def _qualify_cause(cause: Cause, accepted: Sequence[FlagChange]) -> Cause:
     """Return a cause that applies once earlier differences are removed."""
     if not accepted:
         return cause
@@ -345,12 +345,14 @@ def _needed_changes(
     action = first.key[1]
     candidates = [item for item in changes if item not in accepted and (not item.actions or action in item.actions)]
     until = max(from_text(item.at) for item in (first.one, first.other) if item is not None) + 2 * SAME_TIME
-    if not candidates or not _gone(first, rerun([*accepted, *candidates], until))[0]:
+    if not candidates or not _check_agreement(first, rerun([*accepted, *candidates], until))[0]:
         return []
     needed, remains = candidates, {}
     for change in candidates:
         others = [item for item in needed if item is not change]
-        disappeared, distance = _gone(first, rerun([*accepted, *others], until)) if others else (False, first.get_delay)
+        disappeared, distance = (
+            _check_agreement(first, rerun([*accepted, *others], until)) if others else (False, first.get_delay)
+        )
         if disappeared:
             needed = others
         else:
@@ -358,7 +360,7 @@ def _needed_changes(
     return sorted(needed, key=lambda change: -remains[change.rule])
 
 
-def _gone(first: Pair, runs: tuple[FinishedRun, FinishedRun]) -> tuple[bool, int | None]:
+def _check_agreement(first: Pair, runs: tuple[FinishedRun, FinishedRun]) -> tuple[bool, int | None]:
     """Return whether two runs agree in a decision and all before it; and how far apart they decide it."""
     pairs = pair_decisions(*runs)
     same = next((pair for pair in pairs if pair.name == first.name), None)
@@ -373,14 +375,14 @@ def _explain_by_flags(pair: Pair, needed: Sequence[FlagChange], new: FinishedRun
     texts = [change.text for change in needed]
     if len(needed) > 1:
         evidence = f"both decide this alike: {'; '.join(texts)}"
-    elif rule == "loop-start" and pair.other is not None and (trigger := _trigger(pair.other, new)):
+    elif rule == "loop-start" and pair.other is not None and (trigger := _find_trigger(pair.other, new)):
         evidence = trigger
     else:
         evidence = f"{texts[0]} decides this as {'then' if needed[0].profile == CURRENT else 'today'}"
     return Cause(rule, evidence, tuple(also))
 
 
-def _trigger(decision: Decision, ran: FinishedRun) -> str:
+def _find_trigger(decision: Decision, ran: FinishedRun) -> str:
     """Return the trigger of the last loop up to a decision that was not started by a timer; empty if there was none."""
     moment = from_text(decision.at)
     started = (loop.trigger for loop in reversed(ran.loops) if loop.at <= moment)
@@ -427,7 +429,7 @@ def _explain_rescale(pair: Pair, old: FinishedRun, new: FinishedRun, *, earlier:
     """
     before, after = old.statuses_of(pair.key[2]), new.statuses_of(pair.key[2])
     end = pair.first + SAME_TIME - 1
-    then, today = _last(before, end), _last(after, end)
+    then, today = _find_last_status(before, end), _find_last_status(after, end)
     if today is not None and today.reason == "AmbiguousSelector" and pair.one is not None:
         return Cause("ambiguous-selector", today.message)
     if pair.one is not None and pair.other is not None and format_request(pair.one) == format_request(pair.other):
@@ -436,15 +438,15 @@ def _explain_rescale(pair: Pair, old: FinishedRun, new: FinishedRun, *, earlier:
             return Cause("first-period", "in both runs this is decided in the first round of the HPA")
     if earlier or then is None or today is None or not (then.active and today.active):
         return None
-    sizes = (_size_at(decision, end) for decision in (pair.one, pair.other))
+    sizes = (_format_size_at(decision, end) for decision in (pair.one, pair.other))
     return Cause("replica-calculator", "of the same pods and metrics: then {}, today {}".format(*sizes))
 
 
-def _last(statuses: Sequence[ScalerStatus], at: Moment) -> ScalerStatus | None:
+def _find_last_status(statuses: Sequence[ScalerStatus], at: Moment) -> ScalerStatus | None:
     return next((status for status in reversed(statuses) if status.at <= at), None)
 
 
-def _size_at(decision: Decision | None, end: Moment) -> str:
+def _format_size_at(decision: Decision | None, end: Moment) -> str:
     return "no other size" if decision is None or from_text(decision.at) > end else format_request(decision)
 
 
@@ -457,7 +459,7 @@ def _explain_deletion(pair: Pair, old: FinishedRun, new: FinishedRun) -> Cause |
     one, other = pair.one, pair.other
     if other is not None and _is_sooner(other, one):
         loop = old.loop_at(from_text(other.at))
-        if loop is not None and loop.rule and _node(other) in loop.unneeded:
+        if loop is not None and loop.rule and _get_deleted_node(other) in loop.unneeded:
             return Cause(loop.rule, loop.text)
     elif one is not None and other is not None:
         tainted, tainted_today = _find_taint_time(one, old), _find_taint_time(other, new)
@@ -476,13 +478,13 @@ def _is_delayed(nanoseconds: int) -> bool:
     return minimum <= nanoseconds <= maximum
 
 
-def _node(decision: Decision) -> str:
+def _get_deleted_node(decision: Decision) -> str:
     return str(decision.arguments["nodes"][0])
 
 
 def _find_taint_time(decision: Decision, ran: FinishedRun) -> Moment | None:
     """Return when a node got the taint of its deletion; None if it got none."""
-    moment, node = from_text(decision.at), _node(decision)
+    moment, node = from_text(decision.at), _get_deleted_node(decision)
     for entry in reversed(ran.run.decisions.entries):
         args = entry.arguments
         if entry.action != "Patch" or args.get("kind") != "Node" or args.get("name") != node or entry.error is not None:
@@ -492,21 +494,23 @@ def _find_taint_time(decision: Decision, ran: FinishedRun) -> Moment | None:
     return None
 
 
-def words_of_both(pair: Pair, old: FinishedRun, new: FinishedRun) -> str:
+def format_messages_of_both(pair: Pair, old: FinishedRun, new: FinishedRun) -> str:
     """Return the messages of both programs about the time when one of them decided something."""
     by, _, about = pair.key
     if by == "horizontal-pod-autoscaler":
-        statuses = (_last(ran.statuses_of(about), pair.first + SAME_TIME - 1) for ran in (old, new))
+        statuses = (_find_last_status(ran.statuses_of(about), pair.first + SAME_TIME - 1) for ran in (old, new))
         then, today = ("nothing" if item is None else f"{item.reason}: {item.message}" for item in statuses)
     elif by == "cluster-autoscaler":
-        node = next((_node(item) for item in (pair.one, pair.other) if item and item.action == "DeleteNodes"), "")
-        then, today = (_loop_words(ran, pair.first, node) for ran in (old, new))
+        node = next(
+            (_get_deleted_node(item) for item in (pair.one, pair.other) if item and item.action == "DeleteNodes"), ""
+        )
+        then, today = (_format_loop_messages(ran, pair.first, node) for ran in (old, new))
     else:
         then, today = ("; ".join(ran.said) or "nothing" for ran in (old, new))
     return f"then: {then}; today: {today}"
 
 
-def _loop_words(ran: FinishedRun, at: Moment, node: str) -> str:
+def _format_loop_messages(ran: FinishedRun, at: Moment, node: str) -> str:
     loop = ran.loop_at(at)
     if loop is None:
         return "no loop yet"
@@ -650,8 +654,8 @@ def compare_profiles(
     return ProfileComparison(
         name=scenario.name,
         begin=scenario.begin,
-        legacy=_summary(LEGACY, old, legacy),
-        current=_summary(CURRENT, new, current),
+        legacy=_summarize_run(LEGACY, old, legacy),
+        current=_summarize_run(CURRENT, new, current),
         decisions=decisions,
         rules=[RULES[name] for name in named],
     )
@@ -680,9 +684,9 @@ class _Reruns:
         }
 
     def __call__(self, changes: Sequence[FlagChange], until: Moment | None) -> tuple[FinishedRun, FinishedRun]:
-        return self._with(LEGACY, changes, until), self._with(CURRENT, changes, until)
+        return self._run_with(LEGACY, changes, until), self._run_with(CURRENT, changes, until)
 
-    def _with(self, profile: str, changes: Sequence[FlagChange], until: Moment | None) -> FinishedRun:
+    def _run_with(self, profile: str, changes: Sequence[FlagChange], until: Moment | None) -> FinishedRun:
         own_changes = [change for change in changes if change.profile == profile]
         flags = frozenset(change.flag for change in own_changes)
         for end in (None, until):
@@ -693,7 +697,7 @@ class _Reruns:
         return ran
 
 
-def _summary(profile: str, ran: FinishedRun, profiles: Mapping[str, str]) -> ComparedRun:
+def _summarize_run(profile: str, ran: FinishedRun, profiles: Mapping[str, str]) -> ComparedRun:
     report = ran.run.report
     return ComparedRun(
         profile=profile,
@@ -728,7 +732,7 @@ def _compare_decisions(
             if cause.rule == NOT_EXPLAINED and has_earlier:
                 cause = cause._replace(rule=FOLLOWS)
             if cause.rule == FOLLOWS and not has_earlier:
-                cause = Cause(NOT_EXPLAINED, words_of_both(pair, old, new))
+                cause = Cause(NOT_EXPLAINED, format_messages_of_both(pair, old, new))
             if cause.rule == FOLLOWS:
                 follows = rows.get(cause.after, 0) if cause.after is not None else 0
                 if not 0 < follows < rows[pair.name]:
@@ -741,8 +745,8 @@ def _compare_decisions(
                 by=pair.key[0],
                 action=pair.key[1],
                 about=pair.key[2],
-                legacy_at=_seconds(pair.one, old.begin),
-                current_at=_seconds(pair.other, new.begin),
+                legacy_at=_get_seconds_since(pair.one, old.begin),
+                current_at=_get_seconds_since(pair.other, new.begin),
                 legacy=format_request(pair.one),
                 current=format_request(pair.other),
                 rule=cause.rule,
@@ -757,5 +761,5 @@ def _compare_decisions(
 _UNPROVEN: Final = Cause(FOLLOWS, "")
 
 
-def _seconds(decision: Decision | None, begin: Moment) -> float | None:
+def _get_seconds_since(decision: Decision | None, begin: Moment) -> float | None:
     return None if decision is None else (from_text(decision.at) - begin) / SECOND

@@ -86,7 +86,7 @@ def _replica_sets(objects: Iterable[KubeObject]) -> list[ReplicaSet]:
         if owning_deployment is not None:
             sets_of.setdefault(owning_deployment.metadata.uid, []).append((owning_deployment, pods))
     return [
-        _replica_set(deployment, pods, is_current=pods is max((each for _, each in sets), key=_newest))
+        _replica_set(deployment, pods, is_current=pods is max((each for _, each in sets), key=_get_newest_creation))
         for sets in sets_of.values()
         for deployment, pods in sets
     ]
@@ -101,7 +101,7 @@ def _selects(deployment: Deployment, pod: Pod) -> bool:
         return False
 
 
-def _newest(pods: list[Pod]) -> str:
+def _get_newest_creation(pods: list[Pod]) -> str:
     return max(pod.metadata.creation_timestamp or "" for pod in pods)
 
 

@@ -363,10 +363,10 @@ class SimkubeObjects:
     def enter(self, world: SimulatedWorld) -> None:
         """Schedule the later changes in a world."""
         for time, applied, deleted in self.later:
-            world.time.at(time, partial(_happen, world, applied, deleted), rank=HAPPENINGS)
+            world.time.at(time, partial(_apply_changes, world, applied, deleted), rank=HAPPENINGS)
 
 
-def _happen(world: SimulatedWorld, applied: Sequence[KubeObject], deleted: Sequence[KubeObject]) -> None:
+def _apply_changes(world: SimulatedWorld, applied: Sequence[KubeObject], deleted: Sequence[KubeObject]) -> None:
     for item in applied:
         world.apply(item)
     for item in deleted:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from builders import node, owner, pod
-from kscale.capacity.headroom import headroom, more_of
+from kscale.capacity.headroom import count_more_pods, headroom
 from kscale.capacity.losses import ZONE, Loss
 from kscale.objects.api.core import Node, Pod
 from kscale.snapshot.cluster import Cluster
@@ -33,10 +33,10 @@ def objects() -> list[Any]:
 
 
 def test_more_of(objects: list[Any]) -> None:
-    assert more_of(Cluster(objects).snapshot(), pod("new", 200, 1)) == 2 + 3 + 2
+    assert count_more_pods(Cluster(objects).snapshot(), pod("new", 200, 1)) == 2 + 3 + 2
     apart = pod("new", 200, 1, spec={"node_selector": {ZONE: "a"}})
-    assert more_of(Cluster(objects).snapshot(), apart) == 5
-    assert more_of(Cluster(objects).snapshot(), pod("new", 5000, 1)) == 0
+    assert count_more_pods(Cluster(objects).snapshot(), apart) == 5
+    assert count_more_pods(Cluster(objects).snapshot(), pod("new", 5000, 1)) == 0
 
 
 def test_losses(objects: list[Any]) -> None:

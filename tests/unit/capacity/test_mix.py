@@ -11,7 +11,7 @@ import pytest
 import kscale
 from kscale.capacity.groups import groups_from
 from kscale.capacity.mix import SPOT, MixOptions, MixPlan, Offer, groups_entries, mix, node_class_of, node_pool
-from kscale.capacity.mix.check import Planned, Room, check
+from kscale.capacity.mix.check import PlannedPlacement, RemainingNodes, check
 from kscale.capacity.mix.instance import MONEY
 from kscale.capacity.mix.packing import Packed
 from kscale.capacity.mix.solve import candidates
@@ -252,8 +252,10 @@ def test_a_repair_says_how_many_pods_moved(existing: bool, moved: int, added: in
     snapshot = kscale.load([node("here", 2, 16), node("there", 1, 16), *pods(8)]).snapshot()
     records = pods_of(snapshot, snapshot.pending, waiting=True)
     two = offer("two", 2, 16, 0.1)
-    planned = Planned(np.array([0]), np.array([0, 0, 0, 2, 2, 2, -1, 2] if existing else [1, 0, 0, 2, 2, 2, 2, 0]))
-    room = Room([1 if existing else 2], np.zeros((0, 1), dtype=np.int64), np.zeros(0))
+    planned = PlannedPlacement(
+        np.array([0]), np.array([0, 0, 0, 2, 2, 2, -1, 2] if existing else [1, 0, 0, 2, 2, 2, 2, 0])
+    )
+    room = RemainingNodes([1 if existing else 2], np.zeros((0, 1), dtype=np.int64), np.zeros(0))
     found = check(snapshot, records, np.zeros(8, dtype=np.int64), [two], planned, room, existing=existing)
     assert (found.moved, found.added, found.left) == (moved, added, left)
     on = np.bincount(found.node[found.node >= 0], minlength=2 + len(found.nodes)).tolist()

@@ -335,7 +335,7 @@ def test_headroom_of_pods_with_claims() -> None:
     pairs = {"constraints": [{"matchAttribute": MODEL}]}
     made = claim("p-own", exactly(count=2), meta={"ownerReferences": [owner]}, **pairs)
     world = snapshot(node("n"), device_class(), devices("n", X, Y, X, Y, Y), made, own)
-    assert headroom.more_of(world, from_dict(own, Pod)) == 2
+    assert headroom.count_more_pods(world, from_dict(own, Pod)) == 2
 
 
 def test_templates_bring_devices() -> None:

@@ -29,7 +29,7 @@ from kscale.ca.loop_context import LoopContext, LoopInputs, check_actionable, ch
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.should_scale_up import can_scale_down
 from kscale.ca.scale_down.actuation.actuator import sync_deletions
-from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
+from kscale.ca.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan, build_not_tried_plan
 from kscale.ca.scale_down.planner import plan_scale_down
 from kscale.ca.scale_up.orchestrator import OrchestratorAction
@@ -288,10 +288,8 @@ def scale_down(
             snapshot = place_buffer_pods(snapshot, now=at, options=options, profile=inputs.profile)
     if not exhaustive and not can_scale_down(before.scale_up.degraded_loops, options):
         return build_not_tried_plan(before)
-    planner_input = PlannerInput(snapshot, restore_targets(groups, snapshot, state, at), at, options, before)
-    if options.legacy:
-        return plan_legacy_scale_down(planner_input, inputs)
-    return plan_scale_down(planner_input, inputs, exhaustive=exhaustive)
+    context = ScaleDownContext(snapshot, restore_targets(groups, snapshot, state, at), at, options, before, inputs)
+    return plan_legacy_scale_down(context) if options.legacy else plan_scale_down(context, exhaustive=exhaustive)
 
 
 RunOnceAction = LoopAction | LegacyLoopAction

@@ -50,7 +50,7 @@ from kscale.ca.scale_down.actuation.deletion_tracker import (
 )
 from kscale.ca.scale_down.actuation.drain import DrainAction, Evictor
 from kscale.ca.scale_down.actuation.tainting import TaintAction, clean_to_be_deleted, mark_to_be_deleted
-from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
+from kscale.ca.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan, build_not_tried_plan
 from kscale.ca.scale_up_status import SCALE_UP_SUCCESSFUL
 from kscale.ca.static_autoscaler import loop_metrics
@@ -527,7 +527,7 @@ class LegacyAutoscalerLoop:
         reject_unsupported_inputs(scale_down_inputs, options)
         if can_scale_down(before.scale_up.degraded_loops, options):
             plan = plan_legacy_scale_down(
-                PlannerInput(context.observed, context.groups, self.now, options, before), scale_down_inputs
+                ScaleDownContext(context.observed, context.groups, self.now, options, before, scale_down_inputs)
             )
         else:
             plan = build_not_tried_plan(before)

@@ -27,7 +27,7 @@ from kscale.ca.scale_down.budgets import CroppedNodes, GroupNodes
 from kscale.ca.scale_down.candidates import prefilter_nodes
 from kscale.ca.scale_down.drainability import DrainContext, Listers, build_over_budget_status
 from kscale.ca.scale_down.eligibility import Eligibility
-from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
+from kscale.ca.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from kscale.ca.scale_down.moving_pods import MovingPods, get_moving_pods
 from kscale.ca.scale_down.plan import NodesToDelete, ScaleDownPlan
 from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
@@ -291,14 +291,14 @@ def _can_take_pods(node: Node) -> bool:
 _UNREMOVABLE_RECHECK_TIMEOUT = 300 * SECOND
 
 
-def plan_legacy_scale_down(planner_input: PlannerInput, inputs: ScaleDownInputs) -> ScaleDownPlan:
+def plan_legacy_scale_down(context: ScaleDownContext) -> ScaleDownPlan:
     """Decide one loop of scale-down as release 1.3 does.
 
     Arguments and errors are those of :func:`kscale.scale_down`. A state without any loop counts as a process that has
     just started: cooldowns begin now, except those whose time is in the state.
     """
-    planner_input.before = start_cooldowns(planner_input.before, planner_input.now)
-    return _LegacyScaleDown(planner_input, inputs).run(inputs.limits, inputs.disabled)
+    context.state = start_cooldowns(context.state, context.now)
+    return _LegacyScaleDown(context).run()
 
 
 def reject_unsupported_inputs(
@@ -338,21 +338,22 @@ def start_cooldowns(state: LoopState, now: Moment) -> LoopState:
 
 
 class _LegacyScaleDown:
-    def __init__(self, given: PlannerInput, inputs: ScaleDownInputs) -> None:
-        self.given = given
-        self.now = given.now
-        self.options = given.options
-        self.nodes = given.nodes
-        self.groups = given.groups
-        self.before = given.before
-        self.memory = memory = given.before.scale_down
+    def __init__(self, context: ScaleDownContext) -> None:
+        self.context, self.options, self.now = context, context.options, context.now
+        self.nodes, self.groups, self.listers, self.pdbs = context.nodes, context.groups, context.listers, context.pdbs
+        self.before, self.memory = context.state, context.state.scale_down
+        memory = self.memory
+        inputs = context.inputs
         self.in_progress = {item.node for item in (*inputs.deleting, *inputs.draining)}
         self.gpu_label = inputs.gpu_label
-        self.pdbs = given.pdbs
-        self.listers = given.listers
         self.usage: UsageTracker = memory.usage.copy()
         self.simulator = LegacyRemovalSimulator(
-            given.whole, given.snapshot, usage=self.usage, hints=memory.hints, now=given.now, profile=inputs.profile
+            context.observed,
+            context.snapshot,
+            usage=self.usage,
+            hints=memory.hints,
+            now=self.now,
+            profile=inputs.profile,
         )
         self.unremovable_until: dict[str, Moment] = {}
         self.unremovable: dict[str, UnremovableNode] = {}
@@ -362,19 +363,20 @@ class _LegacyScaleDown:
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
-    def run(self, limits: ResourceLimiter | None, disabled: bool) -> ScaleDownPlan:
+    def run(self) -> ScaleDownPlan:
+        inputs = self.context.inputs
         self.usage.clean_up(self.now - duration(self.options.scale_down_unneeded_time))
         candidates = prefilter_nodes([node.metadata.name for node in self.nodes], self.groups)
         since = self._update_unneeded(candidates)
         after_update = dict(self.unremovable)
         unneeded = [self._build_unneeded_node(name, time) for name, time in since.items()]
         chosen: NodesToDelete | None = None
-        if disabled or self.given.settles:
+        if inputs.disabled or self.context.is_in_cooldown:
             result = "ScaleDownInCooldown"
         elif self.in_progress:
             result = "ScaleDownInProgress"
         else:
-            result, chosen = self._choose(since, limits or self.options.resource_limiter)
+            result, chosen = self._choose(since, inputs.limits or self.options.resource_limiter)
             for name, reason in chosen.unremovable.items():
                 self.unremovable[name] = UnremovableNode(reason=reason)
             for name in (*chosen.empty, *chosen.drain):

@@ -14,7 +14,7 @@ from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import GpuConfig, get_gpu_config
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, get_to_be_deleted_time, is_being_deleted, is_ready
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.inputs import PlannerInput
+from kscale.ca.scale_down.inputs import ScaleDownContext
 from kscale.ca.scale_down.removal import RemovalSimulator
 from kscale.ca.scale_down.utilization import (
     Usage,
@@ -118,21 +118,21 @@ class EligibilityChecker:
     on the time are cached between snapshots while their inputs are unchanged.
     """
 
-    __slots__ = ("_changed", "_columns", "_given", "_gpu_label", "_index", "_known", "_simulator", "_slices")
+    __slots__ = ("_changed", "_columns", "_context", "_gpu_label", "_index", "_known", "_simulator", "_slices")
 
     def __init__(
-        self, given: PlannerInput, simulator: RemovalSimulator, changed: Collection[str], gpu_label: str
+        self, context: ScaleDownContext, simulator: RemovalSimulator, changed: Collection[str], gpu_label: str
     ) -> None:
-        self._given = given
+        self._context = context
         self._simulator = simulator
         self._changed = changed
         self._gpu_label = gpu_label
-        self._index = given.snapshot.columns.index
-        self._columns = UsageColumns.of(simulator.pods, len(given.nodes), given.now)
+        self._index = context.snapshot.columns.index
+        self._columns = UsageColumns.of(simulator.pods, len(context.nodes), context.now)
         self._slices: dict[str, list[ResourceSlice]] = {}
-        if given.options.enable_dynamic_resource_allocation:
-            self._slices = group_local_slices(given.snapshot)
-        self._known = _get_cached_verdicts(given, self._columns, gpu_label)
+        if context.options.enable_dynamic_resource_allocation:
+            self._slices = group_local_slices(context.snapshot)
+        self._known = _get_cached_verdicts(context, self._columns, gpu_label)
 
     def judge(self, names: Sequence[str], recently_unremovable: Collection[str]) -> list[Eligibility]:
         """Return the verdicts on nodes of the snapshot, in order."""
@@ -152,7 +152,7 @@ class EligibilityChecker:
         return verdict
 
     def _judge(self, n: int, recently_unremovable: bool) -> Eligibility:
-        planner_input, columns, node = self._given, self._columns, self._given.nodes[n]
+        planner_input, columns, node = self._context, self._columns, self._context.nodes[n]
         name = node.metadata.name
         slices = self._slices.get(name, ())
         gpu = get_gpu_config(self._gpu_label, node)
@@ -256,7 +256,7 @@ class _LastVerdicts:
         self.known: _CachedVerdicts | None = None
 
 
-def _get_cached_verdicts(planner_input: PlannerInput, columns: UsageColumns, gpu_label: str) -> _CachedVerdicts:
+def _get_cached_verdicts(planner_input: ScaleDownContext, columns: UsageColumns, gpu_label: str) -> _CachedVerdicts:
     last = planner_input.snapshot.interner.memo.get(_LastVerdicts, _LastVerdicts)
     groups, of_nodes = planner_input.groups, planner_input.snapshot.columns
     verdicts = _CachedVerdicts(

@@ -21,7 +21,7 @@ from kscale.objects.nodegroups import GroupsLike
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["PlannerInput", "ScaleDownInputs"]
+__all__ = ["ScaleDownContext", "ScaleDownInputs"]
 
 
 class ScaleDownInputs(msgspec.Struct, kw_only=True, frozen=True):
@@ -52,42 +52,37 @@ class ScaleDownInputs(msgspec.Struct, kw_only=True, frozen=True):
     profile: SchedulerProfile | None = None
 
 
-class PlannerInput:
-    """Inputs of one loop of scale-down: the cluster at one moment, its groups, and the state of earlier loops.
+class ScaleDownContext:
+    """One loop of scale-down: the cluster at one moment, its groups, the state of earlier loops, and further inputs.
 
-    ``whole``: the snapshot; ``snapshot``: the same without uncounted pods. ``pdbs`` are charged during the loop.
+    ``observed``: the snapshot; ``snapshot``: the same without uncounted pods. ``pdbs`` are charged during the loop.
     """
 
-    __slots__ = (
-        "before",
-        "groups",
-        "listers",
-        "nodes",
-        "now",
-        "options",
-        "pdbs",
-        "snapshot",
-        "whole",
-    )
-
     def __init__(
-        self, snapshot: Snapshot, groups: GroupsLike, now: Moment, options: AutoscalingOptions, before: LoopState
+        self,
+        observed: Snapshot,
+        groups: GroupsLike,
+        now: Moment,
+        options: AutoscalingOptions,
+        state: LoopState,
+        inputs: ScaleDownInputs,
     ) -> None:
-        """Initialize the inputs. Raises InputError for a disruption budget with an invalid selector."""
-        self.now = now
-        self.options = options
-        self.before = before
-        self.whole = snapshot
-        self.snapshot = drop_uncounted_pods(snapshot, options)
-        self.nodes: list[Node] = snapshot.columns.objects
-        self.groups = resolve_groups(snapshot, groups)
-        self.listers: Listers = cached_by_identity(snapshot, ("listers",), [snapshot.informers.workloads], Listers)[0]
-        self.pdbs = get_cached_pdb_tracker(snapshot).fork()
+        """Initialize the context. Raises InputError for a disruption budget with an invalid selector."""
+        self.now, self.options, self.state, self.inputs = now, options, state, inputs
+        self.observed, self.snapshot = observed, drop_uncounted_pods(observed, options)
+        self.nodes: list[Node] = observed.columns.objects
+        self.groups = resolve_groups(observed, groups)
+        self.listers: Listers = cached_by_identity(observed, ("listers",), [observed.informers.workloads], Listers)[0]
+        self.pdbs = get_cached_pdb_tracker(observed).fork()
+
+    def restart(self) -> ScaleDownContext:
+        """Return the context at the beginning of the loop, before any budget was charged."""
+        return ScaleDownContext(self.observed, self.groups, self.now, self.options, self.state, self.inputs)
 
     @property
-    def settles(self) -> bool:
+    def is_in_cooldown(self) -> bool:
         """Return whether the cluster is in the delay after a scale-up, a scale-down or a failed scale-down."""
-        memory, options = self.before.scale_down, self.options
+        memory, options = self.state.scale_down, self.options
         changes = (
             (memory.last_scale_up, options.scale_down_delay_after_add),
             (memory.last_failure, options.scale_down_delay_after_failure),

@@ -31,7 +31,7 @@ from kscale.ca.scale_down.candidates import (
 )
 from kscale.ca.scale_down.drainability import DrainContext, Listers
 from kscale.ca.scale_down.eligibility import Eligibility, EligibilityChecker
-from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
+from kscale.ca.scale_down.inputs import ScaleDownContext
 from kscale.ca.scale_down.moving_pods import DrainCodes
 from kscale.ca.scale_down.pdb import RemainingPdbTracker, build_pdb_tracker
 from kscale.ca.scale_down.plan import AloneVerdicts, NodesToDelete, ScaleDownPlan, choose_nodes_to_delete
@@ -156,31 +156,18 @@ class Planner:
     """
 
     def __init__(
-        self,
-        given: PlannerInput,
-        inputs: ScaleDownInputs,
-        *,
-        exhaustive: bool = False,
-        barred: Mapping[str, str] | None = None,
+        self, context: ScaleDownContext, *, exhaustive: bool = False, barred: Mapping[str, str] | None = None
     ) -> None:
-        self.given = given
-        self.inputs = inputs
-        self.barred = barred or {}
+        self.context, self.inputs, self.options, self.now = context, context.inputs, context.options, context.now
+        self.snapshot, self.nodes, self.groups = context.snapshot, context.nodes, context.groups
+        self.listers, self.pdbs = context.listers, context.pdbs
+        self.before, self.memory = context.state, context.state.scale_down
+        self.exhaustive, self.barred = exhaustive, barred or {}
+        self.max_simulations = get_max_simulations(context.options, context.inputs.max_simulations)
+        self.interval = 1 if exhaustive else get_shortest_interval(self.memory, context.options, context.now)
         self.in_progress: Counter[str] = Counter()
-        self.options = given.options
-        self.max_simulations = get_max_simulations(given.options, inputs.max_simulations)
         self.judge_alone: partial[AloneVerdicts] | None = None
         self.injected: list[PodRecord] = []
-        self.snapshot = given.snapshot
-        self.exhaustive = exhaustive
-        self.nodes = given.nodes
-        self.groups = given.groups
-        self.now = given.now
-        self.before = given.before
-        self.memory = given.before.scale_down
-        self.interval = 1 if exhaustive else get_shortest_interval(self.memory, given.options, given.now)
-        self.listers = given.listers
-        self.pdbs = given.pdbs
         self.unremovable = UnremovableNodes(until={} if exhaustive else self.memory.unremovable_until)
         self.judged: dict[str, Eligibility] = {}
         self.failures: dict[str, UnremovableCandidate] = {}
@@ -325,7 +312,7 @@ class Planner:
         """Return the removable nodes in the order of the search; record the reasons of the others in
         ``unremovable``."""
         self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
-        judge = EligibilityChecker(self.given, simulator, self.injected_on, self.inputs.gpu_label)
+        judge = EligibilityChecker(self.context, simulator, self.injected_on, self.inputs.gpu_label)
         self.judged = dict(zip(names, judge.judge(names, self.unremovable.until), strict=True))
         stay = {name: verdict.reason for name, verdict in self.judged.items() if verdict.reason is not None}
         self.unremovable.add_all(stay)
@@ -413,7 +400,7 @@ class Planner:
     def _cooldown(self, disabled: bool) -> bool:
         if disabled or self.exhaustive:
             return disabled
-        return not self.options.scale_down_delay_type_local and self.given.settles
+        return not self.options.scale_down_delay_type_local and self.context.is_in_cooldown
 
     def _get_remaining_quota(self, quota: Quota) -> QuotaTracker:
         """Return what a minimum leaves of the nodes, computed once for the very same nodes and groups."""
@@ -477,14 +464,13 @@ def _is_deletion_candidate(node: Node) -> bool:
     return has_taint(node, DELETION_CANDIDATE_TAINT)
 
 
-def plan_scale_down(planner_input: PlannerInput, inputs: ScaleDownInputs, *, exhaustive: bool = False) -> ScaleDownPlan:
+def plan_scale_down(context: ScaleDownContext, *, exhaustive: bool = False) -> ScaleDownPlan:
     """Decide one loop of scale-down by today's rules; arguments and errors are those of :func:`kscale.scale_down`."""
     barred: dict[str, str] = {}
-    remaining = planner_input
     while True:
-        plan = Planner(remaining, inputs, exhaustive=exhaustive, barred=barred).run()
+        plan = Planner(context, exhaustive=exhaustive, barred=barred).run()
         if not exhaustive or plan.chosen is None or not plan.chosen.unremovable:
             return plan
         # The nodes that must stay after all took part in the simulation: plan again without them.
         barred |= plan.chosen.unremovable
-        remaining = PlannerInput(remaining.whole, remaining.groups, remaining.now, remaining.options, remaining.before)
+        context = context.restart()

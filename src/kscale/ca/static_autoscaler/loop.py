@@ -37,7 +37,7 @@ from kscale.ca.repair import (
 from kscale.ca.scale_down.actuation.actuator import Actuator, record_deletion_start, sync_deletions
 from kscale.ca.scale_down.actuation.deletion_tracker import ActuationStatus
 from kscale.ca.scale_down.actuation.tainting import TaintNodesAction, clean_up_taints, update_soft_taints
-from kscale.ca.scale_down.inputs import PlannerInput, ScaleDownInputs
+from kscale.ca.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import plan_scale_down
@@ -401,20 +401,22 @@ class AutoscalerLoop:
         p, up, options, inputs, now = self.p, self.up, self.options, self.inputs, self.now
         timer = FunctionTimer(p, "findUnneeded")
         check_csi_nodes(up.snapshot_after)
+        scale_down_inputs = ScaleDownInputs(
+            limits=inputs.limits,
+            deleting=self.under_way.deleting,
+            draining=self.under_way.draining,
+            recent_evictions=self.under_way.recent_evictions,
+            disabled=up.before.scale_down_disabled,
+            max_simulations=inputs.max_simulations,
+            threads=inputs.threads,
+            gpu_label=self.context.gpu_label,
+            profile=inputs.profile,
+            pods_placed=True,
+        )
         plan = self.report.scale_down = plan_scale_down(
-            PlannerInput(up.snapshot_after, self.context.groups, now, options, self.context.state),
-            ScaleDownInputs(
-                limits=inputs.limits,
-                deleting=self.under_way.deleting,
-                draining=self.under_way.draining,
-                recent_evictions=self.under_way.recent_evictions,
-                disabled=up.before.scale_down_disabled,
-                max_simulations=inputs.max_simulations,
-                threads=inputs.threads,
-                gpu_label=self.context.gpu_label,
-                profile=inputs.profile,
-                pods_placed=True,
-            ),
+            ScaleDownContext(
+                up.snapshot_after, self.context.groups, now, options, self.context.state, scale_down_inputs
+            )
         )
         unneeded = [item.name for item in plan.unneeded]
         cluster = update_scale_down_candidates(plan.state.cluster, unneeded, self.context.groups, now)

@@ -458,7 +458,7 @@ def architectures_of(cluster: Cluster) -> Architectures:
     for pod in cluster.pods():
         if pod.status.phase in ("Succeeded", "Failed") or is_daemonset_pod(pod) or is_mirror_pod(pod):
             continue
-        constraints.append(_named_by(pod))
+        constraints.append(_get_named_architectures(pod))
     named = [names for names in constraints if names is not None]
     all_name_some = bool(named) and len(named) == len(constraints)
     needed = (
@@ -468,11 +468,11 @@ def architectures_of(cluster: Cluster) -> Architectures:
     return Architectures(nodes, needed, accepted)
 
 
-def _named_by(pod: Pod) -> frozenset[str] | None:
+def _get_named_architectures(pod: Pod) -> frozenset[str] | None:
     """Return the architectures on which a pod may run by its node selector and affinity, None if they name none."""
     wanted = {key: value for key, value in (pod.spec.node_selector or {}).items() if key in _KEYS}
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
-    selector = None if affinity is None else _about_architecture(affinity.required)
+    selector = None if affinity is None else _reduce_to_architecture(affinity.required)
     if not wanted and selector is None:
         return None
     compiled = None if selector is None else compile_node_selector(selector)
@@ -484,7 +484,7 @@ def _named_by(pod: Pod) -> frozenset[str] | None:
     )
 
 
-def _about_architecture(selector: NodeSelector | None) -> NodeSelector | None:
+def _reduce_to_architecture(selector: NodeSelector | None) -> NodeSelector | None:
     """Return the selector's terms reduced to the architecture; None if some term does not restrict it."""
     terms = []
     for term in selector.node_selector_terms if selector is not None else ():

@@ -229,7 +229,7 @@ def _constrain(workload: Workload, index: int, replicas: int, rng: SplitMix64) -
         workload.disrupts = 1 if replicas < 10 else replicas // 5
 
 
-def _critical(kind: str, name: str, image: str, cpu: int, memory_mib: int, rng: SplitMix64) -> Workload:
+def _build_critical_workload(kind: str, name: str, image: str, cpu: int, memory_mib: int, rng: SplitMix64) -> Workload:
     image = f"602401143452.dkr.ecr.us-east-1.amazonaws.com/eks/{image}"
     workload = _create_workload(kind, "kube-system", name, [Container(name, image, cpu, memory_mib)], rng)
     workload.priority_class = "system-node-critical" if kind == "DaemonSet" else "system-cluster-critical"
@@ -243,11 +243,11 @@ def system_workloads(n_nodes: int, n_pods: int, rng: SplitMix64) -> list[tuple[W
     The number is 0 for DaemonSets, which have a pod on every node.
     """
     daemons = [
-        _critical("DaemonSet", "aws-node", "amazon-k8s-cni:v1.21.0", 50, 64, rng),
-        _critical("DaemonSet", "kube-proxy", "kube-proxy:v1.37.0", 100, 64, rng),
-        _critical("DaemonSet", "ebs-csi-node", "aws-ebs-csi-driver:v1.48.0", 30, 120, rng),
-        _critical("DaemonSet", "node-exporter", "node-exporter:v1.9.1", 25, 64, rng),
-        _critical("DaemonSet", "log-agent", "fluent-bit:4.0.3", 100, 128, rng),
+        _build_critical_workload("DaemonSet", "aws-node", "amazon-k8s-cni:v1.21.0", 50, 64, rng),
+        _build_critical_workload("DaemonSet", "kube-proxy", "kube-proxy:v1.37.0", 100, 64, rng),
+        _build_critical_workload("DaemonSet", "ebs-csi-node", "aws-ebs-csi-driver:v1.48.0", 30, 120, rng),
+        _build_critical_workload("DaemonSet", "node-exporter", "node-exporter:v1.9.1", 25, 64, rng),
+        _build_critical_workload("DaemonSet", "log-agent", "fluent-bit:4.0.3", 100, 128, rng),
     ]
     daemons[3].host_port = 9100
     daemons[3].namespace = daemons[4].namespace = "monitoring"
@@ -261,7 +261,7 @@ def system_workloads(n_nodes: int, n_pods: int, rng: SplitMix64) -> list[tuple[W
     ):
         replicas = remaining * share // 100
         if replicas:
-            workload = _critical("Deployment", name, image, cpu, memory, rng)
+            workload = _build_critical_workload("Deployment", name, image, cpu, memory, rng)
             workload.disrupts = 1
             workload.anti_affinity = "preferred"
             system.append((workload, replicas))

@@ -195,7 +195,7 @@ def groups_schema() -> dict[str, Any]:
     for kind in ("Pod", "ResourceSlice", "CSINode"):
         definitions[kind] = {"type": "object", "description": f"A {kind}, as the API server returns it."}
     _restrict_template(definitions["GroupTemplate"])
-    _restrict(definitions)
+    _add_constraints(definitions)
     definitions["Groups"] = {"type": "array", "items": {"$ref": f"#/$defs/{name}"}, "minItems": 1}
     groups = {"$ref": "#/$defs/Groups"}
     return {
@@ -211,7 +211,7 @@ def groups_schema() -> dict[str, Any]:
                 "additionalProperties": False,
             },
         ],
-        "$defs": {"Groups": definitions["Groups"], **_reachable("GroupEntry", definitions)},
+        "$defs": {"Groups": definitions["Groups"], **_collect_referenced_definitions("GroupEntry", definitions)},
     }
 
 
@@ -245,7 +245,7 @@ def _restrict_template(template: dict[str, Any]) -> None:
     fields["resourceSlices"] = {"anyOf": [slices, {"type": "null"}], "default": default}
 
 
-def _restrict(definitions: dict[str, Any]) -> None:
+def _add_constraints(definitions: dict[str, Any]) -> None:
     """Add the constraints that the types do not express to the schema's definitions, in place."""
     entry, taint, options = (definitions[name] for name in ("GroupEntry", "GroupTaint", "GroupOptions"))
     fields = entry["properties"]
@@ -293,7 +293,7 @@ def _require_field(name: str, **some: int) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"not": {"type": "null"}, **some}}}
 
 
-def _reachable(root: str, definitions: dict[str, Any]) -> dict[str, Any]:
+def _collect_referenced_definitions(root: str, definitions: dict[str, Any]) -> dict[str, Any]:
     """Return the definitions that ``root`` refers to, directly or not, itself included, sorted by name."""
     result: dict[str, Any] = {}
     queue = [root]

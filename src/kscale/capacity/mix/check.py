@@ -13,7 +13,7 @@ from kscale.scheduling.fork import Fork, fork
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Checked", "NewNode", "Planned", "Room", "check"]
+__all__ = ["CheckedPlacement", "NewNode", "PlannedPlacement", "RemainingNodes", "check"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class NewNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedPlacement:
     """A plan: ``offer`` int64[M] of each new node; ``node`` int64[n] of each pod in the order of placing.
 
     Nodes are numbered: existing nodes first, then new ones; -1 = none.
@@ -36,12 +36,11 @@ class Planned:
 
 
 @dataclass(slots=True)
-class Checked:
+class CheckedPlacement:
     """A plan after the check by the predicates.
 
-    ``node`` as in :class:`Planned`; ``moved`` counts pods on another node than planned, ``added`` the new nodes that
-    were
-    not planned; ``left`` holds the indices of pods that were not placed.
+    ``node`` as in :class:`PlannedPlacement`; ``moved`` counts pods on another node than planned, ``added`` the new
+    nodes that were not planned; ``left`` holds the indices of pods that were not placed.
     """
 
     nodes: list[NewNode]
@@ -52,7 +51,7 @@ class Checked:
     unmodelled: list[str] = field(default_factory=list)
 
 
-class Room:
+class RemainingNodes:
     """How many more nodes are allowed.
 
     ``most``: limit of each offer, None = no limit. The numbers of new nodes, multiplied by ``rows`` int64[Q, offers],
@@ -82,11 +81,11 @@ def check(
     records: Sequence[PodRecord],
     class_of: NDArray[np.int64],
     offers: Sequence[Offer],
-    planned: Planned,
-    room: Room,
+    planned: PlannedPlacement,
+    room: RemainingNodes,
     *,
     existing: bool = True,
-) -> Checked:
+) -> CheckedPlacement:
     """Schedule ``records`` in their order.
 
     A pod that does not fit its planned node is tried on any other node (existing nodes only if ``existing``), then on a
@@ -100,7 +99,7 @@ def check(
     existing_count = len(snapshot.nodes)
     number = [world.add(place_of[offer]) for offer in planned.offer.tolist()]
     new = [NewNode(world.node_name(n), offer) for n, offer in zip(number, planned.offer.tolist(), strict=True)]
-    result = Checked(new, planned.node.copy())
+    result = CheckedPlacement(new, planned.node.copy())
     classes = world.session.classes_of(snapshot.classify(records)).tolist()
     refused = []
     for i, node in enumerate(planned.node.tolist()):
@@ -135,8 +134,8 @@ def _on_new_node(
     pod: int,
     cheapest: Sequence[int],
     place_of: dict[int, int],
-    room: Room,
-    found: Checked,
+    room: RemainingNodes,
+    found: CheckedPlacement,
     number: list[int],
 ) -> int | None:
     """Add a new node for the pod and return its number; None if no allowed offer's node takes the pod."""

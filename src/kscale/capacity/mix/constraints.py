@@ -149,9 +149,9 @@ def assign(
     different requests fill nodes best. A pod that the rules allow nowhere is assigned by load alone; the exact check
     decides whether it can be placed.
     """
-    giants = [NodeTemplate(node=_giant(i, labels)) for i, labels in enumerate(cells.labels)]
+    giants = [NodeTemplate(node=_build_cell_node(i, labels)) for i, labels in enumerate(cells.labels)]
     disabled = frozenset(plugin.name for plugin in PROFILE) - set(_JUDGED)
-    stand_ins = [_only(pod, cells.keys, c) for c, pod in enumerate(exemplars)]
+    stand_ins = [_restrict_rules(pod, cells.keys, c) for c, pod in enumerate(exemplars)]
     world = fork(snapshot, stand_ins, templates=giants, profile=SchedulerProfile(disabled_filters=disabled))
     nodes = [world.add(i) for i in range(len(giants))]
     number = [world.pod(pod.key) for pod in stand_ins]
@@ -179,7 +179,7 @@ def assign(
     return result
 
 
-def _giant(number: int, labels: dict[str, str]) -> Node:
+def _build_cell_node(number: int, labels: dict[str, str]) -> Node:
     name = f"kscale-cell-{number}"
     room = {resource: Quantity(amount) for resource, amount in _ROOM.items()}
     return Node(
@@ -188,7 +188,7 @@ def _giant(number: int, labels: dict[str, str]) -> Node:
     )
 
 
-def _only(pod: Pod, keys: Sequence[str], number: int) -> Pod:
+def _restrict_rules(pod: Pod, keys: Sequence[str], number: int) -> Pod:
     """Return the pod under a new name, with only those rules that count by some of the keys."""
     replace = msgspec.structs.replace
     spec = pod.spec

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.capacity.mix.check import Planned
+from kscale.capacity.mix.check import PlannedPlacement
 from kscale.capacity.mix.constraints import topology_keys
 from kscale.capacity.mix.instance import Instance, Source
-from kscale.capacity.mix.packing import Packed, give_out
+from kscale.capacity.mix.packing import Packed, assign_pods_to_nodes
 from kscale.libraries import library
 from kscale.objects.api.core import Node
 from kscale.objects.selectors import SelectorError
@@ -71,7 +71,7 @@ class SmallMix:
     def _pods(self) -> Iterable[Any]:
         return (self._instance.classes[c] for c in np.unique(self._instance.class_of).tolist())
 
-    def plan(self, effort: Effort, max_types: int | None = None) -> Planned | None:
+    def plan(self, effort: Effort, max_types: int | None = None) -> PlannedPlacement | None:
         """Return the cheapest plan that leaves the fewest pods out, with at most ``max_types`` types.
 
         None if the instance is not small, or the search ends before it finds a plan.
@@ -86,7 +86,7 @@ class SmallMix:
                 best = relaxed_result
         return None if best is None else best[0]
 
-    def _solve(self, effort: Effort, max_types: int | None, *, every_zone: bool) -> tuple[Planned, int] | None:
+    def _solve(self, effort: Effort, max_types: int | None, *, every_zone: bool) -> tuple[PlannedPlacement, int] | None:
         """Return (plan, number of pods left out), or None if no plan was found.
 
         ``every_zone``: pods are spread over all zones that admit them, not only over those with nodes.
@@ -437,7 +437,7 @@ class _Program:
         values: NDArray[np.int64] = np.rint(np.asarray(solution.col_value)).astype(np.int64)
         return values
 
-    def build_plan(self, values: NDArray[np.int64], spread: list[_Spread]) -> Planned:
+    def build_plan(self, values: NDArray[np.int64], spread: list[_Spread]) -> PlannedPlacement:
         """Return the plan of a solution, with each pod in a zone that spread admits in the order of placing."""
         instance, kinds = self._instance, self._kinds
         cell_of = self._zone_of(values, spread)
@@ -456,7 +456,7 @@ class _Program:
             n = len(kind_of)
             pattern = np.array(contents, dtype=np.int64).reshape(n, kinds.classes)
             packed.append(Packed(np.array(kind_of, dtype=np.int64), pattern, np.ones(n, dtype=np.int64), rest))
-        return give_out(instance, packed, cell_of, self._zones.sources)
+        return assign_pods_to_nodes(instance, packed, cell_of, self._zones.sources)
 
     def _zone_of(self, values: NDArray[np.int64], spread: list[_Spread]) -> NDArray[np.int64]:
         """Return int64[n]: the zone of each pod, -1 = not placed."""

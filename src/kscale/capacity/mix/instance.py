@@ -143,7 +143,7 @@ class Instance:
         rank = np.array([rank_of(pod, self.ctx) for pod in self.classes], dtype=np.int64)
         shares = self._shares_of_all(counts)
         size = shares[:, :2].sum(axis=1)
-        group = np.array([self._together(c) for c in range(len(self.classes))], dtype=np.int64)
+        group = np.array([self._get_affinity_number(c) for c in range(len(self.classes))], dtype=np.int64)
         weight = np.bincount(group, weights=counts * size) if len(group) else np.zeros(0)
         chosen = np.flatnonzero(somewhere[numbers]) if len(numbers) else np.zeros(0, dtype=np.int64)
         pod_classes = numbers[chosen]
@@ -185,7 +185,7 @@ class Instance:
         shares: NDArray[np.float64] = amounts / total
         return shares
 
-    def _together(self, c: int) -> int:
+    def _get_affinity_number(self, c: int) -> int:
         """Return a number that is equal for classes with the same affinity terms and namespace."""
         if not hasattr(self, "_affine"):
             self._affine: dict[object, int] = {}
@@ -245,11 +245,11 @@ class Instance:
             np.where(
                 self.plan.high >= 0,
                 self._part_of_limits(number + 1) - self._part_of_limits(number),
-                np.where(self._makes_up() == number, self.plan.high, 0.0),
+                np.where(self._find_compensating_cells() == number, self.plan.high, 0.0),
             ),
         )
 
-    def _makes_up(self) -> NDArray[np.int64]:
+    def _find_compensating_cells(self) -> NDArray[np.int64]:
         """Return int64[Q]: for each row, the cell that compensates what minima exceed.
 
         It is the cell with the most pods among those with offers for the row.
@@ -361,13 +361,13 @@ class Instance:
         """Return float64[(cpu, memory, pods)] that is free for pods on a new node."""
         session = self._judge.session
         slots, amounts = session.template_room(number)
-        return _three(dict(zip(session.resources, amounts, strict=True)), slots)
+        return _build_resource_vector(dict(zip(session.resources, amounts, strict=True)), slots)
 
     def allocatable_of_offer(self, number: int) -> NDArray[np.float64]:
         """Return float64[(cpu, memory, pods)] allocatable of a new node, for all pods including DaemonSets."""
         amounts = self.offers[number].template.node.status.allocatable or {}
         pods = amounts[PODS].value() if PODS in amounts else 0
-        return _three(to_integers(amounts), pods)
+        return _build_resource_vector(to_integers(amounts), pods)
 
 
 def _select_records(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
@@ -388,7 +388,7 @@ def _size(offer: Offer, resource: str) -> int:
     return _capacity(offer.template.node, resource)
 
 
-def _three(amounts: Mapping[str, int], pods: int) -> NDArray[np.float64]:
+def _build_resource_vector(amounts: Mapping[str, int], pods: int) -> NDArray[np.float64]:
     return np.array([amounts.get(CPU, 0), amounts.get(MEMORY, 0), pods], dtype=np.float64)
 
 

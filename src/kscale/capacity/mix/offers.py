@@ -208,7 +208,7 @@ def subjects(
             raise InputError(f'pods is "{pods}": give a list of names, "{ALL}" or None')
         if not isinstance(cluster, Cluster):
             raise InputError('pods="all" needs a Cluster: a snapshot knows no way to leave out its nodes')
-        return _anew(cluster), None, msgspec.structs.replace(options, existing=False)
+        return _make_all_pods_pending(cluster), None, msgspec.structs.replace(options, existing=False)
     snapshot = cluster.snapshot(dra=True) if isinstance(cluster, Cluster) else cluster
     names = list(snapshot.pending if pods is None else pods)
     records = snapshot.records(names)
@@ -216,7 +216,7 @@ def subjects(
     return snapshot, placeable, options
 
 
-def _anew(cluster: Cluster) -> Snapshot:
+def _make_all_pods_pending(cluster: Cluster) -> Snapshot:
     """Return the cluster without nodes, with all running and pending pods pending, except those of DaemonSets."""
     result = Cluster(item for item in cluster if not isinstance(item, (Node, Pod)))
     for pod in cluster.pods():

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.capacity.mix.check import Planned
+from kscale.capacity.mix.check import PlannedPlacement
 from kscale.capacity.mix.instance import Instance, Source
 from kscale.capacity.mix.offers import Offer
 from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
 
-__all__ = ["Packed", "Packing", "give_out"]
+__all__ = ["Packed", "Packing", "assign_pods_to_nodes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +179,12 @@ class Packing:
         )
 
 
-def give_out(
+def assign_pods_to_nodes(
     instance: Instance,
     packed: list[Packed],
     cell_of: NDArray[np.int64] | None = None,
     sources: Sequence[Mapping[int, Source]] | None = None,
-) -> Planned:
+) -> PlannedPlacement:
     """Turn every bin into a node and every item into a pod.
 
     ``cell_of`` int64[n] and ``sources`` override the instance's cells. Of a kind's offers, the one with the fewest
@@ -221,7 +221,7 @@ def give_out(
                     node[taken] = node_index
     for i, used_of_minimum in enumerate(minimum):
         offer_of += [i] * (offers[i].least - used_of_minimum)
-    return Planned(np.array(offer_of, dtype=np.int64), node)
+    return PlannedPlacement(np.array(offer_of, dtype=np.int64), node)
 
 
 def _next_offer(offers: Sequence[Offer], source: Source, used: Sequence[int]) -> int:

@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 
 from kscale.capacity.catalogue.types import arch_of
-from kscale.capacity.mix.check import Checked, Planned, Room, check
+from kscale.capacity.mix.check import CheckedPlacement, PlannedPlacement, RemainingNodes, check
 from kscale.capacity.mix.exact import SmallMix
 from kscale.capacity.mix.instance import MONEY, Instance
 from kscale.capacity.mix.offers import ALL, MixOptions, Offer, offers_of, subjects
-from kscale.capacity.mix.packing import give_out
+from kscale.capacity.mix.packing import assign_pods_to_nodes
 from kscale.capacity.mix.records import Bound, MixLine, MixPlan, PlannedNode, Repairs, TypesPoint
 from kscale.capacity.mix.solve import Budget, Solution, choose_few_types, prove_least_cost, solve
 from kscale.errors import InputError
@@ -36,7 +36,13 @@ __all__ = ["bound_cost_of_nodes", "mix", "plan_of"]
 
 
 def plan_of(
-    instance: Instance, solution: Solution, planned: Planned, checked: Checked, *, placements: bool, comparable: bool
+    instance: Instance,
+    solution: Solution,
+    planned: PlannedPlacement,
+    checked: CheckedPlacement,
+    *,
+    placements: bool,
+    comparable: bool,
 ) -> MixPlan:
     """Build the record of a plan.
 
@@ -82,7 +88,7 @@ def plan_of(
         stopped=list(solution.stopped),
         offers=_count_names(offers[node.offer].name for node in checked.nodes),
         placement=_placement(instance, checked) if placements else None,
-        existing=_on_existing(instance, checked) if placements else None,
+        existing=_list_pods_on_existing_nodes(instance, checked) if placements else None,
     )
 
 
@@ -95,7 +101,7 @@ def _money(amount: float) -> float:
     return round(amount, 9)
 
 
-def _lines(instance: Instance, checked: Checked) -> list[MixLine]:
+def _lines(instance: Instance, checked: CheckedPlacement) -> list[MixLine]:
     existing = len(instance.snapshot.nodes)
     offers = instance.offers
     total = sum(offers[node.offer].price for node in checked.nodes)
@@ -137,7 +143,7 @@ def _count_names(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(name for name in names if name).items()))
 
 
-def _sum_requests(instance: Instance, checked: Checked) -> np.ndarray:
+def _sum_requests(instance: Instance, checked: CheckedPlacement) -> np.ndarray:
     """Return float64[new nodes, (cpu, memory, pods)] requested on each, including the node's own DaemonSet pods."""
     existing = len(instance.snapshot.nodes)
     amounts = np.array(
@@ -156,7 +162,7 @@ def _room(instance: Instance, offer: int) -> np.ndarray:
     return instance.allocatable_of_offer(offer)
 
 
-def _list_reached_limits(instance: Instance, checked: Checked) -> list[str]:
+def _list_reached_limits(instance: Instance, checked: CheckedPlacement) -> list[str]:
     """Return the names of limited offers of which all nodes are used."""
     used = Counter(node.offer for node in checked.nodes)
     return [
@@ -196,7 +202,7 @@ def _word(key: str) -> str:
     )
 
 
-def _placement(instance: Instance, checked: Checked) -> list[PlannedNode]:
+def _placement(instance: Instance, checked: CheckedPlacement) -> list[PlannedNode]:
     existing = len(instance.snapshot.nodes)
     pods: list[list[str]] = [[] for _ in checked.nodes]
     for i, node_index in enumerate(checked.node.tolist()):
@@ -215,7 +221,7 @@ def _placement(instance: Instance, checked: Checked) -> list[PlannedNode]:
     ]
 
 
-def _on_existing(instance: Instance, checked: Checked) -> dict[str, list[str]]:
+def _list_pods_on_existing_nodes(instance: Instance, checked: CheckedPlacement) -> dict[str, list[str]]:
     pods_by_node: dict[str, list[str]] = {}
     names = instance.snapshot.nodes
     for i, node in enumerate(checked.node.tolist()):
@@ -289,7 +295,7 @@ def mix(
     )
     unrestricted = _build_plan(snapshot, names, chosen, options, budget)
     small_mix = SmallMix(unrestricted.instance)
-    unrestricted = _best([unrestricted, *_exactly(unrestricted, small_mix, budget)])
+    unrestricted = _best([unrestricted, *_solve_exactly(unrestricted, small_mix, budget)])
     later = stop[2] if len(stop) > 2 else stop[1]
     limited = dataclasses.replace(budget, stop_bound=later, stop_plan=later)
     unrestricted, points, best = _with_few_types(unrestricted, small_mix, snapshot, names, options, limited)
@@ -340,8 +346,8 @@ class _Result:
 
     instance: Instance
     solution: Solution
-    planned: Planned
-    checked: Checked
+    planned: PlannedPlacement
+    checked: CheckedPlacement
 
     @property
     def nodes(self) -> list[Offer]:
@@ -388,11 +394,11 @@ def _build_plan(
     instance = Instance(snapshot, names, offers, options)
     parts = [instance.cell(number) for number in range(max(1, len(instance.cells)))]
     solution = solve(instance.bound, instance.plan, parts, budget)
-    planned = give_out(instance, solution.packed)
+    planned = assign_pods_to_nodes(instance, solution.packed)
     return _Result(instance, solution, planned, _check_plan(instance, planned))
 
 
-def _exactly(result: _Result, small: SmallMix, budget: Budget, max_types: int | None = None) -> list[_Result]:
+def _solve_exactly(result: _Result, small: SmallMix, budget: Budget, max_types: int | None = None) -> list[_Result]:
     """Return the cheapest plan of a small instance, with the proof of ``result``.
 
     The list is empty if the instance is not small, or if the effort is spent.
@@ -437,7 +443,7 @@ def _with_few_types(
             limited = dataclasses.replace(budget, prove=False)
             if number != max_types:
                 limited = dataclasses.replace(limited, bound=_part(limited.bound), plan=_part(limited.plan))
-            candidates = _exactly(whole, small, limited, number)
+            candidates = _solve_exactly(whole, small, limited, number)
             if not candidates:
                 candidates = []
                 for types in alternatives:
@@ -462,7 +468,7 @@ def _point(number: int | None, result: _Result) -> TypesPoint:
     return TypesPoint(types=number, cost=round(result.cost, 9), chosen=result.types, nowhere=result.homeless)
 
 
-def _check_plan(instance: Instance, planned: Planned, *, only_planned_types: bool = False) -> Checked:
+def _check_plan(instance: Instance, planned: PlannedPlacement, *, only_planned_types: bool = False) -> CheckedPlacement:
     """Check a plan with the exact predicates, with all its nodes present before the first pod is placed.
 
     A node that the check adds may be the first of its zone, which spread then counts; the check is repeated with it.
@@ -482,15 +488,15 @@ def _check_plan(instance: Instance, planned: Planned, *, only_planned_types: boo
             break
         planned_count = len(checked.nodes)
         offer = np.array([node.offer for node in checked.nodes], dtype=np.int64)
-        checked = _checked_once(instance, Planned(offer, checked.node), limits)
+        checked = _checked_once(instance, PlannedPlacement(offer, checked.node), limits)
     checked.added = len(checked.nodes) - len(planned.offer)
     checked.moved = int(((planned.node >= 0) & (checked.node >= 0) & (planned.node != checked.node)).sum())
     return checked
 
 
-def _checked_once(instance: Instance, planned: Planned, most: Sequence[int | None]) -> Checked:
+def _checked_once(instance: Instance, planned: PlannedPlacement, most: Sequence[int | None]) -> CheckedPlacement:
     offers = instance.offers
-    room = Room(most, instance.offer_rows, instance.high)
+    room = RemainingNodes(most, instance.offer_rows, instance.high)
     for offer in planned.offer.tolist():
         room.add_node(offer)
     return check(

@@ -145,7 +145,9 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     cells = [_without_dominated(cell, strict) for cell in cells]
     parts = [cell.restrict(strict) for cell in cells]
     if not have_solver():
-        packed = [_within(cell, packed_greedily(part, plan_effort)) for cell, part in zip(cells, parts, strict=True)]
+        packed = [
+            _renumber_kinds(cell, packed_greedily(part, plan_effort)) for cell, part in zip(cells, parts, strict=True)
+        ]
         return Solution(packed, volume_bound(kinds), "volume", 0.0, (0, plan_effort.spent), ("", plan_effort.stopped))
     even = [evenly(part, plan_effort) for part in parts]
     simple = [best_first_fit(Packing(part), part.demand @ resource_prices(part), plan_effort) for part in parts]
@@ -154,7 +156,7 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     work = Generation(
         strict.only(kept_kinds),
         bound_effort,
-        rare=_rare(strict.only(kept_kinds)),
+        rare=_find_rare_kinds(strict.only(kept_kinds)),
         tolerance=budget.tolerance,
         prove=same and budget.prove,
         threads=budget.threads,
@@ -164,8 +166,10 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     proving = _generate_columns(kinds, columns, bound_effort, budget) if budget.prove and not same else work
     packed = []
     for cell, part, *others in zip(cells, parts, simple, even, strict=True):
-        known_columns = _some(columns, cell.kinds, strict.size)
-        packed.append(_within(cell, _dive(part, known_columns, [item for item in others if item], plan_effort, budget)))
+        known_columns = _select_columns(columns, cell.kinds, strict.size)
+        packed.append(
+            _renumber_kinds(cell, _dive(part, known_columns, [item for item in others if item], plan_effort, budget))
+        )
     proof, method = _best_proof(kinds, proving)
     return Solution(
         packed,
@@ -210,7 +214,7 @@ def _columns(work: Generation, kinds: NDArray[np.intp]) -> tuple[NDArray[np.intp
     return kinds[np.array(master.kind, dtype=np.intp)[order]], np.array(master.pattern, dtype=np.int64)[order]
 
 
-def _some(
+def _select_columns(
     columns: tuple[NDArray[np.intp], NDArray[np.int64]], kinds: NDArray[np.intp], size: int
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
     """Return the most useful columns of ``kinds`` (a subset of ``size`` kinds), with kinds as positions in the
@@ -229,9 +233,9 @@ def _generate_columns(
     work = Generation(
         kinds.only(needed),
         effort,
-        rare=_rare(kinds.only(needed)),
+        rare=_find_rare_kinds(kinds.only(needed)),
         tolerance=budget.tolerance,
-        known=_some(columns, needed, kinds.size),
+        known=_select_columns(columns, needed, kinds.size),
         threads=budget.threads,
     )
     work.run()
@@ -244,14 +248,14 @@ def _without_dominated(cell: Cell, kinds: BinKinds) -> Cell:
     return replace(cell, kinds=cell.kinds[needed], available=cell.available[needed])
 
 
-def _rare(kinds: BinKinds) -> NDArray[np.bool_]:
+def _find_rare_kinds(kinds: BinKinds) -> NDArray[np.bool_]:
     """Return bool[T]: kinds that rarely pay, as a hint for the search."""
     mask = np.ones(kinds.size, dtype=bool)
     mask[candidates(kinds)] = False
     return mask
 
 
-def _within(cell: Cell, packed: Packed) -> Packed:
+def _renumber_kinds(cell: Cell, packed: Packed) -> Packed:
     """Convert the kinds of a cell's packing to the numbers of all kinds."""
     return replace(packed, kind=cell.kinds[packed.kind].astype(np.int64))
 

@@ -62,7 +62,7 @@ from kscale.vpa.target import find_topmost_owner
 __all__ = [
     "ZONE",
     "Nodes",
-    "Place",
+    "SharedCluster",
     "World",
     "apply_edit",
     "change_flags",
@@ -72,7 +72,7 @@ __all__ = [
     "change_requests",
     "change_scheduler",
     "factor_in",
-    "ground_of",
+    "get_digest_text",
     "group_names",
     "lose_nodes",
     "text_of",
@@ -83,7 +83,7 @@ __all__ = [
 ZONE = "topology.kubernetes.io/zone"
 
 
-class Place:
+class SharedCluster:
     """A cluster and its snapshot, shared by all scenarios with the same nodes and pods."""
 
     def __init__(self, cluster: Cluster, lost: frozenset[str] = frozenset()) -> None:
@@ -114,7 +114,7 @@ class World:
     - ``notes``: texts for the reader about what an edit does not change
     """
 
-    place: Place
+    place: SharedCluster
     groups: tuple[NodeGroup, ...]
     options: AutoscalingOptions
     templates: Mapping[str, NodeTemplate]
@@ -426,10 +426,10 @@ def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
         for item in objects:
             if not isinstance(item, Pod):
                 cluster.apply(item)
-    return replace(world, place=Place(cluster, world.place.lost))
+    return replace(world, place=SharedCluster(cluster, world.place.lost))
 
 
-def _scale(place: Place, cluster: Cluster, edit: PodsEdit) -> None:
+def _scale(place: SharedCluster, cluster: Cluster, edit: PodsEdit) -> None:
     controllers = _controllers(place)
     running: dict[str, list[Pod]] = {}
     for pod in cluster.pods():
@@ -470,7 +470,7 @@ def _workloads(scale: Iterable[str], running: Mapping[str, Sequence[Pod]]) -> li
     return list(keys.items())
 
 
-def _controllers(place: Place) -> Controllers:
+def _controllers(place: SharedCluster) -> Controllers:
     return read_controllers(place.cluster)
 
 
@@ -482,7 +482,7 @@ def _parent(pod: Pod, controllers: Controllers) -> str:
     return "" if parent is None else f"{parent.namespace}/{parent.kind}/{parent.name}"
 
 
-def _chosen(place: Place, namespace: str | None, selector: str | None) -> Iterable[Pod]:
+def _chosen(place: SharedCluster, namespace: str | None, selector: str | None) -> Iterable[Pod]:
     try:
         wanted: Selector | None = parse_selector(selector) if selector else None
     except SelectorError as error:
@@ -528,11 +528,11 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
             cluster.remove(node)
     less = Counter(existing.group_of[name] for name in lost_nodes if name in existing.group_of)
     groups = [smaller(group, less[group.id], lost_nodes) for group in world.groups]
-    changed = replace(world, place=Place(cluster, frozenset(lost)), groups=tuple(groups))
-    return changed if edit.rebuy else _without_growth(world, changed, frozenset(edit.zone), pools)
+    changed = replace(world, place=SharedCluster(cluster, frozenset(lost)), groups=tuple(groups))
+    return changed if edit.rebuy else _retire_lost_pools(world, changed, frozenset(edit.zone), pools)
 
 
-def _without_growth(world: World, changed: World, zones: frozenset[str], pools: set[str]) -> World:
+def _retire_lost_pools(world: World, changed: World, zones: frozenset[str], pools: set[str]) -> World:
     """Retire the lost pools, and the groups whose new nodes would be created in lost zones only.
 
     ``world`` is the world before the loss. A group that still has nodes elsewhere models new nodes on those.
@@ -589,10 +589,10 @@ def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
         raise InputError("requests: it says nothing of what the pods that are meant ask for")
     for pod in changed:
         cluster.apply(pod)
-    return replace(world, place=Place(cluster, world.place.lost))
+    return replace(world, place=SharedCluster(cluster, world.place.lost))
 
 
-def _apply_recommendations(place: Place, pods: Iterable[Pod], path: Path) -> list[Pod]:
+def _apply_recommendations(place: SharedCluster, pods: Iterable[Pod], path: Path) -> list[Pod]:
     try:
         report = msgspec.json.decode(read_file(path), type=RecommendationReport)
     except OSError as error:
@@ -654,11 +654,11 @@ def apply_edit(world: World, edit: Edit, folder: Path, question: Question) -> Wo
     else:
         change: Callable[[World, Any, Path], World] = _EDITS[edit.kind]
         result = change(world, getattr(edit, edit.kind), folder)
-    digest_text = ground_of(edit, question)
+    digest_text = get_digest_text(edit, question)
     return replace(result, digest=(*world.digest, digest_text)) if digest_text else result
 
 
-def ground_of(edit: Edit, question: Question) -> str:
+def get_digest_text(edit: Edit, question: Question) -> str:
     """Return the text of an edit in a world's digest.
 
     Empty if decisions depend on the edit only through prices or the choice among options. Raises InputError for flags

@@ -147,7 +147,10 @@ class DecisionCache:
     @staticmethod
     def _with_templates(world: World) -> list[NodeGroup]:
         """Return the groups, each with its template if one is known."""
-        return [_with(group, template=world.templates.get(group.id, group.template)) for group in world.groups]
+        return [
+            _change_group_fields(group, template=world.templates.get(group.id, group.template))
+            for group in world.groups
+        ]
 
     def _with_prices(self, world: World) -> list[NodeGroup]:
         """Return the groups with their templates and the world's current prices."""
@@ -157,7 +160,7 @@ class DecisionCache:
             described = with_templates(world.place.cluster, world.place.snapshot, groups, options=world.options)
             cached["templates"] = {group.id: group for group in described}
         templates: dict[str, NodeGroup] = cached["templates"]
-        return [_with(templates[group.id], price=group.price) for group in world.groups]
+        return [_change_group_fields(templates[group.id], price=group.price) for group in world.groups]
 
     def _bound_of(
         self, world: World, question: Question, decided: Decision, nodes: Nodes, cost: float | None
@@ -350,7 +353,7 @@ def _pods(count: int) -> str:
 _replace = msgspec.structs.replace
 
 
-def _with(group: NodeGroup, **changes: Any) -> NodeGroup:
+def _change_group_fields(group: NodeGroup, **changes: Any) -> NodeGroup:
     return msgspec.structs.replace(group, **changes)
 
 

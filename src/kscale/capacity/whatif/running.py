@@ -24,7 +24,7 @@ from kscale.capacity.group_templates import loop_groups, with_members, with_temp
 from kscale.capacity.groups import members_of, read_groups, recognise_groups
 from kscale.capacity.mix import MixOptions
 from kscale.capacity.records import UNLIMITED
-from kscale.capacity.whatif.edits import Place, World, apply_edit, ground_of, text_of
+from kscale.capacity.whatif.edits import SharedCluster, World, apply_edit, get_digest_text, text_of
 from kscale.capacity.whatif.questions import Decision, DecisionCache, Simulate
 from kscale.capacity.whatif.scenarios import BASELINE, Condition, Question, Scenario, ScenarioRow, WhatIfReport
 from kscale.effects import Moment, moment
@@ -84,7 +84,7 @@ class LaterScenarios:
                 self._digests[()] += 1
             self._beginnings.update(beginnings(scenario))
             try:
-                digest = tuple(filter(None, (ground_of(edit, question) for edit in scenario.edits)))
+                digest = tuple(filter(None, (get_digest_text(edit, question) for edit in scenario.edits)))
             except InputError:  # invalid flags: reported when this scenario is decided
                 continue
             self._digests[digest] += 1
@@ -161,7 +161,9 @@ class Base:
         nodes = snapshot.columns.objects
         groups, templates = loop_groups(self.cluster, snapshot, self.groups, options=self.options, now=self.now)
         groups = set_prices(with_members(groups, nodes), self.catalogue, nodes)
-        return World(Place(self.cluster), tuple(groups), self.options, templates, self.now, catalogue=self.catalogue)
+        return World(
+            SharedCluster(self.cluster), tuple(groups), self.options, templates, self.now, catalogue=self.catalogue
+        )
 
 
 @dataclass

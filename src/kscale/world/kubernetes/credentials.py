@@ -95,7 +95,7 @@ class TokenFile:
             self._expires = None
 
 
-class _Given(msgspec.Struct, frozen=True):
+class _ExecCredentials(msgspec.Struct, frozen=True):
     """Credentials that an exec plug-in returned. ``expires`` is None if they never expire."""
 
     token: Secret
@@ -113,10 +113,10 @@ class ExecPlugin:
         self._access = access
         self._clock = clock
         self._run = run or _run
-        self._given: _Given | None = None
+        self._given: _ExecCredentials | None = None
         self._lock = asyncio.Lock()
 
-    async def get_credentials(self) -> _Given:
+    async def get_credentials(self) -> _ExecCredentials:
         """Return the current credentials; run the plug-in if needed. Raises :class:`CredentialError`."""
         async with self._lock:  # one run at a time: the plug-in may prompt the user
             given = self._given
@@ -124,7 +124,7 @@ class ExecPlugin:
                 given = self._given = await self._request_credentials()
             return given
 
-    async def handle_rejection(self, given: _Given) -> None:
+    async def handle_rejection(self, given: _ExecCredentials) -> None:
         """Refresh credentials that the server rejected, unless they have been replaced already.
 
         Raises :class:`CredentialError`.
@@ -133,7 +133,7 @@ class ExecPlugin:
             if given is self._given:
                 self._given = await self._request_credentials()
 
-    async def _request_credentials(self) -> _Given:
+    async def _request_credentials(self) -> _ExecCredentials:
         config = self._config
         interactive = self._is_interactive()
         spec: dict[str, Any] = {"interactive": interactive}
@@ -185,7 +185,7 @@ class ExecPlugin:
         }
         return {key: value for key, value in fields.items() if value or key == "config"}
 
-    def _read(self, printed: bytes) -> _Given:
+    def _read(self, printed: bytes) -> _ExecCredentials:
         expected_version = self._config.api_version
         try:
             credential = read_json(printed, _ExecCredential)
@@ -207,7 +207,7 @@ class ExecPlugin:
         except ValueError:
             raise CredentialError("exec plugin returned an expirationTimestamp that is no time") from None
         pair = (certificate.encode(), key.encode()) if certificate else None
-        return _Given(Secret(status.token), pair, expires)
+        return _ExecCredentials(Secret(status.token), pair, expires)
 
 
 class _ExecStatus(ApiStruct):
@@ -240,7 +240,7 @@ class Credentials:
         # A token, a password or a certificate takes precedence over the plug-in.
         has_credentials = access.token or self._file or self._basic or access.certificate
         self._exec = ExecPlugin(access.exec, access, clock, run) if access.exec and not has_credentials else None
-        self._given: _Given | None = None
+        self._given: _ExecCredentials | None = None
 
     async def identity(self) -> Identity:
         """Return the headers and client certificate for the next request. Raises :class:`CredentialError`."""

@@ -212,9 +212,9 @@ class RangeQueries:
 
     async def query_instant(self, question: QueryPrometheus) -> bytes:
         """Return the response to an instant query. Raises InputError with the server's message."""
-        response = await self._patiently(question)
+        response = await self._query_with_retries(question)
         if isinstance(response, ApiError):
-            raise _no_answer(response)
+            raise _build_no_answer_error(response)
         return response
 
     async def answers(
@@ -224,7 +224,9 @@ class RangeQueries:
 
         Raises InputError with the server's message.
         """
-        waiting = (part for question in questions for part in _parts(question, min(points, self._limits.points)))
+        waiting = (
+            part for question in questions for part in _split_range_query(question, min(points, self._limits.points))
+        )
         under_way: deque[asyncio.Task[list[tuple[QueryPrometheus, bytes]]]] = deque()
         try:
             while True:
@@ -243,15 +245,15 @@ class RangeQueries:
 
     async def _query_in_parts(self, part: QueryPrometheus) -> list[tuple[QueryPrometheus, bytes]]:
         """Return the response to a part, or the responses to its halves if it is too large."""
-        response = await self._patiently(part)
+        response = await self._query_with_retries(part)
         if isinstance(response, bytes):
             return [(part, response)]
-        halves = list(_parts(part, (_points(part) + 1) // 2))
+        halves = list(_split_range_query(part, (_points(part) + 1) // 2))
         if response.code not in _TOO_MUCH or len(halves) < 2:
-            raise _no_answer(response)
+            raise _build_no_answer_error(response)
         return [answer for half in halves for answer in await self._query_in_parts(half)]
 
-    async def _patiently(self, part: QueryPrometheus) -> bytes | ApiError:
+    async def _query_with_retries(self, part: QueryPrometheus) -> bytes | ApiError:
         response = await self._query_within_limits(part)
         for pause in _PAUSES:
             if isinstance(response, bytes) or response.code not in _BUSY:
@@ -280,7 +282,7 @@ def _warnings(answer: bytes) -> list[str]:
         return []
 
 
-def _no_answer(error: ApiError) -> InputError:
+def _build_no_answer_error(error: ApiError) -> InputError:
     return InputError(f"Prometheus does not answer: {error.message}")
 
 
@@ -289,7 +291,7 @@ def _points(question: QueryPrometheus) -> int:
     return (question.end - question.start) // question.step + 1
 
 
-def _parts(question: QueryPrometheus, most: int) -> Iterator[QueryPrometheus]:
+def _split_range_query(question: QueryPrometheus, most: int) -> Iterator[QueryPrometheus]:
     """Split a range query into parts of at most ``most`` points. Together they cover each moment once."""
     assert question.start is not None, "a query at one moment has no parts"
     span = question.step * most

@@ -79,12 +79,13 @@ class RESTMetrics:
             return ApiError(str(error), reason="InternalError")
 
     async def _resource(self, asked: GetMetric) -> PodMetricsList | PodUsage:
-        path = "/apis/metrics.k8s.io/v1beta1" + _within(asked.namespace) + "/pods"
+        path = "/apis/metrics.k8s.io/v1beta1" + _format_namespace_path(asked.namespace) + "/pods"
         body = await self._get("resource", path, "pods.metrics.k8s.io", labelSelector=asked.selector)
         return PodUsage.from_json(body) if asked.columns else _check_timestamps(read_json(body, PodMetricsList))
 
     async def _external(self, asked: GetMetric) -> ExternalMetricValueList:
-        path = f"/apis/external.metrics.k8s.io/v1beta1{_within(asked.namespace)}/{quote(asked.metric, safe='')}"
+        namespace = _format_namespace_path(asked.namespace)
+        path = f"/apis/external.metrics.k8s.io/v1beta1{namespace}/{quote(asked.metric, safe='')}"
         body = await self._get(
             "external", path, f"{asked.metric}.external.metrics.k8s.io", labelSelector=asked.metric_selector
         )
@@ -94,10 +95,11 @@ class RESTMetrics:
         root = f"/apis/{_CUSTOM}/{await self._custom_version()}"
         metric = quote(asked.metric, safe="")
         if not asked.namespace and asked.kind == "Namespace":
-            path = f"{root}{_within(asked.name)}/metrics/{metric}"
+            path = f"{root}{_format_namespace_path(asked.name)}/metrics/{metric}"
         else:
             resource = await self._resource_of(asked.kind)
-            path = f"{root}{_within(asked.namespace)}/{resource}/{quote(asked.name or '*', safe='*')}/{metric}"
+            namespace = _format_namespace_path(asked.namespace)
+            path = f"{root}{namespace}/{resource}/{quote(asked.name or '*', safe='*')}/{metric}"
         body = await self._get(
             "custom",
             path,
@@ -163,7 +165,7 @@ def _check_timestamps(listed: _Listed) -> _Listed:
     return listed
 
 
-def _within(namespace: str) -> str:
+def _format_namespace_path(namespace: str) -> str:
     return f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
 
 

@@ -90,7 +90,7 @@ def read_discovery(text: str) -> Discovery:
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedGroup:
     """A group as of the last refresh."""
 
     owner: MachineOwner
@@ -129,7 +129,7 @@ class MachineGroupsCloud(Provider):
         self._now = now
         self._discovery = discovery
         self._architecture = architecture
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CachedGroup] = {}
         self._running: set[str] = set()
 
     def refresh(self) -> Sequence[NodeGroup]:
@@ -159,7 +159,7 @@ class MachineGroupsCloud(Provider):
             _log.warning("%s", warning)
         by_id = {id_of_owner(item): item for item in owners}
         self._known = {
-            group.id: _Known(by_id[group.id], group.min_size, group.max_size, machines_by_group.get(group.id, []))
+            group.id: _CachedGroup(by_id[group.id], group.min_size, group.max_size, machines_by_group.get(group.id, []))
             for group in result.groups
         }
         self._running = {machine.spec.provider_id for machine in machines if machine.spec.provider_id}
@@ -222,7 +222,7 @@ class MachineGroupsCloud(Provider):
         """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
-        current = self._get_known(group)
+        current = self._get_cached(group)
         if delta <= 0:
             raise ProviderError("size increase must be positive", CLOUD_ERROR)
         scale = self._scale(current)
@@ -233,7 +233,7 @@ class MachineGroupsCloud(Provider):
 
         Raises ProviderError if ``delta`` is not negative or existing machines would be deleted.
         """
-        current = self._get_known(group)
+        current = self._get_cached(group)
         if delta >= 0:
             raise ProviderError("size decrease must be negative", CLOUD_ERROR)
         scale = self._scale(current)
@@ -251,7 +251,7 @@ class MachineGroupsCloud(Provider):
         """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
-        current = self._get_known(group)
+        current = self._get_cached(group)
         replicas = self._scale(current).spec.replicas
         if replicas <= current.minimum:
             raise ProviderError("min size reached, nodes will not be deleted", CLOUD_ERROR)
@@ -270,11 +270,11 @@ class MachineGroupsCloud(Provider):
                     self._mark(machine, None)
                     raise
 
-    def _shrink(self, known: _Known) -> None:
+    def _shrink(self, known: _CachedGroup) -> None:
         scale = self._scale(known)
         self._set_size(known, scale, scale.spec.replicas - 1)
 
-    def _machine(self, known: _Known, group: str, node: Node) -> Machine | None:
+    def _machine(self, known: _CachedGroup, group: str, node: Node) -> Machine | None:
         """Return the machine of a node, or None for a node of a pool without machines.
 
         Raises ProviderError if the node does not belong to the group.
@@ -299,12 +299,12 @@ class MachineGroupsCloud(Provider):
         )
         value_of(self._ask(patch), f"machine {machine.namespace}/{machine.name}")
 
-    def _scale(self, known: _Known) -> Scale:
+    def _scale(self, known: _CachedGroup) -> Scale:
         action = GetScale(namespace=known.owner.namespace, resource=self._resource(known.owner), name=known.owner.name)
         scale: Scale = value_of(self._ask(action))
         return scale
 
-    def _set_size(self, known: _Known, scale: Scale, size: int) -> None:
+    def _set_size(self, known: _CachedGroup, scale: Scale, size: int) -> None:
         if size > known.maximum:
             raise ProviderError(f"size increase too large - desired:{size} max:{known.maximum}", CLOUD_ERROR)
         if size < known.minimum:
@@ -314,7 +314,7 @@ class MachineGroupsCloud(Provider):
         )
         value_of(self._ask(action))
 
-    def _get_known(self, group: str) -> _Known:
+    def _get_cached(self, group: str) -> _CachedGroup:
         if group not in self._known:
             raise ProviderError(f"there is no node group {group}", CLOUD_ERROR)
         return self._known[group]

@@ -358,7 +358,7 @@ class ExternalGroups(Provider):
             {id_: node_group_options for id_, (node_group_options, _) in options.items()}
         )
         unregistered = _list_unregistered(nodes, instances)
-        homes, errors = self._homes([*nodes, *unregistered])
+        homes, errors = self._find_groups_of_nodes([*nodes, *unregistered])
         deleted = {node.name for node in unregistered} - homes.keys() - errors.keys()
         members: dict[str, list[str]] = {}
         for node in nodes:
@@ -377,11 +377,11 @@ class ExternalGroups(Provider):
         ]
         return Groups(Groups.of(groups, nodes), errors) if errors else groups
 
-    def _homes(self, nodes: Sequence[Node]) -> tuple[dict[str, str], dict[str, str]]:
+    def _find_groups_of_nodes(self, nodes: Sequence[Node]) -> tuple[dict[str, str], dict[str, str]]:
         """Return the group ID of each node by name, and the errors of nodes whose lookup failed."""
         groups: dict[str, str] = {}
         errors: dict[str, str] = {}
-        answers = self._side_by_side("NodeGroupForNode", ({"node": external_node(node)} for node in nodes))
+        answers = self._call_in_parallel("NodeGroupForNode", ({"node": external_node(node)} for node in nodes))
         for node, answer in zip(nodes, answers, strict=True):
             if isinstance(answer, ProviderError):
                 _log.warning("Failed to find node group for %s: %s", node.name, answer.message)
@@ -390,7 +390,7 @@ class ExternalGroups(Provider):
                 groups[node.name] = group
         return groups, errors
 
-    def _side_by_side(self, method: str, questions: Iterable[dict[str, Any]]) -> Iterator[Any]:
+    def _call_in_parallel(self, method: str, questions: Iterable[dict[str, Any]]) -> Iterator[Any]:
         """Yield the responses in the order of the requests, or errors in their place.
 
         A limited number of requests runs concurrently, since gRPC servers drop requests from long queues.
@@ -411,7 +411,7 @@ class ExternalGroups(Provider):
 
     def prices(self, question: GetPrices) -> Prices:
         """Return the prices of the nodes and pods of ``question``; the provider gets one request for each of them."""
-        nodes = self._side_by_side("PricingNodePrice", map(partial(node_price_request, question), question.nodes))
+        nodes = self._call_in_parallel("PricingNodePrice", map(partial(node_price_request, question), question.nodes))
         errors: list[float | ApiError | None] = []
         requests = []
         for pod in question.pods:
@@ -421,7 +421,7 @@ class ExternalGroups(Provider):
                 errors.append(ApiError(str(error)))
             else:
                 errors.append(None)
-        pods = self._side_by_side("PricingPodPrice", requests)
+        pods = self._call_in_parallel("PricingPodPrice", requests)
         return Prices(
             nodes=tuple(map(_price, nodes)),
             pods=tuple(_price(next(pods)) if error_or_none is None else error_or_none for error_or_none in errors),
@@ -433,7 +433,7 @@ class ExternalGroups(Provider):
             raise ProviderError(f"group {group} has more than {_MOST_INSTANCES:,} instances", CLOUD_ERROR)
         return [instance_from(instance) for instance in instances]
 
-    def _is_whole(self, options: NodeGroupOptions | None) -> bool:
+    def _is_atomic(self, options: NodeGroupOptions | None) -> bool:
         effective = self._defaults if options is None else options.on_top_of(self._defaults)
         return effective.zero_or_max_node_scaling
 
@@ -443,7 +443,7 @@ class ExternalGroups(Provider):
             return {group: self._fetch(group) for group in groups}, {}
         instances = self._cache.instances([*groups], self._fetch)
         errors: dict[str, str] = {}
-        for group in [group for group, options in groups.items() if self._is_whole(options)]:
+        for group in [group for group, options in groups.items() if self._is_atomic(options)]:
             try:
                 instances[group] = self._fetch(group)
             except ProviderError as error:
@@ -531,15 +531,15 @@ class ExternalGroups(Provider):
         except ProviderError as error:
             _log.error("Cleanup: %s", error.message)
         with self._lock:
-            self._hang_up()
+            self._close_channel()
 
     def disconnect(self) -> None:
         """Close the connection permanently without notifying the provider. Later calls fail."""
         with self._lock:
             self._disconnected = True
-            self._hang_up()
+            self._close_channel()
 
-    def _hang_up(self) -> None:
+    def _close_channel(self) -> None:
         """Close the channel, so that the next call connects again."""
         self._methods.clear()
         if self._channel is not None:

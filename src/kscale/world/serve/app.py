@@ -78,10 +78,10 @@ class DebuggingSnapshotService:
         report = {**data, "StartTimestamp": to_text(start, fraction=True), "EndTimestamp": to_text(end, fraction=True)}
         loop, waiting = self._loop, self._waiting
         if loop is not None and waiting is not None:
-            loop.call_soon_threadsafe(_give, waiting, report)
+            loop.call_soon_threadsafe(_set_result, waiting, report)
 
 
-def _give(waiting: asyncio.Future[Any], data: Any) -> None:
+def _set_result(waiting: asyncio.Future[Any], data: Any) -> None:
     if not waiting.done():
         waiting.set_result(data)
 
@@ -89,13 +89,13 @@ def _give(waiting: asyncio.Future[Any], data: Any) -> None:
 def redact(data: Any) -> Any:
     """Return plain data of API objects without the values of environment variables and annotations."""
     if isinstance(data, dict):
-        return {key: _without(key, value) for key, value in data.items()}
+        return {key: _redact_value(key, value) for key, value in data.items()}
     if isinstance(data, list | tuple):
         return [redact(item) for item in data]
     return data
 
 
-def _without(key: Any, value: Any) -> Any:
+def _redact_value(key: Any, value: Any) -> Any:
     if key == "annotations" and isinstance(value, dict):
         return dict.fromkeys(value, _HIDDEN)
     if key == "env" and isinstance(value, list):

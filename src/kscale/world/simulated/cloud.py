@@ -215,7 +215,7 @@ class SimulatedCloud(Provider):
             pool.removed += machine.error is None
             machine.state = "deleting"
             takes = self._draws.duration(pool.times.deletion, "deletion", machine.name)
-            self._later(takes, machine, pool, self._remove_machine)
+            self._schedule(takes, machine, pool, self._remove_machine)
         self._invalidate()
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
@@ -275,7 +275,7 @@ class SimulatedCloud(Provider):
         pool.added += 1
         if not self._draws.happens(pool.times.failures, "failure", machine.name):
             takes = after + self._draws.duration(pool.times.boot, "boot", machine.name)
-            self._later(takes, machine, pool, self._finish_boot)
+            self._schedule(takes, machine, pool, self._finish_boot)
 
     def _finish_boot(self, pool: Pool, machine: Machine) -> None:
         if machine.state != "creating":
@@ -284,14 +284,14 @@ class SimulatedCloud(Provider):
         ready = self._draws.duration(pool.times.ready, "ready", machine.name)
         self._api.create(_node(pool.group, machine, ready=not ready, at=self._api.now_text))
         if ready:
-            self._later(ready, machine, pool, self._mark_ready)
+            self._schedule(ready, machine, pool, self._mark_ready)
         self._age(pool, machine)
         self._invalidate()
 
     def _age(self, pool: Pool, machine: Machine) -> None:
         if pool.times.lifetime is not None:
             takes = self._draws.duration(pool.times.lifetime, "lifetime", machine.name)
-            self._later(takes, machine, pool, lambda _, lost: self.lose(lost.name))
+            self._schedule(takes, machine, pool, lambda _, lost: self.lose(lost.name))
 
     def _mark_ready(self, pool: Pool, machine: Machine) -> None:
         del pool
@@ -330,7 +330,7 @@ class SimulatedCloud(Provider):
         pool.upcoming = False
         self._invalidate()
 
-    def _later(self, by: int, machine: Machine, pool: Pool, call: Callable[[Pool, Machine], None]) -> None:
+    def _schedule(self, by: int, machine: Machine, pool: Pool, call: Callable[[Pool, Machine], None]) -> None:
         def act() -> None:
             if pool.machines.get(machine.name) is machine:
                 call(pool, machine)

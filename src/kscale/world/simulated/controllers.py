@@ -165,7 +165,7 @@ class OwnedPods:
                     continue
                 owned = self._of.get(owner.uid)
                 if owned is None:
-                    owned = self._of[owner.uid] = self._met(owner, pod.metadata.namespace)
+                    owned = self._of[owner.uid] = self._add_owner(owner, pod.metadata.namespace)
                 if owner.uid not in owners:
                     owners[owner.uid] = owner, pod.metadata.namespace
             self.count += 1
@@ -183,7 +183,7 @@ class OwnedPods:
             if tell is not None:
                 tell(object_key(namespace, owner.name))
 
-    def _met(self, owner: OwnerReference, namespace: str) -> _Pods:
+    def _add_owner(self, owner: OwnerReference, namespace: str) -> _Pods:
         key = owner.kind, namespace, owner.name
         if owner.kind == "ReplicaSet":
             replica_set = self._api.find("ReplicaSet", object_key(namespace, owner.name))

@@ -121,14 +121,16 @@ class _CustomController(Controller):
                 replace(replica_set, spec=replace(replica_set.spec, replicas=replicas, template=desired.spec.template))
             )
         assert replica_set.spec.selector is not None
-        status = _with(held.status, self._paths.status_replicas, replica_set.status.replicas)
+        status = _set_status_value(held.status, self._paths.status_replicas, replica_set.status.replicas)
         if self._paths.label_selector:
-            status = _with(status, self._paths.label_selector, str(compile_selector(replica_set.spec.selector)))
+            status = _set_status_value(
+                status, self._paths.label_selector, str(compile_selector(replica_set.spec.selector))
+            )
         if status != held.status:
             self._api.put_status(held, status)
 
 
-def _with(status: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+def _set_status_value(status: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """Return a status with a value set at a path below ``.status``; other paths are ignored."""
     first, *parts = path.strip(".").split(".")
     if first != "status" or not parts:

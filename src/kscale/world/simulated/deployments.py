@@ -61,10 +61,10 @@ def _bounds(spec: DeploymentSpec, wanted: int) -> tuple[int, int]:
 
 def first_size(deployment: Deployment, old: Iterable[ReplicaSet]) -> int:
     """Return the initial size of the ReplicaSet for a new template (``NewRSNewReplicas``)."""
-    return _grown(deployment, 0, sum(map(pod_count, old)))
+    return _compute_next_size(deployment, 0, sum(map(pod_count, old)))
 
 
-def _grown(deployment: Deployment, new: int, old: int) -> int:
+def _compute_next_size(deployment: Deployment, new: int, old: int) -> int:
     """Return the next size of the current ReplicaSet, which has ``new`` replicas while the others have ``old``."""
     replicas = pod_count(deployment)
     if deployment.spec.strategy.type == RECREATE or new > replicas:
@@ -80,7 +80,7 @@ def next_sizes(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet
     """
     old = [replica_set for replica_set in old if pod_count(replica_set)]
     has = pod_count(new)
-    size = _grown(deployment, has, sum(map(pod_count, old)))
+    size = _compute_next_size(deployment, has, sum(map(pod_count, old)))
     if size != has:
         return {new.key: size}
     if not old:
@@ -271,11 +271,11 @@ class ReplicationControllers(ReplicaSets):
 
 
 _HASH: Final = "pod-template-hash"
-_KEPT: Final = 10
+_REVISION_HISTORY_LIMIT: Final = 10
 """Default of ``revisionHistoryLimit``: number of ReplicaSets of earlier templates."""
 
 
-class _Known(NamedTuple):
+class _LastSync(NamedTuple):
     """State of a deployment at its last sync.
 
     ``size``: its replicas. ``most``: the maximum number of pods. ``template`` and the ``key`` of the template's
@@ -298,7 +298,7 @@ class Deployments(Controller):
 
     def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods) -> None:
         self._sets: dict[str, dict[str, ReplicaSet]] = {}
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _LastSync] = {}
         self._waited_for: dict[str, str] = {}
         """UID of a ReplicaSet whose pods must be gone first -> key of the waiting deployment."""
         super().__init__(api, time, owned, rank=0)
@@ -350,13 +350,13 @@ class Deployments(Controller):
             if not sizes:
                 self.changed(held.key)  # continue with the rollout
         elif not held.spec.paused:
-            sizes = self._before_another(held, old)
-            if not sizes and not self._waits_for(held, old):
+            sizes = self._plan_before_growth(held, old)
+            if not sizes and not self._must_wait_for_old_pods(held, old):
                 if current is None:
                     current = self._create_replica_set(held, old)
                 else:
                     sizes = next_sizes(held, current, old)
-        self._known[uid] = _Known(
+        self._known[uid] = _LastSync(
             replicas, get_max_pods(held), held.spec.template, "" if current is None else current.key
         )
         for key, size in sizes.items():
@@ -367,7 +367,7 @@ class Deployments(Controller):
         if len(now) > 1 and current is not None:
             self._forget(held, [replica_set for replica_set in now.values() if replica_set.key != current.key])
 
-    def _before_another(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> Sizes:
+    def _plan_before_growth(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> Sizes:
         """Return sizes for old ReplicaSets to reach before the current one gets pods."""
         return (
             {replica_set.key: 0 for replica_set in old if pod_count(replica_set)}
@@ -375,7 +375,7 @@ class Deployments(Controller):
             else {}
         )
 
-    def _waits_for(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> bool:
+    def _must_wait_for_old_pods(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> bool:
         """Return whether pods of old ReplicaSets must be gone before the current one gets pods."""
         for replica_set in old:
             self._waited_for.pop(replica_set.metadata.uid, None)
@@ -401,7 +401,7 @@ class Deployments(Controller):
         replicas = pod_count(held)
         status: DeploymentStatus = self._api.find(self.kind, held.key).status
         limit = held.spec.revision_history_limit
-        excess = len(old) - (_KEPT if limit is None else limit)
+        excess = len(old) - (_REVISION_HISTORY_LIMIT if limit is None else limit)
         if excess <= 0 or not replicas == status.replicas == status.updated_replicas == status.available_replicas:
             return
         for replica_set in sorted(old, key=age_of)[:excess]:

@@ -82,9 +82,9 @@ class GarbageCollector:
             self._api.remove(item)
 
     def _has_owner(self, metadata: ObjectMeta) -> bool:
-        return any(self._is_there(owner, metadata.namespace) for owner in metadata.owner_references)
+        return any(self._owner_exists(owner, metadata.namespace) for owner in metadata.owner_references)
 
-    def _is_there(self, owner: OwnerReference, namespace: str) -> bool:
+    def _owner_exists(self, owner: OwnerReference, namespace: str) -> bool:
         for key in (object_key(namespace, owner.name), object_key("", owner.name)):
             candidate = self._api.find(owner.kind, key)
             if candidate is not None and candidate.metadata.uid == owner.uid:

@@ -118,7 +118,7 @@ class Jobs(Controller):
         if desired > len(active):
             wait = failures.last + failures.delay() - self._time.now
             if wait > 0:
-                self._look_again(held.key, wait)
+                self._schedule_sync(held.key, wait)
                 desired = len(active)
             else:
                 pattern = self._maker.pattern(held)
@@ -153,9 +153,9 @@ class Jobs(Controller):
         due = from_text(status.start_time) + limit * SECOND
         if self._deadlines.get(uid) != due:
             self._deadlines[uid] = due
-            self._look_again(job.key, due - self._time.now)
+            self._schedule_sync(job.key, due - self._time.now)
 
-    def _look_again(self, key: str, after: int) -> None:
+    def _schedule_sync(self, key: str, after: int) -> None:
         self._time.at(self._time.now + after, lambda: self.changed(key), rank=CONTROLLERS + _RANK)
 
     def _build_end_condition(self, held: Job, status: JobStatus, active: list[Pod]) -> Condition | None:

@@ -80,14 +80,14 @@ class Kubelet:
                 if old is None or old.metadata.deletion_grace_period_seconds != meta.deletion_grace_period_seconds:
                     takes = self._draw(self._times(new).termination, "termination", key)
                     grace = (meta.deletion_grace_period_seconds or 0) * SECOND
-                    self._later(min(takes, grace), key, new, self._remove)
+                    self._schedule(min(takes, grace), key, new, self._remove)
             elif old is None or not old.spec.node_name:
                 times, draw = self._times(new), self._draw
                 if new.status.phase != "Running":
                     takes = draw(times.pull, "pull", key) + draw(times.start, "start", key)
-                    self._later(takes, key, new, self._start)
+                    self._schedule(takes, key, new, self._start)
                 elif times.work is not None:
-                    self._later(draw(times.work, "work", key), key, new, self._end_pods)
+                    self._schedule(draw(times.work, "work", key), key, new, self._end_pods)
 
     def _note(self, key: str, gone: Pod | None) -> None:
         """Count a deleted StatefulSet pod, so that the next pod of this name draws new durations."""
@@ -105,7 +105,7 @@ class Kubelet:
     def _draw(self, spread: DurationDistribution, purpose: str, key: str) -> int:
         return self._draws.duration(spread, purpose, key, self._before.get(key, 0))
 
-    def _later(self, by: int, key: str, pod: Pod, act: _Acts) -> None:
+    def _schedule(self, by: int, key: str, pod: Pod, act: _Acts) -> None:
         due = self._time.now + by, act
         waiting = self._due.get(due)
         if waiting is None:
@@ -127,9 +127,9 @@ class Kubelet:
             readiness = draw(times.readiness, "readiness", key)
             started_pods.append((key, start_pod(pod, now_text, self._shared, ready=not readiness)))
             if readiness:
-                self._later(readiness, key, pod, self._mark_ready)
+                self._schedule(readiness, key, pod, self._mark_ready)
             if times.work is not None:
-                self._later(draw(times.work, "work", key), key, pod, self._end_pods)
+                self._schedule(draw(times.work, "work", key), key, pod, self._end_pods)
         self._api.put_pods(started_pods)
 
     def _mark_ready(self, pods: list[tuple[str, Pod]]) -> None:
@@ -187,7 +187,7 @@ class Resizing:
         elif self._has_room(after, node):
             self._api.put(_set_allocated_resources(after))
         else:
-            self._api.put(_put_off(_with_what_it_has(after, pod), self._api.now_text))
+            self._api.put(_mark_resize_deferred(_fill_allocated_resources(after, pod), self._api.now_text))
 
     def _node_of(self, pod: Pod) -> Node | None:
         node: Node | None = self._api.find("Node", pod.spec.node_name) if pod.spec.node_name else None
@@ -210,7 +210,7 @@ class Resizing:
             if after is not None:
                 conditions = id(after.status.conditions)
                 if conditions not in put_off:
-                    put_off[conditions] = _is_put_off(after)
+                    put_off[conditions] = _is_resize_deferred(after)
                 waits = put_off[conditions] and not is_finished(after)
             if waits or self._deferred:
                 self._note(key, old if old is not None and old.spec.node_name else None, after, waits=waits)
@@ -248,14 +248,14 @@ def _get_resize_order(pod: Pod) -> tuple[bool, int, bool]:
     return grows, -(pod.spec.priority or 0), not is_guaranteed(pod)
 
 
-def _is_put_off(pod: Pod) -> bool:
+def _is_resize_deferred(pod: Pod) -> bool:
     condition = find(pod.status.conditions, _PENDING)
     return condition is not None and condition.reason == "Deferred"
 
 
 def _get_occupied_resources(pod: Pod) -> ResourceList:
     """Return the resources that a pod occupies on its node, whatever it requests."""
-    if not _is_put_off(pod):
+    if not _is_resize_deferred(pod):
         return occupancy(pod)
     statuses = pod.status.container_statuses
     allocated = {item.name: item.allocated_resources for item in statuses if item.allocated_resources is not None}
@@ -279,7 +279,7 @@ def _list_allocated_resources(pod: Pod) -> list[ResourceList | None]:
     return [status.allocated_resources for status in pod.status.container_statuses]
 
 
-def _with_what_it_has(pod: Pod, before: Pod) -> Pod:
+def _fill_allocated_resources(pod: Pod, before: Pod) -> Pod:
     """Return the pod with its previous requests as allocated resources where none are recorded."""
     requests_before = {item.name: item.resources.requests for item in before.spec.containers}
     statuses = [
@@ -289,7 +289,7 @@ def _with_what_it_has(pod: Pod, before: Pod) -> Pod:
     return replace(pod, status=replace(pod.status, container_statuses=statuses))
 
 
-def _put_off(pod: Pod, at: str) -> Pod:
+def _mark_resize_deferred(pod: Pod, at: str) -> Pod:
     condition = Condition(type=_PENDING, status="True", reason="Deferred", last_transition_time=at)
     conditions = with_condition(pod.status.conditions, condition)
     return replace(pod, status=replace(pod.status, conditions=conditions))

@@ -266,7 +266,7 @@ def serving_since(pod: Pod) -> str | None:
 _STEP: Final = SECOND
 
 
-class _Steady(NamedTuple):
+class _CachedUsage(NamedTuple):
     """Cached usage per ready pod of a workload over any time from ``begin`` to ``end``.
 
     It is valid while ``usage`` and the number of ``ready`` pods stay the same. ``pods``: change counter of pods at the
@@ -302,7 +302,7 @@ class Load:
         self.usage: dict[Key, dict[str, Usage]] = {}
         self.queues: dict[Key, Queue] = {}
         self._stepped: Moment = time.now
-        self._steady: dict[Key, _Steady] = {}
+        self._steady: dict[Key, _CachedUsage] = {}
         self._until: tuple[Moment, Moment] | None = None  # (begin, result of :meth:`steady_until`)
 
     def begin(self) -> None:
@@ -354,7 +354,7 @@ class Load:
                 until = min(until, flat)
             result[key], first = used, min(first, until)
             if end < until or begin < end == until:
-                self._steady[key] = _Steady({**usage}, pods, ready, begin, until, used)
+                self._steady[key] = _CachedUsage({**usage}, pods, ready, begin, until, used)
         for key in self.queues:
             if key not in result:
                 result[key] = {name: self.get_usage(key, name, begin, end) or 0 for name in self.names(key)}

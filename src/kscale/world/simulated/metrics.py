@@ -85,7 +85,7 @@ class _Rows:
     """Usage columns of these pods by resources, without times and amounts."""
 
 
-class _Told(NamedTuple):
+class _ReportedUsage(NamedTuple):
     """Reported usage of a workload: names of the resources and amount of each."""
 
     used: Mapping[str, int]
@@ -93,12 +93,12 @@ class _Told(NamedTuple):
     values: Mapping[str, int]
 
     @classmethod
-    def of(cls, used: Mapping[str, int]) -> _Told:
+    def of(cls, used: Mapping[str, int]) -> _ReportedUsage:
         names = tuple(str(name) for name in _RESOURCES if name in used)
         return cls(used, names, {name: used[name] if name == "cpu" else used[name] // 1000 * 1000 for name in names})
 
 
-class _Known(NamedTuple):
+class _CachedRows(NamedTuple):
     """Running pods of a workload at a change count. ``complete``: the list does not depend on the time."""
 
     changes: int
@@ -153,8 +153,8 @@ class SimulatedMetrics:
     def __init__(self, load: Load, time: VirtualTime, pipeline: Pipeline) -> None:
         self._load, self._time, self.pipeline = load, time, pipeline
         self.external: dict[tuple[str, str], list[ExternalMetric]] = {}
-        self._rows: dict[Key, _Known] = {}
-        self._told: dict[Key, _Told] = {}
+        self._rows: dict[Key, _CachedRows] = {}
+        self._told: dict[Key, _ReportedUsage] = {}
         self._joined: dict[GetMetric, _Joined] = {}
         self._pods_then = 0
         self._steady_until: Moment = ZERO_TIME
@@ -239,7 +239,7 @@ class SimulatedMetrics:
         for key, used in last.used.items():
             reported = self._told.get(key)
             if reported is None or reported.used is not used:
-                reported = self._told[key] = _Told.of(used)
+                reported = self._told[key] = _ReportedUsage.of(used)
             if not reported.names or (asked.namespace and key[1] != asked.namespace):
                 continue
             of_key = self._rows.get(key)
@@ -264,7 +264,7 @@ class SimulatedMetrics:
             del self._joined[next(iter(self._joined))]
         return usage
 
-    def _rows_of(self, key: Key, at: Moment) -> _Known:
+    def _rows_of(self, key: Key, at: Moment) -> _CachedRows:
         """Return the pods of a workload that were running at a moment, grouped by labels, containers and readiness."""
         pods = self._load.pods
         cached = self._rows.get(key)
@@ -286,7 +286,7 @@ class SimulatedMetrics:
             if rows is None:
                 rows = groups[group] = _Rows(pod.metadata.labels, containers, serves)
             rows.keys.append(pod.key)
-        result = self._rows[key] = _Known(pods.changes(key), at, complete, list(groups.values()))
+        result = self._rows[key] = _CachedRows(pods.changes(key), at, complete, list(groups.values()))
         return result
 
     def _part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:

@@ -149,9 +149,9 @@ class VolumeBinder:
         if volume is None and of_class is not None and of_class.provisioner != _NO_PROVISIONER:
             volume = self._api.create(_provision_volume(claim, node if waits else None))
         if volume is not None:
-            self._put_together(claim, volume)
+            self._bind_volume(claim, volume)
 
-    def _put_together(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
+    def _bind_volume(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
         bound_claim, bound_volume = bind(claim, volume)
         self._api.put(bound_volume)
         self._api.put(bound_claim)
@@ -220,7 +220,7 @@ class Scheduler:
         api.listen("Pod", self._pods)
         api.listen("Node", one_by_one(self._node))
         for kind in _STORAGE:
-            api.listen(kind, lambda _: self._look_again())
+            api.listen(kind, lambda _: self._retry_refused())
 
     def _pods(self, changes: Changes[Pod]) -> None:
         for key, before, after in changes:
@@ -232,21 +232,21 @@ class Scheduler:
                     self._waiting.pop(key, None)
                     self._refused.pop(key, None)
                     if before.spec.node_name and not is_finished(before):
-                        self._look_again()
+                        self._retry_refused()
             elif after.spec.node_name or after.metadata.deletion_timestamp is not None:
                 self._waiting.pop(key, None)
                 self._refused.pop(key, None)
                 if self._refused and before is not None and before.spec.node_name and _could_leave_more(before, after):
-                    self._look_again()
+                    self._retry_refused()
             elif not after.spec.scheduling_gates and key not in self._refused and key not in self._waiting:
                 self._waiting[key] = None
                 self._turn.schedule()
 
     def _node(self, old: Node | None, new: Node | None) -> None:
         if new is not None and (old is None or _could_take_more(old, new)):
-            self._look_again()
+            self._retry_refused()
 
-    def _look_again(self) -> None:
+    def _retry_refused(self) -> None:
         if self._refused:
             self._waiting = {**self._refused, **self._waiting}
             self._refused = {}
@@ -262,7 +262,7 @@ class Scheduler:
 
     def _schedule(self) -> None:
         self._end_nominations()
-        self._look_elsewhere([key for key in self._waiting if key in self._victims])
+        self._end_nominations_of_fitting([key for key in self._waiting if key in self._victims])
         waiting = [key for key in self._waiting if key not in self._victims]
         self._refused.update(dict.fromkeys(key for key in self._waiting if key in self._victims))
         self._waiting = {}
@@ -286,7 +286,7 @@ class Scheduler:
         if self._preemption is not None:
             self._preempt(placed, self._preemption)
         if placement and any(_depends_on_other_pods(self._api.find("Pod", key)) for key in self._refused):
-            self._look_again()  # a pod that they need to be with may have been placed now
+            self._retry_refused()  # a pod that they need to be with may have been placed now
 
     # -- preemption --------------------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class Scheduler:
             elif all(self._api.get_current(victim) is None for victim in victims):
                 self._end_nomination(pod)
 
-    def _look_elsewhere(self, nominated: list[str]) -> None:
+    def _end_nominations_of_fitting(self, nominated: list[str]) -> None:
         """End the nomination of pods that fit on a node now.
 
         Pods are tried by descending priority, and each sees the placement of those before it.
@@ -334,7 +334,7 @@ class Scheduler:
             for victim in victims:
                 if victim.key in self._victims:  # the victim is itself nominated and may look for another node
                     self._end_nomination(victim)
-                    self._look_again()
+                    self._retry_refused()
                 elif victim.metadata.deletion_timestamp is None:
                     delete_pod(self._api, self._api.put(disrupt_pod(victim, self._api.now_text)))
             self._victims[key] = victims

@@ -47,14 +47,14 @@ class ClusterView:
         self._calls: dict[str, list[_Told]] = {}
         for item in api:
             self._apply(item.kind, [(item.key, None, item)])
-        api.listen_all(self._heard)
+        api.listen_all(self._note_changes)
 
     def listen(self, kinds: Iterable[str], call: _Told) -> None:
         """Register a function to be called with (kind, changes) for visible changes of some kinds."""
         for kind in kinds:
             self._calls.setdefault(kind, []).append(call)
 
-    def _heard(self, kind: str, changes: Changes[Any]) -> None:
+    def _note_changes(self, kind: str, changes: Changes[Any]) -> None:
         if not self._lag:
             self._apply(kind, changes)
         else:

@@ -155,7 +155,7 @@ def test_scale_up_from_zero(
 ) -> None:
     found = check_actionable(nodes, ready, AutoscalingOptions(scale_up_from_zero=from_zero), age)
     assert (None if found is None else found.message) == message
-    assert (found is not None and found.tell) is told
+    assert (found is not None and found.has_event) is told
 
 
 def _unready(name: str) -> Node:

@@ -204,7 +204,7 @@ class Evictor:
             if group.full or group.best_effort:
                 drain.error = yield from self._evict_group(p, node, group, drain.results, force)
                 if drain.error is None:
-                    drain.error = yield from self._wait_until_gone(p, node, group, drain.results)
+                    drain.error = yield from self._wait_until_deleted(p, node, group, drain.results)
                 if drain.error is not None:
                     break
         return drain
@@ -273,7 +273,7 @@ class Evictor:
 
     # -- waiting for deletion ----------------------------------------------------------------------------------------
 
-    def _wait_until_gone(
+    def _wait_until_deleted(
         self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult]
     ) -> StepsOf[DrainAction, AutoscalerError | None]:
         until = p.now + group.seconds * SECOND + self._headroom
