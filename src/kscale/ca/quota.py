@@ -246,6 +246,7 @@ class QuotaTracker:
         gpu_label: str,
         left_of: Callable[[int, int], int],
     ) -> QuotaTracker:
+        """Create a tracker from the usage of the counted nodes."""
         quotas = list(quotas)
         resources = NodeResources(gpu_label)
         usage: list[dict[str, int]] = [{} for _ in quotas]

@@ -378,6 +378,7 @@ def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:
 
 
 def _line(snapshot: Snapshot, group: NodeGroup, result: Estimated, placements: bool) -> GroupEstimate:
+    """Build the line of one group."""
     classes = [
         (demand(find_pod(snapshot, names[0])), len(names))
         for names in (result.scheduled_of(names) for names in result.groups)

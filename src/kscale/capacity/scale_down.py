@@ -327,6 +327,7 @@ def _node(
     options: AutoscalingOptions,
     snapshot: Snapshot,
 ) -> ScaleDownNode:
+    """Build the row of one node."""
     group = None if name in groups.node_errors else groups.find_group_of_node(name)
     judged = plan.eligibility.get(name)
     used = judged.utilization if judged else None

@@ -231,6 +231,7 @@ def _spread(
     make: Callable[[], Executor] | None,
     workers: int,
 ) -> Generator[CompletedTask[R], None, None]:
+    """Run the parts on an executor and yield the results as they complete; lost parts are retried."""
     to_retry: deque[tuple[list[int], list[S]]] = deque()
     broken = 0
     while True:

@@ -538,6 +538,7 @@ class _Builder:
         return item
 
     def _groups(self, objects: Sequence[KubeObject]) -> list[NodeGroup]:
+        """Read the node groups and complete them with templates and target sizes."""
         nodes = [item for item in objects if isinstance(item, Node)]
         names = {node.name for node in nodes}
         entries, folder = self.scenario.groups, self.values.folder
@@ -559,6 +560,7 @@ class _Builder:
     # -- machines, pods and metrics ------------------------------------------------------------------------------------
 
     def _machines(self, groups: Sequence[NodeGroup]) -> dict[str, GroupTimes]:
+        """Read the times of the machines of each group."""
         group_ids = {group.id for group in groups}
         times_by_group: dict[str, GroupTimes] = {}
         for i, entry in enumerate(self.scenario.machines):
@@ -572,6 +574,7 @@ class _Builder:
         return {group: times_by_group.get(group, usual) for group in group_ids}
 
     def _group_times(self, entry: MachineEntry, field: str) -> GroupTimes:
+        """Read the times of a group's machines."""
         values = self.values
         if not 0 <= entry.failures <= 1:
             values.wrong(f"{field}.failures", "a share is between 0 and 1")
@@ -603,6 +606,7 @@ class _Builder:
         return self.begin + begin, self.begin + end
 
     def _times(self, objects: Sequence[KubeObject]) -> Callable[[Pod], PodTimes]:
+        """Return a function that returns the times of a pod."""
         workload_keys = _list_workload_keys(objects)
         times_by_workload: dict[str, PodTimes] = {}
         for i, entry in enumerate(self.scenario.pods):
@@ -622,6 +626,7 @@ class _Builder:
         return TimesByOwner(times_by_workload, usual)
 
     def _pod_times(self, entry: PodEntry, field: str) -> PodTimes:
+        """Read the times of a workload's pods."""
         values = self.values
         return PodTimes(
             pull=values.spread(entry.pull, f"{field}.pull"),
@@ -659,6 +664,7 @@ class _Builder:
         return "no HPA scales it, or it has no CustomResourceDefinition with a scale" if custom else ""
 
     def _load(self, objects: Sequence[KubeObject]) -> dict[Key, tuple[dict[str, Usage], Queue | None]]:
+        """Read the load of each workload: usage by resource, and its queue."""
         values = self.values
         workload_keys = _list_workload_keys(objects)
         result: dict[Key, tuple[dict[str, Usage], Queue | None]] = {}
@@ -697,6 +703,7 @@ class _Builder:
     def _external(
         self, load: Mapping[Key, tuple[dict[str, Usage], Queue | None]]
     ) -> dict[tuple[str, str], list[ExternalMetric]]:
+        """Read the external metrics by namespace and name."""
         metrics_by_name: dict[tuple[str, str], list[ExternalMetric]] = {}
         for i, entry in enumerate(self.scenario.metrics.external):
             field = f"metrics.external[{i}]"

@@ -287,6 +287,7 @@ class _Run:
     # -- report -------------------------------------------------------------------------------------------------------
 
     def _report(self, interrupted: bool) -> SimulationReport:
+        """Build the report of the run up to the current time."""
         world, ledger, log = self.world, self.ledger, self.log
         now = world.time.now
         ledger.settle()

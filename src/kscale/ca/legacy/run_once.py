@@ -245,6 +245,7 @@ def delete_empty_nodes(
 def _delete_empty_node(
     node: Node, groups: Groups, tracker: NodeDeletionTracker, templates: Mapping[str, NodeTemplate], now: Moment
 ) -> StepsOf[LegacyDeletionAction, AutoscalerError | None]:
+    """Taint and delete an empty node; return the error."""
     p = Progress(now)
     marked = yield from _mark_legacy_to_be_deleted(p, node)
     if marked is not None:
@@ -302,6 +303,7 @@ def _drain_and_delete(
     templates: Mapping[str, NodeTemplate],
     now: Moment,
 ) -> StepsOf[LegacyDeletionAction, None]:
+    """Drain a node, delete it, and record the result."""
     p = Progress(now)
     error = yield from _mark_legacy_to_be_deleted(p, node)
     if error is None:
@@ -336,6 +338,7 @@ def _mark_legacy_to_be_deleted(p: Progress, node: Node) -> StepsOf[TaintAction |
 def _delete_from_cloud(
     p: Progress, node: Node, groups: Groups, tracker: NodeDeletionTracker
 ) -> StepsOf[DeleteNodes | Emit, AutoscalerError | None]:
+    """Delete the instance of a node; return the error."""
     try:
         group = groups.find_group_of_node(node.name)
     except ProviderError as error:
@@ -415,6 +418,7 @@ class LegacyAutoscalerLoop:
         )
 
     def observe_cluster(self) -> StepsOf[LegacyLoopAction, None]:
+        """Update the cluster state: taints, deletions, templates, groups and readiness."""
         p, context, options = self.p, self.context, self.options
         if not context.state.taints_cleaned:
             yield from clean_ready_nodes_taints(p, context.observed.columns.objects)
@@ -448,6 +452,7 @@ class LegacyAutoscalerLoop:
         self.is_observed = True
 
     def write_status(self, message: str) -> StepsOf[StatusConfigMapAction, None]:
+        """Write a message to the ConfigMap of the status."""
         if self.options.write_status_configmap:
             written = self.p.now
             problem = yield from write_status_config_map(
@@ -457,6 +462,7 @@ class LegacyAutoscalerLoop:
                 self.context.warnings.append(problem)
 
     def repair(self) -> StepsOf[LegacyLoopAction, None]:
+        """Remove unregistered instances and fix wrong target sizes."""
         p, context, options, now = self.p, self.context, self.options, self.now
         repair = self.report.repair = Repair()
         if context.state.cluster.unregistered:
@@ -477,6 +483,7 @@ class LegacyAutoscalerLoop:
         end_after_repair(repair)
 
     def scale_up(self) -> StepsOf[LegacyLoopAction, None]:
+        """Filter the pending pods and scale up for those that need nodes."""
         p, up = self.p, self.up
         timer = FunctionTimer(p, "filterOutSchedulable")
         tried = up.filter_pods()
@@ -514,6 +521,7 @@ class LegacyAutoscalerLoop:
         return counted
 
     def scale_down(self) -> StepsOf[LegacyLoopAction, None]:
+        """Plan the scale-down and delete nodes."""
         p, context, options, inputs = self.p, self.context, self.options, self.inputs
         timer = FunctionTimer(p, "findUnneeded")
         before = context.state
@@ -551,6 +559,7 @@ class LegacyAutoscalerLoop:
             raise LoopEndedError.of(error)
 
     def delete_nodes(self, plan: ScaleDownPlan) -> StepsOf[LegacyLoopAction, AutoscalerError | None]:
+        """Delete the empty nodes, or start to drain the chosen node; return the error."""
         p, tracker, snapshot = self.p, self.actuator.tracker, self.context.observed
         chosen = plan.chosen
         assert chosen is not None

@@ -116,6 +116,7 @@ def get_pods_to_drain(pods: Iterable[Pod], context: DrainContext, *, system: boo
 
 
 def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool) -> bool:
+    """Check whether a pod must move when its node is drained. Raises _BlockedError if it blocks the drain."""
     deleted = pod.metadata.deletion_timestamp
     if is_mirror_pod(pod) or (deleted is not None and nanoseconds(deleted) + _POD_DELETION_TIMEOUT < context.now):
         return False
@@ -364,6 +365,7 @@ class _LegacyScaleDown:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self) -> ScaleDownPlan:
+        """Decide which nodes are unneeded and which of them to delete."""
         inputs = self.context.inputs
         self.usage.clean_up(self.now - duration(self.options.scale_down_unneeded_time))
         candidates = prefilter_nodes([node.metadata.name for node in self.nodes], self.groups)
@@ -518,6 +520,7 @@ class _LegacyScaleDown:
     # -- what to delete ----------------------------------------------------------------------------------------------
 
     def _choose(self, since: Mapping[str, Moment], limits: ResourceLimiter) -> tuple[str, NodesToDelete]:
+        """Choose the nodes to delete; return upstream's result and the choice."""
         chosen = NodesToDelete()
         masters = self.simulator.masters()
         left = self._headroom(limits)

@@ -622,6 +622,7 @@ def legacy_scale_up_steps(
 def _run_scale_up_steps(
     run: _LegacyOrchestrator, candidates: Sequence[NodeGroup], nodes: Sequence[Node], now: Moment, rng: Rng | None
 ) -> StepsOf[LegacyOrchestratorAction, None]:
+    """Run one scale-up: limits, options, choice and execution."""
     result, options, gpu_label = run.found, run.options, run.given.gpu_label
     left = run.get_remaining_limits(nodes)
     coming = run.coming()

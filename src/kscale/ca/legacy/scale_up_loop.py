@@ -114,6 +114,7 @@ class LegacyScaleUpPlan(ScaleUpPlan):
 
 
 def _build_choices(done: LegacyScaleUpResult | None, chosen: str | None) -> list[ScaleUpChoice]:
+    """Build a record for each group as a way to scale up."""
     if done is None:
         return []
     options = {option.group: option for option in done.options}
@@ -140,6 +141,7 @@ def _build_choices(done: LegacyScaleUpResult | None, chosen: str | None) -> list
 def _build_pending_pods(
     done: LegacyScaleUpResult | None, keys: Sequence[str], helped: set[int], result: str
 ) -> list[PendingPods]:
+    """Build a record for each pod that stays pending."""
     pending = []
     for i, key in enumerate(keys):
         if i in helped:
@@ -174,6 +176,7 @@ def _build_pending_pods(
 
 
 def _build_events(done: LegacyScaleUpResult, keys: Sequence[str], uid_of: PodUidLookup) -> list[Event]:
+    """Build the events of a scale-up."""
     left = [keys[i] for i in done.remaining]
     events = build_pod_events(left, "Normal", "NotTriggerScaleUp", _WOULD_NOT_FIT_TEXT, uid_of=uid_of)
     if done.scaled_up and done.plan and done.best is not None:

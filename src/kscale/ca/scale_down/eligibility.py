@@ -152,6 +152,7 @@ class EligibilityChecker:
         return verdict
 
     def _judge(self, n: int, recently_unremovable: bool) -> Eligibility:
+        """Return whether a node is eligible, by its own state and utilization."""
         planner_input, columns, node = self._context, self._columns, self._context.nodes[n]
         name = node.metadata.name
         slices = self._slices.get(name, ())

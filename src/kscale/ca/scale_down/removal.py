@@ -463,6 +463,7 @@ class RemovalSimulator:
         pods: NDArray[np.int32],
         to: NDArray[np.int32],
     ) -> list[RemovableNode | UnremovableCandidate]:
+        """Convert the kernel's arrays to a verdict on each candidate."""
         keys = self.pods.names
         codes = self._drain.codes[pods]
         moves = PodMoves(pods, codes, to, keys, self._names)

@@ -297,6 +297,7 @@ class ScaleUpOrchestrator(ExpansionFinder):
         return (yield from self.with_simulation(done))
 
     def _scale_up(self) -> StepsOf[OrchestratorAction, OrchestratorResult]:
+        """Find the options, let the expanders choose one, and execute it."""
         p, groups, context, options, templates = self.p, self.groups, self.context, self.options, self.templates
         expander_input = context.expander_input or ExpanderInput()
         ranking_input = replace_input(expander_input, nodes={name: item.node for name, item in templates.items()})
@@ -341,6 +342,7 @@ class ScaleUpOrchestrator(ExpansionFinder):
         return (yield from self.execute(best, tracker))
 
     def execute(self, best: Option, tracker: QuotaTracker) -> StepsOf[OrchestratorAction, OrchestratorResult]:
+        """Execute the chosen option: create its group if needed, and resize all groups that share the nodes."""
         group = self.all_groups[best.group]
         chosen = next(item for item in self.expansion_options if item.group == best.group)
         capped = cap_by_max_nodes_total(best.node_count, len(self.nodes), self.options)

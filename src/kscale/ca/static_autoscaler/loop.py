@@ -239,6 +239,7 @@ class AutoscalerLoop:
     # -- observation -------------------------------------------------------------------------------------------------
 
     def observe_cluster(self) -> StepsOf[LoopAction, None]:
+        """Update the cluster state: taints, deletions, groups, templates and readiness."""
         p, context, options = self.p, self.context, self.options
         if not context.state.taints_cleaned:
             yield from clean_up_taints(context.observed.columns.objects, context.groups, options, self.now)
@@ -312,6 +313,7 @@ class AutoscalerLoop:
         raise LoopEndedError(idle.message)
 
     def refresh(self) -> StepsOf[LoopAction, None]:
+        """Refresh the groups of the cloud provider."""
         timer = FunctionTimer(self.p, "cloudProviderRefresh")
         outcome = yield from self.p.act(Refresh())
         adopt_refreshed_groups(self.context, outcome.value)
@@ -329,6 +331,7 @@ class AutoscalerLoop:
         context.update_state(cluster=recalculate_ranges(context.state.cluster, context.groups))
 
     def repair(self) -> StepsOf[LoopAction, None]:
+        """Remove unregistered and failed instances, and fix wrong target sizes."""
         p, context, options, now = self.p, self.context, self.options, self.now
         repair = self.report.repair = Repair()
         if context.state.cluster.unregistered:

@@ -111,6 +111,7 @@ def offers_of(groups: Iterable[NodeGroup | Offer], *, anew: bool = False) -> lis
 
 
 def _offer(group: NodeGroup, problems: list[Problem], *, anew: bool) -> Offer | None:
+    """Build the offer of a node group; None, with a problem, if it has no template or price."""
     place = f"node group {group.id}"
     if group.template is None:
         problems.append(Problem("has no template node", object=place))

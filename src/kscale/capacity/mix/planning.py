@@ -102,6 +102,7 @@ def _money(amount: float) -> float:
 
 
 def _lines(instance: Instance, checked: CheckedPlacement) -> list[MixLine]:
+    """Build a line for each offer of the plan."""
     existing = len(instance.snapshot.nodes)
     offers = instance.offers
     total = sum(offers[node.offer].price for node in checked.nodes)

@@ -292,6 +292,7 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
 
 
 def _change_group(group: NodeGroup, change: SetGroup, world: World, templates: dict[str, NodeTemplate]) -> NodeGroup:
+    """Return the group with the changes of an edit."""
     fields = {"min": "min_size", "max": "max_size", "target": "target_size", "price": "price"}
     values = {field: getattr(change, name) for name, field in fields.items() if getattr(change, name) is not None}
     if change.instance_type is not None:

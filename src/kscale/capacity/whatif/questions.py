@@ -415,6 +415,7 @@ def _agree(groups: Sequence[NodeGroup], change: Mapping[str, int]) -> bool:
 
 
 def _scaled_down(world: World) -> Decision:
+    """Answer which nodes an exhaustive scale-down removes."""
     report, _ = report_scale_down(
         world.place.snapshot, world.groups, now=world.now, options=world.options, exhaustive=True
     )

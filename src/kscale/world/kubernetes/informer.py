@@ -413,6 +413,7 @@ class Informer:
             steps.close()
 
     async def _answer(self, asked: Asked, opened: AsyncExitStack) -> Seen:
+        """Perform what the reflector requests, and return what it has seen."""
         try:
             match asked:
                 case ListPage():

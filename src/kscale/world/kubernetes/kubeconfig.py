@@ -449,6 +449,7 @@ class _Config:
         return not self.current
 
     def access(self, wanted: str) -> Access:
+        """Return the access of a context (empty: the current context)."""
         name = wanted or self.current
         entry = self.contexts.get(name)
         if entry is None:
@@ -533,6 +534,7 @@ def _unreadable(entry: Entry, *keys: str) -> Iterator[Problem]:
 
 
 def _exec(user: Entry, cluster: Entry, problems: list[Problem]) -> ExecConfig | None:
+    """Read the exec plugin of a user; None without one."""
     raw = user.data.get("exec")
     if raw is None:
         return None
@@ -580,6 +582,7 @@ def _extension(entry: Entry, name: str) -> Any:
 
 
 def _access(name: str, namespace: str, context: Entry, cluster: Entry, user: Entry, exec_: ExecConfig | None) -> Access:
+    """Build the access to a cluster from the entries of a context."""
     data = user.data
     ca, insecure = cluster.pem("certificate-authority"), bool(cluster.data.get("insecure-skip-tls-verify"))
     certificate = user.pem("client-certificate")

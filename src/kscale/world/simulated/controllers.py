@@ -145,6 +145,7 @@ class OwnedPods:
         api.listen("Pod", self._pods)
 
     def _pods(self, changes: Changes[Pod]) -> None:
+        """Apply changes of pods to their owners, and notify the controllers."""
         owners: dict[str, tuple[OwnerReference, str]] = {}
         owner: OwnerReference | None = None
         ready: dict[int, bool] = {}
