@@ -50,7 +50,7 @@ class ProviderFault:
 
 @dataclass(frozen=True)
 class ProviderScenario:
-    """``fault``: what goes wrong. ``start``: the program is started while it goes wrong. ``smoke``: in the short run."""
+    """``fault``: what goes wrong. ``start``: the program starts while it goes wrong. ``smoke``: in the short run."""
 
     name: str
     fault: Callable[[], ProviderFault]
@@ -210,7 +210,8 @@ def _texts_everywhere(text: str) -> Answers:
     return {
         "NodeGroups": groups_sent({**GROUP, "debug": text}, {**GROUP, "id": text}),
         "NodeGroupNodes": sent("NodeGroupNodes", instances=[
-            {"id": text, "status": {"instanceState": 1}}, {"id": f"{text}2", "status": {"instanceState": 2, "errorInfo": error}},
+            {"id": text, "status": {"instanceState": 1}},
+            {"id": f"{text}2", "status": {"instanceState": 2, "errorInfo": error}},
         ]),
         "GPULabel": sent("GPULabel", label=text),
     }  # fmt: skip
@@ -328,10 +329,10 @@ def _node_with_labels(count: int) -> bytes:
 
 
 def _scenarios() -> Iterator[ProviderScenario]:
-    yield _provider("a message beyond the limit", lambda: {"NodeGroups": b"\x0a" + bytes(130 * _MIB)}, smoke=True)
-    yield _provider("a message of empty groups only", lambda: {"NodeGroups": b"\x0a\x00" * (30 * _MIB)})
-    yield _provider("a message of empty instances only", lambda: {"NodeGroupNodes": b"\x0a\x00" * (30 * _MIB)})
-    large = [{**GROUP, "id": f"g{i}"} for i in range(60)]
+    yield _provider("a message beyond the limit", lambda: {"NodeGroups": b"\x0a" + bytes(20 * _MIB)}, smoke=True)
+    yield _provider("a message of empty groups only", lambda: {"NodeGroups": b"\x0a\x00" * (20 * _MIB)})
+    yield _provider("a message of empty instances only", lambda: {"NodeGroupNodes": b"\x0a\x00" * (20 * _MIB)})
+    large = [{**GROUP, "id": f"g{i}"} for i in range(40)]
     yield _provider("many groups, each with many instances", lambda: {
         "NodeGroups": groups_sent(*large),
         "NodeGroupNodes": sent("NodeGroupNodes", instances=[{"id": f"{i:09}"} for i in range(99_000)]),

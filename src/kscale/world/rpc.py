@@ -90,14 +90,16 @@ class RpcServer:
         self._server.stop(None)
 
 
-def channel(url: str, credentials: Any, *, what: str) -> Any:
+def channel(url: str, credentials: Any, *, what: str, message_bytes: int = MOST_BYTES) -> Any:
     """Create a gRPC channel, which connects on first use. ``credentials`` None means no TLS.
+
+    A call fails if its response is larger than ``message_bytes``.
 
     Raises :class:`~kscale.errors.MissingExtraError` without grpcio.
     """
     grpc = grpc_library(what)
     options = [
-        ("grpc.max_receive_message_length", MOST_BYTES),
+        ("grpc.max_receive_message_length", message_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.enable_http_proxy", int(not _is_loopback(url))),
     ]

@@ -65,9 +65,11 @@ def test_every_program_has_the_limits_of_what_it_talks_to() -> None:
 
 def test_limits_without_a_flag() -> None:
     fixed = {what: default for what, flag, default, _ in rows("Limits") if flag == "(fixed)"}
-    assert amount(fixed["Message of a gRPC cloud or expander"]) == MOST_BYTES
+    assert amount(fixed["Message of a gRPC expander"]) == MOST_BYTES
+    assert amount(fixed["Message of a gRPC cloud"]) == external.MESSAGE_BYTES
+    assert amount(fixed["All messages of a gRPC cloud in a loop"]) == external.LOOP_BYTES
     assert amount(fixed["Node groups of a gRPC cloud"]) == external._MOST_GROUPS
-    assert amount(fixed["Instances of a group of a gRPC cloud"]) == external._MOST_INSTANCES
+    assert amount(fixed["Instances of all groups of a gRPC cloud"]) == external.MOST_INSTANCES
     assert amount(fixed["Files of settings, states and catalogues"]) == MAX_FILE
     text = next(what for what, flag, *_ in rows("Limits") if flag == "`--review-timeout`")
     assert text == "Time for a review above 64 KiB; eight of them may wait"

@@ -85,6 +85,8 @@ class Provider:
 
 _log = logging.getLogger(__name__)
 _REFRESH_INTERVAL: Final = 120 * SECOND
+MOST_INSTANCES: Final = 100_000
+"""Instances of all node groups together. No cluster has as many nodes."""
 
 Instances = Sequence[tuple[str, InstanceStatus | None]]
 """Provider IDs of instances, with their status if the cloud reports it."""
@@ -107,7 +109,8 @@ class NodeInstancesCache:
         """Return the instances by group. ``fetch`` is called for groups that are not cached.
 
         If a group cannot be fetched during a full refresh, it has no instances until the next refresh. Raises
-        :class:`~kscale.objects.nodegroup.ProviderError` if fetching a growing or new group fails.
+        :class:`~kscale.objects.nodegroup.ProviderError` if fetching a growing or new group fails, and if there are too
+        many instances. The latter also count instances of groups that were listed since the last refresh.
         """
         now = self._monotonic()
         refresh = self._refreshed is None or now - self._refreshed >= _REFRESH_INTERVAL
@@ -127,6 +130,9 @@ class NodeInstancesCache:
                     raise
                 _log.error("Failed to get cloud provider node instance for node group %s: %s", group, error.message)
                 self._entries[group] = ()
+        if sum(map(len, self._entries.values())) > MOST_INSTANCES:
+            self._entries = {}
+            raise ProviderError(f"the provider has more than {MOST_INSTANCES:,} instances", CLOUD_ERROR)
         return {group: self._entries[group] for group in groups}
 
     def invalidate(self, group: str) -> None:
