@@ -18,10 +18,12 @@ import grpc
 from hostile.http_server import Api
 from hostile.programs import free_port
 from kscale.objects.protobuf.conversion import encode
-from kscale.world.nodegroups.external import METHODS, SERVICE, message_of
+from kscale.world.nodegroups.external import LOOP_BYTES, METHODS, SERVICE, message_of
 
-__all__ = ["SCENARIOS", "HostileProvider", "ProviderFault", "ProviderScenario"]
+__all__ = ["ROOM", "SCENARIOS", "HostileProvider", "ProviderFault", "ProviderScenario"]
 
+ROOM: Final = 192 << 20
+"""Bytes that a program may hold beyond what it held before the first fault."""
 TIMEOUT: Final = 1.0
 """Seconds that the program waits for an answer of the cloud."""
 _MIB: Final = 1 << 20
@@ -50,12 +52,16 @@ class ProviderFault:
 
 @dataclass(frozen=True)
 class ProviderScenario:
-    """``fault``: what goes wrong. ``start``: the program starts while it goes wrong. ``smoke``: in the short run."""
+    """``fault``: what goes wrong. ``start``: the program starts while it goes wrong. ``smoke``: in the short run.
+
+    ``room``: bytes that the program may hold beyond what it held before.
+    """
 
     name: str
     fault: Callable[[], ProviderFault]
     start: bool = False
     smoke: bool = False
+    room: int = ROOM
 
 
 class HostileProvider(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
@@ -340,7 +346,7 @@ def _scenarios() -> Iterator[ProviderScenario]:
     yield _provider("many groups, each with a large template", lambda: {
         "NodeGroups": groups_sent(*large),
         **_template(_node_with_labels(100_000)),
-    })  # fmt: skip
+    }, room=15 * LOOP_BYTES)  # fmt: skip
     yield _provider("messages without end", endless=METHODS)
     yield _provider("every answer late", {
         **_all(_late(b"")), "NodeGroups": _late(groups_sent(GROUP)),
