@@ -379,7 +379,7 @@ def _scenarios() -> Iterator[ProviderScenario]:
     )
     yield _provider("a target that grows without nodes", {
         "NodeGroups": groups_sent({**GROUP, "maxSize": _INT32}),
-        "NodeGroupTargetSize": sent("NodeGroupTargetSize", targetSize=100_000),
+        "NodeGroupTargetSize": sent("NodeGroupTargetSize", targetSize=20_000),
     })  # fmt: skip
     yield _provider("a template of noise", _template(b"k8s\0" + b"\xff" * 1000))
     yield _provider("a template that is empty", _template(b""))

@@ -17,6 +17,7 @@ from kscale.drivers import vpa_admission
 from kscale.files import MAX_FILE
 from kscale.world.kubernetes.transport import ServerLimits
 from kscale.world.nodegroups import external
+from kscale.world.protocols import MOST_NODES
 from kscale.world.rpc import MOST_BYTES
 from unit.cli.support import kscale
 
@@ -69,7 +70,8 @@ def test_limits_without_a_flag() -> None:
     assert amount(fixed["Message of a gRPC cloud"]) == external.MESSAGE_BYTES
     assert amount(fixed["All messages of a gRPC cloud in a loop"]) == external.LOOP_BYTES
     assert amount(fixed["Node groups of a gRPC cloud"]) == external._MOST_GROUPS
-    assert amount(fixed["Instances of all groups of a gRPC cloud"]) == external.MOST_INSTANCES
+    assert amount(fixed["Instances of all groups of a gRPC cloud"]) == MOST_NODES
+    assert amount(fixed["Target sizes of all groups of a cloud, added up"]) == MOST_NODES
     assert amount(fixed["Files of settings, states and catalogues"]) == MAX_FILE
     text = next(what for what, flag, *_ in rows("Limits") if flag == "`--review-timeout`")
     assert text == "Time for a review above 64 KiB; eight of them may wait"

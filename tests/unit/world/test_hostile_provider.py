@@ -144,14 +144,14 @@ def test_a_provider_that_cannot_be_looked_at_fails_a_loop(method: str, answer: A
 
 def test_instances_without_end_fail_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each group has few, but there are many groups."""
-    monkeypatch.setattr("kscale.world.nodegroups.external.MOST_INSTANCES", 10)
+    monkeypatch.setattr("kscale.world.nodegroups.external.MOST_NODES", 10)
     instances = sent("NodeGroupNodes", instances=[{"id": f"i{i}"} for i in range(6)])
     groups = groups_sent(GROUP, {**GROUP, "id": "h"})
     with hostile_client({"NodeGroups": groups, "NodeGroupNodes": instances}, list) as client:
         for _ in range(2):  # they are counted anew in each loop
             with pytest.raises(ProviderError, match="the provider has more than 10 instances"):
                 client.refresh()
-        monkeypatch.setattr("kscale.world.nodegroups.external.MOST_INSTANCES", 12)
+        monkeypatch.setattr("kscale.world.nodegroups.external.MOST_NODES", 12)
         assert len(client.refresh()) == 2
 
 

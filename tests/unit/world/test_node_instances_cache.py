@@ -83,7 +83,7 @@ def test_a_cloud_that_is_down() -> None:
 
 def test_too_many_machines_fail_a_look_and_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups of earlier looks count as well: a cloud that names other groups each time fills no memory."""
-    monkeypatch.setattr("kscale.world.nodegroups.provider.MOST_INSTANCES", 3)
+    monkeypatch.setattr("kscale.world.nodegroups.provider.MOST_NODES", 3)
     cloud = Cloud()
     cloud.look()
     cloud.running = {"c": ["c-1", "c-2"]}

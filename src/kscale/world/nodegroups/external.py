@@ -32,7 +32,8 @@ from kscale.objects.protobuf.conversion import decode, encode
 from kscale.objects.protobuf.messages import ENTRY_KEY, ENTRY_VALUE, message_types, parse
 from kscale.objects.times import parse_duration
 from kscale.snapshot.text.documents import only_document
-from kscale.world.nodegroups.provider import CLOUD_ERROR, MOST_INSTANCES, Instances, NodeInstancesCache, Nodes, Provider
+from kscale.world.nodegroups.provider import CLOUD_ERROR, Instances, NodeInstancesCache, Nodes, Provider
+from kscale.world.protocols import MOST_NODES
 from kscale.world.rpc import channel, error_text, grpc_library, is_unimplemented, read_certificates
 
 __all__ = ["LOOP_BYTES", "MESSAGE_BYTES", "ExternalGroups", "read_config"]
@@ -444,8 +445,8 @@ class ExternalGroups(Provider):
         self._check_received()
         instances = self._call("NodeGroupNodes", id=group).instances
         self._fetched += len(instances)
-        if self._fetched > MOST_INSTANCES:
-            raise ProviderError(f"the provider has more than {MOST_INSTANCES:,} instances", CLOUD_ERROR)
+        if self._fetched > MOST_NODES:
+            raise ProviderError(f"the provider has more than {MOST_NODES:,} instances", CLOUD_ERROR)
         return [instance_from(instance) for instance in instances]
 
     def _check_received(self) -> None:

@@ -14,7 +14,7 @@ from kscale.effects import SECOND, Action, ApiError, GetPrices, Outcome, Prices
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceStatus, NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
-from kscale.world.protocols import PerformLive
+from kscale.world.protocols import MOST_NODES, PerformLive
 
 __all__ = ["CLOUD_ERROR", "Nodes", "Provider"]
 
@@ -85,8 +85,6 @@ class Provider:
 
 _log = logging.getLogger(__name__)
 _REFRESH_INTERVAL: Final = 120 * SECOND
-MOST_INSTANCES: Final = 100_000
-"""Instances of all node groups together. No cluster has as many nodes."""
 
 Instances = Sequence[tuple[str, InstanceStatus | None]]
 """Provider IDs of instances, with their status if the cloud reports it."""
@@ -130,9 +128,9 @@ class NodeInstancesCache:
                     raise
                 _log.error("Failed to get cloud provider node instance for node group %s: %s", group, error.message)
                 self._entries[group] = ()
-        if sum(map(len, self._entries.values())) > MOST_INSTANCES:
+        if sum(map(len, self._entries.values())) > MOST_NODES:
             self._entries = {}
-            raise ProviderError(f"the provider has more than {MOST_INSTANCES:,} instances", CLOUD_ERROR)
+            raise ProviderError(f"the provider has more than {MOST_NODES:,} instances", CLOUD_ERROR)
         return {group: self._entries[group] for group in groups}
 
     def invalidate(self, group: str) -> None:
