@@ -31,8 +31,6 @@ _ONLY_PROGRAMS = ("watch:", "metrics:", "scale:", "write:")
 _CLOCK_SET = "clock: an hour ahead, and back"
 _WITH_PROVIDER = "cluster-autoscaler"
 """The program that asks a cloud behind gRPC."""
-_LOOPS = 3
-"""Loops that the program must begin while the cloud lies."""
 
 
 class Campaign:
@@ -226,24 +224,24 @@ class Campaign:
             await self.start([_WITH_PROVIDER], healthy=False)
         program = self.programs[_WITH_PROVIDER]
         pending = asyncio.create_task(self.cluster.work(program, self._seconds(_WORK)))
-        loops = await self._until_loops(program, provider)
+        loops = await self._until_loops(program, scenario.loops)
         pending.cancel()
         await asyncio.wait([pending])
         if os.environ.get("KSCALE_HOSTILE_VERBOSE"):
             print(f"        {loops} loops, met by {dict(provider.hits)}", flush=True)
         await provider.end()
         await self.check(outcomes, _START if scenario.start else _WORK, scenario.room)
-        if outcomes[program.name] == "ok" and loops < _LOOPS:
+        if outcomes[program.name] == "ok" and loops < scenario.loops:
             outcomes[program.name] = f"stuck meanwhile ({loops} loops)"
         await self._mend(outcomes)
 
-    async def _until_loops(self, program: Process, provider: HostileProvider) -> int:
-        """Wait until the program has met the fault and has begun some loops, or takes too long; returns the loops."""
+    async def _until_loops(self, program: Process, loops_needed: int) -> int:
+        """Wait until the program has begun some loops, or takes too long; returns the loops."""
         end = time.monotonic() + self._seconds(_WORK)
         least = time.monotonic() + self._seconds(_FAULT)
         loops, last = 0, await program.last_loop()
         while program.alive and time.monotonic() < end:
-            if loops >= _LOOPS and time.monotonic() > least:
+            if loops >= loops_needed and time.monotonic() > least:
                 break
             self._measure()
             await asyncio.sleep(0.05)
