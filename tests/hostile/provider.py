@@ -257,7 +257,7 @@ def _other_ids() -> Answer:
     numbers = iter(range(10**9))
 
     async def answer(_request: bytes, _context: Any) -> bytes:
-        return groups_sent(*({"id": f"{next(numbers):0200}", "maxSize": 5} for _ in range(200)))
+        return groups_sent(*({"id": f"{next(numbers):0200}", "maxSize": 5} for _ in range(20)))
 
     return answer
 

@@ -154,9 +154,9 @@ def test_a_file_of_authorities_that_becomes_anything(tmp_path: Path, data: bytes
     file = tmp_path / "ca.pem"
     file.write_bytes(data)
     tls = ClientTLS(Access(server="https://h", ca=Pem(path=str(file))))
-    with pytest.raises(InputError, match="ca.pem: there is no certificate in it"):
+    with pytest.raises(InputError, match=r"ca\.pem: there is no certificate in it"):
         tls.context(0)
-    with pytest.raises(InputError, match="ca.pem: there is no certificate in it"):
+    with pytest.raises(InputError, match=r"ca\.pem: there is no certificate in it"):
         read_certificates(file)
     file.write_bytes(pem([AUTHORITY.cert_pem]))
     context = tls.context(2 * 10**9)

@@ -479,8 +479,8 @@ def test_authorities_of_clients_that_become_anything(tmp_path: Path, data: bytes
     assert not context.refresh()
     authorities.write_bytes(AUTHORITY.cert_pem.bytes() + AUTHORITY.cert_pem.bytes())
     assert context.refresh()
+    authorities.write_bytes(data)
     with pytest.raises(InputError, match="there is no certificate in it"):
-        authorities.write_bytes(data)
         ReloadingContext(str(certificate_file), str(key_file), client_ca=str(authorities))
 
 
