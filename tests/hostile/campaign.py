@@ -224,7 +224,7 @@ class Campaign:
             await self.start([_WITH_PROVIDER], healthy=False)
         program = self.programs[_WITH_PROVIDER]
         pending = asyncio.create_task(self.cluster.work(program, self._seconds(_WORK)))
-        loops = await self._until_loops(program, scenario.loops)
+        loops = await self._until_loops(program, scenario.loops, _START if scenario.start else _WORK)
         pending.cancel()
         await asyncio.wait([pending])
         if os.environ.get("KSCALE_HOSTILE_VERBOSE"):
@@ -235,9 +235,9 @@ class Campaign:
             outcomes[program.name] = f"stuck meanwhile ({loops} loops)"
         await self._mend(outcomes)
 
-    async def _until_loops(self, program: Process, loops_needed: int) -> int:
+    async def _until_loops(self, program: Process, loops_needed: int, seconds: float) -> int:
         """Wait until the program has begun some loops, or takes too long; returns the loops."""
-        end = time.monotonic() + self._seconds(_WORK)
+        end = time.monotonic() + self._seconds(seconds)
         least = time.monotonic() + self._seconds(_FAULT)
         loops, last = 0, await program.last_loop()
         while program.alive and time.monotonic() < end:
