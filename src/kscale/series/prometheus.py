@@ -96,8 +96,8 @@ def read_prometheus(
         if answer.status == "success" and answer.data is None:
             raise InputError(Problem("not a Prometheus answer: there is no data in it", source))
         if answer.status != "success" or answer.data is None:
-            text = f"Prometheus answered {shorten(answer.status)}: {shorten(answer.error, _LONGEST_TEXT)}"
-            raise InputError(Problem(text, source))
+            message = f"Prometheus answered {shorten(answer.status)}: {shorten(answer.error, _LONGEST_TEXT)}"
+            raise InputError(Problem(message, source))
         if answer.data.result_type != "matrix":
             raise InputError(
                 Problem(
