@@ -33,7 +33,6 @@ from kscale.hpa.batch.columns import (
     MetricRows,
     PodRowIndex,
     SampleTable,
-    StateColumns,
     StateStore,
     TargetColumns,
     calculate_rows,
@@ -42,7 +41,7 @@ from kscale.hpa.batch.decisions import Decisions, decide, decide_columns
 from kscale.hpa.batch.inputs import BatchColumns
 from kscale.hpa.batch.reconcile_all import BatchResult, reconcile_all
 from kscale.hpa.batch.requests import MetricLists
-from kscale.hpa.controller.behavior import HistoryColumns, ScalingRuleColumns
+from kscale.hpa.controller.behavior import HistoryColumns, ScalingRuleColumns, StateColumns
 from kscale.hpa.controller.replica_calculator import PodColumns, SampleColumns
 from kscale.hpa.controller.scale_target import SelectorStore
 from kscale.hpa.controller.state import Recommendation, ScaleEvent

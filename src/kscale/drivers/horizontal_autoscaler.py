@@ -47,7 +47,7 @@ from kscale.hpa.batch.requests import has_built_in_targets
 from kscale.hpa.controller.monitor import DESIRED_REPLICAS, METRICS, NUM_HPAS
 from kscale.hpa.controller.reconcile import reconcile
 from kscale.hpa.controller.state import ControllerState, HPAState, is_older_version
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
 from kscale.objects.api.meta import KubeObject
@@ -339,7 +339,7 @@ class HorizontalAutoscaler:
         repeats: bool = False,
         aligned: bool = False,
     ) -> None:
-        self.options = options or HPAOptions()
+        self.options = options or DEFAULT_OPTIONS
         self.controller = HorizontalController(self.options, state, together=not aligned, aligned=aligned)
         self.watches: Sequence[Watch] = (
             Watch(kind=_KIND, api_version="autoscaling/v2", label_selector=selector, typed=True),

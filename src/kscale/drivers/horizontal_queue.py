@@ -21,7 +21,7 @@ from kscale.hpa.batch.reconcile_all import BatchResult
 from kscale.hpa.controller.reconcile import ReconcileResult
 from kscale.hpa.controller.scale_target import SelectorStore
 from kscale.hpa.controller.state import ControllerState, HPAState
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 
 __all__ = ["HorizontalController", "Tombstone"]
@@ -74,7 +74,7 @@ class HorizontalController:
         together: bool = False,
         aligned: bool = False,
     ) -> None:
-        self.options = options or HPAOptions()
+        self.options = options or DEFAULT_OPTIONS
         self.selectors = SelectorStore()
         self.num_horizontal_pod_autoscalers = 0
         self._workers = self.options.workers
@@ -112,7 +112,7 @@ class HorizontalController:
         if (
             isinstance(old, HorizontalPodAutoscaler)
             and isinstance(new, HorizontalPodAutoscaler)
-            and self.options.enabled("HPAGeneration")
+            and self.options.gates["HPAGeneration"]
             and old.metadata.generation != new.metadata.generation
         ):
             self.added(new, now=time)

@@ -30,7 +30,7 @@ from kscale.hpa.controller.metric_proposals import (
     get_value_target,
 )
 from kscale.hpa.controller.replica_calculator import CALCULATION_MODES
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.libraries import library
 from kscale.objects.api.autoscaling import (
     ContainerResourceMetricSource,
@@ -280,7 +280,7 @@ def replay(
     InputError
         For a metric that cannot be replayed, and for a utilization target without a request.
     """
-    options = options or HPAOptions()
+    options = options or DEFAULT_OPTIONS
     name = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
     known = name_loads(loads)
     metrics = _disambiguate_names(
@@ -317,7 +317,7 @@ def replay(
         minimum=minimum,
         maximum=spec.max_replicas,
         behavior=behavior is not None,
-        scale_to_zero=options.enabled("HPAScaleToZero"),
+        scale_to_zero=options.gates["HPAScaleToZero"],
         release=options.release,
         downscale_window=options.downscale_stabilization_ns,
         startup=round(plant.startup * SECOND),
@@ -540,7 +540,7 @@ def replay_report(
     """
     if not hpas:
         raise InputError("no HorizontalPodAutoscaler to replay")
-    options, loads = options or HPAOptions(), name_loads(loads)
+    options, loads = options or DEFAULT_OPTIONS, name_loads(loads)
     _check_load_names(hpas, loads)
     span = find_common_span(loads.values())
     runs = [replay(hpa, loads, plant, options=options, span=span) for hpa in hpas]

@@ -30,9 +30,10 @@ from kscale.effects import (
 )
 from kscale.errors import InputError
 from kscale.hpa.api.validation import apply_defaults
-from kscale.hpa.batch.columns import StateColumns, StateStore
+from kscale.hpa.batch.columns import StateStore
 from kscale.hpa.batch.reconcile_all import BatchResult, reconcile_all
 from kscale.hpa.batch.requests import MetricLists
+from kscale.hpa.controller.behavior import StateColumns
 from kscale.hpa.controller.reconcile import reconcile
 from kscale.hpa.controller.scale_target import SelectorStore
 from kscale.hpa.controller.state import ControllerState, HPAState, Recommendation, ScaleEvent, WrittenVersion
@@ -306,7 +307,7 @@ def test_specs_that_are_the_same_are_not_read_again() -> None:
         if not period:  # what was written of them is seen
             hpas = [msgspec.structs.replace(hpa, status=found[0].records[hpa.key].status) for hpa in hpas]
     third, last = found[2:]
-    assert last.chosen.specs is third.chosen.specs
+    assert last.chosen.hpas.specs is third.chosen.hpas.specs
 
 
 def a_queue_that_keeps_its_size() -> World:

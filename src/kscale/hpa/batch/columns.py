@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _names, _replicas
-from kscale.hpa.controller.behavior import HistoryColumns
+from kscale.hpa.controller.behavior import StateColumns
 from kscale.hpa.controller.replica_calculator import PodColumns, SampleColumns
-from kscale.hpa.controller.state import HPAState, ScaleEvent
+from kscale.hpa.controller.state import HPAState
 from kscale.hpa.options import HPAOptions
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "MetricRows",
     "PodRowIndex",
     "SampleTable",
-    "StateColumns",
     "StateStore",
     "TargetColumns",
     "UnchangedRows",
@@ -194,7 +192,8 @@ def calculate_rows(
             *samples.arrays,
             requests,
             values,
-            *options.terms(now),
+            now,
+            *options.calculator_terms,
             threads,
         )
     )
@@ -296,54 +295,6 @@ class ConditionColumns:
     def copy(self) -> ConditionColumns:
         """Copy the columns for writing."""
         return ConditionColumns(self.status.copy(), self.reason.copy(), self.time.copy())
-
-
-@dataclass(frozen=True, slots=True)
-class StateColumns:
-    """Columns of every HPA's :class:`~kscale.hpa.ControllerState`. ``fresh`` uint8[n]: never reconciled."""
-
-    fresh: NDArray[np.uint8]
-    past: HistoryColumns
-    added: HistoryColumns
-    removed: HistoryColumns
-
-    @classmethod
-    def from_states(cls, states: Sequence[HPAState]) -> StateColumns:
-        """Build the columns of states in their order."""
-        return cls(
-            np.array([each.recommendations is None for each in states], np.uint8),
-            HistoryColumns.recommendations([each.recommendations or () for each in states]),
-            HistoryColumns.events([each.scale_up_events for each in states]),
-            HistoryColumns.events([each.scale_down_events for each in states]),
-        )
-
-    def take(self, rows: NDArray[np.int64]) -> StateColumns:
-        """Select some rows."""
-        return StateColumns(self.fresh[rows], self.past.take(rows), self.added.take(rows), self.removed.take(rows))
-
-    def concatenate(self, other: StateColumns) -> StateColumns:
-        """Concatenate these rows and the rows of another."""
-        return StateColumns(
-            np.concatenate([self.fresh, other.fresh]),
-            self.past.concatenate(other.past),
-            self.added.concatenate(other.added),
-            self.removed.concatenate(other.removed),
-        )
-
-    def with_rows(self, rows: NDArray[np.int64], others: StateColumns) -> StateColumns:
-        """Replace some rows by the rows of another, in their order."""
-        which = np.arange(len(self.fresh))
-        which[rows] = len(which) + np.arange(len(rows))
-        return self.concatenate(others).take(which)
-
-    def state(self, row: int, before: HPAState) -> HPAState:
-        """Build the state of one HPA, with fields outside the columns from ``before``."""
-        return msgspec.structs.replace(
-            before,
-            recommendations=None if self.fresh[row] else self.past.get_recommendations(row),
-            scale_up_events=tuple(ScaleEvent(*entry) for entry in self.added.entries(row)),
-            scale_down_events=tuple(ScaleEvent(*entry) for entry in self.removed.entries(row)),
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,6 @@ from kscale.hpa.batch.columns import (
     CalculatorResults,
     KernelState,
     LazyStates,
-    StateColumns,
     calculate_rows,
 )
 from kscale.hpa.batch.hpas import ScaleSource, SpecMetric
@@ -54,8 +53,7 @@ from kscale.hpa.controller.replica_calculator import (
 )
 from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
 from kscale.hpa.controller.state import ControllerState
-from kscale.hpa.options import HPAOptions
-from kscale.objects.api.autoscaling import PodsMetricSource
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.argument_types import typed
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.records import Result, Rows
@@ -80,7 +78,7 @@ class MetricResultRows:
         self._chosen, self._given, self._now = chosen, given, now
         self._keys = chosen.observed.pods.keys
         self._group = given.group.tolist()
-        self._facet = chosen.specs.metrics.tolist()
+        self._facet = chosen.hpas.specs.metrics.tolist()
         self._begin = given.targets.metrics_begin.tolist()
         self._pods_at, self._samples_at = given.rows.pods_begin.tolist(), given.rows.samples.tolist()
         self._replicas, self._utilization = answers.replicas.tolist(), answers.utilization.tolist()
@@ -97,7 +95,7 @@ class MetricResultRows:
         None if a metric is not a pod metric, or was requested on its own.
         """
         group = self._group[row]
-        metrics = self._chosen.specs.metric_lists[self._facet[row]]
+        metrics = self._chosen.hpas.specs.metric_lists[self._facet[row]]
         joined_metrics = [self._get_joined_usage(each) for each in metrics]
         if self._given.selected is None or group < 0 or None in joined_metrics:
             return None
@@ -111,11 +109,8 @@ class MetricResultRows:
         )
 
     def _get_joined_usage(self, metric: SpecMetric) -> JoinedUsage | None:
-        if metric.is_usage_metric:
-            return self._given.joined.get(("resource",))
-        if isinstance(metric.source, PodsMetricSource):
-            return self._given.joined.get(("custom", metric.source.metric.name, metric.selector))
-        return None
+        key = metric.usage_key
+        return None if key is None else self._given.joined.get(key[:1] if key[0] == "resource" else key)
 
     def _names(self, group: int) -> list[str]:
         assert self._given.selected is not None
@@ -371,7 +366,7 @@ class Decisions(Result):
         Requests and observations of those decisions are left out. Raises the error in :attr:`problems` of a row.
         """
         origin = self._require_inputs()
-        columns, references = origin.given, origin.chosen.references
+        columns, references = origin.given, origin.chosen.hpas.references
         replicas = MetricResultRows(origin.chosen, columns, self.metrics, origin.now)
         is_precomputed = self.decided_by_metrics() & (self.events & FAILED_RESCALE_EVENT == 0)
         is_precomputed[list(self.problems)] = False
@@ -426,9 +421,7 @@ class Decisions(Result):
         all_errors = {**self.refusals, **errors}
         flags = np.fromiter((key in all_errors for key in self.keys), np.uint8, len(self.keys))
         columns = replace(origin.given, targets=replace(origin.given.targets, refused=flags))
-        decisions = decide_columns(
-            columns, origin.chosen.memory, now=origin.now, options=origin.options, threads=origin.threads
-        )
+        decisions = _decide_columns(columns, origin.chosen.memory, origin.now, origin.options, origin.threads)
         return replace(decisions, keys=self.keys, refusals=all_errors, origin=origin)
 
     def _require_inputs(self) -> DecisionInputs:
@@ -466,11 +459,16 @@ def decide_columns(
     Decisions
         One row per HPA.
     """
-    options, time = options or HPAOptions(), moment(now)
+    return _decide_columns(given, memory, moment(now), options or DEFAULT_OPTIONS, threads)
+
+
+def _decide_columns(
+    given: BatchColumns, memory: KernelState, now: Moment, options: HPAOptions, threads: int
+) -> Decisions:
     answers = calculate_rows(
-        given.rows, given.pods, given.samples, given.requests, given.values, options=options, now=time, threads=threads
+        given.rows, given.pods, given.samples, given.requests, given.values, options=options, now=now, threads=threads
     )
-    return Decisions.from_kernel(*_run_decision_kernel(given, answers, memory, time, options, threads))
+    return Decisions.from_kernel(*_run_decision_kernel(given, answers, memory, now, options, threads))
 
 
 def repeat_decisions(
@@ -515,24 +513,22 @@ def _run_decision_kernel(
     """Run the decision kernel and return the arguments of :meth:`Decisions.from_kernel`."""
     error = (answers.error != 0).astype(np.uint8)
     np.copyto(error, 2, where=inputs.rows.invalid != 0)
-    before = memory.histories
-    past, added, removed = before.past.with_room(), before.added.with_room(), before.removed.with_room()
-    conditions = memory.conditions.copy()
+    before, histories, conditions = memory.histories, memory.histories.with_room(), memory.conditions.copy()
     columns: tuple[NDArray[Any], ...] = _reconcile.decide(
         replace(inputs.targets, fresh=before.fresh),
         answers.replicas,
         error,
         inputs.up,
         inputs.down,
-        past,
-        added,
-        removed,
+        histories.past,
+        histories.added,
+        histories.removed,
         conditions.status,
         conditions.reason,
         conditions.time,
         now,
         options.downscale_stabilization_ns,
-        options.enabled("HPAScaleToZero"),
+        options.gates["HPAScaleToZero"],
         options.legacy,
         threads,
     )
@@ -543,7 +539,7 @@ def _run_decision_kernel(
         old = memory.conditions
         conditions.status[rows], conditions.reason[rows] = old.status[rows], old.reason[rows]
         conditions.time[rows] = old.time[rows]
-    return columns, inputs, answers, KernelState(StateColumns(fresh, past, added, removed), conditions)
+    return columns, inputs, answers, KernelState(replace(histories, fresh=fresh), conditions)
 
 
 def _unpickle(values: dict[str, Any]) -> Decisions:
@@ -627,7 +623,7 @@ def decide(
         If an HPA or pod cannot be read, or an HPA appears twice. Malformed metrics or scales of one HPA are an error of
         its own row.
     """
-    options, time = options or HPAOptions(), moment(now)
+    options, time = options or DEFAULT_OPTIONS, moment(now)
     mapper = BUILT_IN_MAPPER if mapper is None else mapper
     state = (previous.state if previous is not None else ControllerState()) if state is None else state
     last = None if previous is None else previous.origin
@@ -639,5 +635,5 @@ def decide(
     )
     chosen = prepare_batch(observed, state, options, chosen_before)
     columns = chosen.encode(metrics, before)
-    out = decide_columns(columns, chosen.memory, now=time, options=options, threads=threads)
+    out = _decide_columns(columns, chosen.memory, time, options, threads)
     return replace(out, keys=observed.keys, origin=DecisionInputs(chosen, columns, state, time, threads))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
@@ -23,7 +24,7 @@ from kscale.errors import InputError
 from kscale.hpa.api.admission import coerce_scale
 from kscale.hpa.batch.columns import CONDITION_REASONS, CONDITION_TYPES, ConditionColumns, UnchangedRows
 from kscale.hpa.batch.pods import SelectedPods
-from kscale.hpa.controller.behavior import ScalingRuleColumns
+from kscale.hpa.controller.behavior import ScalingRuleColumns, build_rule_columns
 from kscale.hpa.controller.metric_proposals import (
     get_metric_source,
     get_resource_target,
@@ -36,10 +37,8 @@ from kscale.hpa.controller.state import HPAState
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import (
     ContainerResourceMetricSource,
-    ExternalMetricSource,
     HorizontalPodAutoscaler,
     MetricSpec,
-    ObjectMetricSource,
     PodsMetricSource,
     ResourceMetricSource,
     Scale,
@@ -49,14 +48,12 @@ from kscale.objects.selectors import SelectorError, parse_selector
 
 __all__ = [
     "BatchSelectors",
+    "HPAColumns",
     "ScaleColumns",
     "ScaleSource",
     "SpecColumns",
     "SpecMetric",
     "TargetReferences",
-    "read_condition_columns",
-    "read_scales",
-    "read_specs",
     "read_target_references",
 ]
 
@@ -70,7 +67,9 @@ class SpecMetric:
     """One metric of a spec, without anything that depends on the HPA.
 
     ``source`` is None if the type is unknown or the metric malformed (``problem``). ``mode`` indexes
-    ``CALCULATION_MODES``. ``target`` is None if it is unset, ``selector`` None if it cannot be sent.
+    ``CALCULATION_MODES``. ``target`` is None if it is unset, ``selector`` None if it cannot be sent. ``usage_key``: the
+    usage of pods that the metric reads, None if it is read one by one: ``("resource", name, container)`` or
+    ``("custom", name, selector)``.
     """
 
     mode: int
@@ -80,11 +79,12 @@ class SpecMetric:
     container: str = ""
     selector: str | None = ""
     problem: InputError | None = None
+    usage_key: tuple[str, str, str] | None = None
 
     @property
     def is_usage_metric(self) -> bool:
-        """Return True if a list of pod metrics provides this metric."""
-        return bool(self.resource) and self.target is not None
+        """Whether a list of pod metrics provides this metric."""
+        return self.usage_key is not None and self.usage_key[0] == "resource"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +115,11 @@ class SpecColumns:
         return len(self.metric_numbers) + len(self.behavior_numbers) > 4 * len(self.metrics) + 16
 
 
-def read_specs(
-    hpas: Sequence[HorizontalPodAutoscaler],
-    options: HPAOptions,
-    before: SpecColumns | None = None,
-    unchanged_rows: UnchangedRows | None = None,
+def _update_spec_columns(
+    hpas: Sequence[HorizontalPodAutoscaler], options: HPAOptions, before: SpecColumns, unchanged_rows: UnchangedRows
 ) -> SpecColumns:
-    """Read the specs of HPAs in order; unchanged rows are copied from ``before``."""
-    if before is None or unchanged_rows is None or before.is_mostly_unused:
+    """Read the specs of HPAs that changed; unchanged rows are copied from ``before``."""
+    if before.is_mostly_unused:
         return _build_spec_columns(hpas, options)
     if unchanged_rows.all:
         return before
@@ -155,7 +152,7 @@ def _build_spec_columns(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOpt
     behavior, behavior_numbers, first = _number_equal_values([hpa.spec.behavior for hpa in hpas], {})
     examples = [hpas[row] for row in first]
     behaviors = [hpa.spec.behavior for hpa in examples]
-    window = options.downscale_stabilization_seconds
+    up, down = build_rule_columns(behaviors, options)
     metric_lists = [hpas[row].spec.metrics or [] for row in lists]
     return SpecColumns(
         minimum=_min_replicas_column(hpas),
@@ -167,8 +164,8 @@ def _build_spec_columns(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOpt
         ),
         behavior=behavior,
         has_behavior=np.array([each is not None for each in behaviors], np.uint8),
-        up=ScalingRuleColumns.from_rules([None if each is None else each.scale_up for each in behaviors], 0),
-        down=ScalingRuleColumns.from_rules([None if each is None else each.scale_down for each in behaviors], window),
+        up=up,
+        down=down,
         tolerances=[get_tolerances(hpa, options) for hpa in examples],
         metric_numbers=metric_numbers,
         behavior_numbers=behavior_numbers,
@@ -214,21 +211,20 @@ def _read_spec_metric(spec: MetricSpec, options: HPAOptions) -> SpecMetric:
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
         mode, target = get_resource_target(source.target)
         container = source.container if isinstance(source, ContainerResourceMetricSource) else ""
-        return SpecMetric(_MODE_NUMBERS[mode], source, target, source.name, container)
+        key = ("resource", source.name, container) if source.name and target is not None else None
+        return SpecMetric(_MODE_NUMBERS[mode], source, target, source.name, container, usage_key=key)
     try:
         selector: str | None = format_metric_selector(source.metric.selector)
     except ValueError:
         selector = None
     if isinstance(source, PodsMetricSource):
         assert source.target.average_value is not None  # checked by source_of
-        return SpecMetric(_MODE_NUMBERS["usage"], source, source.target.average_value.milli_value(), selector=selector)
+        target, key = source.target.average_value.milli_value(), None
+        if selector is not None:
+            key = ("custom", source.metric.name, selector)
+        return SpecMetric(_MODE_NUMBERS["usage"], source, target, selector=selector, usage_key=key)
     mode, target = get_value_target(source)
     return SpecMetric(_MODE_NUMBERS[mode], source, target, selector=selector)
-
-
-def is_value_metric(metric: SpecMetric) -> bool:
-    """Check whether a metric has values of its own instead of values of pods (Object and External)."""
-    return isinstance(metric.source, (ObjectMetricSource, ExternalMetricSource))
 
 
 # -- targets -------------------------------------------------------------------------------------------------------
@@ -245,43 +241,32 @@ class TargetReferences:
     resources: Sequence[tuple[str, ...]]
 
 
-def read_target_references(
-    hpas: Sequence[HorizontalPodAutoscaler],
-    mapper: RESTMapper,
-    before: TargetReferences | None = None,
-    unchanged_rows: UnchangedRows | None = None,
-) -> TargetReferences:
-    """Read the targets of HPAs, reusing rows of ``before`` that are unchanged (``unchanged_rows``)."""
-    if before is not None and unchanged_rows is not None:
-        if unchanged_rows.all:
-            return before
-        new = read_target_references([hpas[row] for row in unchanged_rows.fresh.tolist()], mapper)
-        return TargetReferences(
-            unchanged_rows.array(before.error, new.error), unchanged_rows.list(before.resources, new.resources)
-        )
-    cache = _ResourceCache(mapper)
-    errors_and_resources = [cache[reference] for reference in map(_get_reference, hpas)]
+def read_target_references(hpas: Sequence[HorizontalPodAutoscaler], mapper: RESTMapper) -> TargetReferences:
+    """Read the targets of HPAs."""
+    find = cache(partial(_find_resources, mapper))  # many HPAs have targets of few kinds
+    errors_and_resources = [find(*reference) for reference in map(_get_reference, hpas)]
     return TargetReferences(
         np.array([error for error, _ in errors_and_resources], np.uint8),
         [resources for _, resources in errors_and_resources],
     )
 
 
+def _update_target_references(
+    hpas: Sequence[HorizontalPodAutoscaler], mapper: RESTMapper, before: TargetReferences, unchanged_rows: UnchangedRows
+) -> TargetReferences:
+    """Read the targets of HPAs that changed; unchanged rows are copied from ``before``."""
+    if unchanged_rows.all:
+        return before
+    new = read_target_references([hpas[row] for row in unchanged_rows.fresh.tolist()], mapper)
+    return TargetReferences(
+        unchanged_rows.array(before.error, new.error), unchanged_rows.list(before.resources, new.resources)
+    )
+
+
 _get_reference = attrgetter("spec.scale_target_ref.api_version", "spec.scale_target_ref.kind")
 
 
-class _ResourceCache(dict[tuple[str, str], tuple[int, tuple[str, ...]]]):
-    """Cache of the resources of references."""
-
-    def __init__(self, mapper: RESTMapper) -> None:
-        self._mapper = mapper
-
-    def __missing__(self, key: tuple[str, str]) -> tuple[int, tuple[str, ...]]:
-        value = self[key] = _find_resources(*key, self._mapper)
-        return value
-
-
-def _find_resources(api_version: str, kind: str, mapper: RESTMapper) -> tuple[int, tuple[str, ...]]:
+def _find_resources(mapper: RESTMapper, api_version: str, kind: str) -> tuple[int, tuple[str, ...]]:
     """Return a code and the group-resources of a kind.
 
     The code is 0 if the kind is known, 1 if it is unknown, 2 if ``api_version`` is malformed.
@@ -328,21 +313,22 @@ _get_condition_key = attrgetter("type", "status", "reason")
 _get_transition_time = attrgetter("last_transition_time")
 
 
-def read_condition_columns(
-    hpas: Sequence[HorizontalPodAutoscaler],
-    before: ConditionColumns | None = None,
-    unchanged_rows: UnchangedRows | None = None,
+def _update_condition_columns(
+    hpas: Sequence[HorizontalPodAutoscaler], before: ConditionColumns, unchanged_rows: UnchangedRows
 ) -> ConditionColumns:
-    """Read the status conditions of HPAs, reusing rows of ``before`` that are unchanged (``unchanged_rows``)."""
-    if before is not None and unchanged_rows is not None:
-        if unchanged_rows.all:
-            return before
-        new = read_condition_columns([hpas[row] for row in unchanged_rows.fresh.tolist()])
-        return ConditionColumns(
-            unchanged_rows.array(before.status, new.status),
-            unchanged_rows.array(before.reason, new.reason),
-            unchanged_rows.array(before.time, new.time),
-        )
+    """Read the status conditions of HPAs that changed; unchanged rows are copied from ``before``."""
+    if unchanged_rows.all:
+        return before
+    new = _read_condition_columns([hpas[row] for row in unchanged_rows.fresh.tolist()])
+    return ConditionColumns(
+        unchanged_rows.array(before.status, new.status),
+        unchanged_rows.array(before.reason, new.reason),
+        unchanged_rows.array(before.time, new.time),
+    )
+
+
+def _read_condition_columns(hpas: Sequence[HorizontalPodAutoscaler]) -> ConditionColumns:
+    """Read the status conditions of HPAs."""
     n = len(hpas)
     lists = [hpa.status.conditions or () for hpa in hpas]
     flat = list(chain.from_iterable(lists))
@@ -390,7 +376,7 @@ class ScaleColumns:
     texts: Sequence[str]
 
 
-def read_scales(
+def _read_scales(
     scales: ScaleSource,
     hpas: Sequence[HorizontalPodAutoscaler],
     keys: Sequence[str],
@@ -501,6 +487,59 @@ def _request_first_scale(
             return response
         first = first or response
     return first
+
+
+_get_spec = attrgetter("spec")
+_get_conditions = attrgetter("status.conditions")
+
+
+@dataclass(frozen=True, slots=True)
+class HPAColumns:
+    """HPAs (``objects``) as columns: their specs, their targets' references and scales, and their conditions."""
+
+    objects: Sequence[HorizontalPodAutoscaler]
+    specs: SpecColumns
+    references: TargetReferences
+    scales: ScaleColumns
+    conditions: ConditionColumns
+
+    @classmethod
+    def read(
+        cls,
+        hpas: Sequence[HorizontalPodAutoscaler],
+        keys: Sequence[str],
+        scales: ScaleSource,
+        mapper: RESTMapper,
+        options: HPAOptions,
+        unchanged: UnchangedRows | None = None,
+        before: HPAColumns | None = None,
+    ) -> HPAColumns:
+        """Read HPAs and the scales of their targets.
+
+        ``before``: columns of the last batch with the same options and mapper, from which ``unchanged`` parts are
+        copied.
+        """
+        if before is None or unchanged is None:
+            references = read_target_references(hpas, mapper)
+            return cls(
+                hpas,
+                _build_spec_columns(hpas, options),
+                references,
+                _read_scales(scales, hpas, keys, references),
+                _read_condition_columns(hpas),
+            )
+        unchanged_specs, unchanged_conditions = (  # an HPA with a new status mostly has its old spec
+            unchanged if unchanged.all else UnchangedRows.compare([*map(part, hpas)], [*map(part, before.objects)])
+            for part in (_get_spec, _get_conditions)
+        )
+        references = _update_target_references(hpas, mapper, before.references, unchanged_specs)
+        return cls(
+            hpas,
+            _update_spec_columns(hpas, options, before.specs, unchanged_specs),
+            references,
+            _read_scales(scales, hpas, keys, references, before.scales),
+            _update_condition_columns(hpas, before.conditions, unchanged_conditions),
+        )
 
 
 _get_namespace_and_name = attrgetter("metadata.namespace", "metadata.name")

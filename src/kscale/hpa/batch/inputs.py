@@ -22,21 +22,14 @@ from kscale.hpa.batch.columns import (
     KernelState,
     LazyStates,
     MetricRows,
-    StateColumns,
     StateStore,
     TargetColumns,
     UnchangedRows,
 )
 from kscale.hpa.batch.hpas import (
     BatchSelectors,
-    ScaleColumns,
+    HPAColumns,
     ScaleSource,
-    SpecColumns,
-    TargetReferences,
-    read_condition_columns,
-    read_scales,
-    read_specs,
-    read_target_references,
 )
 from kscale.hpa.batch.metric_rows import (
     MetricTargets,
@@ -47,7 +40,7 @@ from kscale.hpa.batch.metric_rows import (
 )
 from kscale.hpa.batch.pods import BatchPods, JoinedUsage, SelectedPods, find_usage_source
 from kscale.hpa.batch.requests import MetricLists
-from kscale.hpa.controller.behavior import ScalingRuleColumns
+from kscale.hpa.controller.behavior import ScalingRuleColumns, StateColumns
 from kscale.hpa.controller.replica_calculator import PodColumns, SampleColumns
 from kscale.hpa.controller.scale_target import SelectorStore
 from kscale.hpa.controller.state import ControllerState, HPAState
@@ -187,8 +180,6 @@ def _coerce_hpa(value: Any) -> HorizontalPodAutoscaler:
 
 
 _get_namespace_and_name = attrgetter("metadata.namespace", "metadata.name")
-_get_spec = attrgetter("spec")
-_get_conditions = attrgetter("status.conditions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +191,7 @@ class PreparedBatch:
 
     observed: BatchObjects
     options: HPAOptions
-    specs: SpecColumns
-    references: TargetReferences
-    scales: ScaleColumns
+    hpas: HPAColumns
     targets: TargetColumns
     memory: KernelState
     rest: Sequence[HPAState]
@@ -221,24 +210,24 @@ class PreparedBatch:
 
     def questions(self) -> list[GetMetric]:
         """Return the metric requests; see :func:`~kscale.hpa.batch.metric_rows.list_metric_requests`."""
-        at, metrics, cached = self.at, self.specs.metrics[self.at.row], self.selectors.asked
+        at, metrics, cached = self.at, self.hpas.specs.metrics[self.at.row], self.selectors.asked
         if (
             cached is None
-            or cached[0] is not self.specs.metric_lists
+            or cached[0] is not self.hpas.specs.metric_lists
             or not np.array_equal(cached[1], at.group)
             or not np.array_equal(cached[2], metrics)
         ):
-            requests = list_metric_requests(at, self.specs, self.selectors.wanted)
-            cached = self.selectors.asked = self.specs.metric_lists, at.group, metrics, requests
+            requests = list_metric_requests(at, self.hpas.specs, self.selectors.wanted)
+            cached = self.selectors.asked = self.hpas.specs.metric_lists, at.group, metrics, requests
         return cached[3]
 
     def rows_that_ask(self, some: Collection[GetMetric]) -> Iterator[int]:
         """Return the rows of HPAs that need the response to any of some requests."""
-        return find_rows_of_requests(self.at, self.specs, self.selectors.wanted, some)
+        return find_rows_of_requests(self.at, self.hpas.specs, self.selectors.wanted, some)
 
     def rows_without_answer(self, answered: Collection[GetMetric]) -> Iterator[int]:
         """Return the rows of HPAs that need a response which was not requested."""
-        return find_rows_without_response(self.at, self.specs, self.selectors.wanted, answered)
+        return find_rows_without_response(self.at, self.hpas.specs, self.selectors.wanted, answered)
 
     def encode(
         self, metrics: Callable[[GetMetric], Any], before: BatchColumns | None = None, left_out: Collection[int] = ()
@@ -250,16 +239,16 @@ class PreparedBatch:
         chosen, rows, at = self.selectors, self.at.row, self.at
         pods, joined = self.observed.pods, {} if before is None else before.joined
         calculator_inputs = build_calculator_inputs(
-            at, self.specs, chosen.wanted, pods, self.selected, metrics, self.options, joined
+            at, self.hpas.specs, chosen.wanted, pods, self.selected, metrics, self.options, joined
         )
         begin, end = np.zeros(len(self.rest), np.int64), np.zeros(len(self.rest), np.int64)
         begin[rows], end[rows] = calculator_inputs.begin, calculator_inputs.end
-        problems = {**self.scales.problems, **calculator_inputs.problems}
+        problems = {**self.hpas.scales.problems, **calculator_inputs.problems}
         scale_error = self.targets.scale_error.copy()
         undecided = {*problems, *left_out}
         for row in undecided:
             scale_error[row] = 2  # the HPA is not decided and does not change
-        behavior = self.specs.behavior
+        behavior = self.hpas.specs.behavior
         return BatchColumns(
             targets=replace(self.targets, scale_error=scale_error, metrics_begin=begin, metrics_end=end),
             rows=calculator_inputs.rows,
@@ -267,9 +256,9 @@ class PreparedBatch:
             samples=calculator_inputs.samples,
             requests=calculator_inputs.requests,
             values=calculator_inputs.values,
-            up=_take_rule_rows(self.specs.up, behavior),
-            down=_take_rule_rows(self.specs.down, behavior),
-            scales=self.scales.scales,
+            up=_take_rule_rows(self.hpas.specs.up, behavior),
+            down=_take_rule_rows(self.hpas.specs.down, behavior),
+            scales=self.hpas.scales.scales,
             wanted=chosen.wanted,
             group=chosen.group,
             selected=self.selected,
@@ -287,25 +276,20 @@ def prepare_batch(
 
     ``before``: the last batch with the same options and mapper. Whatever still holds is reused.
     """
-    hpas, unchanged, n = observed.hpas, observed.unchanged, len(observed.hpas)
-    if before is None or unchanged is None:
-        specs = read_specs(hpas, options)
-        references = read_target_references(hpas, observed.mapper)
-        scales = read_scales(observed.scales, hpas, observed.keys, references)
-        conditions = read_condition_columns(hpas)
-    else:
-        last = before.observed.hpas
-        unchanged_specs, unchanged_conditions = (
-            _find_unchanged_parts(unchanged, part, hpas, last) for part in (_get_spec, _get_conditions)
-        )
-        specs = read_specs(hpas, options, before.specs, unchanged_specs)
-        references = read_target_references(hpas, observed.mapper, before.references, unchanged_specs)
-        scales = read_scales(observed.scales, hpas, observed.keys, references, before.scales)
-        conditions = read_condition_columns(hpas, before.memory.conditions, unchanged_conditions)
+    hpas, n = observed.hpas, len(observed.hpas)
+    columns = HPAColumns.read(
+        hpas,
+        observed.keys,
+        observed.scales,
+        observed.mapper,
+        options,
+        observed.unchanged,
+        None if before is None else before.hpas,
+    )
+    specs, scales = columns.specs, columns.scales
     histories, rest = _read_states(observed.keys, state)
-    memory = KernelState(histories, conditions)
-    zeros = np.zeros(n, np.int64)
-    error = references.error
+    memory = KernelState(histories, columns.conditions)
+    zeros, error = np.zeros(n, np.int64), columns.references.error
     targets = TargetColumns(
         scale_error=np.where(error != 0, error, ~scales.there).astype(np.uint8),
         current=scales.current,
@@ -319,7 +303,7 @@ def prepare_batch(
         metrics_begin=zeros,
         metrics_end=zeros,
     )
-    branches = _reconcile.branches(targets, memory.conditions.status, options.enabled("HPAScaleToZero"), options.legacy)
+    branches = _reconcile.branches(targets, memory.conditions.status, options.gates["HPAScaleToZero"], options.legacy)
     metrics = np.flatnonzero(branches == _METRICS_BRANCH)
     chosen = None if before is None else before.selectors
     if chosen is None or not chosen.is_unchanged(observed.keys, observed.selectors, rest, scales.texts, metrics):
@@ -328,17 +312,7 @@ def prepare_batch(
     targets = replace(targets, selector_error=chosen.errors(selected))
     rows = metrics[targets.selector_error[metrics] == 0]
     at = MetricTargets(rows, chosen.group[rows], scales.current[rows], scales.status[rows])
-    return PreparedBatch(observed, options, specs, references, scales, targets, memory, rest, selected, at, chosen)
-
-
-def _find_unchanged_parts(
-    unchanged: UnchangedRows,
-    part: Callable[[HorizontalPodAutoscaler], Any],
-    now: Sequence[HorizontalPodAutoscaler],
-    before: Sequence[HorizontalPodAutoscaler],
-) -> UnchangedRows:
-    """Find rows whose part is an identical object. An HPA with a new status mostly has its old spec."""
-    return unchanged if unchanged.all else UnchangedRows.compare(list(map(part, now)), list(map(part, before)))
+    return PreparedBatch(observed, options, columns, targets, memory, rest, selected, at, chosen)
 
 
 def _take_rule_rows(rules: ScalingRuleColumns, which: NDArray[np.int32]) -> ScalingRuleColumns:

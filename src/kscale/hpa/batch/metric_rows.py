@@ -23,6 +23,7 @@ from kscale.hpa.batch.requests import MetricLists
 from kscale.hpa.controller.metrics_client import RESTMetricsClient, build_object_request
 from kscale.hpa.controller.replica_calculator import (
     CALCULATION_MODES,
+    EMPTY_SAMPLES,
     MetricsError,
     PodSamples,
     SampleColumns,
@@ -127,7 +128,7 @@ class _CalculatorInputsBuilder:
         self.bad_request = np.full(n, -1, np.int32)
         self.extra_count, self.extra_sum = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.values_begin, self.values_end = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        self.samples: list[SampleColumns] = [SampleColumns.from_samples((), {})]
+        self.samples: list[SampleColumns] = [EMPTY_SAMPLES]
         self.sample_count = 0
         self.requests: list[NDArray[np.int64]] = [_NO_ROWS]
         self.request_count = 0
@@ -137,11 +138,10 @@ class _CalculatorInputsBuilder:
         self._names: dict[int, list[str]] = {}
 
     def build(self) -> CalculatorInputs:
-        by_usage: dict[tuple[object, ...], list[int]] = {}
+        by_usage: dict[tuple[str, str, str], list[int]] = {}
         used = np.unique(self.template).tolist()
         for number in used:
-            metric = self.templates[number]
-            key = self._usage_key(metric)
+            key = self.templates[number].usage_key
             if key is not None:
                 by_usage.setdefault(key, []).append(number)
         joined: dict[tuple[object, ...], JoinedUsage | None] = {}
@@ -194,14 +194,6 @@ class _CalculatorInputsBuilder:
 
     # -- pod metrics, all at once ------------------------------------------------------------------------------------
 
-    def _usage_key(self, metric: SpecMetric) -> tuple[object, ...] | None:
-        """Return the key of the usage that a metric reads, or None if it is not in columns."""
-        if metric.is_usage_metric:
-            return "resource", metric.resource, metric.container
-        if isinstance(metric.source, PodsMetricSource) and metric.selector is not None:
-            return "custom", metric.source.metric.name, metric.selector
-        return None
-
     def _join_usage(self, source: tuple[object, ...]) -> JoinedUsage | None:
         """Return usage by pod, or None if it must be requested one by one."""
         lists = self.metrics
@@ -219,8 +211,8 @@ class _CalculatorInputsBuilder:
         again = None if before is None else before.update(usage, self.selected)
         return again or join_usage(usage, self.pods, self.selected, self.wanted, before)
 
-    def _add_usage_rows(self, joined: JoinedUsage, key: tuple[object, ...], numbers: NDArray[np.int64]) -> None:
-        resource, container = str(key[1]), str(key[2]) if key[0] == "resource" else ""
+    def _add_usage_rows(self, joined: JoinedUsage, key: tuple[str, str, str], numbers: NDArray[np.int64]) -> None:
+        _, resource, container = key if key[0] == "resource" else (*key[:2], "")
         chosen = np.isin(self.template, numbers)
         self.failure[chosen & ~joined.answered[self.group]] = 1
         rows = np.flatnonzero(chosen & joined.answered[self.group])

@@ -285,7 +285,7 @@ class _ShapeRequests:
         self, pods: PodSelection, container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         shapes = pods.shapes
-        key = (container, resource, options.enabled("PodLevelResources"), options.legacy)
+        key = (container, resource, options.gates["PodLevelResources"], options.legacy)
         size = int(shapes.max(initial=0)) + 1
         amount, state = self.found.get(key) or (np.empty(0, np.int64), np.empty(0, np.uint8))
         if len(amount) < size:
@@ -340,24 +340,24 @@ class IndexedPods:
 
     @property
     def keys(self) -> Sequence[str]:
-        return self._all.table_keys
+        return self._all.table.keys
 
     @property
     def rows(self) -> NDArray[np.int64]:
         return self._all.rows
 
     def select(self, wanted: Selections, before: SelectedPods | None = None) -> SelectedPods:
-        population = self._all.population
+        table = self._all.table
+        population = table.population
         last = None if before is None else before.key
         if before is not None and isinstance(last, tuple) and last[0] is population and last[1] == wanted:
-            if before.source is self._all.table:
+            if before.source is table:
                 return before
             columns = _build_pod_columns(self._all.select(before.rows))
-            return SelectedPods(before.ends, before.rows, columns, last, before.requests, self._all.table)
+            return SelectedPods(before.ends, before.rows, columns, last, before.requests, table)
         selection, key = self._index.select_many(wanted), (population, list(wanted))
-        return SelectedPods(
-            selection.ends, selection.pods.rows, _build_pod_columns(selection.pods), key, source=self._all.table
-        )
+        columns = _build_pod_columns(selection.pods)
+        return SelectedPods(selection.ends, selection.pods.rows, columns, key, source=table)
 
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
@@ -395,15 +395,14 @@ class IndexedPods:
 
 
 def _build_pod_columns(pods: PodSelection) -> PodColumns:
-    phase = pods.phase
-    ready, started = pods.ready, pods.started
+    phase, deleted, ready, started, since = pods.columns("phase", "deleted", "ready", "started", "since")
     return PodColumns(
         np.where(phase > 3, 0, phase).astype(np.uint8),  # pending, running and failed have the kernel's numbers
-        (pods.deleted != ZERO_TIME).astype(np.uint8),
+        (deleted != ZERO_TIME).astype(np.uint8),
         ready.astype(np.uint8),
         (started != ZERO_TIME).astype(np.uint8),
         started,
-        pods.since,
+        since,
     )
 
 
@@ -586,7 +585,7 @@ def join_usage(
         of_pod[placed.rows] = np.arange(len(usage))
         item = of_pod[selected.rows]
         return JoinedUsage(usage, item, _find_selections_with_usage(item, selected, len(wanted)), {}, selected, placed)
-    keys, live = pods.keys, pods.rows
+    keys, live, count = pods.keys, pods.rows, len(usage)
     if len(live) == len(keys):
         of_pod = usage.rows(keys)  # the item of every pod of the source
     else:
@@ -600,11 +599,11 @@ def join_usage(
     if len(odd):
         item[np.isin(selected.rows, odd)] = -1
     answered = _find_selections_with_usage(item, selected, len(wanted))
-    without = np.ones(len(usage), np.bool_)
+    without = np.ones(count, np.bool_)
     without[of_pod[with_item]] = False
     stray = np.flatnonzero(without)
     if not len(odd) and not len(stray):
-        rows = np.empty(len(usage), np.int64)
+        rows = np.empty(count, np.int64)
         rows[of_pod[with_item]] = with_item
         return JoinedUsage(usage, item, answered, {}, selected, UsagePlacement.build(usage, pods, rows))
     last = usage.rows([usage.keys[row] for row in stray.tolist()])

@@ -41,7 +41,7 @@ from kscale.effects import (
     Steps,
     moment,
 )
-from kscale.hpa.batch.columns import StateColumns, StateStore
+from kscale.hpa.batch.columns import StateStore
 from kscale.hpa.batch.decisions import Decisions, decide_columns, repeat_decisions
 from kscale.hpa.batch.inputs import BatchColumns, BatchObjects, PreparedBatch, get_hpa_keys, prepare_batch
 from kscale.hpa.batch.pods import PodsLike, to_batch_pods
@@ -53,6 +53,7 @@ from kscale.hpa.batch.precomputed import (
     ReconcileRun,
 )
 from kscale.hpa.batch.requests import is_late_response, request_metrics_steps, request_scales_steps
+from kscale.hpa.controller.behavior import StateColumns
 from kscale.hpa.controller.reconcile import PrecomputedDecision, ReconcileResult, reconcile
 from kscale.hpa.controller.replica_calculator import CalculatedReplicas
 from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
@@ -340,7 +341,7 @@ class _BatchReconcile:
             scale = self.given.scales[row]
             if cached is None or not self.plain[row] or self.rescales[row] or isinstance(scale, ApiError):
                 continue
-            target, hpa = TargetScale(scale, self.chosen.references.resources[row][0]), self.hpas[row]
+            target, hpa = TargetScale(scale, self.chosen.hpas.references.resources[row][0]), self.hpas[row]
             if cached.concludes(hpa, target, self.replicas[row], self.normalized[row]):
                 if self.replicas[row] == cached.replicas:
                     repeated[row] = cached.with_new_metrics(hpa)
@@ -360,7 +361,7 @@ class _BatchReconcile:
             decided: PrecomputedReconcile | MetricsOnlyUpdate
             counted: Sequence[Observation]
             if last is None:
-                target = TargetScale(known.scale, self.chosen.references.resources[row][0])
+                target = TargetScale(known.scale, self.chosen.hpas.references.resources[row][0])
                 decided = first = PrecomputedReconcile(hpa, state, known, target, now=self.at, options=self.options)
                 concluded, counted = first.as_unchanged_decision, [*first.observations, *UNCHANGED_OBSERVATIONS]
             else:

@@ -25,6 +25,8 @@ __all__ = [
     "NormalizedColumns",
     "NormalizedReplicas",
     "ScalingRuleColumns",
+    "StateColumns",
+    "build_rule_columns",
     "normalize",
     "normalize_rows",
     "store_scale_event",
@@ -205,6 +207,58 @@ class HistoryColumns:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class StateColumns:
+    """Columns of every HPA's :class:`~kscale.hpa.ControllerState`. ``fresh`` uint8[n]: never reconciled."""
+
+    fresh: NDArray[np.uint8]
+    past: HistoryColumns
+    added: HistoryColumns
+    removed: HistoryColumns
+
+    @classmethod
+    def from_states(cls, states: Sequence[HPAState]) -> StateColumns:
+        """Build the columns of states in their order."""
+        return cls(
+            np.array([each.recommendations is None for each in states], np.uint8),
+            HistoryColumns.recommendations([each.recommendations or () for each in states]),
+            HistoryColumns.events([each.scale_up_events for each in states]),
+            HistoryColumns.events([each.scale_down_events for each in states]),
+        )
+
+    def with_room(self) -> StateColumns:
+        """Copy the histories for writing, with room for two more entries in every row."""
+        return StateColumns(self.fresh, self.past.with_room(), self.added.with_room(), self.removed.with_room())
+
+    def take(self, rows: NDArray[np.int64]) -> StateColumns:
+        """Select some rows."""
+        return StateColumns(self.fresh[rows], self.past.take(rows), self.added.take(rows), self.removed.take(rows))
+
+    def concatenate(self, other: StateColumns) -> StateColumns:
+        """Concatenate these rows and the rows of another."""
+        return StateColumns(
+            np.concatenate([self.fresh, other.fresh]),
+            self.past.concatenate(other.past),
+            self.added.concatenate(other.added),
+            self.removed.concatenate(other.removed),
+        )
+
+    def with_rows(self, rows: NDArray[np.int64], others: StateColumns) -> StateColumns:
+        """Replace some rows by the rows of another, in their order."""
+        which = np.arange(len(self.fresh))
+        which[rows] = len(which) + np.arange(len(rows))
+        return self.concatenate(others).take(which)
+
+    def state(self, row: int, before: HPAState) -> HPAState:
+        """Build the state of one HPA, with fields outside the columns from ``before``."""
+        return msgspec.structs.replace(
+            before,
+            recommendations=None if self.fresh[row] else self.past.get_recommendations(row),
+            scale_up_events=tuple(ScaleEvent(*entry) for entry in self.added.entries(row)),
+            scale_down_events=tuple(ScaleEvent(*entry) for entry in self.removed.entries(row)),
+        )
+
+
 class NormalizedReplicas(msgspec.Struct, frozen=True, gc=False):
     """One row of :class:`NormalizedColumns`, and the recommendations with this one stored."""
 
@@ -239,6 +293,17 @@ class NormalizedColumns:
                 *(each.tolist() for each in columns), strict=True
             )
         ]
+
+
+def build_rule_columns(
+    behaviors: Sequence[HorizontalPodAutoscalerBehavior | None], options: HPAOptions
+) -> tuple[ScalingRuleColumns, ScalingRuleColumns]:
+    """Build the columns of the rules for scaling up and for scaling down, with one row per behavior."""
+    window = options.downscale_stabilization_seconds
+    return (
+        ScalingRuleColumns.from_rules([None if each is None else each.scale_up for each in behaviors], 0),
+        ScalingRuleColumns.from_rules([None if each is None else each.scale_down for each in behaviors], window),
+    )
 
 
 def normalize_rows(
@@ -291,8 +356,8 @@ def normalize(
     now: int,
 ) -> NormalizedReplicas:
     """Normalize one proposal by ``behavior``, or without one by the legacy rules."""
-    up, down = _build_rule_columns(behavior, options)
-    past = HistoryColumns.recommendations([state.recommendations or ()])
+    up, down = build_rule_columns([behavior], options)
+    histories = StateColumns.from_states([state])
     columns = normalize_rows(
         np.ones(1, np.uint8),
         np.array([behavior is not None], np.uint8),
@@ -302,13 +367,13 @@ def normalize(
         np.array([maximum], np.int32),
         up,
         down,
-        past,
-        HistoryColumns.events([state.scale_up_events]),
-        HistoryColumns.events([state.scale_down_events]),
+        histories.past,
+        histories.added,
+        histories.removed,
         options=options,
         now=now,
     )
-    return msgspec.structs.replace(columns.rows()[0], recommendations=past.get_recommendations(0))
+    return msgspec.structs.replace(columns.rows()[0], recommendations=histories.past.get_recommendations(0))
 
 
 def store_scale_event(
@@ -326,21 +391,11 @@ def store_scale_event(
     """
     if behavior is None:
         return state.scale_up_events, state.scale_down_events
-    up, down = _build_rule_columns(behavior, options)
+    up, down = build_rule_columns([behavior], options)
     added, removed = HistoryColumns.events([state.scale_up_events]), HistoryColumns.events([state.scale_down_events])
     before_, after_ = np.array([before], np.int32), np.array([after], np.int32)
     _reconcile.store_events(np.ones(1, np.uint8), before_, after_, up, down, added, removed, now)
     return (
         tuple(ScaleEvent(*entry) for entry in added.entries(0)),
         tuple(ScaleEvent(*entry) for entry in removed.entries(0)),
-    )
-
-
-def _build_rule_columns(
-    behavior: HorizontalPodAutoscalerBehavior | None, options: HPAOptions
-) -> tuple[ScalingRuleColumns, ScalingRuleColumns]:
-    window = options.downscale_stabilization_seconds
-    return (
-        ScalingRuleColumns.from_rules([None if behavior is None else behavior.scale_up], 0),
-        ScalingRuleColumns.from_rules([None if behavior is None else behavior.scale_down], window),
     )

@@ -111,7 +111,7 @@ def get_tolerances(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> Toleran
     """Return the global tolerance, or the one in ``behavior``, for each direction."""
     down = up = options.horizontal_pod_autoscaler_tolerance
     behavior = hpa.spec.behavior
-    if behavior is not None and options.enabled("HPAConfigurableTolerance"):
+    if behavior is not None and options.gates["HPAConfigurableTolerance"]:
         if behavior.scale_down is not None and behavior.scale_down.tolerance is not None:
             down = behavior.scale_down.tolerance.approximate_float()
         if behavior.scale_up is not None and behavior.scale_up.tolerance is not None:

@@ -69,7 +69,7 @@ from kscale.hpa.controller.status import (
     ReconcileContext,
     find_condition,
 )
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.autoscaling import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerStatus,
@@ -212,7 +212,7 @@ def reconcile(
     at = moment(now)
     if isinstance(hpa, HorizontalPodAutoscalerV1):
         hpa = apply_defaults(from_v1(hpa))
-    now_ = ReconcileContext(hpa, state, hpa.status, at, options or HPAOptions(), Progress(at))
+    now_ = ReconcileContext(hpa, state, hpa.status, at, options or DEFAULT_OPTIONS, Progress(at))
     return ReconcileMachine(now_, selectors, known).run(mapper or RESTMapper(), seen_version)
 
 
@@ -327,7 +327,7 @@ class ReconcileMachine:
         ):
             text = "scaling is disabled since the replica count of the target is zero"
             now.set("ScalingActive", False, "ScalingDisabled", text)
-            if not legacy and not now.options.enabled("HPAScaleToZero"):
+            if not legacy and not now.options.gates["HPAScaleToZero"]:
                 now.drop("ScaledToZero")
             return 0, ""
         if current != 0 and current > spec.max_replicas:
@@ -461,7 +461,7 @@ class ReconcileMachine:
     def _leaves_zero(self) -> bool:
         """Check whether the controller itself scaled to zero, so that it may scale up again."""
         options, condition = self.now.options, find_condition(self.now.status.conditions, "ScaledToZero")
-        is_tracked = options.enabled("HPAScaleToZero") and not options.legacy
+        is_tracked = options.gates["HPAScaleToZero"] and not options.legacy
         return is_tracked and condition is not None and condition.status == "True"
 
     def _has_object_metric(self) -> bool:
@@ -492,7 +492,7 @@ class ReconcileMachine:
         now = self.now
         if now.options.legacy:
             return  # no such condition
-        if not now.options.enabled("HPAScaleToZero"):
+        if not now.options.gates["HPAScaleToZero"]:
             now.drop("ScaledToZero")
         elif current > 0 and desired == 0 and now.hpa.spec.min_replicas == 0 and self._has_object_metric():
             now.set("ScaledToZero", True, "ScaledToZero", "the HPA controller scaled the workload to zero")

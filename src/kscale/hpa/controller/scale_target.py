@@ -150,7 +150,7 @@ def check_selector(
         return pods.error.message
     if selectors is None:
         return ""
-    limit = 2 if now.options.enabled("HPAOptimizedSelectorStore") else 0
+    limit = 2 if now.options.gates["HPAOptimizedSelectorStore"] else 0
     names = selectors.matching(namespace, [pod.metadata.labels for pod in pods.value], limit)
     if len(names) < 2:
         return ""

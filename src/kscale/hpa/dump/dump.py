@@ -146,7 +146,7 @@ class Dump:
         for group, kind, _, _ in self.targets:
             named.setdefault((group, kind), f"{kind.lower()}s")
         named.update({key: plural for key, (plural, _) in self.definitions.items()})
-        return RESTMapper(ServedResource(group, "", kind, name) for (group, kind), name in named.items())
+        return RESTMapper([ServedResource(group, "", kind, name) for (group, kind), name in named.items()])
 
     def scales(self) -> dict[str, Scale | ApiError]:
         """Return the scale of every HPA's target, or its error."""

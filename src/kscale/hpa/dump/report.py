@@ -29,7 +29,7 @@ from kscale.hpa.controller.reconcile import ReconcileResult
 from kscale.hpa.controller.replica_calculator import CalculatedReplicas, Tolerances
 from kscale.hpa.controller.state import ControllerState
 from kscale.hpa.dump.dump import Dump
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.autoscaling import (
     ExternalMetricSource,
     HorizontalPodAutoscaler,
@@ -342,7 +342,7 @@ def hpa_report(
         now=to_text(dump.newest if now is None else moment(now), fraction=True),
         state_mode=mode,
         hpas=[
-            _build_decision(dump, owners, hpa, rows[row], int(decisions.best[row]), options or HPAOptions())
+            _build_decision(dump, owners, hpa, rows[row], int(decisions.best[row]), options or DEFAULT_OPTIONS)
             for hpa, row in shown
         ],
         missing=dump.missing(),

@@ -68,50 +68,56 @@ class PodSelection:
     1970, :data:`~kscale.objects.times.ZERO_TIME` if absent. ``rows`` int64, ascending.
     """
 
-    __slots__ = ("_table", "rows")
+    __slots__ = ("rows", "table")
 
     def __init__(self, table: PodTable, rows: NDArray[np.int64]) -> None:
-        self._table = table
+        self.table = table
+        """The table of the pods, replaced whenever anything of any pod has changed."""
         self.rows = rows
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, part: slice) -> PodSelection:
-        return PodSelection(self._table, self.rows[part])
+        return PodSelection(self.table, self.rows[part])
 
     def __repr__(self) -> str:
         return f"PodSelection({len(self)} pods)"
 
+    def columns(self, *names: str) -> list[NDArray[Any]]:
+        """Return columns of the table by name, at the rows of these pods."""
+        columns = self.table.columns
+        return [columns[name].array[self.rows] for name in names]
+
     @property
     def phase(self) -> NDArray[np.int8]:
         """Return the phases, int8[n]."""
-        return self._table.column("phase")[self.rows]
+        return self.table.column("phase")[self.rows]
 
     @property
     def ready(self) -> NDArray[np.int8]:
         """Return the statuses of the condition Ready, int8[n]."""
-        return self._table.column("ready")[self.rows]
+        return self.table.column("ready")[self.rows]
 
     @property
     def since(self) -> NDArray[np.int64]:
         """Return the times of the Ready conditions' last change, int64[n]."""
-        return self._table.column("since")[self.rows]
+        return self.table.column("since")[self.rows]
 
     @property
     def started(self) -> NDArray[np.int64]:
         """Return the start times, int64[n]."""
-        return self._table.column("started")[self.rows]
+        return self.table.column("started")[self.rows]
 
     @property
     def deleted(self) -> NDArray[np.int64]:
         """Return the deletion timestamps, int64[n]."""
-        return self._table.column("deleted")[self.rows]
+        return self.table.column("deleted")[self.rows]
 
     @property
     def keys(self) -> list[str]:
         """Return ``namespace/name`` of each pod."""
-        keys = self._table.keys
+        keys = self.table.keys
         return [keys[row] for row in self.rows.tolist()]
 
     @property
@@ -120,18 +126,18 @@ class PodSelection:
 
         Pods with equal numbers differ only in name, UID and the columns here.
         """
-        return shapes_of(self._table, self.rows)
+        return shapes_of(self.table, self.rows)
 
     def exemplar(self, shape: int) -> Pod:
         """Return a pod of a shape with its requests and all other fields that decisions read. Raises KeyError."""
-        shape_found = self._table.interner.shapes[shape]
+        shape_found = self.table.interner.shapes[shape]
         if shape_found is None:
             raise KeyError(shape)
         return shape_found.exemplar
 
     def pod(self, position: int) -> Pod:
         """Return one of the pods, decoded on demand."""
-        return self._table.record(int(self.rows[position])).pod
+        return self.table.record(int(self.rows[position])).pod
 
     def texts(self, shapes: Sequence[int]) -> list[bytes | Pod]:
         """Return the JSON texts of shapes of existing pods, without labels, affinity, volumes and owners.
@@ -139,31 +145,21 @@ class PodSelection:
         A shape without a text is represented by its exemplar pod. Cheaper than :meth:`exemplar` for callers that read
         few fields.
         """
-        all_shapes = self._table.interner.shapes
+        all_shapes = self.table.interner.shapes
         return [all_shapes[shape].text for shape in shapes]  # type: ignore[union-attr]  # none of them went
 
     @property
     def label_numbers(self) -> NDArray[np.int32]:
         """Return int32[n] with equal numbers for equal labels and namespaces, see :meth:`labels`."""
-        return self._table.interner.identity_of(self._table.column("class_of")[self.rows])
+        return self.table.interner.identity_of(self.table.column("class_of")[self.rows])
 
     def labels(self, number: int) -> dict[str, str] | None:
         """Return the labels of a number from :attr:`label_numbers`."""
-        return self._table.interner.identities[number].labels
+        return self.table.interner.identities[number].labels
 
     def select(self, rows: NDArray[np.int64]) -> PodSelection:
         """Return the pods at some rows of the same table."""
-        return PodSelection(self._table, rows)
-
-    @property
-    def table_keys(self) -> Sequence[str]:
-        """Return ``namespace/name`` for all rows of the table. Entries of removed pods are meaningless."""
-        return self._table.keys
-
-    @property
-    def table(self) -> object:
-        """Return an object that is replaced whenever anything of any pod has changed."""
-        return self._table
+        return PodSelection(self.table, rows)
 
     @property
     def table_stamps(self) -> tuple[object, NDArray[np.int64]]:
@@ -171,30 +167,22 @@ class PodSelection:
 
         A row gets another stamp whenever it gets another pod. Stamps are unique among all tables with the same object.
         """
-        removed = self._table.column("state") == GONE
-        return self._table.memo, np.where(removed, -1, self._table.column("stamp"))
-
-    @property
-    def population(self) -> object:
-        """Return an object that is replaced whenever pods come, go, or change labels or requests.
-
-        Rows stay valid as long as it is the same.
-        """
-        return self._table.population
+        columns = self.table.columns
+        return self.table.memo, np.where(columns["state"].array == GONE, -1, columns["stamp"].array)
 
     def memo(self, kind: type[_M]) -> _M:
         """Return a caller's cache by type, valid as long as the numbers of shapes and labels are."""
-        return self._table.interner.memo.get(kind, kind)
+        return self.table.interner.memo.get(kind, kind)
 
     def label_sets(self) -> list[dict[str, str] | None]:
         """Return the distinct label sets of the pods, in no particular order."""
-        interner = self._table.interner
-        identities = distinct(interner.identity_of(self._table.column("class_of")[self.rows]))
+        interner = self.table.interner
+        identities = distinct(interner.identity_of(self.table.column("class_of")[self.rows]))
         return [interner.identities[number].labels for number in identities.tolist()]
 
     def records(self) -> Iterator[PodRecord]:
         """Return an iterator over the pods' records, each created on demand."""
-        return map(self._table.record, self.rows.tolist())
+        return map(self.table.record, self.rows.tolist())
 
 
 class PodSelections:
