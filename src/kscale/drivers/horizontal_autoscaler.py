@@ -179,7 +179,7 @@ class SlowHpas:
         self._slow.difference_update({*keys}.difference(batch.slow))
         if clock_sets == self._clock_sets:
             controller.done_all(batch, ended=ended)
-            for key in batch.gone:
+            for key in batch.deleted:
                 controller.requeue_skipped(key, now=ended)
         else:  # its state would have times of the old clock
             for key in keys:
@@ -486,7 +486,7 @@ class HorizontalAutoscaler:
         for hpa in sight.hpas:
             key = hpa.key
             if self._take_over or not self._rivals.has(hpa, key, now):
-                hpa_state = controller.kept.rest(key)
+                hpa_state = controller.kept.plain_state(key)
                 if hpa_state is None or hpa_state.written is None or not _is_behind(hpa, hpa_state, sight.version):
                     by_key[key] = hpa
                     continue
@@ -516,7 +516,7 @@ class HorizontalAutoscaler:
             )
             self._before = None
             controller.done_all(batch, ended=(yield from progress.clock()))
-            for key in batch.gone:  # as upstream, found missing at its next reconcile
+            for key in batch.deleted:  # as upstream, found missing at its next reconcile
                 controller.requeue_skipped(key, now=progress.now)
             self._apart.note_late(batch.late, progress.now)
             self._apart.note_slow(batch.slow)

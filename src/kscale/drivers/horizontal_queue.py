@@ -94,7 +94,7 @@ class HorizontalController:
         """Add a new HPA, or one with another spec: registered and due at once (legacy: after a period)."""
         time = moment(now)
         key = _key(hpa)
-        saved = self.kept.rest(key)
+        saved = self.kept.plain_state(key)
         # A saved state takes effect at once: its selector blocks other HPAs before this HPA is reconciled again.
         if self.selectors.put_if_absent(*_names(hpa), None if saved is None else saved.selector):
             self.num_horizontal_pod_autoscalers += 1
@@ -190,7 +190,7 @@ class HorizontalController:
         Each HPA is requeued a period after its own reconcile ended; unfinished ones are due at once.
         """
         over = moment(ended, "ended")
-        self.kept.put(found.keys, found.histories, found.rest)
+        self.kept.put(found.keys, found.histories, found.plain_states)
         period = self.options.sync_period_ns
         for keys, end in reversed(self._group_by_end(found)):
             self._queue.done_until(keys, self._next_sync(end), over, within=self._within, period=period)

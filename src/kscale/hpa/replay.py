@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +21,7 @@ from kscale._native import _replay
 from kscale.effects import SECOND, to_text
 from kscale.errors import InputError, Problem
 from kscale.files import replacing
-from kscale.hpa.controller.behavior import ScalingRuleColumns
+from kscale.hpa.controller.behavior import build_rule_columns
 from kscale.hpa.controller.metric_proposals import (
     get_metric_source,
     get_resource_target,
@@ -302,14 +301,12 @@ def replay(
     at = begin + np.arange(ticks, dtype=np.int64) * period
     behavior, spec = hpa.spec.behavior, hpa.spec
     minimum = 1 if spec.min_replicas is None else spec.min_replicas
-    window = options.downscale_stabilization_seconds
     tolerances = get_tolerances(hpa, options)
     replicas, ready, desired, proposal, best, usage = _replay.replay(
         ticks,
         metrics,
         None if recorded is None else recorded.get_values(at).astype(np.int32),
-        ScalingRuleColumns.from_rules([None if behavior is None else behavior.scale_up], 0),
-        ScalingRuleColumns.from_rules([None if behavior is None else behavior.scale_down], window),
+        *build_rule_columns([behavior], options),
         tolerance_down=tolerances.scale_down,
         tolerance_up=tolerances.scale_up,
         cpu_initialization=options.cpu_initialization_ns,
@@ -548,7 +545,7 @@ def replay_report(
     for i, run in enumerate(runs):
         seen[run.name] += 1
         if seen[run.name] > 1:
-            runs[i] = replace_fields(run, name=f"{run.name} ({seen[run.name]})")
+            runs[i] = replace(run, name=f"{run.name} ({seen[run.name]})")
     summaries = [summarize_replay(run) for run in runs]
     if recorded is not None:
         at = runs[0].time

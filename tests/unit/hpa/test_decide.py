@@ -406,7 +406,18 @@ def test_a_batch_decides_as_the_step_machine_does(world: World) -> None:
     assert decisions.state == again.state
 
 
-COLUMNS = ("branch", "desired", "proposal", "stabilized", "best", "rescaled", "reason", "events", "error", "held")
+COLUMNS = (
+    "branch",
+    "desired",
+    "proposal",
+    "stabilized",
+    "best",
+    "rescaled",
+    "reason",
+    "events",
+    "error",
+    "stabilized_by",
+)
 
 
 @settings(max_examples=40, deadline=None)

@@ -251,18 +251,6 @@ def read_target_references(hpas: Sequence[HorizontalPodAutoscaler], mapper: REST
     )
 
 
-def _update_target_references(
-    hpas: Sequence[HorizontalPodAutoscaler], mapper: RESTMapper, before: TargetReferences, unchanged_rows: UnchangedRows
-) -> TargetReferences:
-    """Read the targets of HPAs that changed; unchanged rows are copied from ``before``."""
-    if unchanged_rows.all:
-        return before
-    new = read_target_references([hpas[row] for row in unchanged_rows.fresh.tolist()], mapper)
-    return TargetReferences(
-        unchanged_rows.array(before.error, new.error), unchanged_rows.list(before.resources, new.resources)
-    )
-
-
 _get_reference = attrgetter("spec.scale_target_ref.api_version", "spec.scale_target_ref.kind")
 
 
@@ -311,20 +299,6 @@ class _ConditionCodes(dict[tuple[str, str, str], int]):
 _CONDITION_CODES: Final = _ConditionCodes()
 _get_condition_key = attrgetter("type", "status", "reason")
 _get_transition_time = attrgetter("last_transition_time")
-
-
-def _update_condition_columns(
-    hpas: Sequence[HorizontalPodAutoscaler], before: ConditionColumns, unchanged_rows: UnchangedRows
-) -> ConditionColumns:
-    """Read the status conditions of HPAs that changed; unchanged rows are copied from ``before``."""
-    if unchanged_rows.all:
-        return before
-    new = _read_condition_columns([hpas[row] for row in unchanged_rows.fresh.tolist()])
-    return ConditionColumns(
-        unchanged_rows.array(before.status, new.status),
-        unchanged_rows.array(before.reason, new.reason),
-        unchanged_rows.array(before.time, new.time),
-    )
 
 
 def _read_condition_columns(hpas: Sequence[HorizontalPodAutoscaler]) -> ConditionColumns:
@@ -532,13 +506,17 @@ class HPAColumns:
             unchanged if unchanged.all else UnchangedRows.compare([*map(part, hpas)], [*map(part, before.objects)])
             for part in (_get_spec, _get_conditions)
         )
-        references = _update_target_references(hpas, mapper, before.references, unchanged_specs)
+        references = unchanged_specs.update(
+            before.references, lambda rows: read_target_references([hpas[row] for row in rows], mapper)
+        )
         return cls(
             hpas,
             _update_spec_columns(hpas, options, before.specs, unchanged_specs),
             references,
             _read_scales(scales, hpas, keys, references, before.scales),
-            _update_condition_columns(hpas, before.conditions, unchanged_conditions),
+            unchanged_conditions.update(
+                before.conditions, lambda rows: _read_condition_columns([hpas[row] for row in rows])
+            ),
         )
 
 
@@ -550,8 +528,8 @@ _SELECTOR_REQUIRED, _SELECTOR_INVALID, _HPA_DELETED, _SELECTOR_AMBIGUOUS = 1, 2,
 class BatchSelectors:
     """Selectors of all targets, and HPAs that select the same pods.
 
-    ``wanted``: selections, first those of ``group`` int64[n] (-1 for none), then those of other HPAs. ``registered``:
-    the selector of every HPA by (namespace, name), as in the store once the whole batch is registered.
+    ``selections``: first those of ``group`` int64[n] (-1 for none), then those of other HPAs. ``registered``: the
+    selector of every HPA by (namespace, name), as in the store once the batch is registered.
     """
 
     def __init__(
@@ -559,7 +537,7 @@ class BatchSelectors:
         hpas: Sequence[HorizontalPodAutoscaler],
         keys: Sequence[str],
         selectors: SelectorStore | None,
-        rest: Sequence[HPAState],
+        plain_states: Sequence[HPAState],
         texts: Sequence[str],
         metrics: NDArray[np.int64],
         options: HPAOptions,
@@ -568,10 +546,10 @@ class BatchSelectors:
         self._error = np.zeros(len(texts), np.uint8)
         self._keys, self._metrics, self._others = keys, metrics, selectors
         self._version = None if selectors is None else selectors.version
-        self._rests = [rest]
+        self._known_states = [plain_states]
         self._errors: tuple[SelectedPods, NDArray[np.uint8]] | None = None
-        self.asked: tuple[object, NDArray[np.int64], NDArray[np.int32], list[GetMetric]] | None = None
-        """Which metrics were asked for last: of which lists of metrics, groups, and list of each."""
+        self.cached_requests: tuple[object, NDArray[np.int64], NDArray[np.int32], list[GetMetric]] | None = None
+        """The last metric requests, with the metric lists, groups and list numbers that they were built from."""
         names = list(map(_get_namespace_and_name, hpas))
         error, legacy = self._error, self.legacy
         numbers: dict[tuple[str, str], int] = {}
@@ -586,17 +564,17 @@ class BatchSelectors:
             if number is None and not _is_valid_selector(text):
                 error[row] = _SELECTOR_INVALID
                 continue
-            if not (legacy or rest[row].registered):
+            if not (legacy or plain_states[row].registered):
                 error[row] = _HPA_DELETED
                 continue
             if number is None:
                 number = numbers[where] = len(numbers)
             groups[row] = number
         self.group = np.array(groups, np.int64)
-        self.registered = self._get_registered_selectors(names, groups, rest)
+        self.registered = self._get_registered_selectors(names, groups, plain_states)
         self.groups = len(numbers)
         self.names = np.bincount(self.group[self.group >= 0], minlength=self.groups)
-        self.wanted: list[tuple[str, str]] = list(numbers)
+        self.selections: list[tuple[str, str]] = list(numbers)
         if not legacy:
             self._add_others(names, groups)
 
@@ -604,7 +582,7 @@ class BatchSelectors:
         self,
         keys: Sequence[str],
         selectors: SelectorStore | None,
-        rest: Sequence[HPAState],
+        plain_states: Sequence[HPAState],
         texts: Sequence[str],
         metrics: NDArray[np.int64],
     ) -> bool:
@@ -613,28 +591,29 @@ class BatchSelectors:
             keys is self._keys
             and selectors is self._others
             and (selectors is None or selectors.version == self._version)
-            and (any(rest is each for each in self._rests) or self._has_equal_selectors(rest))
+            and (any(plain_states is each for each in self._known_states) or self._has_equal_selectors(plain_states))
             and np.array_equal(metrics, self._metrics)
             and (texts is self.texts or texts == self.texts)
         )
 
-    def _has_equal_selectors(self, rest: Sequence[HPAState]) -> bool:
+    def _has_equal_selectors(self, plain_states: Sequence[HPAState]) -> bool:
         """Return True if states have the same selectors as the states used here."""
-        previous = self._rests[0]
-        return len(rest) == len(previous) and all(
-            rest[row].registered == previous[row].registered and rest[row].selector == previous[row].selector
-            for row in _names.other_objects([*rest], [*previous]).tolist()
+        previous = self._known_states[0]
+        return len(plain_states) == len(previous) and all(
+            plain_states[row].registered == previous[row].registered
+            and plain_states[row].selector == previous[row].selector
+            for row in _names.other_objects([*plain_states], [*previous]).tolist()
         )
 
     def _get_registered_selectors(
-        self, names: Sequence[tuple[str, str]], groups: Sequence[int], rest: Sequence[HPAState]
+        self, names: Sequence[tuple[str, str]], groups: Sequence[int], plain_states: Sequence[HPAState]
     ) -> dict[tuple[str, str], str | None]:
         out: dict[tuple[str, str], str | None] = {}
         if self._others is not None:
             for namespace in self._others.namespaces():
                 for name, selector in self._others.entries(namespace).items():
                     out[namespace, name] = None if selector.nothing else str(selector)
-        for key, state, group, text in zip(names, rest, groups, self.texts, strict=True):
+        for key, state, group, text in zip(names, plain_states, groups, self.texts, strict=True):
             if not state.registered:
                 continue
             if group >= 0 and not self.legacy:
@@ -648,22 +627,22 @@ class BatchSelectors:
         if len(self.registered) == len(groups) - groups.count(-1):  # every HPA with a group is registered
             return
         mine = {key for key, group in zip(names, groups, strict=True) if group >= 0}
-        namespaces = {namespace for namespace, _ in self.wanted}
+        namespaces = {namespace for namespace, _ in self.selections}
         others = [
             (key[0], text)
             for key, text in self.registered.items()
             if text is not None and key not in mine and key[0] in namespaces
         ]
-        self.wanted += others
+        self.selections += others
         self.names = np.concatenate([self.names, np.ones(len(others), np.int64)])
 
     def errors(self, selected: SelectedPods) -> NDArray[np.uint8]:
         """Return the selector error code of each HPA. HPAs that share a pod block each other."""
         if self._errors is None or self._errors[0].rows is not selected.rows:
-            self._errors = selected, self._with_rivals(selected)
+            self._errors = selected, self._find_ambiguous_selectors(selected)
         return self._errors[1]
 
-    def _with_rivals(self, selected: SelectedPods) -> NDArray[np.uint8]:
+    def _find_ambiguous_selectors(self, selected: SelectedPods) -> NDArray[np.uint8]:
         error = self._error.copy()
         if self.legacy or not len(selected.rows):
             return error
@@ -678,15 +657,15 @@ class BatchSelectors:
         return error
 
     def next_states(
-        self, hpas: Sequence[HorizontalPodAutoscaler], rest: Sequence[HPAState], undecided: Collection[int]
+        self, hpas: Sequence[HorizontalPodAutoscaler], plain_states: Sequence[HPAState], undecided: Collection[int]
     ) -> Sequence[HPAState]:
         """Return the states after the decisions, without their columns. ``undecided`` rows do not change."""
-        if not undecided and len(self._rests) > 1 and rest is self._rests[1]:
-            return rest
-        out = list(rest)
+        if not undecided and len(self._known_states) > 1 and plain_states is self._known_states[1]:
+            return plain_states
+        out = list(plain_states)
         plain: dict[str | None, HPAState] = {}
         is_stable = True
-        for row, (state, group, text) in enumerate(zip(rest, self.group.tolist(), self.texts, strict=True)):
+        for row, (state, group, text) in enumerate(zip(plain_states, self.group.tolist(), self.texts, strict=True)):
             if (state.written is None and (group < 0 or state.selector == text)) or row in undecided:
                 continue
             written = state.written
@@ -702,7 +681,7 @@ class BatchSelectors:
                 is_stable = is_stable and written is None
                 out[row] = HPAState(selector=selector, registered=state.registered, written=written)
         if not undecided and is_stable:  # these states are fixed points of the next batch
-            self._rests[1:] = [out]
+            self._known_states[1:] = [out]
         return out
 
 

@@ -35,8 +35,8 @@ from kscale.objects.pod_metrics import PodUsage
 
 __all__ = [
     "CalculatorInputs",
+    "CalculatorInputsBuilder",
     "MetricTargets",
-    "build_calculator_inputs",
     "find_rows_of_requests",
     "find_rows_without_response",
     "list_metric_requests",
@@ -80,54 +80,36 @@ class CalculatorInputs:
     joined: dict[tuple[object, ...], JoinedUsage]
 
 
-def build_calculator_inputs(
-    targets: MetricTargets,
-    specs: SpecColumns,
-    wanted: Sequence[tuple[str, str]],
-    pods: BatchPods,
-    selected: SelectedPods,
-    metrics: Callable[[GetMetric], Any],
-    options: HPAOptions,
-    joined: Mapping[tuple[object, ...], JoinedUsage],
-) -> CalculatorInputs:
-    """Build the calculator's inputs for all metrics of all targets.
+@dataclass
+class CalculatorInputsBuilder:
+    """Builder of the calculator's inputs for all metrics of all targets. ``before``: usage by pod of the last batch."""
 
-    ``joined``: usage by pod of the last batch.
-    """
-    return _CalculatorInputsBuilder(targets, specs, wanted, pods, selected, metrics, options, joined).build()
+    targets: MetricTargets
+    specs: SpecColumns
+    selections: Sequence[tuple[str, str]]
+    pods: BatchPods
+    selected: SelectedPods
+    metrics: Callable[[GetMetric], Any]
+    options: HPAOptions
+    before: Mapping[tuple[object, ...], JoinedUsage]
 
-
-class _CalculatorInputsBuilder:
-    def __init__(
-        self,
-        targets: MetricTargets,
-        specs: SpecColumns,
-        wanted: Sequence[tuple[str, str]],
-        pods: BatchPods,
-        selected: SelectedPods,
-        metrics: Callable[[GetMetric], Any],
-        options: HPAOptions,
-        before: Mapping[tuple[object, ...], JoinedUsage],
-    ) -> None:
-        self.before = before
-        self.wanted, self.pods, self.selected = wanted, pods, selected
-        self.metrics, self.options = metrics, options
-        counts = np.array([len(each) for each in specs.metric_lists], np.int64)
+    def __post_init__(self) -> None:
+        lists, targets = self.specs.metric_lists, self.targets
+        counts = np.array([len(each) for each in lists], np.int64)
         last = np.cumsum(counts)
-        facet = specs.metrics[targets.row]
-        self.templates: list[SpecMetric] = [metric for each in specs.metric_lists for metric in each]
+        facet = self.specs.metrics[targets.row]
+        self.templates: list[SpecMetric] = [metric for each in lists for metric in each]
         self.end = np.cumsum(counts[facet])
         self.begin = self.end - counts[facet]
         self.of = np.repeat(np.arange(len(targets.row)), counts[facet])  # target of each row
         self.template = concatenate_ranges(last[facet] - counts[facet], last[facet])
-        self.targets, self.specs = targets, specs
         self.group = targets.group[self.of]
         n = len(self.of)
         self.failure, self.invalid = np.zeros(n, np.uint8), np.zeros(n, np.uint8)
-        self.sample_at, self.request_at = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.bad_request = np.full(n, -1, np.int32)
-        self.extra_count, self.extra_sum = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        self.values_begin, self.values_end = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.sample_at, self.request_at = np.zeros((2, n), np.int64)
+        self.extra_count, self.extra_sum = np.zeros((2, n), np.int64)
+        self.values_begin, self.values_end = np.zeros((2, n), np.int64)
         self.samples: list[SampleColumns] = [EMPTY_SAMPLES]
         self.sample_count = 0
         self.requests: list[NDArray[np.int64]] = [_NO_ROWS]
@@ -138,6 +120,7 @@ class _CalculatorInputsBuilder:
         self._names: dict[int, list[str]] = {}
 
     def build(self) -> CalculatorInputs:
+        """Build the inputs, with the usage of all pods at once where that is possible."""
         by_usage: dict[tuple[str, str, str], list[int]] = {}
         used = np.unique(self.template).tolist()
         for number in used:
@@ -145,16 +128,16 @@ class _CalculatorInputsBuilder:
             if key is not None:
                 by_usage.setdefault(key, []).append(number)
         joined: dict[tuple[object, ...], JoinedUsage | None] = {}
-        apart = set(used)
+        one_by_one = set(used)
         for key, numbers in by_usage.items():
             source = key[:1] if key[0] == "resource" else key
             if source not in joined:
                 joined[source] = self._join_usage(source)
             usage = joined[source]
             if usage is not None:
-                apart -= set(numbers)
+                one_by_one -= set(numbers)
                 self._add_usage_rows(usage, key, np.array(numbers))
-        for number in sorted(apart):
+        for number in sorted(one_by_one):
             self._one_by_one(number)
         return CalculatorInputs(
             self._rows(),
@@ -209,7 +192,7 @@ class _CalculatorInputsBuilder:
                 return None  # each HPA reports its own error
         before = self.before.get(source)
         again = None if before is None else before.update(usage, self.selected)
-        return again or join_usage(usage, self.pods, self.selected, self.wanted, before)
+        return again or join_usage(usage, self.pods, self.selected, self.selections, before)
 
     def _add_usage_rows(self, joined: JoinedUsage, key: tuple[str, str, str], numbers: NDArray[np.int64]) -> None:
         _, resource, container = key if key[0] == "resource" else (*key[:2], "")
@@ -276,9 +259,9 @@ class _CalculatorInputsBuilder:
         group = int(self.group[row])
         client = RESTMetricsClient(Progress(0))
         if metric.is_usage_metric:
-            query = client.get_resource_metric(metric.resource, *self.wanted[group], metric.container)
+            query = client.get_resource_metric(metric.resource, *self.selections[group], metric.container)
         else:
-            query = client.get_raw_metric(metric.source.metric.name, *self.wanted[group], metric.selector or "")
+            query = client.get_raw_metric(metric.source.metric.name, *self.selections[group], metric.selector or "")
         key = (
             metric.resource,
             metric.container,
@@ -307,7 +290,7 @@ class _CalculatorInputsBuilder:
 
     def _ask_value(self, row: int, metric: SpecMetric) -> None:
         client, source = RESTMetricsClient(Progress(0)), metric.source
-        namespace = self.wanted[int(self.group[row])][0]
+        namespace = self.selections[int(self.group[row])][0]
         name, selector = source.metric.name, metric.selector or ""
         values: Sequence[int]
         if isinstance(source, ObjectMetricSource):
@@ -363,7 +346,7 @@ def _concatenate_samples(samples: Sequence[SampleColumns]) -> SampleColumns:
 
 
 def list_metric_requests(
-    targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]]
+    targets: MetricTargets, specs: SpecColumns, selections: Sequence[tuple[str, str]]
 ) -> list[GetMetric]:
     """List the requests for the metrics of all targets, without duplicates.
 
@@ -373,15 +356,15 @@ def list_metric_requests(
     of_usage: dict[str, set[str]] = {}
     pairs = dict.fromkeys(zip(targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True))
     for group, facet in pairs:
-        namespace, selector = wanted[group]
+        namespace, selector = selections[group]
         for metric in specs.metric_lists[facet]:
-            question = _build_metric_request(metric, namespace, selector)
-            if question is None:
+            request = _build_metric_request(metric, namespace, selector)
+            if request is None:
                 continue
             if metric.is_usage_metric:
                 of_usage.setdefault(namespace, set()).add(selector)
             else:
-                asked[question] = None
+                asked[request] = None
     usage = [
         GetMetric(
             api="resource",
@@ -396,7 +379,7 @@ def list_metric_requests(
 
 
 def find_rows_of_requests(
-    targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]], some: Collection[GetMetric]
+    targets: MetricTargets, specs: SpecColumns, selections: Sequence[tuple[str, str]], some: Collection[GetMetric]
 ) -> Iterator[int]:
     """Yield the rows, among all HPAs, of targets that need the response to one of some requests.
 
@@ -405,16 +388,16 @@ def find_rows_of_requests(
     asked, namespaces = set(some), {each.namespace for each in some if each.api == "resource"}
     pairs = zip(targets.row.tolist(), targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True)
     for row, group, facet in pairs:
-        namespace, selector = wanted[group]
+        namespace, selector = selections[group]
         for metric in specs.metric_lists[facet]:
-            question = _build_metric_request(metric, namespace, selector)
-            if question is not None and (question in asked or (metric.is_usage_metric and namespace in namespaces)):
+            request = _build_metric_request(metric, namespace, selector)
+            if request is not None and (request in asked or (metric.is_usage_metric and namespace in namespaces)):
                 yield row
                 break
 
 
 def find_rows_without_response(
-    targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]], answered: Collection[GetMetric]
+    targets: MetricTargets, specs: SpecColumns, selections: Sequence[tuple[str, str]], answered: Collection[GetMetric]
 ) -> Iterator[int]:
     """Yield the rows of targets that need a request (of :func:`list_metric_requests`) which was not sent.
 
@@ -425,16 +408,16 @@ def find_rows_without_response(
     for row, group, facet in pairs:
         has_all = cached.get((group, facet))
         if has_all is None:
-            asked = (_build_metric_request(metric, *wanted[group]) for metric in specs.metric_lists[facet])
+            asked = (_build_metric_request(metric, *selections[group]) for metric in specs.metric_lists[facet])
             has_all = cached[group, facet] = all(each is None or _has_response(each, answered) for each in asked)
         if not has_all:
             yield row
 
 
-def _has_response(question: GetMetric, answered: Collection[GetMetric]) -> bool:
-    if question in answered:
+def _has_response(request: GetMetric, answered: Collection[GetMetric]) -> bool:
+    if request in answered:
         return True
-    return question.api == "resource" and msgspec.structs.replace(question, selector="") in answered
+    return request.api == "resource" and msgspec.structs.replace(request, selector="") in answered
 
 
 def _build_metric_request(metric: SpecMetric, namespace: str, selector: str) -> GetMetric | None:

@@ -22,13 +22,11 @@ from kscale.objects.api.autoscaling import HorizontalPodAutoscalerBehavior, HPAS
 
 __all__ = [
     "HistoryColumns",
-    "NormalizedColumns",
     "NormalizedReplicas",
     "ScalingRuleColumns",
     "StateColumns",
     "build_rule_columns",
     "normalize",
-    "normalize_rows",
     "store_scale_event",
 ]
 
@@ -141,7 +139,7 @@ class HistoryColumns:
         """Select rows in another order, sharing the entries if the order is ascending."""
         order = self.begin[rows]
         if len(rows) and bool((order[1:] <= order[:-1]).any()):
-            return self._copy_in_row_order(rows)
+            return self._copy_in_row_order(rows, self.size[rows] + 2)
         return HistoryColumns(order, self.capacity[rows], self.size[rows], self.values, self.times, self.outdated)
 
     def concatenate(self, other: HistoryColumns) -> HistoryColumns:
@@ -152,12 +150,10 @@ class HistoryColumns:
         begin = np.concatenate([self.begin, other.begin + offset])
         return HistoryColumns(begin, *map(np.concatenate, parts), *map(np.concatenate, entries))
 
-    def _copy_in_row_order(self, rows: NDArray[np.int64]) -> HistoryColumns:
+    def _copy_in_row_order(self, rows: NDArray[np.int64], capacity: NDArray[np.int64]) -> HistoryColumns:
         """Copy rows so that their entries are in row order, as kernels require."""
         size = self.size[rows]
-        capacity = size + 2
-        begin = np.cumsum(capacity) - capacity
-        total = int(capacity.sum())
+        begin, total = np.cumsum(capacity, dtype=np.int64) - capacity, int(capacity.sum())
         within = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
         source, target = np.repeat(self.begin[rows], size) + within, np.repeat(begin, size) + within
         out = HistoryColumns(
@@ -173,17 +169,7 @@ class HistoryColumns:
             return HistoryColumns(
                 self.begin, self.capacity, self.size.copy(), self.values.copy(), self.times.copy(), self.outdated.copy()
             )
-        capacity = np.maximum(self.size + self.size // 2, 6) + 2
-        begin = np.cumsum(capacity, dtype=np.int64) - capacity
-        total = int(capacity.sum())
-        source = np.arange(int(self.size.sum()), dtype=np.int64)
-        row = np.repeat(np.arange(len(self.size)), self.size)
-        within = source - (np.cumsum(self.size) - self.size)[row]
-        values, times, outdated = np.zeros(total, np.int32), np.zeros(total, np.int64), np.zeros(total, np.uint8)
-        values[begin[row] + within] = self.values[self.begin[row] + within]
-        times[begin[row] + within] = self.times[self.begin[row] + within]
-        outdated[begin[row] + within] = self.outdated[self.begin[row] + within]
-        return HistoryColumns(begin, capacity, self.size.copy(), values, times, outdated)
+        return self._copy_in_row_order(np.arange(len(self.size)), np.maximum(self.size + self.size // 2, 6) + 2)
 
     def get_recommendations(self, row: int) -> tuple[Recommendation, ...]:
         """Return the entries of a row as recommendations."""
@@ -260,39 +246,18 @@ class StateColumns:
 
 
 class NormalizedReplicas(msgspec.Struct, frozen=True, gc=False):
-    """One row of :class:`NormalizedColumns`, and the recommendations with this one stored."""
+    """A proposal after stabilization and limits, and the recommendations with this one stored.
+
+    ``stabilized_by``: index into ``status.STABILIZED_CONDITIONS``; ``limit``: index into
+    ``status.SCALING_LIMITED_CONDITIONS``.
+    """
 
     stabilized: int
     desired: int
-    held: int
+    stabilized_by: int
     limit: int
     limited: bool
     recommendations: tuple[Recommendation, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NormalizedColumns:
-    """Normalized proposals.
-
-    ``stabilized``, ``desired`` int32[n]; ``held`` (index into ``conditions.STABILIZED``), ``limit`` (index into
-    ``conditions.LIMITS``) and ``limited`` uint8[n].
-    """
-
-    stabilized: NDArray[np.int32]
-    desired: NDArray[np.int32]
-    held: NDArray[np.uint8]
-    limit: NDArray[np.uint8]
-    limited: NDArray[np.uint8]
-
-    def rows(self) -> list[NormalizedReplicas]:
-        """Return the rows as structs, without recommendations."""
-        columns = (self.stabilized, self.desired, self.held, self.limit, self.limited != 0)
-        return [
-            NormalizedReplicas(stabilized, desired, stabilized_by, limit, limited, ())
-            for stabilized, desired, stabilized_by, limit, limited in zip(
-                *(each.tolist() for each in columns), strict=True
-            )
-        ]
 
 
 def build_rule_columns(
@@ -303,44 +268,6 @@ def build_rule_columns(
     return (
         ScalingRuleColumns.from_rules([None if each is None else each.scale_up for each in behaviors], 0),
         ScalingRuleColumns.from_rules([None if each is None else each.scale_down for each in behaviors], window),
-    )
-
-
-def normalize_rows(
-    active: NDArray[np.uint8],
-    behavior: NDArray[np.uint8],
-    current: NDArray[np.int32],
-    proposal: NDArray[np.int32],
-    minimum: NDArray[np.int32],
-    maximum: NDArray[np.int32],
-    up: ScalingRuleColumns,
-    down: ScalingRuleColumns,
-    past: HistoryColumns,
-    added: HistoryColumns,
-    removed: HistoryColumns,
-    *,
-    options: HPAOptions,
-    now: int,
-    threads: int = 1,
-) -> NormalizedColumns:
-    """Normalize every active row, recording into ``past``. Inactive rows keep their replicas."""
-    return NormalizedColumns(
-        *_reconcile.normalize(
-            active,
-            behavior,
-            current,
-            proposal,
-            minimum,
-            maximum,
-            up,
-            down,
-            past,
-            added,
-            removed,
-            options.downscale_stabilization_ns,
-            now,
-            threads,
-        )
     )
 
 
@@ -358,7 +285,7 @@ def normalize(
     """Normalize one proposal by ``behavior``, or without one by the legacy rules."""
     up, down = build_rule_columns([behavior], options)
     histories = StateColumns.from_states([state])
-    columns = normalize_rows(
+    stabilized, desired, stabilized_by, limit, limited = _reconcile.normalize(
         np.ones(1, np.uint8),
         np.array([behavior is not None], np.uint8),
         np.array([current], np.int32),
@@ -370,10 +297,18 @@ def normalize(
         histories.past,
         histories.added,
         histories.removed,
-        options=options,
-        now=now,
+        options.downscale_stabilization_ns,
+        now,
+        1,
     )
-    return msgspec.structs.replace(columns.rows()[0], recommendations=histories.past.get_recommendations(0))
+    return NormalizedReplicas(
+        int(stabilized[0]),
+        int(desired[0]),
+        int(stabilized_by[0]),
+        int(limit[0]),
+        bool(limited[0]),
+        histories.past.get_recommendations(0),
+    )
 
 
 def store_scale_event(

@@ -134,8 +134,8 @@ def describe_unlabelled_metrics(hpa: HorizontalPodAutoscaler, metrics: MetricLis
             selector = format_metric_selector(metric.selector)
         except ValueError:
             continue  # the HPA reports it
-        is_untold = metrics.untold_external if spec.external else metrics.untold
-        if is_untold(hpa.metadata.namespace, metric.name, selector):
+        lacks_labels = metrics.lacks_external_labels if spec.external else metrics.lacks_selectors
+        if lacks_labels(hpa.metadata.namespace, metric.name, selector):
             out.append(f"the values of {metric.name} do not say their labels: taken to match {selector}")
     return out
 

@@ -461,7 +461,7 @@ def _explain_held_back_by(
     if decisive is not None and decisive.direction_held:
         parts.append(f"pods not ready or not measured: with them {decisive.name} asks for the other direction")
     if row.normalized.stabilized != row.proposal:
-        up = row.normalized.held == 1
+        up = row.normalized.stabilized_by == 1
         parts.append(f"{'scaleUp' if up else 'scaleDown'} stabilization (wanted {row.proposal})")
     if limited:
         wanted = row.normalized.stabilized
