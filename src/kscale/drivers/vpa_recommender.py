@@ -178,7 +178,7 @@ class VpaRecommender:
         if self._first:  # also drops the history of deleted pods
             self._first, changes = False, diff_pods(self.state, there)
         else:
-            changes = PodChanges(changed=there, gone=[key for key, pod in pods.items() if pod is None])
+            changes = PodChanges(changed=there, deleted=[key for key, pod in pods.items() if pod is None])
         if self._planner is None:
             return RecommenderView(vpas, controllers, changes, ooms)
         live = [item for item in stores.objects("Pod") if isinstance(item, Pod)]

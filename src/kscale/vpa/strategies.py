@@ -272,12 +272,12 @@ Buffer = Annotated[float, msgspec.Meta(ge=0, le=10_000)]
 MinAmount = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
-def _to_millicores(cores: float, least: int) -> int:
-    return max(math.ceil(cores * 1000), least)
+def _to_millicores(cores: float, minimum: int) -> int:
+    return max(math.ceil(cores * 1000), minimum)
 
 
-def _to_bytes(size: float, least: int) -> int:
-    return max(math.ceil(size / _MEBIBYTE) * _MEBIBYTE, least * _MEBIBYTE)
+def _to_bytes(size: float, minimum_mebibytes: int) -> int:
+    return max(math.ceil(size / _MEBIBYTE), minimum_mebibytes) * _MEBIBYTE
 
 
 def _drop_empty(pods: Iterable[SampleArray]) -> list[SampleArray]:
@@ -302,10 +302,7 @@ class PercentileStrategy(Strategy):
     name: ClassVar[str] = "percentile"
     uses_recommendation: ClassVar[bool] = False
     Settings: ClassVar[type[msgspec.Struct]] = PercentileSettings
-
-    def __init__(self, settings: Any = None) -> None:
-        super().__init__(settings)
-        self.settings: PercentileSettings
+    settings: PercentileSettings
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
         """Compute the advice from the samples of each pod."""
@@ -343,10 +340,7 @@ class PercentileLimitStrategy(Strategy):
     name: ClassVar[str] = "percentile-limit"
     uses_recommendation: ClassVar[bool] = False
     Settings: ClassVar[type[msgspec.Struct]] = PercentileLimitSettings
-
-    def __init__(self, settings: Any = None) -> None:
-        super().__init__(settings)
-        self.settings: PercentileLimitSettings
+    settings: PercentileLimitSettings
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
         """Compute the advice from the samples of all pods."""

@@ -482,7 +482,7 @@ def recommend(
 
     feed = feed_history(usage, prepare, progress)
     feed.counts["workloads in namespaces that the recommender leaves alone"] += len(selected) - len(managed)
-    for (namespace, text), count in workloads.aside.items():
+    for (namespace, text), count in workloads.skipped.items():
         if not namespaces or namespace in namespaces:
             feed.counts[text] += count
     ooms = _find_dump_oom_kills(loaded, pods, feed)

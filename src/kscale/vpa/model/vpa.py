@@ -82,7 +82,7 @@ class LabelSet:
     """By container."""
     vpas: list[str] = field(default_factory=list)
     """Their names, in order: upstream walks a map, this order is the canonical one."""
-    placed: int = 0
+    placement_version: int = 0
     """Another number whenever another container of these pods may feed another aggregate."""
 
 

@@ -237,7 +237,7 @@ class LoopContext:
     def __init__(
         self,
         state: UpdaterState,
-        given: UpdaterRound,
+        inputs: UpdaterRound,
         options: UpdaterOptions,
         now: Moment,
         admission: EvictionAdmission,
@@ -246,7 +246,7 @@ class LoopContext:
     ) -> None:
         self.explain = explain
         self.state = state
-        self.given = given
+        self.inputs = inputs
         self.options = options
         self.admission = admission
         self.progress = Progress(now)
