@@ -101,7 +101,7 @@ class Load:
 
 
 Loads = Load | Mapping[str, Load]
-"""What is recorded of each metric by its name (:func:`get_metric_name`; the empty name: an HPA's first metric)."""
+"""Loads by metric name (:func:`get_metric_name`; the empty name: an HPA's first metric)."""
 
 
 def get_metric_name(spec: MetricSpec) -> str:

@@ -116,10 +116,10 @@ def _decode_named(data: Mapping[str, Any], type_: type[K]) -> K:
 
 
 _INT64_FIELDS: Final = frozenset({"generation", "observedGeneration", "deletionGracePeriodSeconds"})
-"""The integers that are not int32."""
+"""Integer fields of 64 bits; all others have 32."""
 
 _SLOW_DECODE_PATTERN: Final = re.compile(rb"[:\[,]\s*(?:null\b|-?(?:\d{10}|\d+[.eE]))")
-"""A null, a number that is long or no integer."""
+"""Values that the fast decoder does not accept: null, long numbers, and numbers that are no integers."""
 
 
 class DecodeError(ValueError):

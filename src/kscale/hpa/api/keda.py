@@ -64,7 +64,7 @@ _THRESHOLD_KEYS: Final = (
     "targetQueryValue",
     "metricThreshold",
 )
-"""Names that scalers give to their target, in the order in which they are looked for."""
+"""Settings that contain the target of a trigger, in order of precedence."""
 
 _METRIC_NAME_KEYS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "rabbitmq": ("rabbitmq", ("queueName",)),
@@ -78,7 +78,7 @@ _METRIC_NAME_KEYS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "redis-sentinel": ("redis", ("listName",)),
     "nats-jetstream": ("nats-jetstream", ("consumer",)),
 }
-"""What scalers call their metric, and the settings of which the first that is there follows."""
+"""Metric name by trigger type, and the settings of which the first present one is appended to the name."""
 
 
 class PausedTarget(NamedTuple):
@@ -281,7 +281,7 @@ _RESOURCES: Final = frozenset({"cpu", "memory"})
 
 
 class KEDARefusal(NamedTuple):
-    """What KEDA's webhook refuses, in its words, and the field of the ScaledObject that it is about."""
+    """Error of KEDA's webhook in its words, and the field of the ScaledObject."""
 
     field: str
     message: str
@@ -307,7 +307,7 @@ def check_scaled_object_alone(scaled: ScaledObject) -> list[KEDARefusal]:
 
 
 class KEDAWebhook:
-    """What the webhook compares a ScaledObject with.
+    """The webhook that validates a ScaledObject against the other objects of a cluster.
 
     Objects of other kinds than ScaledObjects, HPAs, Deployments, StatefulSets and LimitRanges are ignored.
     """

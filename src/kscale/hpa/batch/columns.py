@@ -1,6 +1,4 @@
-"""Columns that the native kernels read and write: targets, metric rows, samples, histories and conditions, and the
-states
-of HPAs kept as columns between batches.
+"""Columns that the native kernels read and write (targets, metric rows and conditions), and states between batches.
 
 Pods are rows in groups, one group per (namespace, selector). Samples are in the order of their group's pods, so that
 names are looked up again only if pods change.
@@ -110,9 +108,12 @@ class UnchangedRows:
 
 @dataclass(frozen=True, slots=True)
 class TargetColumns:
-    """One row an HPA. ``scale_error`` 0 none, 1 internal, 2 spec; ``selector_error`` 0 none, 1 required, 2 invalid, 3
-    deleted, 4 pods could not be listed, 5 ambiguous; ``refused`` whether a scale that is written is refused for good;
-    ``metrics_begin``/``metrics_end`` into the rows of :class:`MetricRows`; the rest as of the spec and the scale."""
+    """Targets with one row per HPA.
+
+    ``scale_error``: 0 none, 1 internal, 2 spec. ``selector_error``: 0 none, 1 required, 2 invalid, 3 deleted, 4 pods
+    could not be listed, 5 ambiguous. ``refused``: whether a write of the scale fails for good.
+    ``metrics_begin``/``metrics_end``: rows of :class:`MetricRows`. Other columns are those of the spec and the scale.
+    """
 
     scale_error: NDArray[np.uint8]
     current: NDArray[np.int32]

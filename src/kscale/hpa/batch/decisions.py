@@ -99,7 +99,7 @@ class MetricResultRows:
         joined_metrics = [self._get_joined_usage(each) for each in metrics]
         if self._inputs.selected is None or group < 0 or None in joined_metrics:
             return None
-        names, begin = self._names(group), self._begin[row]
+        names, begin = self._list_pod_names(group), self._begin[row]
         return tuple(
             [
                 self._build_result(begin + i, metric, joined, names, group)
@@ -112,7 +112,7 @@ class MetricResultRows:
         key = metric.usage_key
         return None if key is None else self._inputs.joined.get(key[:1] if key[0] == "resource" else key)
 
-    def _names(self, group: int) -> list[str]:
+    def _list_pod_names(self, group: int) -> list[str]:
         assert self._inputs.selected is not None
         rows = self._inputs.selected.rows[self._ends[group] : self._ends[group + 1]]
         keys = self._keys
@@ -126,14 +126,14 @@ class MetricResultRows:
             replicas=self._replicas[at],
             utilization=self._utilization[at] if CALCULATION_MODES[metric.mode] == "utilization" else None,
             usage=self._usage[at],
-            timestamp=self._first(joined, self._pods_at[at], len(names), group),
+            timestamp=self._get_first_time(joined, self._pods_at[at], len(names), group),
             path=self._paths[self._path[at]],
             ratio=ratio,
             second_ratio=second_ratio,
-            groups=self._groups(at, metric, names),
+            groups=self._list_pods_by_group(at, metric, names),
         )
 
-    def _groups(self, at: int, metric: SpecMetric, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def _list_pods_by_group(self, at: int, metric: SpecMetric, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
         if self._all_ready[at]:
             return {name: [] if number else list(names) for number, name in enumerate(POD_GROUPS)}
         pods_at, samples_at = self._pods_at[at], self._samples_at[at]
@@ -144,7 +144,7 @@ class MetricResultRows:
             name: [names[i] for i in np.flatnonzero(codes == code).tolist()] for code, name in enumerate(POD_GROUPS)
         }
 
-    def _first(self, joined: JoinedUsage, begin: int, count: int, group: int) -> int:
+    def _get_first_time(self, joined: JoinedUsage, begin: int, count: int, group: int) -> int:
         """Return the time of the first item in the API's response."""
         cached = self._measured.get(id(joined))
         if cached is None:

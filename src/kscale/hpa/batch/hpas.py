@@ -280,7 +280,7 @@ _STATUS_CODES: Final = {"True": 1, "False": 2}
 
 
 class _ConditionCodes(dict[tuple[str, str, str], int]):
-    """Type, status and reason of a condition as one number; -1: of a type that is none of ours."""
+    """Cache of conditions as one number of type, status and reason; -1 for an unknown type."""
 
     def __missing__(self, key: tuple[str, str, str]) -> int:
         type_, status, reason = key
@@ -326,7 +326,7 @@ def _parse_moments(texts: list[str | None]) -> NDArray[np.int64]:
 
 
 ScaleSource = Mapping[str, Any] | Callable[[GetScale], Any]
-"""Scales by the HPA's ``namespace/name``, or who answers for them; an ``ApiError`` says why there is none."""
+"""Scales by the HPA's ``namespace/name``, or a function that returns them; an ``ApiError`` for a missing one."""
 
 _get_replicas_and_selector: Final = attrgetter("spec.replicas", "status.replicas", "status.selector")
 _NO_SCALE_VALUES: Final = (0, 0, "")

@@ -138,9 +138,9 @@ class CalculatorInputsBuilder:
                 one_by_one -= set(numbers)
                 self._add_usage_rows(usage, key, np.array(numbers))
         for number in sorted(one_by_one):
-            self._one_by_one(number)
+            self._request_metric(number)
         return CalculatorInputs(
-            self._rows(),
+            self._build_rows(),
             self.begin,
             self.end,
             _concatenate_samples(self.samples),
@@ -150,7 +150,7 @@ class CalculatorInputsBuilder:
             {source: usage for source, usage in joined.items() if usage is not None},
         )
 
-    def _rows(self) -> MetricRows:
+    def _build_rows(self) -> MetricRows:
         templates, template, targets = self.templates, self.template, self.targets
         mode = np.array([each.mode for each in templates], np.uint8)[template]
         tolerances, behavior = self.specs.tolerances, self.specs.behavior[targets.row[self.of]]
@@ -208,9 +208,9 @@ class CalculatorInputsBuilder:
         modes = np.array([each.mode for each in self.templates], np.uint8)
         rows = rows[modes[self.template[rows]] == _UTILIZATION]
         if len(rows):
-            self._ask_requests(rows, container, resource)
+            self._add_requests(rows, container, resource)
 
-    def _ask_requests(self, rows: NDArray[np.int64], container: str, resource: str) -> None:
+    def _add_requests(self, rows: NDArray[np.int64], container: str, resource: str) -> None:
         groups, which = _unique_groups(self.group[rows])
         begin, end = self.selected.ends[groups], self.selected.ends[groups + 1]
         amounts, bad = self.selected.requests_of(groups, self.pods, container, resource, self.options)
@@ -234,7 +234,7 @@ class CalculatorInputsBuilder:
 
     # -- one by one --------------------------------------------------------------------------------------------------
 
-    def _one_by_one(self, number: int) -> None:
+    def _request_metric(self, number: int) -> None:
         metric, rows = self.templates[number], np.flatnonzero(self.template == number)
         if metric.source is None or metric.target is None or metric.selector is None:
             self.failure[rows] = 1
@@ -246,16 +246,16 @@ class CalculatorInputsBuilder:
         for row in rows.tolist():
             try:
                 if metric.is_usage_metric or isinstance(metric.source, PodsMetricSource):
-                    self._ask_pods(row, metric)
+                    self._request_pod_samples(row, metric)
                 else:
-                    self._ask_value(row, metric)
+                    self._request_values(row, metric)
             except MetricsError:
                 self.failure[row] = 1
             except (InputError, ValueError) as error:  # the response cannot be read
                 self.failure[row] = 1
                 self.problems.setdefault(int(self.targets.row[self.of[row]]), error)
 
-    def _ask_pods(self, row: int, metric: SpecMetric) -> None:
+    def _request_pod_samples(self, row: int, metric: SpecMetric) -> None:
         group = int(self.group[row])
         client = RESTMetricsClient(Progress(0))
         if metric.is_usage_metric:
@@ -268,10 +268,10 @@ class CalculatorInputsBuilder:
             "" if metric.is_usage_metric else metric.source.metric.name,
             metric.selector,
         )
-        sampled = self._answer((group, *key), lambda: self._add_samples(group, self._run(query)))
+        sampled = self._get_cached_response((group, *key), lambda: self._add_samples(group, self._run(query)))
         self.sample_at[row], self.extra_count[row], self.extra_sum[row] = sampled
         if metric.mode == _UTILIZATION:
-            self._ask_requests(np.array([row], np.int64), metric.container, metric.resource)
+            self._add_requests(np.array([row], np.int64), metric.container, metric.resource)
 
     def _add_samples(self, group: int, values: PodSamples) -> tuple[int, int, int]:
         """Return the position of the samples, the number of samples of other pods and their sum."""
@@ -288,7 +288,7 @@ class CalculatorInputsBuilder:
         extra = [sample.value for name, sample in values.samples.items() if name not in known]
         return at, len(extra), wrap_int64(sum(extra))
 
-    def _ask_value(self, row: int, metric: SpecMetric) -> None:
+    def _request_values(self, row: int, metric: SpecMetric) -> None:
         client, source = RESTMetricsClient(Progress(0)), metric.source
         namespace = self.selections[int(self.group[row])][0]
         name, selector = source.metric.name, metric.selector or ""
@@ -296,15 +296,15 @@ class CalculatorInputsBuilder:
         if isinstance(source, ObjectMetricSource):
             key = (namespace, id(source), selector)
             query = client.get_object_metric(name, namespace, source.described_object, selector)
-            values = self._answer(key, lambda: [self._run(query)[0]])
+            values = self._get_cached_response(key, lambda: [self._run(query)[0]])
         else:
-            asked = client.get_external_metric(name, namespace, selector)
-            values = self._answer((namespace, name, selector), lambda: self._run(asked)[0])
+            requested = client.get_external_metric(name, namespace, selector)
+            values = self._get_cached_response((namespace, name, selector), lambda: self._run(requested)[0])
         self.values_begin[row] = len(self.values)
         self.values.extend(values)
         self.values_end[row] = len(self.values)
 
-    def _answer(self, key: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
+    def _get_cached_response(self, key: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
         """Return a cached result, or raise the cached error."""
         result = self._answers.get(key)
         if result is None:
@@ -352,7 +352,7 @@ def list_metric_requests(
 
     The resource metrics of a namespace are requested together if more than one selection needs them.
     """
-    asked: dict[GetMetric, None] = {}
+    requested: dict[GetMetric, None] = {}
     of_usage: dict[str, set[str]] = {}
     pairs = dict.fromkeys(zip(targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True))
     for group, facet in pairs:
@@ -364,7 +364,7 @@ def list_metric_requests(
             if metric.is_usage_metric:
                 of_usage.setdefault(namespace, set()).add(selector)
             else:
-                asked[request] = None
+                requested[request] = None
     usage = [
         GetMetric(
             api="resource",
@@ -375,23 +375,23 @@ def list_metric_requests(
         )
         for namespace, selectors in of_usage.items()
     ]
-    return [*usage, *asked]
+    return [*usage, *requested]
 
 
 def find_rows_of_requests(
-    targets: MetricTargets, specs: SpecColumns, selections: Sequence[tuple[str, str]], some: Collection[GetMetric]
+    targets: MetricTargets, specs: SpecColumns, selections: Sequence[tuple[str, str]], requests: Collection[GetMetric]
 ) -> Iterator[int]:
     """Yield the rows, among all HPAs, of targets that need the response to one of some requests.
 
     The requests are those of :func:`list_metric_requests`.
     """
-    asked, namespaces = set(some), {each.namespace for each in some if each.api == "resource"}
+    requested, namespaces = set(requests), {each.namespace for each in requests if each.api == "resource"}
     pairs = zip(targets.row.tolist(), targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True)
     for row, group, facet in pairs:
         namespace, selector = selections[group]
         for metric in specs.metric_lists[facet]:
             request = _build_metric_request(metric, namespace, selector)
-            if request is not None and (request in asked or (metric.is_usage_metric and namespace in namespaces)):
+            if request is not None and (request in requested or (metric.is_usage_metric and namespace in namespaces)):
                 yield row
                 break
 
@@ -408,8 +408,8 @@ def find_rows_without_response(
     for row, group, facet in pairs:
         has_all = cached.get((group, facet))
         if has_all is None:
-            asked = (_build_metric_request(metric, *selections[group]) for metric in specs.metric_lists[facet])
-            has_all = cached[group, facet] = all(each is None or _has_response(each, answered) for each in asked)
+            requested = (_build_metric_request(metric, *selections[group]) for metric in specs.metric_lists[facet])
+            has_all = cached[group, facet] = all(each is None or _has_response(each, answered) for each in requested)
         if not has_all:
             yield row
 

@@ -192,7 +192,7 @@ def is_unchanged_since_write(
 
 
 ReconcileAction = GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe
-"""What a reconcile may do."""
+"""Actions of a reconcile."""
 
 
 @dataclass(slots=True)

@@ -78,7 +78,7 @@ class CurrentObjects:
 
 
 RefreshObjects = Callable[[Progress, Sequence[HorizontalPodAutoscaler]], Steps[CurrentObjects | None]]
-"""Reads the objects of some HPAs again; None: they cannot be read now."""
+"""Reads the objects of some HPAs again, or returns None if that is impossible now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,15 +238,15 @@ class _BatchReconcile:
                 with collector_paused():
                     self._restart_with(current)
         self.at = self.progress.now
-        self._note_slow()
+        self._record_slow_hpas()
         self.late = self._find_late_rows()
         with collector_paused():
             left_out = self.late | self.deleted | self.unanswered
             self.inputs = self.prepared.encode(self.responses, None if before is None else before.inputs, left_out)
             self.decisions = decide_columns(self.inputs, self.prepared.memory, now=self.at, options=self.options)
-            self._register()
+            self._register_selectors()
             self._read_columns()
-            self.repeated_rows = self._rows_again()
+            self.repeated_rows = self._find_repeated_rows()
             self.rows = list(self.repeated_rows)
             runs = [
                 self._start_run(row)
@@ -262,7 +262,7 @@ class _BatchReconcile:
             namespace_order.setdefault(hpa.namespace, len(namespace_order))
         active_runs = [run for run in runs if run.record is None and run.problem is None]
         active_runs.sort(key=lambda run: (not self.rescales[run.row], namespace_order[self.hpas[run.row].namespace]))
-        run_brief, run_long = self._live, self._run_separately
+        run_brief, run_long = self._run_steps, self._run_separately
         machines = [partial(run_long if run.in_full else run_brief, run) for run in active_runs]
         yield from self.progress.together(machines, at_most=max_parallel, brief=True)
         return self._result(runs)
@@ -309,7 +309,7 @@ class _BatchReconcile:
         ]
         return frozenset([*scales, *(self.prepared.find_rows_of_requests(late_requests) if late_requests else ())])
 
-    def _note_slow(self) -> None:
+    def _record_slow_hpas(self) -> None:
         """Record the HPAs whose requests took at least ``slow_after``."""
         if self.took is None or self.slow_after is None:
             return
@@ -318,7 +318,7 @@ class _BatchReconcile:
         keys = {self.keys[row] for row in self.prepared.find_rows_of_requests(metrics)} if metrics else set()
         self.slow += sorted(keys | slow.intersection(self.keys))
 
-    def _register(self) -> None:
+    def _register_selectors(self) -> None:
         """Register the selectors of all HPAs, before any machine checks for other HPAs of the same pods.
 
         Selectors of the last batch are still registered if they are unchanged.
@@ -331,7 +331,7 @@ class _BatchReconcile:
 
     # -- one by one --------------------------------------------------------------------------------------------------
 
-    def _rows_again(self) -> list[CachedDecision | None]:
+    def _find_repeated_rows(self) -> list[CachedDecision | None]:
         """Return, per row, the cached decision of the last batch if the same is decided again, else None."""
         before = self.before
         if before is None or not before.rows or self.keys != before.prepared.objects.keys:
@@ -387,7 +387,7 @@ class _BatchReconcile:
             )
             out = ReconcileRun(row, steps, self.at, in_full=known is None and rescales)
             if not rescales:
-                out.advance(None, self._answer)
+                out.advance(None, self._find_known_outcome)
         return out
 
     def _read_columns(self) -> None:
@@ -420,70 +420,68 @@ class _BatchReconcile:
             normalized = msgspec.structs.replace(normalized, recommendations=past.get_recommendations(row))
         return PrecomputedDecision(scale, replicas, normalized)
 
-    def _answer(self, running: ReconcileRun, action: Any) -> Outcome | None:
+    def _find_known_outcome(self, run: ReconcileRun, action: Any) -> Outcome | None:
         """Return the outcome that the batch knows already, or None if the action must be performed."""
         if type(action) in (Observe, Emit):
-            return Outcome(at=running.at)
-        value = self._look_up(running.row, action)
+            return Outcome(at=run.at)
+        value = self._find_known_value(run.row, action)
         if value is None:
             return None
-        return (
-            Outcome(at=running.at, error=value) if isinstance(value, ApiError) else Outcome(at=running.at, value=value)
-        )
+        return Outcome(at=run.at, error=value) if isinstance(value, ApiError) else Outcome(at=run.at, value=value)
 
-    def _look_up(self, row: int, action: Any) -> Any:
+    def _find_known_value(self, row: int, action: Any) -> Any:
         if type(action) is GetScale:
             return None if action.fresh else self.inputs.scales[row]
-        if type(action) is List and self._is_of(row, action.selector):
+        if type(action) is List and self._has_selector(row, action.selector):
             return list(self.inputs.pods_of(row, self.pods))
         if type(action) is GetMetric:
-            if action.api == "resource" and self._is_of(row, action.selector):
+            if action.api == "resource" and self._has_selector(row, action.selector):
                 return self.inputs.answer(row, action, self.responses)
             return self.responses.by_request.get(action)
         return None
 
-    def _is_of(self, row: int, selector: str) -> bool:
+    def _has_selector(self, row: int, selector: str) -> bool:
         return bool(self.prepared.group[row] >= 0) and self.prepared.selector(row) == selector
 
     # -- actions -----------------------------------------------------------------------------------------------------
 
-    def _run_separately(self, running: ReconcileRun, now: Moment) -> Steps[None]:
+    def _run_separately(self, run: ReconcileRun, now: Moment) -> Steps[None]:
         """Run a long step machine (many pods take a tenth of a second) outside the brief ones."""
-        yield from Progress(now).together([partial(self._live, running)])
+        yield from Progress(now).together([partial(self._run_steps, run)])
 
-    def _live(self, running: ReconcileRun, now: Moment) -> Steps[None]:
+    def _run_steps(self, run: ReconcileRun, now: Moment) -> Steps[None]:
         """Run one HPA's steps. Its clock excludes time spent waiting for other HPAs."""
         if self.within is not None:
             if self.until is None:  # set at the first write, so that every batch writes some HPAs
                 self.until = now + self.within
             if now > self.until:
-                running.steps.close()
+                run.steps.close()
                 return
         progress, late = Progress(now), now - self.at
-        answer = self._answer
-        if not running.begun:
-            answer = self._answer_anew
-            running.advance(None, answer)
-        while running.action is not None:
-            if running.events:
-                yield from self._emit_events(progress, running)
-            outcome = yield from progress.act(running.action)
-            running.advance(msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome, answer)
-        if running.events:
-            yield from self._emit_events(progress, running)
-        yield from progress.observe(*running.observations)  # once, after the HPA's writes are done
-        self.ends[self.keys[running.row]] = progress.now
+        answer = self._find_known_outcome
+        if not run.begun:
+            answer = self._find_outcome_before_write
+            run.advance(None, answer)
+        while run.action is not None:
+            if run.events:
+                yield from self._emit_events(progress, run)
+            outcome = yield from progress.act(run.action)
+            run.advance(msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome, answer)
+        if run.events:
+            yield from self._emit_events(progress, run)
+        yield from progress.observe(*run.observations)  # once, after the HPA's writes are done
+        self.ends[self.keys[run.row]] = progress.now
         if self.slow_after is not None and progress.now - now >= self.slow_after:
-            self.slow.append(self.keys[running.row])
+            self.slow.append(self.keys[run.row])
 
-    def _answer_anew(self, running: ReconcileRun, action: Any) -> Outcome | None:
-        """Return the outcome as :meth:`_answer` does, except that a scale is read again before it is written."""
-        if type(action) is GetScale and self.keys[running.row] in self.watched:
+    def _find_outcome_before_write(self, run: ReconcileRun, action: Any) -> Outcome | None:
+        """Return the outcome as :meth:`_find_known_outcome` does, but read a scale again before it is written."""
+        if type(action) is GetScale and self.keys[run.row] in self.watched:
             return None
-        return self._answer(running, action)
+        return self._find_known_outcome(run, action)
 
-    def _emit_events(self, progress: Progress, running: ReconcileRun) -> Steps[None]:
-        events, running.events = running.events, []
+    def _emit_events(self, progress: Progress, run: ReconcileRun) -> Steps[None]:
+        events, run.events = run.events, []
         yield from progress.emit(*events)
 
     def _report(self, runs: Sequence[ReconcileRun]) -> Steps[None]:
@@ -519,22 +517,22 @@ class _BatchReconcile:
             if row in self.late:
                 late.append(key)
                 continue
-            running = run_of.get(row)
-            if running is None:  # unchanged
+            run = run_of.get(row)
+            if run is None:  # unchanged
                 done.append(row)
                 continue
-            record = running.record
-            if record is None and running.problem is None:
+            record = run.record
+            if record is None and run.problem is None:
                 unfinished.append(key)
                 rows[row] = None
                 continue
             done.append(row)
             if record is None:
-                assert running.problem is not None
-                problems[key] = running.problem
+                assert run.problem is not None
+                problems[key] = run.problem
                 others[row] = self.states.get(key) or HPAState()
                 rows[row] = None
-            elif running.by_columns:
+            elif run.by_columns:
                 if record.state.written is not None:
                     changed[row] = msgspec.structs.replace(plain_states[row], written=record.state.written)
                 known = rows[row]

@@ -263,13 +263,17 @@ class MetricLists:
             return ApiError(f"the {query.api} metrics API is not part of the input", code=404, reason=NOT_FOUND)
         if query.api == "resource":
             selector, usage = _parse_selector_or_everything(query.selector), self.usage()
-            rows = [row for row in self._rows(query.namespace, selector) if selector.matches(self._labels_of(row))]
+            rows = [
+                row
+                for row in self._find_candidate_rows(query.namespace, selector)
+                if selector.matches(self._get_labels(row))
+            ]
             return PodMetricsList(items=[usage.item(row) for row in rows])
         if query.api == "external":
             return ExternalMetricValueList(items=list(self._external_values(query)))
         return self._custom_metric(query)
 
-    def _rows(self, namespace: str, selector: Selector) -> list[int]:
+    def _find_candidate_rows(self, namespace: str, selector: Selector) -> list[int]:
         """Return the rows of the usage that a selector may match."""
         if self._index.by_label is None:
             by_label: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -277,13 +281,13 @@ class MetricLists:
             for key, row in last.items():
                 item_namespace = key.partition("/")[0]
                 by_label[(item_namespace,)].append(row)
-                for name, value in self._labels_of(row).items():
+                for name, value in self._get_labels(row).items():
                     by_label[item_namespace, name, value].append(row)
             self._index.by_label = by_label
         label = selector.exact_label()
         return self._index.by_label.get((namespace, *(label or ())), [])
 
-    def _labels_of(self, row: int) -> Mapping[str, str]:
+    def _get_labels(self, row: int) -> Mapping[str, str]:
         usage = self.usage()
         if usage.labels[row] >= 0:
             return usage.label_sets[int(usage.labels[row])]

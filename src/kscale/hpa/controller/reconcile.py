@@ -3,7 +3,7 @@
 Upstream: ``reconcileKey`` and ``reconcileAutoscaler`` in ``horizontal.go``. The steps are:
 
 1. The queue hands over a key (:mod:`kscale.drivers.horizontal_queue`). Objects older than the last write are skipped
-   (``_stale``).
+   (``_check_version``).
 2. Find and get the target's scale (:mod:`~kscale.hpa.controller.scale_target`), and check whether metrics are needed
    (``_decide``).
 3. Check the selector, and whether other HPAs select the same pods (:mod:`~kscale.hpa.controller.scale_target`).
@@ -156,7 +156,7 @@ ReconcileSteps = StepsOf[
     GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe,
     ReconcileResult,
 ]
-"""A reconcile under way: what it may ask, and what it returns."""
+"""Steps of a reconcile: its actions and its result."""
 
 
 _RESOURCE_LABELS = {"group": "autoscaling", "resource": "horizontalpodautoscalers"}
@@ -255,14 +255,14 @@ class ReconcileMachine:
 
     def run(self, mapper: RESTMapper, seen_version: str | None) -> ReconcileSteps:
         """Reconcile an HPA that exists (upstream's ``reconcileKey``)."""
-        if error := self._stale(seen_version):
+        if error := self._check_version(seen_version):
             yield from self.context.progress.observe(Observation(name=STALE_SYNC_SKIPS, labels=_RESOURCE_LABELS))
             return self.build_result(error, stale=True)
         target = yield from find_scale(self.context, mapper)
         if isinstance(target, NoScale):
             self.error_class = target.error_class
             return (yield from self.finish_steps(target.error))
-        self._read(target.scale)
+        self._record_scale_read(target.scale)
         desired, error = yield from self._decide(target.scale)
         if desired is None:
             return (yield from self.finish_steps(error))
@@ -284,7 +284,7 @@ class ReconcileMachine:
         """Return the observations of :meth:`finish_steps`, if observing takes no time."""
         return build_reconcile_observations(self.action, self.error_class, self.context.now, self.context.progress.now)
 
-    def _stale(self, seen_version: str | None) -> str:
+    def _check_version(self, seen_version: str | None) -> str:
         """Return an error if the object is older than this controller's last write, else an empty string.
 
         A fresh object clears the record of the last write.
@@ -300,14 +300,14 @@ class ReconcileMachine:
         self.context.remember(written=None)
         return ""
 
-    def _read(self, scale: Scale) -> None:
+    def _record_scale_read(self, scale: Scale) -> None:
         """Set the condition that the target's scale could be read, and begin with this scale."""
         context = self.context
         text = "the HPA controller was able to get the target's current scale"
         context.set("AbleToScale", True, "SucceededGetScale", text)
-        self._start(scale)
+        self._record_current_replicas(scale)
 
-    def _start(self, scale: Scale) -> None:
+    def _record_current_replicas(self, scale: Scale) -> None:
         context, self.current = self.context, scale.spec.replicas
         if context.state.recommendations is None:
             context.remember(recommendations=(Recommendation(scale.spec.replicas, context.now),))
@@ -347,21 +347,23 @@ class ReconcileMachine:
         self.metrics, self.statuses, self.error_class = combined.each, combined.statuses, combined.error_class
         if combined.refused:
             return None, (yield from self._fail(current, combined.error))
-        return self._size(current, combined), combined.error
+        return self._normalize_largest(current, combined), combined.error
 
     def decide_known(self, scale: Scale, known: PrecomputedDecision) -> tuple[int, list[Observation]]:
         """Return the desired replicas and the observations, if all inputs are known and no request is needed."""
         context = self.context
-        self._stale(None)
+        self._check_version(None)
         if find_condition(context.status.conditions, "AbleToScale") is None:
-            self._read(scale)
+            self._record_scale_read(scale)
         else:
-            self._start(scale)  # _normalize replaces this condition; its transition time does not change
+            self._record_current_replicas(
+                scale
+            )  # _normalize replaces this condition; its transition time does not change
         if not context.options.legacy and context.state.selector != scale.status.selector:
             context.remember(selector=scale.status.selector)
         combined, observations = combine_calculated_replicas(context, scale, known.replicas)
         self.metrics, self.statuses = combined.each, combined.statuses
-        return self._size(scale.spec.replicas, combined), observations
+        return self._normalize_largest(scale.spec.replicas, combined), observations
 
     def repeat_known(self, known: PrecomputedDecision, proposal: int | None, reason: str) -> None:
         """Take over the conclusion of an earlier reconcile, which the status already states.
@@ -369,7 +371,7 @@ class ReconcileMachine:
         Only the values of metrics may differ.
         """
         context, scale = self.context, known.scale
-        self._stale(None)
+        self._check_version(None)
         context.remember(recommendations=known.normalized.recommendations, selector=scale.status.selector)
         self.current = self.desired = scale.spec.replicas
         self.proposal, self.reason, self.normalized = proposal, reason, known.normalized
@@ -422,17 +424,18 @@ class ReconcileMachine:
         minimum = self.context.hpa.spec.min_replicas
         return 1 if minimum is None else minimum
 
-    def _reference(self) -> str:
+    def _format_target(self) -> str:
         target = self.context.hpa.spec.scale_target_ref
         return f"{target.kind}/{self.context.hpa.metadata.namespace}/{target.name}"
 
     def _fail(self, current: int, error: str) -> StepsOf[WriteStatus | Emit, str]:
+        """Write the status, emit a warning, and return what upstream's sync returns."""
         self.context.set_sizes(current, self.context.status.desired_replicas, self.statuses)
         yield from self.context.write_status()
         yield from self.context.warn("FailedComputeMetricsReplicas", error)
         return f"failed to compute desired number of replicas based on listed metrics for {self._reference()}: {error}"
 
-    def _size(self, current: int, combined: CombinedProposal) -> int:
+    def _normalize_largest(self, current: int, combined: CombinedProposal) -> int:
         """Normalize the largest proposal and return the desired replicas."""
         minimum, leaves_zero = self._minimum(), current == 0 and self._leaves_zero()
         desired = self._normalize(current, max(combined.replicas, 0), combined.name, minimum)
@@ -442,6 +445,7 @@ class ReconcileMachine:
         return desired
 
     def _normalize(self, current: int, proposal: int, name: str, minimum: int) -> int:
+        """Normalize a proposal, set its conditions, and return the desired replicas."""
         context = self.context
         self.proposal = proposal
         if proposal > current:
@@ -497,11 +501,12 @@ class ReconcileMachine:
             context.state, behavior, current, desired, options=context.options, now=context.now
         )
         context.remember(scale_up_events=up, scale_down_events=down)
-        self._mark_zero(current, desired)
+        self._set_scaled_to_zero(current, desired)
         self.action = "scale_up" if desired > current else "scale_down"
         return ""
 
-    def _mark_zero(self, current: int, desired: int) -> None:
+    def _set_scaled_to_zero(self, current: int, desired: int) -> None:
+        """Set or drop the condition ScaledToZero after the scale was written."""
         context = self.context
         if context.options.legacy:
             return  # no such condition

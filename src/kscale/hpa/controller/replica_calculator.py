@@ -69,7 +69,7 @@ _READY_CODES: Final = {"True": 1, "False": 2, "Unknown": 3}
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of a pod: milli-units, when it was taken and over which window (nanoseconds)."""
+    """One value of a pod in milli-units, with its time and window in nanoseconds."""
 
     value: int
     timestamp: Moment = ZERO_TIME
@@ -231,7 +231,7 @@ CALCULATION_MODES: Final = (
     "external_value",
     "external_per_pod",
 )
-"""Which of upstream's functions a row is, by the kernel's code."""
+"""Calculations by the kernel's code, one per function of upstream (two share a function)."""
 
 _MISSING_REQUEST_ERROR: Final = 5
 _ERROR_TEXTS: Final = {
@@ -246,11 +246,11 @@ CALCULATION_PATHS: Final = (
     (4, "hold_second_pass"),
     (8, "hold_count_direction"),
 )
-"""The branches that a row may take, by the kernel's bits."""
+"""Branches of a calculation, by the kernel's bits."""
 
 
 class MetricsError(Exception):
-    """A metrics client's error; the text is upstream's."""
+    """Error of a metrics client, with upstream's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ class CalculatedReplicas(msgspec.Struct, frozen=True, gc=False):
 
 
 CalculationSteps = StepsOf[GetMetric | List, CalculatedReplicas]
-"""A calculation under way: it asks for metrics and pods where upstream does."""
+"""Steps of a calculation, which request metrics and pods where upstream does."""
 
 EMPTY_PODS: Final = PodColumns.from_pods(())
 EMPTY_SAMPLES: Final = SampleColumns.from_samples((), {})

@@ -43,11 +43,10 @@ class SelectorStore:
         self._namespaces: dict[str, dict[str, Selector]] = {}
         self._index: SelectorIndex[str] = SelectorIndex()
         self.version = 0
-        """Another number after every change."""
+        """Number that changes with every modification."""
 
     def put_if_absent(self, namespace: str, name: str, selector: str | None = None) -> bool:
-        """Register an HPA and its ``selector`` (None: it matches nothing yet); False, and nothing changed, where it
-        already is."""
+        """Register an HPA and its ``selector`` (None: it matches nothing yet). Return False if it is registered."""
         if self.is_registered(namespace, name):
             return False
         self._insert(namespace, name, _parse_or_nothing(selector))
@@ -55,7 +54,7 @@ class SelectorStore:
         return True
 
     def put_if_present(self, namespace: str, name: str, selector: str | None) -> bool:
-        """Set the selector of a registered HPA; False, and nothing changed, where it is not registered."""
+        """Set the selector of a registered HPA. Return False if it is not registered."""
         if not self.is_registered(namespace, name):
             return False
         new, old = _parse_or_nothing(selector), self._namespaces[namespace][name]
@@ -66,7 +65,7 @@ class SelectorStore:
         return True
 
     def delete(self, namespace: str, name: str) -> bool:
-        """Forget an HPA; the entry of a namespace goes with its last one."""
+        """Remove an HPA. Return False if it is not registered."""
         if not self.is_registered(namespace, name):
             return False
         names = self._namespaces[namespace]
@@ -167,7 +166,7 @@ _JITTER: Final = 0.1
 
 
 class TargetScale(msgspec.Struct, frozen=True, gc=False):
-    """The scale that was read, and the group-resource it was read of."""
+    """The scale of a target, and the group-resource that served it."""
 
     scale: Scale
     resource: str
@@ -175,7 +174,7 @@ class TargetScale(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class NoScale:
-    """There is none: what upstream's sync returns, and whether the HPA's own spec is at fault."""
+    """Error of a missing scale: what upstream's sync returns, and the error class of the metrics."""
 
     error: str
     error_class: str

@@ -43,7 +43,7 @@ STABILIZED_CONDITIONS: Final = (
         "recent recommendations were higher than current one, applying the highest recent recommendation",
     ),
 )
-"""Reason and message of AbleToScale by the kernel's code of who held the size."""
+"""Reason and message of AbleToScale by the kernel's code of the stabilization."""
 
 SCALING_LIMITED_CONDITIONS: Final = (
     ("DesiredWithinRange", "the desired count is within the acceptable range"),

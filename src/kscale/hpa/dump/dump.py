@@ -298,7 +298,7 @@ class Dump:
             self.newest = max(self.newest, time)
 
     def add(self, record: RawObject, scope: MetricsScope | None) -> None:
-        """Take one object (``record``). ``scope``: what external metrics are for, if known. Raises ``InputError``."""
+        """Add one object (``record``). ``scope``: scope of external metrics, if known. Raises ``InputError``."""
         group, kind = group_of(record.api_version), record.kind
         if record.empty:
             if kind == f"{_METRIC_ITEM_KINDS.get(group)}List":  # the API exists, although it returned no item
