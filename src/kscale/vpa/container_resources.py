@@ -86,12 +86,12 @@ def get_annotation_pointer(name: str) -> str:
 
 
 def add_annotation(name: str, value: str) -> PatchOperation:
-    """Set an annotation."""
+    """Build the patch that sets an annotation."""
     return PatchOperation("add", get_annotation_pointer(name), value)
 
 
 def remove_annotation(name: str) -> PatchOperation:
-    """Take an annotation away. Upstream's patch carries a null value."""
+    """Build the patch that removes an annotation. Upstream's patch has a null value."""
     return PatchOperation("remove", get_annotation_pointer(name), None)
 
 
@@ -122,7 +122,7 @@ def _format_go_list(items: Iterable[str]) -> str:
 
 
 class ProviderError(KscaleError, ValueError):
-    """No answer, with upstream's text."""
+    """Resources could not be computed, with upstream's text."""
 
 
 class ContainerResources(NamedTuple):

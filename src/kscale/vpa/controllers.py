@@ -89,7 +89,7 @@ __all__ = [
 _T = TypeVar("_T")
 
 SCALE_REFRESH_INTERVAL: Final = 7 * SECOND
-"""How often upstream looks for scales to be asked for anew."""
+"""Interval at which upstream refreshes cached scales."""
 
 
 class ScaleKey(NamedTuple):
@@ -639,7 +639,7 @@ def _is_custom(api_version: str, kind: str) -> bool:
 
 
 def request_custom_owners_steps(owners: Iterable[CustomOwner], at_most: int, now: Moment) -> Steps[CustomOwners]:
-    """Ask what the server serves, and for the scale of each owner whose kind has one.
+    """Request the served kinds, and the scale of each owner whose kind has one.
 
     ``at_most``: how many requests are made at a time.
     """

@@ -59,13 +59,13 @@ class ContainerUsage:
     oom_memory: int = 0
     """The largest memory that a killed container had asked for, in bytes."""
     recommendation: RecommendedContainerResources | None = None
-    """What upstream's recommender says."""
+    """Recommendation of upstream's recommender."""
 
 
 class StrategyAdvice(NamedTuple):
-    """Advice of a strategy for a container: CPU in millicores, memory in bytes; None for no advice. The bounds are
-    those
-    of upstream's recommender if there are any.
+    """Advice of a strategy for a container: CPU in millicores, memory in bytes; None for no advice.
+
+    The bounds are those of upstream's recommender if there are any.
 
     The targets are ``cpu_request`` (millicores) and ``memory_request`` (bytes), the matching limits ``cpu_limit``
     (millicores) and ``memory_limit`` (bytes). A request may stay from ``cpu_lower`` to ``cpu_upper`` (millicores), from

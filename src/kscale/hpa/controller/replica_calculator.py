@@ -231,7 +231,7 @@ CALCULATION_MODES: Final = (
     "external_value",
     "external_per_pod",
 )
-"""Calculations by the kernel's code, one per function of upstream (two share a function)."""
+"""Calculations by the kernel's code. ``usage`` stands for two functions of upstream."""
 
 _MISSING_REQUEST_ERROR: Final = 5
 _ERROR_TEXTS: Final = {
