@@ -194,18 +194,9 @@ def calculate_rows(
     threads: int = 1,
 ) -> CalculatorResults:
     """Run the replica calculator over all rows."""
-    return CalculatorResults(
-        *_replicas.calculate(
-            *rows.arrays,
-            *pods.arrays,
-            *samples.arrays,
-            requests,
-            values,
-            now,
-            *options.calculator_terms,
-            threads,
-        )
-    )
+    columns = (*rows.arrays, *pods.arrays, *samples.arrays, requests, values)
+    arguments = (*columns, now, *options.calculator_terms, threads)
+    return CalculatorResults(*_replicas.calculate(*arguments))
 
 
 CONDITION_TYPES: Final = ("AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero")

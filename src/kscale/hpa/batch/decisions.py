@@ -253,7 +253,7 @@ class Decisions(Result):
         ``columns``: the kernel's arrays in its order, with one entry per HPA. ``inputs``: columns of the inputs.
         ``memory``: histories of all HPAs.
         """
-        results = dict(zip(_KERNEL_RESULT_FIELDS, columns, strict=True))
+        results: dict[str, Any] = dict(zip(_KERNEL_RESULT_FIELDS, columns, strict=True))
         branch = results["branch"]
         unknown = branch == _NO_SCALE_BRANCH
         undecided = unknown | (branch == _FAILED_BRANCH) | (results["events"] & FAILED_RESCALE_EVENT != 0)
@@ -402,7 +402,8 @@ class Decisions(Result):
             conditions.reason[:, _SCALING_LIMITED_COLUMN] - _FIRST_LIMIT_REASON,
             conditions.status[:, _SCALING_LIMITED_COLUMN] == _STATUS_TRUE,
         )
-        return [NormalizedReplicas(*row, ()) for row in zip(*(column.tolist() for column in columns), strict=True)]
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [NormalizedReplicas(*row, recommendations=()) for row in rows]
 
     def with_refused_scales(self, errors: Mapping[str, ApiError]) -> Decisions:
         """Decide again with scale writes that failed for good (``errors``, by the HPA's ``namespace/name``).

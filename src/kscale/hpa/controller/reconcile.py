@@ -375,8 +375,8 @@ class ReconcileMachine:
         context.remember(recommendations=known.normalized.recommendations, selector=scale.status.selector)
         self.current = self.desired = scale.spec.replicas
         self.proposal, self.reason, self.normalized = proposal, reason, known.normalized
-        self.metrics = build_proposals(context.hpa, known.replicas, context.options)
-        metrics = [each.status for each in self.metrics if isinstance(each, MetricProposal)]
+        self.metrics = proposals = build_proposals(context.hpa, known.replicas, context.options)
+        metrics = [each.status for each in proposals]
         context.status = msgspec.structs.replace(context.hpa.status, current_metrics=metrics or None)
 
     def resize(
@@ -392,7 +392,7 @@ class ReconcileMachine:
             context.set_sizes(current, context.status.desired_replicas, self.statuses)
             yield from context.write_status()
             self.error_class = "internal"
-            return (yield from self.finish_steps(f"failed to rescale {self._reference()}: {error}"))
+            return (yield from self.finish_steps(f"failed to rescale {self._format_target()}: {error}"))
         yield from context.progress.observe(self.settle(current, desired, rescaled=True))
         return (yield from self.finish(pending))
 
@@ -433,7 +433,9 @@ class ReconcileMachine:
         self.context.set_sizes(current, self.context.status.desired_replicas, self.statuses)
         yield from self.context.write_status()
         yield from self.context.warn("FailedComputeMetricsReplicas", error)
-        return f"failed to compute desired number of replicas based on listed metrics for {self._reference()}: {error}"
+        return (
+            f"failed to compute desired number of replicas based on listed metrics for {self._format_target()}: {error}"
+        )
 
     def _normalize_largest(self, current: int, combined: CombinedProposal) -> int:
         """Normalize the largest proposal and return the desired replicas."""

@@ -163,7 +163,8 @@ def group_pods(
 
     The start-up rules apply to ``cpu`` only.
     """
-    return _replicas.groups(*pods.arrays, *samples.arrays, resource == "cpu", now, *options.calculator_terms)
+    arguments = (*pods.arrays, *samples.arrays, resource == "cpu", now, *options.calculator_terms)
+    return _replicas.groups(*arguments)
 
 
 def get_pod_requests(
@@ -352,12 +353,7 @@ def calculate_row(
         np.array([wrap_int64(sum(extra))], np.int64),
         np.zeros(1, np.int64),
         np.array([len(values)], np.int64),
-        *pods.arrays,
-        *samples.arrays,
-        requests,
-        np.array(values, np.int64),
-        now,
-        *options.calculator_terms,
+        *(*pods.arrays, *samples.arrays, requests, np.array(values, np.int64), now, *options.calculator_terms),
     )
     replicas, utilization, usage, errors, paths, _, ratios = columns
     return CalculatedReplicas(

@@ -1,4 +1,4 @@
-"""What a reconcile asks of the world, in order, with refusals and delays."""
+"""Actions of a reconcile in order, with refusals and delays."""
 
 from __future__ import annotations
 

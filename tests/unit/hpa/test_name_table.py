@@ -1,4 +1,4 @@
-"""Joining samples by name."""
+"""Lookup of names in the native table that joins pods and samples."""
 
 from __future__ import annotations
 

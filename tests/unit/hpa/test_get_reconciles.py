@@ -1,4 +1,4 @@
-"""What is told of many decisions at once is what each of them tells."""
+"""Results of many decisions at once equal the result of each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kscale.effects.legal_outcomes import ANSWERS
 from kscale.errors import InputError
 from kscale.hpa.batch.decisions import Decisions, decide
 from kscale.objects.api.autoscaling import Scale, ScaleSpec, ScaleStatus
-from unit.hpa.test_decide import NOW, World, worlds
-from unit.hpa.test_decide_again import calm_worlds
+from unit.hpa.test_decisions import NOW, World, worlds
+from unit.hpa.test_decisions_repeated import calm_worlds
 
 
 def _decided(world: World) -> Decisions:

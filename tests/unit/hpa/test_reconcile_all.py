@@ -53,7 +53,7 @@ from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.snapshot.cluster import Cluster
 from performing import performed
-from unit.hpa.test_decide import NOW, World, one_by_one, store_of, worlds
+from unit.hpa.test_decisions import NOW, World, one_by_one, store_of, worlds
 
 CONFLICT = ApiError("the object has been modified", code=409, reason="Conflict")
 
