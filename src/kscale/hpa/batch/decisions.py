@@ -403,7 +403,10 @@ class Decisions(Result):
             conditions.status[:, _SCALING_LIMITED_COLUMN] == _STATUS_TRUE,
         )
         rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [NormalizedReplicas(*row, recommendations=()) for row in rows]
+        return [
+            NormalizedReplicas(stabilized, desired, stabilized_by, limit, limited, ())
+            for stabilized, desired, stabilized_by, limit, limited in rows
+        ]
 
     def with_refused_scales(self, errors: Mapping[str, ApiError]) -> Decisions:
         """Decide again with scale writes that failed for good (``errors``, by the HPA's ``namespace/name``).

@@ -577,8 +577,8 @@ def _mark_registered(state: HPAState) -> HPAState:
     return state if state.registered else msgspec.structs.replace(state, registered=True)
 
 
-def _reject_request(asked: GetMetric) -> ApiError:
-    raise AssertionError(f"asked before: {asked}")
+def _reject_request(query: GetMetric) -> ApiError:
+    raise AssertionError(f"requested already: {query}")
 
 
 def is_stable_batch(result: BatchResult) -> bool:
