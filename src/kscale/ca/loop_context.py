@@ -242,7 +242,7 @@ class LoopContext:
         for each in informers.resource_slices:
             slices.setdefault(each.spec.node_name, []).append(each)
         rows, added = snapshot.placed.rows, snapshot.placed.added
-        stamps, memo = snapshot.table.column("stamp"), snapshot.table.memo
+        stamps, memo = snapshot.table.columns["stamp"], snapshot.table.memo
 
         def example(node: Node) -> NodeTemplate:
             name = node.metadata.name

@@ -48,8 +48,8 @@ def pods_in_doubt(snapshot: Snapshot, workloads: Iterable[KubeObject] = ()) -> i
     if not affected_classes:
         return more
     table = snapshot.table
-    is_present = ~np.isin(table.column("state"), (FINISHED, GONE))
-    return more + int(np.isin(table.column("class_of")[is_present], affected_classes).sum())
+    is_present = ~np.isin(table.columns["state"], (FINISHED, GONE))
+    return more + int(np.isin(table.columns["class_of"][is_present], affected_classes).sum())
 
 
 def warning(pods: int) -> str:

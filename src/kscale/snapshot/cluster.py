@@ -21,7 +21,7 @@ from kscale.objects.kinds import item_kind, with_namespace
 from kscale.objects.times import moment
 from kscale.snapshot.changes import ChangedKeys, Page, Watched
 from kscale.snapshot.classes.interner import Interner
-from kscale.snapshot.columns import Growing, NodeColumns
+from kscale.snapshot.columns import NodeColumns
 from kscale.snapshot.loading import LoadReport, load_objects
 from kscale.snapshot.object_store import Informers, ObjectStore, kind_name
 from kscale.snapshot.pods.index import PodIndex
@@ -546,13 +546,13 @@ class Cluster:
         node_of[-1] = -1
         exists = numbers >= 0
 
-        def of_nodes(column: Growing) -> NDArray[np.int64]:
-            out = np.zeros(len(nodes), dtype=np.int64)
-            out[exists] = column.array[numbers[exists]]
+        def of_nodes(column: NDArray[np.int64]) -> NDArray[np.int64]:
+            out = np.zeros(len(exists), dtype=np.int64)
+            out[exists] = column[numbers[exists]]
             return out
 
-        state = table.column("state")
-        at = node_of[table.column("at")]
+        state = table.columns["state"]
+        at = node_of[table.columns["at"]]
         placed, pending = np.flatnonzero((state == PLACED) & (at >= 0)), np.flatnonzero(state == PENDING)
         return Snapshot(
             interner=self.interner,

@@ -67,7 +67,7 @@ class Snapshot:
         self.used: Mapping[str, NDArray[np.int64]] = used
         self.pod_count = pod_count
         self.table = table
-        self.placed_class: NDArray[np.int32] = table.column("class_of")[placed_rows]
+        self.placed_class: NDArray[np.int32] = table.columns["class_of"][placed_rows]
         if added:
             own = np.array([record_class.index for record_class in self.classify(added)], dtype=np.int32)
             self.placed_class = np.append(self.placed_class, own)
@@ -146,7 +146,7 @@ class Snapshot:
     @property
     def gated_records(self) -> list[PodRecord]:
         """Return the pods with scheduling gates, in order of appearance."""
-        return [self.table.record(row) for row in np.flatnonzero(self.table.column("state") == GATED).tolist()]
+        return [self.table.record(row) for row in np.flatnonzero(self.table.columns["state"] == GATED).tolist()]
 
     @property
     def pod_index(self) -> PodIndex:
@@ -181,7 +181,7 @@ class Snapshot:
         Empty if the pod is not in the input.
         """
         for row, other_key in enumerate(self.table.keys):
-            if other_key == key and (reason := ELSEWHERE.get(int(self.table.column("state")[row]))):
+            if other_key == key and (reason := ELSEWHERE.get(int(self.table.columns["state"][row]))):
                 return reason
         return ""
 

@@ -86,20 +86,20 @@ CHANGES = st.lists(
 
 def meaning(snapshot: Snapshot) -> dict[str, Any]:
     table, classes = snapshot.table, snapshot.interner.classes
-    alive = [row for row in range(len(table)) if table.column("state")[row] >= 0]
+    alive = [row for row in range(len(table)) if table.columns["state"][row] >= 0]
     looks = []
     for row in alive:
-        found = classes[int(table.column("class_of")[row])]
+        found = classes[int(table.columns["class_of"][row])]
         numbers = dict.fromkeys(("index", "tolerations_id", "selection_id", "identity_id"), 0)
         looks.append(msgspec.structs.asdict(replace(found, **numbers)))
     names = ("state", "bound", "priority", "started", "deleted", "since", "ready", "phase", "source", "size", "seen")
     return {
         "pods": [(table.keys[row], table.record(row).pod, table.version(row)) for row in alive],
         "looks": looks,
-        "nodes": [table.nodes[at] if at >= 0 else "" for at in table.column("at")[alive].tolist()],
+        "nodes": [table.nodes[at] if at >= 0 else "" for at in table.columns["at"][alive].tolist()],
         "used": {name: column.tolist() for name, column in snapshot.used.items() if column.any()},
         "counts": (snapshot.counts, snapshot.pod_count.tolist()),
-        **{name: table.column(name)[alive].tolist() for name in names},
+        **{name: table.columns[name][alive].tolist() for name in names},
     }
 
 
@@ -160,5 +160,5 @@ def test_classes_that_went_are_not_given_again() -> None:
         cluster.tidy()
     cluster.apply_pods([Pod(metadata=replace(METADATA[1], name="last"), spec=SPECS[1])])
     row = cluster.snapshot().table.keys.index("ns/last")
-    found = cluster.interner.classes[int(cluster.snapshot().table.column("class_of")[row])]
+    found = cluster.interner.classes[int(cluster.snapshot().table.columns["class_of"][row])]
     assert (found.namespace, found.demand) == ("ns", {"cpu": 1000})

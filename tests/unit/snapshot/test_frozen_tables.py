@@ -33,7 +33,7 @@ pods = st.builds(
 def seen(table: PodTable) -> dict[str, Any]:
     """All that a table says, but for what is learned of pods later."""
     rows = range(len(table))
-    columns = {name: column.array.tolist() for name, column in table.columns.items() if name not in ("shape", "seen")}
+    columns = {name: column.tolist() for name, column in table.columns.items() if name not in ("shape", "seen")}
     there = [row for row in rows if columns["source"][row] < 0 and row in table.records]
     return columns | {"records": {row: table.record(row) for row in there}, "keys": [table.keys[row] for row in rows]}
 

@@ -106,7 +106,7 @@ class MovingPods:
             behind = [interner.classify(record.pod, placed=True, moves=True).index for record in more]
             classes = np.append(classes, np.array(behind, dtype=np.int32))
         kinds = number_similar_pods(table, self._rows)
-        priority = table.column("priority")[self._rows]
+        priority = table.columns["priority"][self._rows]
         if self._more:
             own = classes[len(self._rows) :].tolist()
             others = int(kinds.max(initial=-1)) + 1
@@ -137,7 +137,7 @@ class MovingPods:
         table, shapes = self._snapshot.table, self._snapshot.interner.shapes
         listed = first[first < len(self._rows)]
         rows = self._rows[listed]
-        terminating = table.column("deleted")[rows] != ZERO_TIME
+        terminating = table.columns["deleted"][rows] != ZERO_TIME
         exemplars = []
         for i, number in enumerate(shapes_of(table, rows).tolist()):
             shape = shapes[number]
@@ -188,7 +188,7 @@ class MovingPods:
         """Return int32[n] and the number (from 1) of each hint key; read once in the life of a pod."""
         if self._numbers is None:
             table, rows = self._snapshot.table, self._rows
-            stamps, memo = table.column("stamp")[rows], table.memo
+            stamps, memo = table.columns["stamp"][rows], table.memo
             with memo.lock:
                 known, numbers = memo.get_numbers(_UIDS_KEY), memo.values(_UIDS_KEY)
                 missing = np.flatnonzero(known[stamps] == 0)

@@ -45,7 +45,7 @@ from kscale.snapshot.classes.facets import (
     volumes_facet,
 )
 from kscale.snapshot.classes.pod_shapes import Shape, shape_key
-from kscale.snapshot.columns import Growing
+from kscale.snapshot.columns import GrowingColumns
 
 __all__ = ["GONE", "Facets", "Interner", "Numbering", "PodClass", "Prototype"]
 
@@ -251,7 +251,7 @@ class Interner:
         self._tolerations: Facets[bytes] = Facets()
         self._selections: Facets[Any] = Facets()
         self._asked: set[int] = set()  # classes requested for pods outside the cluster
-        self._identity_of = Growing(np.int32)  # by number of the class
+        self._identity_of = GrowingColumns({"identity": np.int32})  # by number of the class
         self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -260,7 +260,7 @@ class Interner:
             return {name: copy(value) for name, value in vars(self).items() if name not in derived}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=Lock(), _identity_of=Growing(np.int32))
+        vars(self).update(state, _lock=Lock(), _identity_of=GrowingColumns({"identity": np.int32}))
 
     def without(
         self, classes: NDArray[np.bool_], shapes: NDArray[np.bool_], controllers: NDArray[np.bool_]
@@ -359,8 +359,8 @@ class Interner:
             computed = self._identity_of.size
             if computed < len(self.classes):
                 self._identity_of.extend_to(len(self.classes))
-                self._identity_of.array[computed:] = [each.identity_id for each in self.classes[computed:]]
-            identities: NDArray[np.int32] = self._identity_of.array[classes]
+                self._identity_of.arrays["identity"][computed:] = [each.identity_id for each in self.classes[computed:]]
+            identities: NDArray[np.int32] = self._identity_of.arrays["identity"][classes]
         return identities
 
     def classify(
@@ -459,7 +459,7 @@ class Interner:
             _set_value(self.identities, identity_id, pod_class)
         _set_value(self.classes, index, pod_class)
         if index < self._identity_of.size:
-            self._identity_of.array[index] = identity_id
+            self._identity_of.arrays["identity"][index] = identity_id
         frame = self._frames.acquire(prototype.frame)
         self._looks.setdefault(frame, base)
         self._class_of.add((frame, amounts[0], labels[0], affinity[0], volumes[0], owner))

@@ -56,7 +56,7 @@ class PodIndex:
     @property
     def pods(self) -> PodSelection:
         """Return all pods."""
-        return PodSelection(self._table, np.flatnonzero(self._table.column("state") != GONE))
+        return PodSelection(self._table, np.flatnonzero(self._table.columns["state"] != GONE))
 
 
 class PodSelection:
@@ -92,27 +92,27 @@ class PodSelection:
     @property
     def phase(self) -> NDArray[np.int8]:
         """Return the phases, int8[n]."""
-        return self.table.column("phase")[self.rows]
+        return self.table.columns["phase"][self.rows]
 
     @property
     def ready(self) -> NDArray[np.int8]:
         """Return the statuses of the condition Ready, int8[n]."""
-        return self.table.column("ready")[self.rows]
+        return self.table.columns["ready"][self.rows]
 
     @property
     def since(self) -> NDArray[np.int64]:
         """Return the times of the Ready conditions' last change, int64[n]."""
-        return self.table.column("since")[self.rows]
+        return self.table.columns["since"][self.rows]
 
     @property
     def started(self) -> NDArray[np.int64]:
         """Return the start times, int64[n]."""
-        return self.table.column("started")[self.rows]
+        return self.table.columns["started"][self.rows]
 
     @property
     def deleted(self) -> NDArray[np.int64]:
         """Return the deletion timestamps, int64[n]."""
-        return self.table.column("deleted")[self.rows]
+        return self.table.columns["deleted"][self.rows]
 
     @property
     def keys(self) -> list[str]:
@@ -151,7 +151,7 @@ class PodSelection:
     @property
     def label_numbers(self) -> NDArray[np.int32]:
         """Return int32[n] with equal numbers for equal labels and namespaces, see :meth:`labels`."""
-        return self.table.interner.identity_of(self.table.column("class_of")[self.rows])
+        return self.table.interner.identity_of(self.table.columns["class_of"][self.rows])
 
     def labels(self, number: int) -> dict[str, str] | None:
         """Return the labels of a number from :attr:`label_numbers`."""
@@ -167,8 +167,8 @@ class PodSelection:
 
         A row gets another stamp whenever it gets another pod. Stamps are unique among all tables with the same object.
         """
-        columns = self.table.columns
-        return self.table.memo, np.where(columns["state"].array == GONE, -1, columns["stamp"].array)
+        removed = self.table.columns["state"] == GONE
+        return self.table.memo, np.where(removed, -1, self.table.columns["stamp"])
 
     def memo(self, kind: type[_M]) -> _M:
         """Return a caller's cache by type, valid as long as the numbers of shapes and labels are."""
@@ -177,7 +177,7 @@ class PodSelection:
     def label_sets(self) -> list[dict[str, str] | None]:
         """Return the distinct label sets of the pods, in no particular order."""
         interner = self.table.interner
-        identities = distinct(interner.identity_of(self.table.column("class_of")[self.rows]))
+        identities = distinct(interner.identity_of(self.table.columns["class_of"][self.rows]))
         return [interner.identities[number].labels for number in identities.tolist()]
 
     def records(self) -> Iterator[PodRecord]:
@@ -331,8 +331,8 @@ class _Identities:
         """Return the rows by identity, as :func:`kscale._native._names.group_rows` does."""
         population, grouped = self._groups
         if population is not table.population:
-            number = table.interner.identity_of(table.column("class_of"))
-            number[table.column("state") == GONE] = -1
+            number = table.interner.identity_of(table.columns["class_of"])
+            number[table.columns["state"] == GONE] = -1
             grouped = _names.group_rows(number, int(number.max(initial=-1)) + 1)
             self._groups = table.population, grouped
         return grouped  # type: ignore[no-any-return]  # of the population

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -33,7 +35,7 @@ from kscale.snapshot.classes.facets import (
 )
 from kscale.snapshot.classes.interner import Interner, Prototype
 from kscale.snapshot.classes.pod_shapes import Shape
-from kscale.snapshot.columns import Growing, distinct, group_equal_rows
+from kscale.snapshot.columns import GrowingColumns, distinct, group_equal_rows
 from kscale.snapshot.pods.record import GATED, PENDING, PHASES, TERMINATING
 
 __all__ = ["AFFINITY", "LABELS", "OWNERS", "TOLD_TO_STOP", "VOLUMES", "TextCache", "TextClasses"]
@@ -54,36 +56,33 @@ class TextCache(Generic[T]):
         self,
         read: Callable[[int], T | None],
         absent: T | None,
-        columns: Sequence[tuple[str, Any]] = (),
+        columns: Mapping[str, Any] = MappingProxyType({}),
         entries: Callable[[T], tuple[Any, ...]] = lambda _: (),
     ) -> None:
         self._read = read
         self._entries = entries
         self.values: list[T | None] = []
-        self._columns = Growing(np.dtype([*columns, ("known", np.bool_), ("usable", np.bool_)]))
+        self._columns = GrowingColumns({"known": np.bool_, "usable": np.bool_, **columns})
+        self.columns = self._columns.arrays  # by number + 1
         self._grow(1)
         self._set(0, absent)
-
-    @property
-    def columns(self) -> NDArray[Any]:
-        """Return the columns, by number + 1."""
-        return self._columns.array
 
     def learn(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Read the texts that are new, and return whether each text is usable."""
         places = numbers + 1
         self._grow(int(places.max(initial=0)) + 1)
-        fresh = places[~self._columns.array["known"][places]]
+        fresh = places[~self.columns["known"][places]]
         for at in dict.fromkeys(fresh.tolist()):
             self._set(at, self._read(at - 1))
-        usable: NDArray[np.bool_] = self._columns.array["usable"][places]
+        usable: NDArray[np.bool_] = self.columns["usable"][places]
         return usable
 
     def forget(self, gone: NDArray[np.int64]) -> None:
         """Remove the texts of these numbers, which may be reused."""
         places = gone + 1
         places = places[places < len(self.values)]
-        self._columns.array[places] = 0
+        for column in self.columns.values():
+            column[places] = 0
         for at in places.tolist():
             self.values[at] = None
 
@@ -93,12 +92,11 @@ class TextCache(Generic[T]):
             self.values += [None] * more
             self._columns.extend_to(size)
 
-    def _set(self, at: int, found: T | None) -> None:
-        self.values[at] = found
-        if found is None:
-            self._columns.array["known"][at] = True
-        else:
-            self._columns.array[at] = (*self._entries(found), True, True)
+    def _set(self, at: int, value: T | None) -> None:
+        self.values[at] = value
+        entries = (True,) if value is None else (True, True, *self._entries(value))
+        for column, entry in zip(self.columns.values(), entries, strict=False):
+            column[at] = entry
 
 
 LABELS, AFFINITY, VOLUMES, OWNERS = range(4)
@@ -164,6 +162,13 @@ class _Rest(msgspec.Struct, frozen=True, eq=False):
     text: bytes
 
 
+_REST_COLUMNS: Final = {
+    "unplaced": np.int8, "done": np.bool_, "bare": np.bool_, "priority": np.int64, "phase": np.int8,
+    "queueing": np.int32, "alone": np.bool_,
+}  # fmt: skip
+"""Attributes of :class:`_Rest` that are stored as columns."""
+
+
 class TextClasses:
     """Classes of pods by combination of texts, for one projector and one interner.
 
@@ -183,40 +188,21 @@ class TextClasses:
         self._affinities = TextCache(
             self._read_affinity,
             self._affinity(None),
-            columns=[("moving", np.int64), ("staying", np.int64)],
+            columns={"moving": np.int64, "staying": np.int64},
             entries=lambda each: (each.number, each.settled_number),
         )
         self._volumes = TextCache(self._read_volumes, volumes_facet([]))
         self._owners = TextCache(
             self._read_owner,
             _Owner(),
-            columns=[("number", np.int32), ("stays", np.bool_)],
+            columns={"number": np.int32, "stays": np.bool_},
             entries=lambda owner: (self._interner.controller(owner.uid), stays(owner.facet)),
         )
         self._rests: TextCache[_Rest] = TextCache(
-            self._read_rest,
-            None,
-            columns=[
-                ("unplaced", np.int8),
-                ("done", np.bool_),
-                ("bare", np.bool_),
-                ("priority", np.int64),
-                ("phase", np.int8),
-                ("queueing", np.int32),
-                ("alone", np.bool_),
-            ],
-            entries=lambda rest: (
-                rest.unplaced,
-                rest.done,
-                rest.bare,
-                rest.priority,
-                rest.phase,
-                rest.queueing,
-                rest.alone,
-            ),
+            self._read_rest, None, columns=_REST_COLUMNS, entries=attrgetter(*_REST_COLUMNS)
         )
         self._facets: tuple[TextCache[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
-        self._looks = Growing(_pod_columns.LOOKS)
+        self._looks = GrowingColumns({"values": _pod_columns.LOOKS})
         self.values["known"][0] = True
 
     @property
@@ -225,9 +211,9 @@ class TextClasses:
         old_size, size = self._looks.size, self.size + 1
         if size > old_size:
             self._looks.extend_to(size)
-            fresh = self._looks.array[old_size:]
+            fresh = self._looks.arrays["values"][old_size:]
             fresh["waiting"] = fresh["settled"] = -1
-        return self._looks.array
+        return self._looks.arrays["values"]
 
     def __len__(self) -> int:
         """Return the number of combinations in use."""
@@ -268,11 +254,11 @@ class TextClasses:
         looks = self.values
         looks["known"][places] = True
         looks["waiting"][places] = looks["settled"][places] = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
-        rests = self._rests.columns[rows[:, -1] + 1]
+        rests, rest_places = self._rests.columns, rows[:, -1] + 1
         for name in ("unplaced", "done", "bare", "priority", "phase", "queueing"):
-            looks[name][places] = rests[name]
+            looks[name][places] = rests[name][rest_places]
         controller = np.full(len(places), -1, dtype=np.int32)
-        owned = usable & ~rests["alone"]
+        owned = usable & ~rests["alone"][rest_places]
         controller[owned] = self._owners.columns["number"][rows[owned, OWNERS] + 1]
         looks["controller"][places] = controller
 
@@ -305,9 +291,9 @@ class TextClasses:
         """
         labels, affinity, volumes, owners, rests = rows.T + 1
         stay = self._owners.columns["stays"][owners] & fixed
-        selected = self._affinities.columns[affinity]
+        selected = self._affinities.columns
         first, inverse = _group_equal_rows(
-            labels, np.where(stay, selected["staying"], selected["moving"]), volumes, owners, rests
+            labels, np.where(stay, selected["staying"][affinity], selected["moving"][affinity]), volumes, owners, rests
         )
         classes = np.empty(len(first), dtype=np.int32)
         columns = (labels, affinity, volumes, owners, rests, stay)
