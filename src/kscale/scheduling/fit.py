@@ -108,7 +108,7 @@ class FitResult(Result):
 
         0: the pod fits; otherwise the code of the first plug-in that fails.
         """
-        return self.session.engine.verdicts(np.arange(self.session.finish_classes, dtype=np.int32))
+        return self.session.engine.verdicts(np.arange(self.session.checked_count, dtype=np.int32))
 
     @cached_property
     def class_of(self) -> NDArray[np.int32]:

@@ -414,7 +414,7 @@ class Fork:
         Raises InputError for a class that only placed pods have.
         """
         number = self.pod(pod)
-        if number >= self.session.finish_classes:
+        if number >= self.session.checked_count:
             raise InputError(
                 f"class {number} belongs to placed pods only: where they fit can be asked of pods given to fork()"
             )

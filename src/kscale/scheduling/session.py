@@ -70,11 +70,11 @@ class Session:
         self._classes = classes = PodClasses.of(ctx, pods, others, templates)
         columns = classes.columns()
         copies.spell_out(
-            spelled_out(ctx, classes.pods[: classes.given]) if templates and columns & {NAME, HOSTNAME} else ()
+            spelled_out(ctx, classes.pods[: classes.own_count]) if templates and columns & {NAME, HOSTNAME} else ()
         )
         self._nodes = NodeClasses(ctx, copies.facts, columns)
         devices, ledger = self._devices(one_by_one=one_by_one, moving=moving, alike=alike)
-        classes.compile(ctx, copies.facts, ledger.may_count if ledger is not None else _nobody)
+        classes.compile(ctx, copies.facts, None if ledger is None else ledger.may_count)
         more = [name for predicate in self.profile.predicates for name in predicate.resources]
         self._resources = Resources(ctx, classes, more, devices)
         self.has_ledger = ledger is not None
@@ -99,12 +99,12 @@ class Session:
         ctx, classes = self._ctx, self._classes
         if one_by_one or not classes.devices or DynamicResources.name in self.profile.disabled_filters:
             return None, None
-        checked, others = classes.pods[: classes.asked], classes.pods[classes.asked : classes.given]
+        checked, others = classes.pods[: classes.checked], classes.pods[classes.checked : classes.own_count]
         if not any(pod.claims for pod in others) and not ((moving or alike) and any(pod.claims for pod in checked)):
             counting = DeviceCounting(ctx, checked, self._nodes)
             if counting.exact:
                 return counting, None
-        return None, DeviceLedger(ctx, classes.pods[: classes.given], self._copies.templates, alike=alike)
+        return None, DeviceLedger(ctx, classes.pods[: classes.own_count], self._copies.templates, alike=alike)
 
     def _engine(self, ledger: DeviceLedger | None) -> _engine.Engine:
         """Build an engine with the nodes of the snapshot."""
@@ -152,9 +152,9 @@ class Session:
     # -- use ---------------------------------------------------------------------------------------------------------
 
     @property
-    def finish_classes(self) -> int:
+    def checked_count(self) -> int:
         """Return how many classes, counted from the first, can be checked."""
-        return self._classes.asked
+        return self._classes.checked
 
     @property
     def pods(self) -> Sequence[PodClass]:
@@ -203,7 +203,8 @@ class Session:
     def mask_rows_without_taint(self, taint: Taint) -> NDArray[np.uint8]:
         """Return which counter rows of the engine stop counting a node once it carries the taint: uint8[rows]."""
         mask = np.zeros(self.engine.n_rows, dtype=np.uint8)
-        mask[self._classes.part(SpreadNumbers).leaving(taint)] = 1
+        part = self._classes.get_part(SpreadNumbers)
+        mask[[] if part is None else part.leaving(taint)] = 1
         return mask
 
     @cached_property
@@ -211,9 +212,9 @@ class Session:
         """Return short texts on what pods use and no rule considers, each once, in order of appearance."""
         ctx, copies = self._ctx, self._copies
         texts = ["resource claims of the pods that come with a new node"] if ctx.dra and copies.claims else []
-        if copies.templates:
-            drivers = self._classes.part(VolumeNumbers).requested_drivers
-            texts += csi_rules_not_judged(drivers, copies.templates, ctx)
+        part = self._classes.get_part(VolumeNumbers)
+        if copies.templates and part is not None:
+            texts += csi_rules_not_judged(part.requested_drivers, copies.templates, ctx)
         return texts
 
     # -- why ---------------------------------------------------------------------------------------------------------
@@ -276,7 +277,3 @@ class Session:
         Amounts are in the order of ``resources``.
         """
         return self._copies.room(i)
-
-
-def _nobody(number: int) -> bool:  # noqa: ARG001  (as a ledger's `may_count`)
-    return False

@@ -168,14 +168,14 @@ def load_batches(
     report: LoadReport | None = None,
     scan: Scan | None = None,
     namespace: str = DEFAULT_NAMESPACE,
-    held: Callable[[str], bool] | None = None,
+    is_stored: Callable[[str], bool] | None = None,
 ) -> Iterator[Loaded | PodBatch]:
     """Decode objects as :func:`load_objects` does, with the pods of JSON lists as batches of columns if ``scan`` is
     given.
 
     With a ``scan`` the namespace is ``default``. The caller must store each object before it takes the next one, and
-    must count batches itself (:meth:`LoadReport.count_batch`). ``held`` returns whether a pod with this key was stored
-    before.
+    must count batches itself (:meth:`LoadReport.count_batch`). ``is_stored`` returns whether a pod with this key was
+    stored before.
     """
     report = LoadReport() if report is None else report
     seen: set[tuple[str, str, str]] = set()
@@ -203,11 +203,10 @@ def load_batches(
             key = (record.kind, metadata.namespace, metadata.name)
             repeated = key in seen
             seen.add(key)
-        elif held is not None:
-            repeated = held(loaded.obj.key)
         else:
-            repeated = loaded.obj.key in pods
-            pods.add(loaded.obj.key)
+            pod_key = loaded.obj.key
+            repeated = pod_key in pods if is_stored is None else is_stored(pod_key)
+            pods.add(pod_key)
         if repeated:
             report.duplicates += 1
             report.warn(_TWICE, record)

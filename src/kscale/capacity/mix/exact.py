@@ -239,7 +239,7 @@ def _spread_of(instance: Instance, zones: _Zones) -> list[_Spread]:
 
 
 def _selects(pod: Any, node: Node) -> bool:
-    return selects(pod, NodeFacts.of(node, None))
+    return selects(pod, NodeFacts.of(node, None, dra=False))
 
 
 def _list_zone_anti_affinity(instance: Instance, zones: _Zones) -> list[tuple[dict[tuple[int, int], int], int]]:

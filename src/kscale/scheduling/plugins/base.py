@@ -5,7 +5,7 @@ called once for each distinct combination of the node columns that it reads. Wha
 the plug-in adds a *part* to the packing engine, which decides in C++, and provides the verdicts' texts and numbers.
 
 So a plug-in is static if it has a ``judge``, and needs counters if it has a ``part``; ``plugins/__init__.py`` lists all
-of them in order (``PROFILE``) and the static ones (``STATIC``).
+of them in order (``PROFILE``).
 """
 
 from __future__ import annotations
@@ -52,14 +52,11 @@ class Judge(msgspec.Struct, frozen=True, eq=False):
 class Part:
     """A plug-in's part of an engine. Classes are added one after the other; numbers that it assigned stay valid."""
 
-    def add_class(self, pod: PodClass, looks: Any) -> None:
+    def add_class(self, pod: PodClass, counters: Any) -> None:
         """Assign numbers to the counters that verdicts on a class read.
 
-        ``looks``: the result of the plug-in's ``looks``.
+        ``counters``: the result of the plug-in's ``get_counters``.
         """
-
-    def present(self, pods: Iterable[PodClass]) -> None:
-        """Add classes that are placed or may be placed."""
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
         """Set all classes that may be checked, including those that read no counters.
@@ -75,10 +72,10 @@ class Part:
         """Return whether there may be an entry for a class."""
         return False
 
-    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+    def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
         """Return what the engine has to know of a class (see :class:`kscale._native._pod_classes.Extras`).
 
-        It has the counters that such a pod counts in and, if the class is ``asked`` about, those that its verdict
+        It has the counters that such a pod counts in and, if the class may be ``checked``, those that its verdict
         reads.
         """
         return {}
@@ -146,12 +143,17 @@ class ExplainContext(Protocol):
 
 
 class Plugin:
-    """The base of all Filter plug-ins: passes everything. ``ordinal``: its position in the profile, from 1, as in the
-    engine; ``statuses``: status for each detail code of the engine."""
+    """The base of all Filter plug-ins: passes everything.
+
+    ``ordinal``: its position in the profile, from 1, as in the engine; ``statuses``: status for each detail code of the
+    engine; ``checks_plain_pods``: whether there may be something to check for a pod without volumes, ports, claims,
+    spread constraints and affinity to other pods.
+    """
 
     name: ClassVar[str]
     ordinal: ClassVar[int]
     statuses: ClassVar[Mapping[int, Status]] = {}
+    checks_plain_pods: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         if "name" in vars(cls):
@@ -173,15 +175,15 @@ class Plugin:
         return None
 
     def part(self, rows: Rows) -> Part | None:
-        """Return what the engine has to count for this plug-in; None if nothing."""
+        """Return what the engine has to count for this plug-in; None if it reads no counters."""
         return None
 
     def get_counters(self, pod: PodClass, ctx: Context) -> Any:
-        """Return which counters a verdict on a class reads, for the part's ``ask``; None if it reads none."""
+        """Return which counters a verdict on a class reads, for the part's ``add_class``; None if it reads none."""
         return None
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
-        """Return the objects that ``prefilter``, ``judge`` and ``looks`` depend on besides pod and profile.
+        """Return the objects that ``prefilter``, ``judge`` and ``get_counters`` depend on besides pod and profile.
 
         As long as they are the same objects, the results are the same. None: they depend on too much to be cached.
         Whether the result is empty, ``()``, must depend on the pod and the profile alone.
@@ -189,7 +191,7 @@ class Plugin:
         return ()
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
-        """Return objects such that the ``grounds`` of every class are unchanged while these are the same objects."""
+        """Return objects such that every class's dependencies are unchanged while these are the same objects."""
         return ()
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:

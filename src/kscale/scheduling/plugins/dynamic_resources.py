@@ -23,8 +23,7 @@ from kscale.scheduling.devices.claims import (
     to_allocate,
 )
 from kscale.scheduling.plugins.base import NOTHING, ExplainContext, Judge, Numbers, Plugin, PreFilter
-from kscale.scheduling.plugins.node_affinity import selector_columns
-from kscale.scheduling.profile import DEVICES, FEATURES, Context, NodeFacts
+from kscale.scheduling.profile import DEVICES, FEATURES, Context, NodeFacts, selector_columns
 from kscale.scheduling.status import ERROR, Status, error, unresolvable
 from kscale.snapshot.classes.interner import PodClass
 

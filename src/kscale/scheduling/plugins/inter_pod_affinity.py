@@ -159,8 +159,8 @@ class TermNumbers(Part):
         self._carried: dict[Term, int] = {}
         self._known = TermIndex()
 
-    def add_class(self, pod: PodClass, looks: Any) -> None:
-        affinity, anti_affinity = self.terms[pod.index] = looks
+    def add_class(self, pod: PodClass, counters: Any) -> None:
+        affinity, anti_affinity = self.terms[pod.index] = counters
         for term in anti_affinity:
             if term not in self._anti:
                 self._anti[term] = self._rows.add(Row(term.key, _means_all([term]), term.selector))
@@ -174,11 +174,11 @@ class TermNumbers(Part):
                 },
             )
 
-    def present(self, pods: Iterable[PodClass]) -> None:
+    def add_carriers(self, pods: Iterable[PodClass]) -> None:
+        """Add the anti-affinity terms of classes that are placed or may be placed."""
         for pod in pods:
-            if pod.anti_affinity:
-                for term in carried_terms(pod):
-                    self._known.add(term)
+            for term in carried_terms(pod):
+                self._known.add(term)
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
         for pod in pods:
@@ -195,9 +195,9 @@ class TermNumbers(Part):
     def may_count(self, pod: PodClass) -> bool:
         return bool(pod.anti_affinity) or pod.index in self.terms or pod.index in self.blockers
 
-    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+    def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
         entry: dict[str, Any] = {}
-        affinity, anti_affinity = self.terms.get(pod.index, ((), ())) if asked else ((), ())
+        affinity, anti_affinity = self.terms.get(pod.index, ((), ())) if checked else ((), ())
         if affinity:
             group, rows = self._groups[affinity]
             entry["affinity_group"] = group
@@ -205,7 +205,7 @@ class TermNumbers(Part):
             entry["affinity"] = list(rows.values())
         if anti_affinity:
             entry["own_anti"] = [self._anti[term] for term in anti_affinity]
-        if asked and pod.index in self.blockers:
+        if checked and pod.index in self.blockers:
             entry["blocked_by"] = [self._carried[term] for term in self.blockers[pod.index]]
         if pod.anti_affinity and self._carried:
             carried = [self._carried[term] for term in carried_terms(pod) if term in self._carried]

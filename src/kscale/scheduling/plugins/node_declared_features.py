@@ -17,6 +17,7 @@ class NodeDeclaredFeatures(Plugin):
     """Every inferred feature is in ``status.declaredFeatures``."""
 
     name = "NodeDeclaredFeatures"
+    checks_plain_pods = True
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
         return not pod.features

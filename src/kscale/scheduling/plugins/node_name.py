@@ -14,6 +14,7 @@ class NodeName(Plugin):
     """``spec.nodeName`` is empty, or the node's name."""
 
     name = "NodeName"
+    checks_plain_pods = True
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
         return PreFilter(nodes=frozenset({pod.node_name})) if pod.node_name else NOTHING

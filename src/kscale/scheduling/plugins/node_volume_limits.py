@@ -204,8 +204,8 @@ class VolumeNumbers(Part):
         """Return the drivers of the volumes of pods to be checked, with or without a limit."""
         return tuple(self._asked)
 
-    def add_class(self, pod: PodClass, looks: Any) -> None:
-        self._asked.update(dict.fromkeys(driver for driver, _, _ in looks))
+    def add_class(self, pod: PodClass, counters: Any) -> None:
+        self._asked.update(dict.fromkeys(driver for driver, _, _ in counters))
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
         if not self._asked:
@@ -221,7 +221,7 @@ class VolumeNumbers(Part):
     def may_count(self, pod: PodClass) -> bool:
         return bool(pod.volumes)
 
-    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+    def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
         attached = _resolve(pod, Volumes.of(ctx), incoming=False) if pod.volumes and self.drivers else ()
         entries = [
             (self._handle(driver, handle), self.drivers[driver], plugin)

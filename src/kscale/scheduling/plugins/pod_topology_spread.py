@@ -195,9 +195,9 @@ class SpreadNumbers(Part):
         self._eligibility: dict[_Inclusion, Eligibility] = {}
         self._honouring: dict[int, PodClass] = {}
 
-    def add_class(self, pod: PodClass, looks: Any) -> None:
-        self.constraints[pod.index] = looks
-        for constraint in looks:
+    def add_class(self, pod: PodClass, counters: Any) -> None:
+        self.constraints[pod.index] = counters
+        for constraint in counters:
             self.number(constraint.row, pod)
 
     def may_count(self, pod: PodClass) -> bool:
@@ -219,8 +219,8 @@ class SpreadNumbers(Part):
             eligible = self._eligibility[inclusion] = eligibility(inclusion, pod)
         return eligible
 
-    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
-        constraints = self.constraints.get(pod.index) if asked else None
+    def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
+        constraints = self.constraints.get(pod.index) if checked else None
         if not constraints:
             return {}
         return {

@@ -14,8 +14,7 @@ from kscale.objects.api.core import NodeSelector
 from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.storage import PersistentVolume, PersistentVolumeClaim
 from kscale.scheduling.plugins.base import NOTHING, ExplainContext, Judge, Numbers, Plugin, PreFilter
-from kscale.scheduling.plugins.node_affinity import selector_columns
-from kscale.scheduling.profile import CSI, Context, NodeFacts
+from kscale.scheduling.profile import CSI, Context, NodeFacts, selector_columns
 from kscale.scheduling.status import Status, error, unresolvable
 from kscale.scheduling.volumes.in_tree import TranslationError, get_migrated_plugins, is_in_tree, reachable_from
 from kscale.scheduling.volumes.lookup import Volumes, affinity_of, claim_names, class_name, not_found, not_owned

@@ -58,8 +58,8 @@ class DiskNumbers(Part):
         self._disks: dict[tuple[str, ...], int] = {}
         self._claims: dict[tuple[str, str], int] = {}
 
-    def add_class(self, pod: PodClass, looks: Any) -> None:
-        disks, claims = looks
+    def add_class(self, pod: PodClass, counters: Any) -> None:
+        disks, claims = counters
         for identity, _ in disks:
             self._disks.setdefault(identity, len(self._disks))
         for name in claims:
@@ -71,7 +71,7 @@ class DiskNumbers(Part):
     def may_count(self, pod: PodClass) -> bool:
         return bool(pod.volumes)
 
-    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+    def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
         entry: dict[str, Any] = {}
         if not pod.volumes:
             return entry
@@ -82,7 +82,7 @@ class DiskNumbers(Part):
             entry["disks"] = disks
         if claims:
             entry["claims"] = claims
-        if asked and claims:
+        if checked and claims:
             entry["rwop"] = [self._claims[pod.namespace, name] for name in _exclusive_claims(pod, ctx)]
         return entry
 

@@ -12,8 +12,7 @@ from kscale.objects.api.storage import CSIStorageCapacity, PersistentVolume, Per
 from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import SelectorError, compile_selector
-from kscale.scheduling.plugins.node_affinity import selector_columns
-from kscale.scheduling.profile import NAME, NodeFacts
+from kscale.scheduling.profile import NAME, NodeFacts, selector_columns
 from kscale.scheduling.volumes.lookup import SELECTED_NODE, Volumes, affinity_of, class_name
 from kscale.snapshot.classes.interner import PodClass
 

@@ -271,13 +271,14 @@ class Queueing(NamedTuple):
     @classmethod
     def of(cls, pod: Pod) -> Queueing:
         """Build the queueing of a pod."""
-        condition = find(pod.status.conditions, "PodScheduled")
+        condition = find(pod.status.conditions, "PodScheduled") if pod.status.conditions else None
+        annotated = pod.metadata.annotations is not None
         return cls(
             pod.spec.scheduler_name,
             None if condition is None else (condition.status, condition.reason),
             pod.spec.priority,
-            pod_annotation(pod, DAEMONSET_POD) == "true",
-            pod_annotation(pod, SCALE_UP_DELAY),
+            annotated and pod_annotation(pod, DAEMONSET_POD) == "true",
+            pod_annotation(pod, SCALE_UP_DELAY) if annotated else None,
         )
 
 

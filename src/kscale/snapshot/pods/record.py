@@ -293,6 +293,7 @@ _PHASE: Final = {phase: number for number, phase in enumerate(PHASES)}
 _READY: Final = {status: number for number, status in enumerate(READY) if number}
 _OTHER: Final = READY.index("Unknown")
 _MOST_DIGITS: Final = 18
+_TIME_FIELDS: Final = "metadata.creationTimestamp", "status.startTime", "metadata.deletionTimestamp"
 
 
 class PodMoments(NamedTuple):
@@ -314,11 +315,13 @@ class PodMoments(NamedTuple):
     def of(cls, pod: Pod) -> PodMoments:
         """Read the values of a pod. Raises InputError if a time is malformed."""
         metadata, status = pod.metadata, pod.status
-        ready = find(status.conditions, "Ready")
+        ready = find(status.conditions, "Ready") if status.conditions else None
+        times = metadata.creation_timestamp, status.start_time, metadata.deletion_timestamp
         return cls(
-            moment_in(pod, metadata.creation_timestamp, "metadata.creationTimestamp"),
-            moment_in(pod, status.start_time, "status.startTime"),
-            moment_in(pod, metadata.deletion_timestamp, "metadata.deletionTimestamp"),
+            *(
+                ZERO_TIME if text is None else moment_in(pod, text, field)
+                for text, field in zip(times, _TIME_FIELDS, strict=True)
+            ),
             ZERO_TIME if ready is None else changed_at(pod, ready),
             0 if ready is None else _READY.get(ready.status, _OTHER),
             _PHASE.get(status.phase, 0),

@@ -386,8 +386,13 @@ class PodStore:
         ``raw`` is the API data that the pod was decoded from.
         """
         keep_text = self.texts == "all" or not (pod.spec.node_name or state_of(pod, finished=self.finished) == FINISHED)
-        record = PodRecord(with_namespace(pod), without_managed_fields(raw) if keep_text else None)
-        self._put_records([record], lambda pod, placed: self.interner.classify(pod, placed=placed, held=True).index)
+        pod = with_namespace(pod)
+        record = PodRecord(pod, without_managed_fields(raw) if keep_text else None)
+        self._put_records([record], [pod], self._classify)
+
+    def _classify(self, pod: Pod, placed: bool) -> int:
+        """Return the number of a pod's class."""
+        return self.interner.classify(pod, placed=placed, held=True).index
 
     def put_all(self, pods: Iterable[Pod]) -> None:
         """Add or replace many pods that are not modified from now on.
@@ -397,14 +402,16 @@ class PodStore:
         if self._class_cache is None or self._class_cache.interner is not self.interner:
             self._class_cache = PodClassCache(self.interner)
         records = {record.key: record for record in map(PodRecord, map(with_namespace, pods))}
-        self._put_records(list(records.values()), self._class_cache.class_of)
+        latest = [*records.values()]
+        self._put_records(latest, [record.pod for record in latest], self._class_cache.class_of)
 
-    def _put_records(self, records: Sequence[PodRecord], class_of: Callable[[Pod, bool], int]) -> None:
+    def _put_records(
+        self, records: Sequence[PodRecord], pods: Sequence[Pod], class_of: Callable[[Pod, bool], int]
+    ) -> None:
         """Add or replace pods of different keys, all columns at once.
 
         ``class_of`` returns the number of a pod's class, and gets whether the pod has a node or has finished.
         """
-        pods = [record.pod for record in records]
         moments = [PodMoments.of(pod) for pod in pods]
         states = [state_of(pod, finished=self.finished) for pod in pods]
         classes = [class_of(pod, state in (PLACED, FINISHED)) for pod, state in zip(pods, states, strict=True)]
@@ -413,11 +420,13 @@ class PodStore:
         values[COLUMN["state"]] = states
         values[COLUMN["at"]] = list(map(self._node_at, pods, states))
         values[COLUMN["priority"]] = [record.priority for record in records]
-        values[COLUMN["controller"]] = [self.interner.controller(each.controller) for each in records]
+        values[COLUMN["controller"]] = [
+            -1 if record.controller is None else self.interner.controller(record.controller) for record in records
+        ]
         values[COLUMN["bound"]] = [bool(pod.spec.node_name) for pod in pods]
-        numbers = self.interner.queueings
+        queueing = self.interner.queueings.get
         values[COLUMN["queueing"]] = [
-            numbers.get(pod) if state == PENDING else 0 for pod, state in zip(pods, states, strict=True)
+            queueing(pod) if state == PENDING else 0 for pod, state in zip(pods, states, strict=True)
         ]
         values[COLUMN["seen"]] = self._listing
         values[COLUMN["source"]] = -1
@@ -550,13 +559,15 @@ class PodStore:
         Must not be called while batches that were read wait to be put, as their classes are in use.
         """
         table = self.table
-        if len(table) - len(self._index) > _FEW + len(table) // 4 or table.closing:
+        rows = len(table)
+        if rows - len(self._index) > _FEW + rows // 4 or table.closing:
             self._index.move(*table.close_up(max(_STEP, 8 * table.dropped)))
+            rows = len(table)
         if self.interner.made > self._made_at_most:
             self._sweep()
         if self._reader is not None and len(self._reader.classes) > self._texts_at_most:
             self._forget_texts(self._reader.classes)
-        if table.memo.stamps > 2 * len(table) + _IDLE:
+        if table.memo.stamps > 2 * rows + _IDLE:
             table.renew_stamps()
         if len(self.nodes) > self._nodes_at_most:
             self._renumber_nodes()
