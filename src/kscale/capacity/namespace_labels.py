@@ -9,7 +9,7 @@ import numpy as np
 from kscale.objects.api.core import PodAffinityTerm, PodSpec
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.workloads import pod_count, spec_of
-from kscale.snapshot.pods.record import FINISHED, GONE
+from kscale.snapshot.pod_states import FINISHED, GONE
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["pods_in_doubt", "selects_by_labels", "warning"]

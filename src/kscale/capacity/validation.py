@@ -20,10 +20,10 @@ from kscale.hpa.api.admission import DecodeError, decode_hpa, validate_stored
 from kscale.hpa.api.keda import KEDAWebhook, check_scaled_object_alone, generate_hpa
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.api.custom_workloads import ScaledObject, irrelevant_settings
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.vpa import API_VERSION as VPA_VERSION
 from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.objects.custom_workloads import ScaledObject, irrelevant_settings
 from kscale.objects.decode import to_dict
 from kscale.objects.names import FieldError, build_required_error, not_supported
 from kscale.objects.validation import unknown_fields

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from kscale._native import _engine
 from kscale.objects.api.core import Taint
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.scheduling.compile.device_counting import DeviceCounting
 from kscale.scheduling.compile.node_classes import Domains, NodeClasses
 from kscale.scheduling.compile.pod_classes import PodClasses
 from kscale.scheduling.compile.resources import Resources
 from kscale.scheduling.compile.templates import Copies, spelled_out
-from kscale.scheduling.devices.ledger import DeviceCounting, DeviceLedger
+from kscale.scheduling.devices.ledger import DeviceLedger
 from kscale.scheduling.explain import Explainer
 from kscale.scheduling.plugins import PROFILE
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources

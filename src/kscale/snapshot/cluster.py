@@ -24,8 +24,8 @@ from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import NodeColumns
 from kscale.snapshot.loading import LoadReport, load_objects
 from kscale.snapshot.object_store import Informers, ObjectStore, kind_name
+from kscale.snapshot.pod_states import FINISHED, GATED, PENDING, PLACED, TERMINATING
 from kscale.snapshot.pods.index import PodIndex
-from kscale.snapshot.pods.record import FINISHED, GATED, PENDING, PLACED, TERMINATING
 from kscale.snapshot.pods.store import PodStore, Texts
 from kscale.snapshot.pods.table import PodTable
 from kscale.snapshot.snapshot import Snapshot

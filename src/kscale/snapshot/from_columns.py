@@ -22,7 +22,8 @@ from kscale.objects.quantity import Quantity
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import FIXED_RESOURCES, NodeColumns
 from kscale.snapshot.object_store import Informers
-from kscale.snapshot.pods.record import PENDING, PLACED, PodMoments, standing_controller
+from kscale.snapshot.pod_states import PENDING, PLACED
+from kscale.snapshot.pods.record import PodMoments, standing_controller
 from kscale.snapshot.pods.table import PodTable
 from kscale.snapshot.snapshot import Snapshot
 

@@ -238,7 +238,7 @@ class _CustomRecords:
     def note(self, item: KubeObject) -> None:
         """Note what an object shows of the scales of custom kinds."""
         if item.kind in _SCALING_KINDS:
-            from kscale.objects.api.custom_workloads import scaled_custom_kinds
+            from kscale.objects.custom_workloads import scaled_custom_kinds
 
             self._scaled.update(dict.fromkeys(scaled_custom_kinds(item)))
 

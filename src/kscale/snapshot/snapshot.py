@@ -18,12 +18,13 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.times import moment
 from kscale.snapshot.caches import TypedCache
-from kscale.snapshot.classes.classifier import Classifier
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import NodeColumns, read_only
 from kscale.snapshot.object_store import Informers
+from kscale.snapshot.pod_states import ELSEWHERE, GATED
+from kscale.snapshot.pods.classifier import Classifier
 from kscale.snapshot.pods.index import PodIndex
-from kscale.snapshot.pods.record import ELSEWHERE, GATED, PodRecord
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PlacedPods, PodRows
 from kscale.snapshot.pods.table import PodTable, uid_text
 

@@ -34,9 +34,9 @@ from kscale.errors import KscaleError
 from kscale.objects.api.apps import CronJob, DaemonSet, Deployment, Job, ReplicaSet, StatefulSet
 from kscale.objects.api.autoscaling import Scale, ScaleStatus
 from kscale.objects.api.core import Pod, PodTemplateSpec, ReplicationController
-from kscale.objects.api.custom_workloads import scaled_custom_kinds
 from kscale.objects.api.meta import CustomWorkload, KubeObject, LabelSelector, ObjectMeta
 from kscale.objects.argument_types import typed
+from kscale.objects.custom_workloads import scaled_custom_kinds
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import custom_kind_key, find_kind, group_of, is_custom_group
 from kscale.objects.pod_owners import controller_of

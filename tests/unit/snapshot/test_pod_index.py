@@ -17,8 +17,8 @@ from kscale.objects.decode import from_dict
 from kscale.objects.selectors import SelectorError, compile_selector, parse_selector
 from kscale.objects.times import ZERO_TIME, moment_of
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.pod_states import PHASES, READY
 from kscale.snapshot.pods.index import PodIndex, PodSelection
-from kscale.snapshot.pods.record import PHASES, READY
 
 LABELS = st.none() | st.dictionaries(st.sampled_from(("app", "tier")), st.sampled_from("abc"))
 TIMES = st.none() | st.sampled_from(("2026-01-01T00:01:00Z", "2026-01-01T00:02:00.5Z"))

@@ -20,7 +20,7 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.records import Result, Rows
 from kscale.scheduling.coercion import PodsLike, pods_of
-from kscale.scheduling.devices.ledger import PLENTY
+from kscale.scheduling.compile.device_counting import PLENTY
 from kscale.scheduling.equivalent_pods import equivalence_groups, shapes_of
 from kscale.scheduling.session import Session
 from kscale.scheduling.status import Verdict

@@ -27,9 +27,9 @@ from kscale.objects.api.core import Pod
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.caches import TypedCache
-from kscale.snapshot.classes.classifier import number_similar_pods, shapes_of
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.classes.pod_shapes import renumber, shape_key
+from kscale.snapshot.pods.classifier import number_similar_pods, shapes_of
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.table import uids_of
 from kscale.snapshot.snapshot import Snapshot

@@ -31,7 +31,7 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import DURATION_OPTIONS
 from kscale.objects.nodegroups import Groups
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
-from kscale.snapshot.pods.record import GONE
+from kscale.snapshot.pod_states import GONE
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [

@@ -1,12 +1,12 @@
 """Generate the HorizontalPodAutoscaler of a KEDA ScaledObject, as KEDA's operator does, and refuse the ScaledObjects
 that KEDA's webhook refuses (upstream: ``apis/keda/v1alpha1/scaledobject_webhook.go``). Rules that concern one
-ScaledObject alone are in :mod:`kscale.objects.api.custom_workloads`.
+ScaledObject alone are in :mod:`kscale.objects.custom_workloads`.
 
 KEDA's own functions (0 <-> 1 activation, fallback, formulas) are not modelled; :func:`list_unmodelled_features` lists
 them. While a ScaledObject is paused there is no HPA (:func:`get_pause`).
 
 Upstream: ``apis/keda/v1alpha1/scaledobject_webhook.go``. Rules that concern one ScaledObject alone are in
-:mod:`kscale.objects.api.custom_workloads`.
+:mod:`kscale.objects.custom_workloads`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple
 from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Container, LimitRange
-from kscale.objects.api.custom_workloads import (
+from kscale.objects.api.meta import KubeObject, ResourceList
+from kscale.objects.custom_workloads import (
     PAUSED_REPLICAS,
     ScaledObject,
     Trigger,
@@ -30,7 +31,6 @@ from kscale.objects.api.custom_workloads import (
     replica_errors,
     trigger_errors,
 )
-from kscale.objects.api.meta import KubeObject, ResourceList
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity, QuantityError
 

@@ -54,10 +54,10 @@ from kscale.hpa.options import HPAOptions
 from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.api.core import LimitRange, Pod
-from kscale.objects.api.custom_workloads import ScaledObject
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kscale.objects.argument_types import typed
+from kscale.objects.custom_workloads import ScaledObject
 from kscale.objects.decode import describe, from_dict
 from kscale.objects.kinds import group_of, with_namespace
 from kscale.objects.pod_metrics import PodUsage

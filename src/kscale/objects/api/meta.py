@@ -183,7 +183,7 @@ class CustomWorkload(KubeObject):
     """A workload of a custom kind; what it says is checked where it is used.
 
     Kinds without a class of their own are read as this class if something in the input shows that they have a scale
-    (:func:`~kscale.objects.api.custom_workloads.scaled_custom_kinds`).
+    (:func:`~kscale.objects.custom_workloads.scaled_custom_kinds`).
     """
 
     spec: dict[str, Any] | None = None

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.objects.pod_resources import is_extended, is_scalar
+from kscale.scheduling.compile.device_counting import PLENTY, DeviceCounting
 from kscale.scheduling.compile.pod_classes import PodClasses
 from kscale.scheduling.devices.claims import Claims
-from kscale.scheduling.devices.ledger import PLENTY, DeviceCounting
 from kscale.scheduling.profile import Context
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES

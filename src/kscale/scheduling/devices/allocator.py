@@ -8,18 +8,14 @@ upstream's for that order. Of equivalent devices only the first is tried.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
-from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kscale.objects.api.core import Taint
 from kscale.objects.api.resource import (
-    Device,
-    DeviceAttribute,
     DeviceClass,
     DeviceConstraint,
     DeviceSubRequest,
@@ -35,87 +31,22 @@ from kscale.scheduling.devices.inventory import (
     Hold,
     Inventory,
     Offer,
+    attribute_value,
     consumption,
     counters_of,
     read_requested_capacity,
 )
 
 if TYPE_CHECKING:
-    from kscale.scheduling.devices.cel import CelLibrary
+    from kscale.scheduling.devices.cel import SelectorError
 
 __all__ = [
     "MAX_DEVICES",
-    "TOO_DEEP",
     "AllocatedDevice",
     "AllocationError",
     "Allocator",
-    "SelectorError",
-    "attribute_value",
-    "selects",
     "taints_of",
 ]
-
-
-_NO_KEY = re.compile(r"no such member in mapping: '(.*)'")
-_HINT = (
-    "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional "
-    "fields"
-)
-_OVERFLOW = "return error for overflow"
-"""cel-python's text for any ValueError."""
-TOO_DEEP = "compilation failed: the expression is nested too deep"
-
-
-class SelectorError(ValueError):
-    """An expression that does not compile, fails on a device or gives no boolean. The text is upstream's; ``compiles``:
-    the expression compiles, but fails on a device."""
-
-    def __init__(self, text: str, *, compiles: bool = False) -> None:
-        super().__init__(text)
-        self.compiles = compiles
-
-
-def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] | None:
-    """Return the type and value of an attribute; None if it has no value."""
-    if attribute.bool_ is not None:
-        return "bool", attribute.bool_
-    if attribute.int_ is not None:
-        return "int", attribute.int_
-    if attribute.string is not None:
-        return "string", attribute.string
-    return None if attribute.version is None else ("version", attribute.version)
-
-
-def selects(expression: str, driver: str, device: Device) -> bool:
-    """Check whether a CEL expression is true for a device of a driver.
-
-    Raises SelectorError if the expression is invalid or fails, and MissingExtraError if cel-python is not installed.
-    """
-    library = _library()
-    program = library.program(expression)
-    try:
-        verdict = program.evaluate({"device": library.view(driver, device)})
-    except RecursionError:
-        raise SelectorError(TOO_DEEP) from None
-    except IndexError:  # cel-python fails to format a value that is no boolean
-        raise SelectorError("no such overload", compiles=True) from None
-    except (library.error, ValueError) as problem:
-        text = str(problem.args[0]) if problem.args else str(problem)
-        if text == _OVERFLOW and problem.__cause__ is not None:
-            text = str(problem.__cause__)
-        missing = _NO_KEY.fullmatch(text)
-        text = f"no such key: {missing[1]}. {_HINT}" if missing else text.split(" (in activation", 1)[0]
-        raise SelectorError(text, compiles=True) from None
-    if not isinstance(verdict, library.bool_type):
-        raise SelectorError("type conversion error: the expression is not a truth value", compiles=True)
-    return bool(verdict)
-
-
-@cache
-def _library() -> CelLibrary:
-    from kscale.scheduling.devices.cel import CelLibrary  # few clusters have devices
-
-    return CelLibrary()
 
 
 MAX_DEVICES = 32
@@ -265,6 +196,8 @@ class Allocator:
 
         Raises AllocationError if one fails.
         """
+        from kscale.scheduling.devices.cel import SelectorError, selects  # few clusters have devices
+
         for title, selectors in (
             (f"class {exact.device_class_name}", self.classes[exact.device_class_name].spec.selectors),
             (f"claim {claim.key}", exact.selectors),

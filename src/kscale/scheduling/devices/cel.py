@@ -12,15 +12,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from kscale.libraries import library
 from kscale.objects.api.resource import Device, DeviceAttribute
-from kscale.scheduling.devices.allocator import TOO_DEEP, SelectorError, attribute_value
 from kscale.scheduling.devices.cel_functions import NOT_HAD, Version, comparisons, equality, functions, type_of
+from kscale.scheduling.devices.inventory import attribute_value
 
-__all__ = ["CelLibrary", "find_unclosed_quote", "locate_name", "result_type", "rewrite_expression", "unlike"]
+__all__ = [
+    "CelLibrary",
+    "SelectorError",
+    "find_unclosed_quote",
+    "locate_name",
+    "result_type",
+    "rewrite_expression",
+    "selects",
+    "unlike",
+]
 
 
 _TRIPLES = "|".join(rf"{q}{{3}}(?:[^{q}\\]|\\[\s\S]|{q}{{1,2}}(?!{q}))*{q}{{3}}" for q in "\"'")
@@ -337,6 +346,50 @@ def _is_device(tree: Any) -> bool:
     return tree.data == "ident" and str(tree.children[0]) == "device"
 
 
+_NO_KEY = re.compile(r"no such member in mapping: '(.*)'")
+_HINT = (
+    "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional "
+    "fields"
+)
+_OVERFLOW = "return error for overflow"
+"""cel-python's text for any ValueError."""
+_TOO_DEEP = "compilation failed: the expression is nested too deep"
+
+
+class SelectorError(ValueError):
+    """An expression that does not compile, fails on a device or gives no boolean. The text is upstream's; ``compiles``:
+    the expression compiles, but fails on a device."""
+
+    def __init__(self, text: str, *, compiles: bool = False) -> None:
+        super().__init__(text)
+        self.compiles = compiles
+
+
+def selects(expression: str, driver: str, device: Device) -> bool:
+    """Check whether a CEL expression is true for a device of a driver.
+
+    Raises SelectorError if the expression is invalid or fails, and MissingExtraError if cel-python is not installed.
+    """
+    library = _library()
+    program = library.program(expression)
+    try:
+        verdict = program.evaluate({"device": library.view(driver, device)})
+    except RecursionError:
+        raise SelectorError(_TOO_DEEP) from None
+    except IndexError:  # cel-python fails to format a value that is no boolean
+        raise SelectorError("no such overload", compiles=True) from None
+    except (library.error, ValueError) as problem:
+        text = str(problem.args[0]) if problem.args else str(problem)
+        if text == _OVERFLOW and problem.__cause__ is not None:
+            text = str(problem.__cause__)
+        missing = _NO_KEY.fullmatch(text)
+        text = f"no such key: {missing[1]}. {_HINT}" if missing else text.split(" (in activation", 1)[0]
+        raise SelectorError(text, compiles=True) from None
+    if not isinstance(verdict, library.bool_type):
+        raise SelectorError("type conversion error: the expression is not a truth value", compiles=True)
+    return bool(verdict)
+
+
 _FAILED = "compilation failed: "
 _PROGRAMS = 1024
 """Number of compiled expressions to cache. The limit matters because a process may run for months."""
@@ -397,7 +450,7 @@ class CelLibrary:
         except self._celpy.CELParseError as problem:
             raise SelectorError(f"compilation failed: {problem.args[0]}") from None
         except RecursionError:
-            raise SelectorError(TOO_DEEP) from None
+            raise SelectorError(_TOO_DEEP) from None
 
     def _check(self, expression: str, tree: Any) -> None:
         """Check that every name is declared. Raises SelectorError for an unknown function or variable."""
@@ -469,3 +522,8 @@ def _format_undeclared(expression: str, name: str, *, called: bool) -> str:
 def _format_error(expression: str, text: str, line: int, column: int) -> str:
     shown = f"{expression.splitlines()[line - 1]}\n | {'.' * column}^"
     return f"{_FAILED}ERROR: <input>:{line}:{column + 1}: {text}\n | {shown}"
+
+
+@cache
+def _library() -> CelLibrary:
+    return CelLibrary()

@@ -17,6 +17,7 @@ from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.resource import (
     AllocationResult,
     Device,
+    DeviceAttribute,
     DeviceCapacity,
     ResourceClaim,
     ResourceSlice,
@@ -35,6 +36,7 @@ __all__ = [
     "Hold",
     "Inventory",
     "Offer",
+    "attribute_value",
     "consumption",
     "counters_of",
     "for_node",
@@ -57,6 +59,17 @@ def read_requested_capacity(capacity: Mapping[str, Any] | None, driver: str) -> 
     """Return the amounts of a request (``capacity.requests``) by qualified name, for devices of a driver."""
     asked = (capacity or {}).get("requests") or {}
     return {qualify_name(name, driver): Quantity(str(amount)) for name, amount in asked.items()}
+
+
+def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] | None:
+    """Return the type and value of an attribute; None if it has no value."""
+    if attribute.bool_ is not None:
+        return "bool", attribute.bool_
+    if attribute.int_ is not None:
+        return "int", attribute.int_
+    if attribute.string is not None:
+        return "string", attribute.string
+    return None if attribute.version is None else ("version", attribute.version)
 
 
 def consumption(device: Device, driver: str, asked: Amounts, held: Amounts) -> Amounts | None:

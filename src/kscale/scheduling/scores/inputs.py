@@ -25,8 +25,8 @@ from kscale.scheduling.profile import HOSTNAME, Context, NodeFacts
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.scheduling.topology_counters import Eligibility, Row, Rows
 from kscale.scheduling.volumes.waiting_claims import PodVolumes, WaitingClaims, room_of, size_of
-from kscale.snapshot.classes.classifier import shapes_of
 from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.pods.classifier import shapes_of
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Counters", "PulledImages", "ScoredPod", "capacity_score", "non_zero_used", "scored_pod"]

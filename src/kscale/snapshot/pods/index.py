@@ -17,10 +17,11 @@ from kscale._native import _api_text, _names
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import LabelSelector
 from kscale.objects.selectors import Selector, compile_selector, parse_selector
-from kscale.snapshot.classes.classifier import shapes_of
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import distinct
-from kscale.snapshot.pods.record import GONE, PodRecord
+from kscale.snapshot.pod_states import GONE
+from kscale.snapshot.pods.classifier import shapes_of
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.table import PodTable
 
 __all__ = ["PodIndex", "PodSelection", "PodSelections", "SelectorLike"]
@@ -62,8 +63,8 @@ class PodIndex:
 class PodSelection:
     """Some pods, as columns. Equal row numbers mean the same pods while the index they come from is current.
 
-    ``phase`` int8 into :data:`~kscale.snapshot.pods.record.PHASES`; ``ready`` int8, the status of the condition Ready,
-    into :data:`~kscale.snapshot.pods.record.READY` (0 without one), and ``since`` int64, the time of its last change;
+    ``phase`` int8 into :data:`~kscale.snapshot.pod_states.PHASES`; ``ready`` int8, the status of the condition Ready,
+    into :data:`~kscale.snapshot.pod_states.READY` (0 without one), and ``since`` int64, the time of its last change;
     ``started``, ``deleted`` int64: ``status.startTime``, ``metadata.deletionTimestamp``. Times are nanoseconds since
     1970, :data:`~kscale.objects.times.ZERO_TIME` if absent. ``rows`` int64, ascending.
     """

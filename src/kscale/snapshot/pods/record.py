@@ -15,6 +15,7 @@ from kscale.objects.kinds import check_kind, with_namespace
 from kscale.objects.pod_equivalence import Digester
 from kscale.objects.pod_owners import controller_of, is_daemonset_pod
 from kscale.objects.times import ZERO_TIME, moment_in, printed_time
+from kscale.snapshot.pod_states import PHASES, READY
 
 if TYPE_CHECKING:
     from kscale.snapshot.classes.interner import PodClass
@@ -22,22 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS",
-    "ELSEWHERE",
-    "FINISHED",
-    "GATED",
-    "GONE",
-    "PENDING",
-    "PHASES",
-    "PLACED",
-    "READY",
-    "TERMINATING",
     "PodFacts",
     "PodMoments",
     "PodRecord",
     "PodSource",
     "pod_record",
     "standing_controller",
-    "state_of",
     "version_number",
     "without_managed_fields",
 ]
@@ -46,9 +37,6 @@ __all__ = [
 PodSource = Pod | msgspec.Raw | dict[str, Any]
 
 _MANAGED: Final = b'"managedFields"'
-
-READY: Final = ("", "True", "False", "Unknown")
-"""The status of a pod's condition Ready by number; 0 = there is no such condition."""
 
 
 class PodFacts(NamedTuple):
@@ -259,35 +247,6 @@ def without_managed_fields(raw: msgspec.Raw | dict[str, Any] | None) -> msgspec.
     data.get("metadata", {}).pop("managedFields", None)
     return msgspec.Raw(msgspec.json.encode(data))
 
-
-GONE, PLACED, PENDING, GATED, TERMINATING, FINISHED = -1, 0, 1, 2, 3, 4
-"""States of a row of the table of pods; ``GONE``: it has no pod any more."""
-
-ELSEWHERE: Final = {
-    GATED: "waits for its scheduling gates",
-    TERMINATING: "is being deleted",
-    FINISHED: "has finished",
-    PLACED: "runs on a node that is not in the input",
-}
-"""Why a pod of a snapshot's input is neither placed nor pending there, for messages."""
-
-
-def state_of(pod: Pod, *, finished: bool = False) -> int:
-    """Return the pod's state number. A bound or nominated pod is placed, unless it is finished.
-
-    ``finished`` treats finished pods as if they were still running.
-    """
-    if not finished and pod.status.phase in ("Succeeded", "Failed"):
-        return FINISHED
-    if pod.spec.node_name or pod.status.nominated_node_name:
-        return PLACED
-    if pod.metadata.deletion_timestamp is not None:
-        return TERMINATING
-    return GATED if pod.spec.scheduling_gates else PENDING
-
-
-PHASES: Final = ("", "Pending", "Running", "Failed", "Succeeded", "Unknown")
-"""Phases by number; 0 stands for any other text, too."""
 
 _PHASE: Final = {phase: number for number, phase in enumerate(PHASES)}
 _READY: Final = {status: number for number, status in enumerate(READY) if number}

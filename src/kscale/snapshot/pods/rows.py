@@ -13,7 +13,8 @@ from kscale.objects.api.core import Pod
 from kscale.objects.pod_equivalence import Digester
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import distinct, group_equal_rows, read_only
-from kscale.snapshot.pods.record import PENDING, PodMoments, PodRecord, standing_controller
+from kscale.snapshot.pod_states import PENDING
+from kscale.snapshot.pods.record import PodMoments, PodRecord, standing_controller
 from kscale.snapshot.pods.table import PodTable, uids_of
 from kscale.snapshot.text.files import file_of
 

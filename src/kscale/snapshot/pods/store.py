@@ -20,17 +20,9 @@ from kscale.objects.quantity import wrap
 from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES, GrowingColumns, distinct
+from kscale.snapshot.pod_states import FINISHED, GONE, PENDING, PLACED, state_of
 from kscale.snapshot.pods.record import COLUMNS as MOMENTS
-from kscale.snapshot.pods.record import (
-    FINISHED,
-    GONE,
-    PENDING,
-    PLACED,
-    PodMoments,
-    PodRecord,
-    state_of,
-    without_managed_fields,
-)
+from kscale.snapshot.pods.record import PodMoments, PodRecord, without_managed_fields
 from kscale.snapshot.pods.table import COLUMN, POD_COLUMNS, PodTable, copy_batch, have_uids, refer_to_batch, uid_text
 from kscale.snapshot.text.pod_reader import PodBatch, PodReader
 from kscale.snapshot.text.text_classes import TextClasses

@@ -26,7 +26,7 @@ from kscale.objects.pod_owners import READ_ANNOTATIONS
 from kscale.objects.times import moment_of, nanoseconds
 from kscale.snapshot.classes.facets import READ_SOURCES
 from kscale.snapshot.classes.interner import Interner
-from kscale.snapshot.pods.record import FINISHED, PLACED
+from kscale.snapshot.pod_states import FINISHED, PLACED
 from kscale.snapshot.text.text_classes import AFFINITY, LABELS, OWNERS, TOLD_TO_STOP, VOLUMES, TextClasses
 
 __all__ = [

@@ -36,7 +36,7 @@ from kscale.snapshot.classes.facets import (
 from kscale.snapshot.classes.interner import Interner, Prototype
 from kscale.snapshot.classes.pod_shapes import Shape
 from kscale.snapshot.columns import GrowingColumns, distinct, group_equal_rows
-from kscale.snapshot.pods.record import GATED, PENDING, PHASES, TERMINATING
+from kscale.snapshot.pod_states import GATED, PENDING, PHASES, TERMINATING
 
 __all__ = ["AFFINITY", "LABELS", "OWNERS", "TOLD_TO_STOP", "VOLUMES", "TextCache", "TextClasses"]
 

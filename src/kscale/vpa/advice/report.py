@@ -17,7 +17,6 @@ from kscale.effects import SECOND, ZERO_TIME, Moment, Progress, moment, to_text
 from kscale.errors import InputError
 from kscale.objects.api.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Pod, PodSpec
-from kscale.objects.api.custom_workloads import is_paused
 from kscale.objects.api.meta import ObjectMeta, ResourceList, object_key
 from kscale.objects.api.vpa import (
     ContainerPolicies,
@@ -29,6 +28,7 @@ from kscale.objects.api.vpa import (
     container_policy,
 )
 from kscale.objects.argument_types import typed
+from kscale.objects.custom_workloads import is_paused
 from kscale.objects.selectors import Selector, SelectorError, parse_selector
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch, read_usage

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from kscale.effects import ANSWERS, Action, Emit, Moment, Observe, Outcome, Refresh, VirtualTime
 from kscale.objects.api.core import Pod
-from kscale.objects.api.custom_workloads import CustomResource
 from kscale.objects.api.meta import KubeObject
+from kscale.objects.custom_workloads import CustomResource
 from kscale.objects.kinds import with_namespace
 from kscale.scheduling.preemption import Candidates
 from kscale.scheduling.profile import SchedulerProfile
