@@ -9,7 +9,7 @@ import numpy as np
 from kscale.objects.api.core import PodAffinityTerm, PodSpec
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.workloads import pod_count, spec_of
-from kscale.snapshot.pod_states import FINISHED, GONE
+from kscale.snapshot.pod_states import FINISHED, REMOVED
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["pods_in_doubt", "selects_by_labels", "warning"]
@@ -48,7 +48,7 @@ def pods_in_doubt(snapshot: Snapshot, workloads: Iterable[KubeObject] = ()) -> i
     if not affected_classes:
         return more
     table = snapshot.table
-    is_present = ~np.isin(table.columns["state"], (FINISHED, GONE))
+    is_present = ~np.isin(table.columns["state"], (FINISHED, REMOVED))
     return more + int(np.isin(table.columns["class_of"][is_present], affected_classes).sum())
 
 

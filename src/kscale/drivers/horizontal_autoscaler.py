@@ -53,7 +53,7 @@ from kscale.objects.api.autoscaling import CrossVersionObjectReference, Horizont
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, scale_of_workload
-from kscale.snapshot.caches import collector_at_ease
+from kscale.snapshot.caches import collector_relaxed
 from kscale.snapshot.pods.index import PodIndex
 from kscale.world.protocols import Change, DriverInputs, Stores, Watch
 
@@ -472,7 +472,7 @@ class HorizontalAutoscaler:
         now = moment(now)
         objects, steps = _OBJECTS * len(sight.hpas), self._steps(sight, now)
         del sight  # free it with the round, before the next garbage collection
-        with collector_at_ease(objects):
+        with collector_relaxed(objects):
             yield from steps
 
     def _steps(self, sight: HorizontalView, now: Moment) -> Steps[None]:

@@ -24,7 +24,7 @@ __all__ = [
     "escape",
     "from_dict",
     "from_json",
-    "from_kept_json",
+    "from_stored_json",
     "json_members",
     "object_head",
     "refuse_depth",
@@ -222,7 +222,7 @@ def from_json(
     return from_dict(data, type_, source=source, object_path=object_path)
 
 
-def from_kept_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str = "") -> T:
+def from_stored_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str = "") -> T:
     """Decode a stored text of which so far only the fields for decisions were read.
 
     Raises UnreadableObjectError.

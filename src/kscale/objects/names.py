@@ -22,6 +22,7 @@ from kscale.objects.quantity import Quantity
 __all__ = [
     "FieldError",
     "build_required_error",
+    "created_pods_key",
     "dns_label_errors",
     "dns_subdomain_errors",
     "forbidden",
@@ -32,7 +33,6 @@ __all__ = [
     "label_value_errors",
     "next_name",
     "not_supported",
-    "pods_made_for",
     "qualified_name_errors",
     "too_many",
     "with_name",
@@ -246,7 +246,7 @@ _TWO: Final = [low + high for high in _LETTERS for low in _LETTERS]
 _THREE: Final = [low + more for more in _TWO for low in _LETTERS]  # five characters, the lowest digit first
 
 
-def pods_made_for(owner: KubeObject) -> str:
+def created_pods_key(owner: KubeObject) -> str:
     """Return the key under which :func:`with_name` counts the pods that a controller creates for an object."""
     return _start("Pod", owner.metadata.namespace, f"{owner.metadata.name}-")
 

@@ -38,7 +38,7 @@ from kscale.simulation.records import (
     Recommended,
     SimulationReport,
 )
-from kscale.snapshot.caches import collector_at_ease
+from kscale.snapshot.caches import collector_relaxed
 from kscale.world.simulated.api_server import Changes
 from kscale.world.simulated.controllers import DRIVERS, HAPPENINGS
 
@@ -231,7 +231,7 @@ class _Run:
         for number in range(self.looks):
             moment = self.begin + self.setup.horizon * (2 * number + 1) // (2 * self.looks)
             world.time.at(moment, self.mixes.observe, rank=HAPPENINGS)
-        with collector_at_ease():
+        with collector_relaxed():
             interrupted = self._until(end, stop, progress)
         for drive in self.drives:
             drive.stop()

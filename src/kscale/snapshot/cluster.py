@@ -345,13 +345,13 @@ class Cluster:
             self._contents.objects.put(item)
 
     @exclusive
-    def apply_pods(self, pods: Iterable[Pod], *, gone: Iterable[str] = ()) -> None:
-        """Remove the pods under the keys ``gone``, if they exist, then :meth:`apply` many pods, without :meth:`tidy`.
+    def apply_pods(self, pods: Iterable[Pod], *, removed: Iterable[str] = ()) -> None:
+        """Remove the pods under the keys ``removed``, if they exist, then :meth:`apply` many, without :meth:`tidy`.
 
         Do not modify these structs afterwards: parts that several pods share are classified once. Raises InputError for
         an invalid time; then no pod was applied.
         """
-        self._contents.pods.drop(gone)
+        self._contents.pods.drop(removed)
         self._contents.pods.put_all(pods)
 
     @exclusive

@@ -7,14 +7,14 @@ from typing import Final
 from kscale.objects.api.core import Pod
 
 __all__ = [
-    "ELSEWHERE",
+    "EXCLUSION_REASONS",
     "FINISHED",
     "GATED",
-    "GONE",
     "PENDING",
     "PHASES",
     "PLACED",
     "READY",
+    "REMOVED",
     "TERMINATING",
     "state_of",
 ]
@@ -25,10 +25,10 @@ READY: Final = ("", "True", "False", "Unknown")
 PHASES: Final = ("", "Pending", "Running", "Failed", "Succeeded", "Unknown")
 """Phases by number; 0 stands for any other text, too."""
 
-GONE, PLACED, PENDING, GATED, TERMINATING, FINISHED = -1, 0, 1, 2, 3, 4
-"""States of a row of the table of pods; ``GONE``: it has no pod any more."""
+REMOVED, PLACED, PENDING, GATED, TERMINATING, FINISHED = -1, 0, 1, 2, 3, 4
+"""States of a row of the table of pods; ``REMOVED``: it has no pod any more."""
 
-ELSEWHERE: Final = {
+EXCLUSION_REASONS: Final = {
     GATED: "waits for its scheduling gates",
     TERMINATING: "is being deleted",
     FINISHED: "has finished",

@@ -21,7 +21,7 @@ from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import NodeColumns, read_only
 from kscale.snapshot.object_store import Informers
-from kscale.snapshot.pod_states import ELSEWHERE, GATED
+from kscale.snapshot.pod_states import EXCLUSION_REASONS, GATED
 from kscale.snapshot.pods.classifier import Classifier
 from kscale.snapshot.pods.index import PodIndex
 from kscale.snapshot.pods.record import PodRecord
@@ -182,7 +182,7 @@ class Snapshot:
         Empty if the pod is not in the input.
         """
         for row, other_key in enumerate(self.table.keys):
-            if other_key == key and (reason := ELSEWHERE.get(int(self.table.columns["state"][row]))):
+            if other_key == key and (reason := EXCLUSION_REASONS.get(int(self.table.columns["state"][row]))):
                 return reason
         return ""
 
@@ -395,12 +395,12 @@ class Snapshot:
         )
         return result.with_placed(records, homes) if records else result
 
-    def without_placed(self, gone: NDArray[np.int64]) -> Snapshot:
-        """Return this snapshot without the placed pods at the positions ``gone`` (in ``pods``).
+    def without_placed(self, removed: NDArray[np.int64]) -> Snapshot:
+        """Return this snapshot without the placed pods at the positions ``removed`` (in ``pods``).
 
         Returns the same object as the last call if the positions are equal, and itself if there are none.
         """
-        return self.memo.get(_Without, _Without).remove_pods(self, gone) if len(gone) else self
+        return self.memo.get(_Without, _Without).remove_pods(self, removed) if len(removed) else self
 
     def keeping(self, keep: NDArray[np.bool_]) -> Snapshot:
         """Return another snapshot with only some of the placed pods.
@@ -446,10 +446,10 @@ class _Without:
     def __init__(self) -> None:
         self._last: tuple[NDArray[np.int64], Snapshot] | None = None
 
-    def remove_pods(self, snapshot: Snapshot, gone: NDArray[np.int64]) -> Snapshot:
+    def remove_pods(self, snapshot: Snapshot, removed: NDArray[np.int64]) -> Snapshot:
         last = self._last
-        if last is None or not np.array_equal(last[0], gone):
+        if last is None or not np.array_equal(last[0], removed):
             keep = np.ones(len(snapshot.placed_node), dtype=np.bool_)
-            keep[gone] = False
-            last = self._last = gone.copy(), snapshot.keeping(keep)
+            keep[removed] = False
+            last = self._last = removed.copy(), snapshot.keeping(keep)
         return last[1]

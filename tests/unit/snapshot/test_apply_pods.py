@@ -115,7 +115,7 @@ def test_many_at_once_are_as_one_by_one(changes: list[tuple[list[Pod], list[str]
     at_once, one_by_one = Cluster(nodes()), Cluster(nodes())
     taken: list[tuple[Snapshot, dict[str, Any]]] = []
     for some, gone in changes:
-        at_once.apply_pods(some, gone=gone)
+        at_once.apply_pods(some, removed=gone)
         at_once.tidy()
         for key in gone:
             one_by_one.remove("Pod", key)
@@ -155,7 +155,8 @@ def test_classes_that_went_are_not_given_again() -> None:
     keys = ["ns/first"]
     for i in range(1500):  # more classes than are kept without use
         key = f"ns{i}/p"
-        cluster.apply_pods([Pod(metadata=replace(METADATA[1], name="p", namespace=f"ns{i}"), spec=SPECS[2])], gone=keys)
+        pods = [Pod(metadata=replace(METADATA[1], name="p", namespace=f"ns{i}"), spec=SPECS[2])]
+        cluster.apply_pods(pods, removed=keys)
         keys = [key]
         cluster.tidy()
     cluster.apply_pods([Pod(metadata=replace(METADATA[1], name="last"), spec=SPECS[1])])

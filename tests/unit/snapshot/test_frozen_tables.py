@@ -46,7 +46,7 @@ def test_frozen_tables_never_change(what: list[tuple[list[Pod], set[str], bool]]
     for changed, gone, learns in what:
         snapshot = cluster.snapshot()
         taken.append((snapshot.table, seen(snapshot.table)))
-        cluster.apply_pods(changed, gone=[f"shop/{name}" for name in gone])
+        cluster.apply_pods(changed, removed=[f"shop/{name}" for name in gone])
         cluster.tidy()
         if learns:  # of the pods as they were
             assert len(snapshot.pod_index.pods.shapes) == len(snapshot.pod_index.pods)

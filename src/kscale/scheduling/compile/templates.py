@@ -196,5 +196,5 @@ def spelled_out(ctx: Context, pods: Iterable[PodClass]) -> frozenset[str]:
             for requirement in (*term.match_expressions, *term.match_fields):
                 names.update(requirement.values)
     if with_volumes:
-        names |= Volumes.of(ctx).get_known_texts
+        names |= Volumes.of(ctx).selected_names
     return frozenset(names)

@@ -84,7 +84,7 @@ class _Part(msgspec.Struct, eq=False):
     count: int
 
 
-class _Taken(msgspec.Struct, eq=False):
+class _TentativeAllocation(msgspec.Struct, eq=False):
     part: _Part
     offer: Offer
     consumed: Amounts | None
@@ -237,7 +237,7 @@ class _Search:
         self.claims = claims
         self.offers = offers
         self.requests = requests
-        self.taken: list[_Taken] = []
+        self.taken: list[_TentativeAllocation] = []
         self._left: dict[CounterKey, Quantity] = {}
         self._fallible = [
             (part, {offer.identity: at for at, offer in enumerate(part.all)})
@@ -271,14 +271,14 @@ class _Search:
             raise _TooManyDevicesError  # no other device of an earlier request of the claim mends it
         return False
 
-    def _fill(self, i: int, part: _Part, given: int, start: int) -> bool:
+    def _fill(self, i: int, part: _Part, allocated_count: int, start: int) -> bool:
         if part.all is not None and not part.all:
             return False  # "all" of no devices is not satisfied
-        if given == part.count:
+        if allocated_count == part.count:
             return self._request(i + 1)
-        if given == 0 and sum(t.part.claim == part.claim for t in self.taken) + part.count > MAX_DEVICES:
+        if allocated_count == 0 and sum(t.part.claim == part.claim for t in self.taken) + part.count > MAX_DEVICES:
             raise _TooManyDevicesError
-        pool = self.offers if part.all is None else part.all[given : given + 1]
+        pool = self.offers if part.all is None else part.all[allocated_count : allocated_count + 1]
         tried: set[Hashable] = set()
         for position in range(start if part.all is None else 0, len(pool)):
             offer = pool[position]
@@ -295,13 +295,13 @@ class _Search:
             if not self._take_counters(counted):
                 continue
             if first_untolerated(part.exact.tolerations, taints_of(offer)) is None:
-                self.taken.append(_Taken(part, offer, consumed if offer.shareable else None))
+                self.taken.append(_TentativeAllocation(part, offer, consumed if offer.shareable else None))
                 try:
                     # With "all", upstream checks constraints before the capacity: a contradiction is an error.
                     if (
                         self._constraints_hold(part)
                         and consumed is not None
-                        and self._fill(i, part, given + 1, position + 1)
+                        and self._fill(i, part, allocated_count + 1, position + 1)
                     ):
                         return True
                 except _TooManyDevicesError:

@@ -72,52 +72,52 @@ def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] 
     return None if attribute.version is None else ("version", attribute.version)
 
 
-def consumption(device: Device, driver: str, asked: Amounts, held: Amounts) -> Amounts | None:
+def consumption(device: Device, driver: str, requested: Amounts, used: Amounts) -> Amounts | None:
     """Return the amounts that a request uses of every capacity of a device; None if the device does not have them.
 
-    ``held``: amounts that others use. A request must respect the device's policies and values even if the device is not
+    ``used``: amounts that others use. A request must respect the device's policies and values even if the device is not
     shared.
     """
     has = {qualify_name(name, driver): capacity for name, capacity in (device.capacity or {}).items()}
-    if not asked.keys() <= has.keys():
+    if not requested.keys() <= has.keys():
         return None
     taken: Amounts = {}
     for name, capacity in has.items():
-        amount = _round_up_request(asked.get(name), capacity)
+        amount = _round_up_request(requested.get(name), capacity)
         if _violates(amount, capacity.request_policy):
             return None
-        if (held[name] + amount if name in held else amount) > capacity.value:
+        if (used[name] + amount if name in used else amount) > capacity.value:
             return None
         taken[name] = amount
     return taken
 
 
-def _round_up_request(asked: Quantity | None, capacity: DeviceCapacity) -> Quantity:
+def _round_up_request(requested: Quantity | None, capacity: DeviceCapacity) -> Quantity:
     """Return the requested amount, rounded up by the policy.
 
     If nothing is requested, return the policy's default or the full capacity.
     """
     policy = capacity.request_policy or {}
-    if asked is None:
+    if requested is None:
         default = policy.get("default")
         return capacity.value if default is None else Quantity(str(default))
     span = _range(policy)
     if span is not None and span.get("min") is not None:
         least = span["min"]
-        if asked < least:
+        if requested < least:
             return least
         step = span.get("step")
         if step is None or step.sign <= 0:
-            return asked
-        per = 1000 if _fits_milli_units(span, asked) else 1
+            return requested
+        per = 1000 if _fits_milli_units(span, requested) else 1
         start, width = _in(least, per), _in(step, per)
-        steps = -(-(_in(asked, per) - start) // width)
+        steps = -(-(_in(requested, per) - start) // width)
         rounded = start + steps * width
         return Quantity(f"{rounded}m" if per == 1000 else str(rounded))
     for value in policy.get("validValues") or ():
-        if asked <= Quantity(str(value)):
+        if requested <= Quantity(str(value)):
             return Quantity(str(value))
-    return asked
+    return requested
 
 
 def _violates(amount: Quantity, policy: Mapping[str, Any] | None) -> bool:

@@ -415,13 +415,13 @@ class DeviceLedger:
         if self._special(pod) in self._claims:
             self._put(self._special(pod), None)
 
-    def _put(self, key: ClaimKey, held: ClaimState | None) -> None:
+    def _put(self, key: ClaimKey, state: ClaimState | None) -> None:
         before = self._claims.get(key)
         self._puts += 1
         if self._marks:
             self._journal.append((key, before))
         old = () if before is None else before.holds
-        new = () if held is None else held.holds
+        new = () if state is None else state.holds
         if old is not new:
             for hold in old:
                 self._inventory.release(hold)
@@ -429,10 +429,10 @@ class DeviceLedger:
                 self._inventory.allocate(hold)
             for hold in (*old, *new):
                 self._changed(hold)
-        if held is None:
+        if state is None:
             self._claims.pop(key, None)
         else:
-            self._claims[key] = held
+            self._claims[key] = state
 
     def _changed(self, hold: Hold) -> None:
         home = self._home.get(hold.identity)

@@ -228,7 +228,7 @@ def _blocker(terms: Sequence[Term], which: int, node: int, witness: ExplainConte
             seen.append((row, carried_terms(carrier).index(term), term))
     if not seen:
         return terms[which], None
-    _, index, term = min(seen, key=lambda found: found[:2])
+    _, index, term = min(seen, key=lambda entry: entry[:2])
     return term, index
 
 

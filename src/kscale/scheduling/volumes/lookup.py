@@ -224,7 +224,7 @@ class Volumes:
         return capacities
 
     @cached_property
-    def get_known_texts(self) -> frozenset[str]:
+    def selected_names(self) -> frozenset[str]:
         """Return label values and node names that occur in volumes, claims, classes and capacities."""
         informers = self._informers
         values: set[str] = set()

@@ -19,7 +19,7 @@ from kscale.objects.api.meta import LabelSelector
 from kscale.objects.selectors import Selector, compile_selector, parse_selector
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import distinct
-from kscale.snapshot.pod_states import GONE
+from kscale.snapshot.pod_states import REMOVED
 from kscale.snapshot.pods.classifier import shapes_of
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.table import PodTable
@@ -57,7 +57,7 @@ class PodIndex:
     @property
     def pods(self) -> PodSelection:
         """Return all pods."""
-        return PodSelection(self._table, np.flatnonzero(self._table.columns["state"] != GONE))
+        return PodSelection(self._table, np.flatnonzero(self._table.columns["state"] != REMOVED))
 
 
 class PodSelection:
@@ -168,7 +168,7 @@ class PodSelection:
 
         A row gets another stamp whenever it gets another pod. Stamps are unique among all tables with the same object.
         """
-        removed = self.table.columns["state"] == GONE
+        removed = self.table.columns["state"] == REMOVED
         return self.table.memo, np.where(removed, -1, self.table.columns["stamp"])
 
     def memo(self, kind: type[_M]) -> _M:
@@ -203,7 +203,7 @@ class PodSelections:
         return self.pods[int(self.ends[i]) : int(self.ends[i + 1])]
 
 
-class _Found:
+class _SelectorMatches:
     """Matches of a selector among candidates, a list that only grows."""
 
     __slots__ = ("candidates", "matched", "seen", "selector")
@@ -223,7 +223,7 @@ class _Identities:
         self._known = 0
         self._of_namespace: dict[str, list[int]] = {}
         self._by_label: dict[tuple[str, str], tuple[dict[str, list[int]], list[int]]] = {}  # , how many are there
-        self._found: dict[tuple[str, Any], _Found] = {}
+        self._matches: dict[tuple[str, Any], _SelectorMatches] = {}
         self._known_lists: dict[tuple[str, Any], list[int]] = {}  # they grow as identities are learned
         self._groups: tuple[Any, Any] = (None, None)
 
@@ -265,22 +265,22 @@ class _Identities:
             labelled = self._known_lists[namespace, selector] = self._with_label(namespace, label)
             return labelled
         key = namespace, selector if isinstance(selector, str | Selector) else compile_selector(selector)
-        entry = self._found.get(key)
+        entry = self._matches.get(key)
         if entry is None:
-            entry = self._found[key] = self._build_entry(*key)
+            entry = self._matches[key] = self._build_entry(*key)
         if entry.seen < len(entry.candidates):
             self._match(interner, entry)
         return entry.matched
 
-    def _build_entry(self, namespace: str, selector: str | Selector) -> _Found:
+    def _build_entry(self, namespace: str, selector: str | Selector) -> _SelectorMatches:
         """Return a new cache entry for a selector, with the identities that may match it."""
         compiled = parse_selector(selector) if isinstance(selector, str) else selector
         if compiled.nothing:
-            return _Found(compiled, [])
+            return _SelectorMatches(compiled, [])
         label = compiled.exact_label()
         if label is None:
-            return _Found(compiled, self._of_namespace.setdefault(namespace, []))
-        return _Found(compiled, self._with_label(namespace, label))
+            return _SelectorMatches(compiled, self._of_namespace.setdefault(namespace, []))
+        return _SelectorMatches(compiled, self._with_label(namespace, label))
 
     def _with_label(self, namespace: str, label: tuple[str, str]) -> list[int]:
         """Return a namespace's identities that have a label, as a list that grows with new identities."""
@@ -294,11 +294,11 @@ class _Identities:
             numbers = shelves[0][value] = []
         return numbers
 
-    def _match(self, interner: Interner, found: _Found) -> None:
-        for number in found.candidates[found.seen :]:
-            if found.selector.matches(interner.identities[number].labels):
-                found.matched.append(number)
-        found.seen = len(found.candidates)
+    def _match(self, interner: Interner, matches: _SelectorMatches) -> None:
+        for number in matches.candidates[matches.seen :]:
+            if matches.selector.matches(interner.identities[number].labels):
+                matches.matched.append(number)
+        matches.seen = len(matches.candidates)
 
     def _learn(self, interner: Interner) -> None:
         """Add the interner's new identities."""
@@ -333,7 +333,7 @@ class _Identities:
         population, grouped = self._groups
         if population is not table.population:
             number = table.interner.identity_of(table.columns["class_of"])
-            number[table.columns["state"] == GONE] = -1
+            number[table.columns["state"] == REMOVED] = -1
             grouped = _names.group_rows(number, int(number.max(initial=-1)) + 1)
             self._groups = table.population, grouped
         return grouped  # type: ignore[no-any-return]  # of the population

@@ -10,7 +10,7 @@ import msgspec
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import Condition
 from kscale.objects.conditions import changed_at, find
-from kscale.objects.decode import decode_plain, from_dict, from_json, from_kept_json, to_dict, with_changes
+from kscale.objects.decode import decode_plain, from_dict, from_json, from_stored_json, to_dict, with_changes
 from kscale.objects.kinds import check_kind, with_namespace
 from kscale.objects.pod_equivalence import Digester
 from kscale.objects.pod_owners import controller_of, is_daemonset_pod
@@ -28,7 +28,7 @@ __all__ = [
     "PodRecord",
     "PodSource",
     "pod_record",
-    "standing_controller",
+    "replica_controller",
     "version_number",
     "without_managed_fields",
 ]
@@ -54,7 +54,7 @@ class PodFacts(NamedTuple):
     since: int
 
 
-def standing_controller(pod: Pod) -> str | None:
+def replica_controller(pod: Pod) -> str | None:
     """Return the UID of the controller whose replicas are treated as equivalent.
 
     None without a controller, and for pods of DaemonSets.
@@ -68,7 +68,7 @@ class PodRecord:
 
     Frequently read fields are available without decoding; ``pod`` is decoded on first access. ``key``:
     ``namespace/name``. ``uid``: the pod's UID or, without one, its key; used by hints and subtraction. ``priority``:
-    ``spec.priority``, 0 if absent. ``controller``: see :func:`standing_controller`. ``pod_class``: the class of a
+    ``spec.priority``, 0 if absent. ``controller``: see :func:`replica_controller`. ``pod_class``: the class of a
     pending pod in the interner that it was read with, if it is known.
     """
 
@@ -84,7 +84,7 @@ class PodRecord:
         self.key: str = pod.key
         self.uid: str = pod.metadata.uid or self.key
         self.priority: int = pod.spec.priority or 0
-        self.controller: str | None = standing_controller(pod)
+        self.controller: str | None = replica_controller(pod)
 
     @classmethod
     def lazy(
@@ -137,7 +137,7 @@ class PodRecord:
             return self._like(self.exemplar)
         assert isinstance(self.raw, msgspec.Raw)
         self._check()
-        pod = from_kept_json(self.raw, Pod, object_path=f"Pod {self.key}")
+        pod = from_stored_json(self.raw, Pod, object_path=f"Pod {self.key}")
         pod.kind, pod.api_version = pod.kind or "Pod", pod.api_version or "v1"
         return with_namespace(pod)
 

@@ -20,7 +20,7 @@ from kscale.objects.quantity import wrap
 from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES, GrowingColumns, distinct
-from kscale.snapshot.pod_states import FINISHED, GONE, PENDING, PLACED, state_of
+from kscale.snapshot.pod_states import FINISHED, PENDING, PLACED, REMOVED, state_of
 from kscale.snapshot.pods.record import COLUMNS as MOMENTS
 from kscale.snapshot.pods.record import PodMoments, PodRecord, without_managed_fields
 from kscale.snapshot.pods.table import COLUMN, POD_COLUMNS, PodTable, copy_batch, have_uids, refer_to_batch, uid_text
@@ -54,7 +54,7 @@ class PodClassCache:
         cached = self._known.get(key)
         if cached is not None:
             return cached[0]
-        pod_class = self.interner.classify(pod, placed=placed, held=True)
+        pod_class = self.interner.classify(pod, placed=placed, stored=True)
         if not (pod_class.pod_name or pod_class.pod_uid):
             if len(self._known) == _MOST:
                 self._known.clear()
@@ -384,7 +384,7 @@ class PodStore:
 
     def _classify(self, pod: Pod, placed: bool) -> int:
         """Return the number of a pod's class."""
-        return self.interner.classify(pod, placed=placed, held=True).index
+        return self.interner.classify(pod, placed=placed, stored=True).index
 
     def put_all(self, pods: Iterable[Pod]) -> None:
         """Add or replace many pods that are not modified from now on.
@@ -568,7 +568,7 @@ class PodStore:
         """Remove classes, shapes and controllers that no pod has."""
         table, interner = self.table, self.interner
         table.own()  # from here on, frozen tables learn shapes separately
-        exists = table.columns["state"] != GONE
+        exists = table.columns["state"] != REMOVED
 
         def unused(name: str, size: int) -> NDArray[np.bool_]:
             numbers = table.columns[name][exists]
@@ -593,14 +593,14 @@ class PodStore:
     def _forget_texts(self, known: TextClasses) -> None:
         """Remove cached texts that no existing pod was read from."""
         table = self.table
-        in_use = np.bincount(table.columns["combined"][table.columns["state"] != GONE], minlength=known.size + 1)
+        in_use = np.bincount(table.columns["combined"][table.columns["state"] != REMOVED], minlength=known.size + 1)
         known.retain(in_use[1:] > 0)
         self._texts_at_most = _IDLE + 5 * len(known) // 4
 
     def _renumber_nodes(self) -> None:
         """Remove node names that no pod refers to, and renumber the others."""
         table = self.table
-        at = table.columns["at"][table.columns["state"] != GONE]
+        at = table.columns["at"][table.columns["state"] != REMOVED]
         in_use = np.bincount(at[at >= 0], minlength=len(table.nodes)) > 0
         table.keep_nodes(in_use)
         self.nodes = NodeNumbers(table.nodes)
@@ -649,14 +649,14 @@ class PodStore:
 
     def rows(self) -> NDArray[np.int64]:
         """Return the rows of all pods, in order of first appearance."""
-        return np.flatnonzero(self.table.columns["state"] != GONE)
+        return np.flatnonzero(self.table.columns["state"] != REMOVED)
 
     def pods_on(self, nodes: Collection[str]) -> Iterator[Pod]:
         """Yield the pods that are bound to some nodes, in order of first appearance; no other nodes' pods are
         decoded."""
         at = self.table.columns["at"]
         numbers = self.nodes.find(list(nodes))
-        rows = np.flatnonzero(np.isin(at, numbers[numbers >= 0]) & (self.table.columns["state"] != GONE))
+        rows = np.flatnonzero(np.isin(at, numbers[numbers >= 0]) & (self.table.columns["state"] != REMOVED))
         pods = (self.table.record(row).pod for row in rows.tolist())
         return (pod for pod in pods if pod.spec.node_name in nodes)  # others are only nominated
 

@@ -15,7 +15,7 @@ from kscale.objects.api.core import Pod
 from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import GrowingColumns, distinct
-from kscale.snapshot.pod_states import FINISHED, GONE, PENDING
+from kscale.snapshot.pod_states import FINISHED, PENDING, REMOVED
 from kscale.snapshot.pods.record import PodFacts, PodMoments, PodRecord
 from kscale.snapshot.text.files import MappedFile, file_of
 from kscale.snapshot.text.pod_reader import PodBatch
@@ -563,7 +563,7 @@ class PodTable:
         self._own(("state", "source"))
         self._let_go(rows)
         self.population = object()
-        self.columns["state"][rows] = GONE
+        self.columns["state"][rows] = REMOVED
         self.columns["source"][rows] = -1
         self.dropped += len(rows)
 
@@ -622,7 +622,7 @@ class PodTable:
     def renew_stamps(self) -> None:
         """Set each row's stamp to its row number, and renumber the cached facts."""
         self.own()
-        exists = self.columns["state"] != GONE
+        exists = self.columns["state"] != REMOVED
         self.memo = self.memo.renumber(self.columns["stamp"], exists)
         self.columns["stamp"][:] = np.arange(len(self))
 
@@ -632,7 +632,7 @@ class PodTable:
         number = np.append(np.cumsum(there) - 1, -1).astype(np.int32)
         at = self.columns["at"]
         at[:] = np.where(at < 0, np.int32(-1), number[at])
-        at[self.columns["state"] == GONE] = -1
+        at[self.columns["state"] == REMOVED] = -1
         self.nodes = [self.nodes[i] for i in np.flatnonzero(there).tolist()]
 
     # Compaction moves rows over removed ones. Rows before ``_hole[0]`` are compact, those from there to ``_hole[1]``
@@ -649,10 +649,10 @@ class PodTable:
         self.population = object()
         self.dropped = 0
         state = self.columns["state"]
-        first = self._first_gone() if self._hole is None else 0
+        first = self._first_removed_row() if self._hole is None else 0
         to, begin = self._hole or (first, first)
         end = min(begin + count, len(self))
-        rows = begin + np.flatnonzero(state[begin:end] != GONE)
+        rows = begin + np.flatnonzero(state[begin:end] != REMOVED)
         into = slice(to, to + len(rows))
         moved = MovedRows([], rows[:0], to)
         if len(rows) and rows[0] != to:
@@ -671,7 +671,7 @@ class PodTable:
                     if row in self.versions:
                         self.versions[new] = self.versions.pop(row)
             moved = MovedRows(names, rows, to)
-        state[to + len(rows) : end] = GONE
+        state[to + len(rows) : end] = REMOVED
         self.columns["source"][to + len(rows) : end] = -1
         if end < len(self):
             self._hole = to + len(rows), end
@@ -681,8 +681,8 @@ class PodTable:
         self.keys, self._keys_shared = list(self.keys[: to + len(rows)]), False
         return moved
 
-    def _first_gone(self) -> int:
-        is_deleted = self.columns["state"] == GONE
+    def _first_removed_row(self) -> int:
+        is_deleted = self.columns["state"] == REMOVED
         return int(np.argmax(is_deleted)) if is_deleted.any() else len(self)
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -743,7 +743,7 @@ class PodTable:
             mapped = file_of(buffer)
             if mapped is not None:
                 mapped.check()
-            rows = np.flatnonzero((columns["source"] == number) & (columns["state"] != GONE))
+            rows = np.flatnonzero((columns["source"] == number) & (columns["state"] != REMOVED))
             copied = copy_rows(buffer, columns, rows)
             columns["offset"][rows] = copied.offset
             columns["uid_offset"][rows] = copied.uid_offset

@@ -38,7 +38,7 @@ from kscale.snapshot.classes.pod_shapes import Shape
 from kscale.snapshot.columns import GrowingColumns, distinct, group_equal_rows
 from kscale.snapshot.pod_states import GATED, PENDING, PHASES, TERMINATING
 
-__all__ = ["AFFINITY", "LABELS", "OWNERS", "TOLD_TO_STOP", "VOLUMES", "TextCache", "TextClasses"]
+__all__ = ["AFFINITY", "DELETION_PLACEHOLDER", "LABELS", "OWNERS", "VOLUMES", "TextCache", "TextClasses"]
 
 
 T = TypeVar("T")
@@ -77,9 +77,9 @@ class TextCache(Generic[T]):
         usable: NDArray[np.bool_] = self.columns["usable"][places]
         return usable
 
-    def forget(self, gone: NDArray[np.int64]) -> None:
+    def forget(self, numbers: NDArray[np.int64]) -> None:
         """Remove the texts of these numbers, which may be reused."""
-        places = gone + 1
+        places = numbers + 1
         places = places[places < len(self.values)]
         for column in self.columns.values():
             column[places] = 0
@@ -102,11 +102,11 @@ class TextCache(Generic[T]):
 LABELS, AFFINITY, VOLUMES, OWNERS = range(4)
 """Numbers of the facets in a projector's combinations; the rest comes last."""
 
-TOLD_TO_STOP: Final = '"2000-01-01T00:00:00Z"'
+DELETION_PLACEHOLDER: Final = '"2000-01-01T00:00:00Z"'
 """What stands in a rest for any moment at which a pod was told to stop."""
 
-_UNSEEN: Final = -2
-_FEW: Final = 16  # with fewer rows comparing does not pay off
+_NOT_CLASSIFIED: Final = -2
+_MIN_ROWS_TO_GROUP: Final = 16  # with fewer rows comparing does not pay off
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -202,18 +202,18 @@ class TextClasses:
             self._read_rest, None, columns=_REST_COLUMNS, entries=attrgetter(*_REST_COLUMNS)
         )
         self._facets: tuple[TextCache[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
-        self._looks = GrowingColumns({"values": _pod_columns.LOOKS})
+        self._combination_values = GrowingColumns({"values": _pod_columns.LOOKS})
         self.values["known"][0] = True
 
     @property
     def values(self) -> NDArray[Any]:
         """Return the values of all combinations by number + 1: :data:`kscale._native._pod_columns.LOOKS`."""
-        old_size, size = self._looks.size, self.size + 1
+        old_size, size = self._combination_values.size, self.size + 1
         if size > old_size:
-            self._looks.extend_to(size)
-            fresh = self._looks.arrays["values"][old_size:]
+            self._combination_values.extend_to(size)
+            fresh = self._combination_values.arrays["values"][old_size:]
             fresh["waiting"] = fresh["settled"] = -1
-        return self._looks.arrays["values"]
+        return self._combination_values.arrays["values"]
 
     def __len__(self) -> int:
         """Return the number of combinations in use."""
@@ -226,20 +226,20 @@ class TextClasses:
 
     def learn(self, places: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
         """Find the classes of combinations (their numbers + 1), for pods with a node (``bound``) and without one."""
-        looks = self.values
-        fresh = places[~looks["known"][places]]
+        values = self.values
+        fresh = places[~values["known"][places]]
         if len(fresh):
             self._read(distinct(fresh))
         for name, having in (("settled", bound), ("waiting", ~bound)):
-            column = looks[name]
+            column = values[name]
             now = places[having]
-            now = now[column[now] == _UNSEEN]
+            now = now[column[now] == _NOT_CLASSIFIED]
             if len(now):  # a finished pod counts as placed, even without a node
                 now = distinct(now)
                 rows = self._rows(now)
-                classes = self._classes(rows, looks["done"][now] if name == "waiting" else np.ones(len(now), np.bool_))
+                classes = self._classes(rows, values["done"][now] if name == "waiting" else np.ones(len(now), np.bool_))
                 column[now] = classes
-                looks[f"{name}_shape"][now] = self._shapes(rows, classes)
+                values[f"{name}_shape"][now] = self._shapes(rows, classes)
 
     def _rows(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the numbers of the texts of combinations, one row each."""
@@ -251,16 +251,18 @@ class TextClasses:
         usable = self._rests.learn(rows[:, -1])
         for number, facet_texts in enumerate(self._facets):
             usable[usable] = facet_texts.learn(rows[usable, number])
-        looks = self.values
-        looks["known"][places] = True
-        looks["waiting"][places] = looks["settled"][places] = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
+        values = self.values
+        values["known"][places] = True
+        values["waiting"][places] = values["settled"][places] = np.where(
+            usable, np.int32(_NOT_CLASSIFIED), np.int32(-1)
+        )
         rests, rest_places = self._rests.columns, rows[:, -1] + 1
         for name in ("unplaced", "done", "bare", "priority", "phase", "queueing"):
-            looks[name][places] = rests[name][rest_places]
+            values[name][places] = rests[name][rest_places]
         controller = np.full(len(places), -1, dtype=np.int32)
         owned = usable & ~rests["alone"][rest_places]
         controller[owned] = self._owners.columns["number"][rows[owned, OWNERS] + 1]
-        looks["controller"][places] = controller
+        values["controller"][places] = controller
 
     def _shapes(self, rows: NDArray[np.int32], classes: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the shape numbers of combinations, given as rows of text numbers, with these classes."""
@@ -321,11 +323,11 @@ class TextClasses:
     ) -> None:
         """Use another interner, which does not have the classes, shapes and controllers marked here."""
         self._interner = interner
-        outdated = _among(controllers, self.values["controller"])
+        outdated = _is_marked(controllers, self.values["controller"])
         for name in ("waiting", "settled"):
-            outdated |= _among(classes, self.values[name]) | _among(shapes, self.values[f"{name}_shape"])
+            outdated |= _is_marked(classes, self.values[name]) | _is_marked(shapes, self.values[f"{name}_shape"])
         outdated[0] = False
-        self._owners.forget(np.flatnonzero(_among(controllers, self._owners.columns["number"])) - 1)
+        self._owners.forget(np.flatnonzero(_is_marked(controllers, self._owners.columns["number"])) - 1)
         self.values["known"][outdated] = False  # their texts stay known
         for name in ("waiting_shape", "settled_shape"):
             self.values[name][outdated] = 0
@@ -429,10 +431,10 @@ class TextClasses:
 def _group_equal_rows(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Group equal rows as :func:`group_equal_rows` does; with few rows each is a group of its own."""
     count = len(columns[0])
-    return (np.arange(count), np.arange(count)) if count <= _FEW else group_equal_rows(*columns)
+    return (np.arange(count), np.arange(count)) if count <= _MIN_ROWS_TO_GROUP else group_equal_rows(*columns)
 
 
-def _among(gone: NDArray[np.bool_], numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which numbers are marked in ``gone``; numbers below 0 are not."""
-    marked: NDArray[np.bool_] = np.append(gone, [False])[np.minimum(numbers, len(gone))]
+def _is_marked(marks: NDArray[np.bool_], numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which numbers are marked in ``marks``; numbers below 0 are not."""
+    marked: NDArray[np.bool_] = np.append(marks, [False])[np.minimum(numbers, len(marks))]
     return marked & (numbers >= 0)
