@@ -44,7 +44,8 @@ class Session:
 
     ``pods``: classes that may be checked, by session number; ``templates``: nodes to copy; ``present``: further classes
     that are only placed or removed; ``one_by_one``: nothing is going to be placed; ``moving``: the pods run, and leave
-    their nodes before they are placed again; ``alike``: every placement of a pod stands for another equivalent pod.
+    their nodes before they are placed again; ``exchangeable``: every placement of a pod stands for another equivalent
+    pod.
 
     ``engine``: the packing engine, with every existing node and the pods placed there; ``templates``: its prepared
     templates, in order. Devices that pods compete for are counted or, where that would not be exact, tracked in a
@@ -61,7 +62,7 @@ class Session:
         *,
         one_by_one: bool = False,
         moving: bool = False,
-        alike: bool = False,
+        exchangeable: bool = False,
     ) -> None:
         self.snapshot = snapshot
         self.profile = profile or SchedulerProfile()
@@ -74,7 +75,7 @@ class Session:
             spelled_out(ctx, classes.pods[: classes.own_count]) if templates and columns & {NAME, HOSTNAME} else ()
         )
         self._nodes = NodeClasses(ctx, copies.facts, columns)
-        devices, ledger = self._devices(one_by_one=one_by_one, moving=moving, alike=alike)
+        devices, ledger = self._devices(one_by_one=one_by_one, moving=moving, exchangeable=exchangeable)
         classes.compile(ctx, copies.facts, None if ledger is None else ledger.may_count)
         more = [name for predicate in self.profile.predicates for name in predicate.resources]
         self._resources = Resources(ctx, classes, more, devices)
@@ -89,23 +90,27 @@ class Session:
             self._resources,
             classes.parts,
             classes.number,
-            alike=ledger is None,
+            exchangeable=ledger is None,
         )
 
     # -- building ----------------------------------------------------------------------------------------------------
 
     def _devices(
-        self, *, one_by_one: bool, moving: bool, alike: bool
+        self, *, one_by_one: bool, moving: bool, exchangeable: bool
     ) -> tuple[DeviceCounting | None, DeviceLedger | None]:
         ctx, classes = self._ctx, self._classes
         if one_by_one or not classes.devices or DynamicResources.name in self.profile.disabled_filters:
             return None, None
         checked, others = classes.pods[: classes.checked], classes.pods[classes.checked : classes.own_count]
-        if not any(pod.claims for pod in others) and not ((moving or alike) and any(pod.claims for pod in checked)):
+        if not any(pod.claims for pod in others) and not (
+            (moving or exchangeable) and any(pod.claims for pod in checked)
+        ):
             counting = DeviceCounting(ctx, checked, self._nodes)
             if counting.exact:
                 return counting, None
-        return None, DeviceLedger(ctx, classes.pods[: classes.own_count], self._copies.templates, alike=alike)
+        return None, DeviceLedger(
+            ctx, classes.pods[: classes.own_count], self._copies.templates, exchangeable=exchangeable
+        )
 
     def _engine(self, ledger: DeviceLedger | None) -> _engine.Engine:
         """Build an engine with the nodes of the snapshot."""
@@ -138,8 +143,8 @@ class Session:
         engine.add_classes(*amounts, classes.static_row, classes.failed, classes.hosts, classes.extras)
         engine.populate(*classes.get_placed_pods(self.snapshot))
         for predicate in self.profile.predicates:
-            wanted = (*FIXED_RESOURCES, *predicate.resources)
-            engine.add_user(predicate, [self.resources.index(name) for name in wanted])
+            resource_names = (*FIXED_RESOURCES, *predicate.resources)
+            engine.add_user(predicate, [self.resources.index(name) for name in resource_names])
 
     def copy(self) -> Session:
         """Return an independent copy with an engine of its own, in the current state.

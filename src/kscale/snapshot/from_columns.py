@@ -29,7 +29,7 @@ from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["from_columns"]
 
-_MOST = 2**63 - 1
+_MAX_INT64 = 2**63 - 1
 
 
 @typed
@@ -172,9 +172,9 @@ class _Names(Sequence[str]):
 
 
 def _check_integers(
-    values: Any, name: str, shape: tuple[int, ...] | None, described: str, least: int
+    values: Any, name: str, shape: tuple[int, ...] | None, described: str, minimum: int
 ) -> NDArray[np.int64]:
-    """Return the values as int64 integers of at least ``least``. ``shape`` None allows a column of any length.
+    """Return the values as int64 integers of at least ``minimum``. ``shape`` None allows a column of any length.
 
     Raises InputError for other values or shapes.
     """
@@ -185,21 +185,21 @@ def _check_integers(
     fits = array.ndim == 1 if shape is None else array.shape == shape
     if not fits or (array.size and array.dtype.kind not in "iu"):
         raise InputError(f"from_columns: {name} is not a {described} of integers")
-    _refuse(array, (array > _MOST) if array.dtype.kind == "u" else (array < least), name, least)
+    _refuse(array, (array > _MAX_INT64) if array.dtype.kind == "u" else (array < minimum), name, minimum)
     return array.astype(np.int64)
 
 
-def _refuse(array: NDArray[Any], bad: NDArray[np.bool_], name: str, least: int, most: int = _MOST) -> None:
+def _refuse(array: NDArray[Any], bad: NDArray[np.bool_], name: str, minimum: int, maximum: int = _MAX_INT64) -> None:
     """Raise InputError with the first value that is out of bounds."""
     if not bad.any():
         return
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
     where = ", ".join(map(str, at))
-    raise InputError(f"from_columns: {name}[{where}] is {array[at]}, not between {least} and {most}")
+    raise InputError(f"from_columns: {name}[{where}] is {array[at]}, not between {minimum} and {maximum}")
 
 
-def _integers(values: ArrayLike, name: str, least: int = 0) -> NDArray[np.int64]:
-    return _check_integers(values, name, None, "column", least)
+def _integers(values: ArrayLike, name: str, minimum: int = 0) -> NDArray[np.int64]:
+    return _check_integers(values, name, None, "column", minimum)
 
 
 def _matrix(values: ArrayLike, name: str, shape: tuple[int, int]) -> NDArray[np.int64]:
@@ -240,12 +240,12 @@ def _check_sums(resource: str, nodes: NDArray[np.int32], amounts: NDArray[np.int
     ``nodes`` and ``amounts`` have one entry per placed pod.
     """
     about = np.bincount(nodes, weights=amounts.astype(np.float64), minlength=1)
-    for node in np.flatnonzero(about > _MOST * 0.999).tolist():  # near enough to add up exactly
+    for node in np.flatnonzero(about > _MAX_INT64 * 0.999).tolist():  # near enough to add up exactly
         total = sum(amounts[nodes == node].tolist())
-        if total > _MOST:
+        if total > _MAX_INT64:
             raise InputError(
                 f"from_columns: pod_node: the pods on node {node} ({names[node]!r}) take {total} of {resource}, more "
-                f"than {_MOST}"
+                f"than {_MAX_INT64}"
             )
 
 

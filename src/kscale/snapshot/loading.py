@@ -294,7 +294,9 @@ def _name(record: RawObject) -> str:
     return describe(record.where, record.kind, data)
 
 
-def _load(record: RawObject, report: LoadReport, validate: bool, namespace: str, made: Counter[str]) -> Loaded | None:
+def _load(
+    record: RawObject, report: LoadReport, validate: bool, namespace: str, name_counts: Counter[str]
+) -> Loaded | None:
     """Decode one object; None if it is skipped or damaged (both are counted)."""
     type_ = _type(record)
     if type_ is None and not isinstance(record.data, KubeObject):
@@ -307,7 +309,7 @@ def _load(record: RawObject, report: LoadReport, validate: bool, namespace: str,
         return None
     report.total += 1
     try:
-        loaded = _set_generated_name(_decode(record, type_, namespace), made)
+        loaded = _set_generated_name(_decode(record, type_, namespace), name_counts)
     except InputError as error:
         name = _name(record)
         report.problems.extend(Problem(item.message, record.source, name, item.field) for item in error.problems)
@@ -342,9 +344,9 @@ def _decode(record: RawObject, type_: type[KubeObject] | None, namespace: str) -
     return Loaded(with_namespace(obj, namespace), data)
 
 
-def _set_generated_name(loaded: Loaded, made: Counter[str]) -> Loaded:
+def _set_generated_name(loaded: Loaded, name_counts: Counter[str]) -> Loaded:
     """Set a generated name in object and data if the object has only ``generateName``."""
-    obj, raw = with_name(loaded.obj, made), loaded.raw
+    obj, raw = with_name(loaded.obj, name_counts), loaded.raw
     if obj is loaded.obj:
         return loaded
     data = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw

@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-def rank_requests(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray[np.integer[Any]]:
+def rank_requests(requests: NDArray[np.float64], template: NodeTemplate) -> NDArray[np.integer[Any]]:
     """Rank rows of requests (float64[K, 2]: cpu, memory) by decreasing score: int[K]; equal scores share a rank.
 
     The score is upstream's: requests relative to allocatable, without other resources. Upstream reads the requests
@@ -62,10 +62,10 @@ def rank_requests(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray
     allocatable = template.node.status.allocatable or {}
     zero = Quantity("0")
     amounts = allocatable.get(CPU, zero).milli_value(), allocatable.get(MEMORY, zero).value()
-    score = np.zeros(len(asked))
+    score = np.zeros(len(requests))
     for column, amount in enumerate(amounts):
         if amount > 0:
-            score += asked[:, column] / float(amount)
+            score += requests[:, column] / float(amount)
     _, rank = np.unique(-score, return_inverse=True)
     return rank.astype(np.uint16) if len(rank) <= 1 << 16 else rank  # 16 bits use radix sort
 
@@ -146,7 +146,7 @@ class EstimateCache:
 
         Templates that rank all requests the same share the order.
         """
-        ranks = rank_requests(pods.asked, template)
+        ranks = rank_requests(pods.requests, template)
         key = id(pods), ranks.tobytes()
         cached = self._orders.get(key)
         if cached is None:  # cached with the pods, so that their id stays valid

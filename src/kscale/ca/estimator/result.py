@@ -49,8 +49,8 @@ class GroupedPods:
         self.class_of = of_pod[self.members]
         """int32[n]: position in ``unique``, group after group."""
         self.asks = np.zeros(len(self.starts) - 1, dtype=np.intp)
-        """int[groups]: what a group's first pod asks for, as a row of ``asked``; an empty group asks for nothing."""
-        self.asked = np.zeros((1, 2))
+        """int[groups]: what a group's first pod asks for, as a row of ``requests``; an empty group asks for nothing."""
+        self.requests = np.zeros((1, 2))
         """float64[K, 2]: different amounts of cpu and memory."""
         self._sums: dict[bytes, tuple[int, int]] = {}
         self.counted: NDArray[np.int64] | None = None
@@ -60,7 +60,7 @@ class GroupedPods:
         if len(some):
             rows: dict[tuple[int, int], int] = {(0, 0): 0}
             of_class = np.array([rows.setdefault(each, len(rows)) for each in taken], dtype=np.intp)
-            self.asked = np.array(list(rows), dtype=np.float64)
+            self.requests = np.array(list(rows), dtype=np.float64)
             self.asks[some] = of_class[self.class_of[self.starts[some]]]
 
     def select_groups(self, groups: NDArray[np.int64]) -> GroupedPods:

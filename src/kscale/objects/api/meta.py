@@ -84,9 +84,9 @@ def _parse_between_spaces(text: str) -> Quantity:
         raise ValueError(f'"{shorten(text)}" is not a quantity') from None
 
 
-def shorten(text: str, most: int = 80) -> str:
-    """Return the text for a message, cut after ``most`` characters with its length appended."""
-    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+def shorten(text: str, max_length: int = 80) -> str:
+    """Return the text for a message, cut after ``max_length`` characters with its length appended."""
+    return text if len(text) <= max_length else f"{text[:max_length]}... ({len(text):,} characters)"
 
 
 def enc_hook(value: Any) -> Any:

@@ -51,9 +51,9 @@ class DeviceCounting:
             need = Claims.of(ctx).get_checked_requests(pod)
             # A claim that is referenced by name may be shared, or allocated and full.
             self.exact = self.exact and not any(claim_name is not None for _, claim_name, _ in pod.claims)
-            asked = list(self._list_requests(need))
-            if asked:
-                self._requests[pod.index] = asked
+            requests = list(self._list_requests(need))
+            if requests:
+                self._requests[pod.index] = requests
         if self._kinds and self.exact:
             self._count(nodes)
 

@@ -310,11 +310,11 @@ class PodClasses:
 
         They come from the cache if the inputs are the same.
         """
-        wanted = {pod.index: pod for pod in pods}
+        checked_pods = {pod.index: pod for pod in pods}
         compiler = PodCompiler(ctx)
-        compiled = [compiler.get(pod) for pod in wanted.values()]
-        more = {pod.index: pod for pod in others if pod.index not in wanted}
-        classes = cls(wanted.values(), compiled, more.values())
+        compiled = [compiler.get(pod) for pod in checked_pods.values()]
+        more = {pod.index: pod for pod in others if pod.index not in checked_pods}
+        classes = cls(checked_pods.values(), compiled, more.values())
         placed = ctx.snapshot.placed_classes
         carriers = [pod for pod in (*placed, *classes.pods) if pod.anti_affinity]
         names = {name for each in compiled for name, _ in each.counters}

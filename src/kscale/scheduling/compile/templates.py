@@ -107,15 +107,15 @@ class Copies:
         parts: Iterable[Part],
         number: Mapping[int, int],
         *,
-        alike: bool,
+        exchangeable: bool,
     ) -> list[_engine.Template]:
         """Build the engine's templates.
 
-        ``number``: number of a class by its index; ``alike``: the engine cannot distinguish copies of equal templates
-        by anything else.
+        ``number``: number of a class by its index; ``exchangeable``: the engine cannot distinguish copies of equal
+        templates by anything else.
         """
         return [
-            self._prepare(i, engine, classes, domains, resources, parts, number, alike)
+            self._prepare(i, engine, classes, domains, resources, parts, number, exchangeable)
             for i in range(len(self.templates))
         ]
 
@@ -128,7 +128,7 @@ class Copies:
         resources: Resources,
         parts: Iterable[Part],
         number: Mapping[int, int],
-        alike: bool,
+        exchangeable: bool,
     ) -> _engine.Template:
         node, pods, first = self.templates[i].node, self.pods[i], self._first[i]
         facts = self.facts[first]
@@ -154,7 +154,7 @@ class Copies:
             arguments |= part.build_template_arguments(facts)
         taken_names = _HostNames.of(self._ctx.snapshot).get(node.metadata.name) if HOSTNAME in domains.keys else None
         special = self._special[i]
-        self._identities.append(None if special or taken_names or not alike else repr(arguments))
+        self._identities.append(None if special or taken_names or not exchangeable else repr(arguments))
         return _engine.Template(
             engine,
             **arguments,

@@ -111,13 +111,13 @@ class Allocator:
         """
         requests = []
         for index, claim in enumerate(claims):
-            least = 0
+            minimum = 0
             for i in range(len(claim.spec.devices.requests)):
                 requests.append(self._alternatives(claims, index, i, offers))
-                least += min(part.count for part in requests[-1])
-            if least > MAX_DEVICES:
+                minimum += min(part.count for part in requests[-1])
+            if minimum > MAX_DEVICES:
                 raise AllocationError(
-                    f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MAX_DEVICES}"
+                    f"claim {claim.key}: number of requested devices {minimum} exceeds the claim limit of {MAX_DEVICES}"
                 )
         search = _Search(self, claims, offers, requests)
         if not search.find():
@@ -142,10 +142,10 @@ class Allocator:
         claim = claims[index]
         label = name.rpartition("/")[2]  # errors name an alternative without its request
         if exact.device_class_name not in self.classes:
-            wanted = exact.device_class_name
+            class_name = exact.device_class_name
             raise AllocationError(
-                f"claim {claim.key}, request {label}: could not retrieve device class {wanted}: "
-                f'DeviceClass "{wanted}" not found'
+                f"claim {claim.key}, request {label}: could not retrieve device class {class_name}: "
+                f'DeviceClass "{class_name}" not found'
             )
         admin = isinstance(exact, ExactDeviceRequest) and bool(exact.admin_access)
         if exact.allocation_mode != "All":
@@ -183,13 +183,13 @@ class Allocator:
         None if they are not free, given the amounts used by claims and by ``others``.
         """
         device, driver = offer.device, offer.identity[0]
-        asked = read_requested_capacity(exact.capacity, driver)
-        if not asked and not device.capacity:
+        requested = read_requested_capacity(exact.capacity, driver)
+        if not requested and not device.capacity:
             return {}
         used = self.inventory.consumed.get(offer.identity, {})
         if others:
             used = {**used, **{name: used[name] + q if name in used else q for name, q in others.items()}}
-        return consumption(device, driver, asked, used)
+        return consumption(device, driver, requested, used)
 
     def matches_selectors(self, claim: ResourceClaim, exact: _Exact, offer: Offer) -> bool:
         """Check whether all selectors of the device class and the request are true.

@@ -86,7 +86,7 @@ class Claims:
 
     def __init__(self, ctx: Context) -> None:
         self._dra, self._informers = ctx.dra, ctx.informers  # not the context: no reference cycle
-        self._wanted: dict[int, ClaimRequests] = {}
+        self._requests: dict[int, ClaimRequests] = {}
         self._delegable: dict[str, bool] = {}
 
     @classmethod
@@ -153,10 +153,10 @@ class Claims:
 
     def get_requests(self, pod: PodClass) -> ClaimRequests:
         """Return what the pod requests. Raises ClaimError if a claim cannot be used."""
-        wanted = self._wanted.get(pod.index)
-        if wanted is None:
-            wanted = self._wanted[pod.index] = self._find_wanted(pod)
-        return wanted
+        requests = self._requests.get(pod.index)
+        if requests is None:
+            requests = self._requests[pod.index] = self._find_requests(pod)
+        return requests
 
     def get_checked_requests(self, pod: PodClass) -> ClaimRequests:
         """Return what the pod requests; nothing if its PreFilter fails, as no node is checked for it then."""
@@ -167,7 +167,7 @@ class Claims:
         except ClaimError:
             return ClaimRequests()
 
-    def _find_wanted(self, pod: PodClass) -> ClaimRequests:
+    def _find_requests(self, pod: PodClass) -> ClaimRequests:
         allocated, still_open = [], []
         for claim in self.list_pod_claims(pod):
             if claim.status.allocation is None:

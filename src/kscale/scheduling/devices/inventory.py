@@ -57,8 +57,8 @@ def qualify_name(name: str, driver: str) -> str:
 
 def read_requested_capacity(capacity: Mapping[str, Any] | None, driver: str) -> Amounts:
     """Return the amounts of a request (``capacity.requests``) by qualified name, for devices of a driver."""
-    asked = (capacity or {}).get("requests") or {}
-    return {qualify_name(name, driver): Quantity(str(amount)) for name, amount in asked.items()}
+    requested = (capacity or {}).get("requests") or {}
+    return {qualify_name(name, driver): Quantity(str(amount)) for name, amount in requested.items()}
 
 
 def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] | None:
@@ -103,14 +103,14 @@ def _round_up_request(requested: Quantity | None, capacity: DeviceCapacity) -> Q
         return capacity.value if default is None else Quantity(str(default))
     span = _range(policy)
     if span is not None and span.get("min") is not None:
-        least = span["min"]
-        if requested < least:
-            return least
+        minimum = span["min"]
+        if requested < minimum:
+            return minimum
         step = span.get("step")
         if step is None or step.sign <= 0:
             return requested
         per = 1000 if _fits_milli_units(span, requested) else 1
-        start, width = _in(least, per), _in(step, per)
+        start, width = _in(minimum, per), _in(step, per)
         steps = -(-(_in(requested, per) - start) // width)
         rounded = start + steps * width
         return Quantity(f"{rounded}m" if per == 1000 else str(rounded))

@@ -132,18 +132,18 @@ class Need(msgspec.Struct, frozen=True, eq=False):
 
     key: int
     open: tuple[ClaimKey, ...]
-    wanted: ClaimRequests
+    requests: ClaimRequests
 
 
 class Needs:
     """Pods by number, and their claims. ``keys``: all claims of each pod; ``own``: those created for the pod.
 
-    ``alike``: every pod stands for equivalent ones, with claims of their own.
+    ``exchangeable``: every pod stands for equivalent ones, with claims of their own.
     """
 
-    def __init__(self, ctx: Context, pods: Sequence[PodClass], *, alike: bool) -> None:
+    def __init__(self, ctx: Context, pods: Sequence[PodClass], *, exchangeable: bool) -> None:
         self._pods = pods
-        self._alike = alike
+        self._alike = exchangeable
         self._claims = Claims.of(ctx)
         self._patience = ctx.now, ctx.profile.device_binding_timeout
         self.observed: dict[ClaimKey, ClaimState] = {}
@@ -202,16 +202,16 @@ class Needs:
             if len(state.consumers) >= MAX_CONSUMERS and not any(c.uid == uid for c in state.consumers):
                 return None
             allocated.append(state.replaced)
-        wanted = ClaimRequests(tuple(allocated), tuple(claim for _, claim in still_open), *self._special[pod])
+        requests = ClaimRequests(tuple(allocated), tuple(claim for _, claim in still_open), *self._special[pod])
         parts = (
-            tuple(_encode(claim.spec) for claim in wanted.open),
-            tuple(_encode(a.node_selector) for a in (claim.status.allocation for claim in wanted.allocated) if a),
-            any(map(skips_operations, wanted.allocated)),
-            any(binding_failed(claim, *self._patience) for claim in wanted.allocated),
-            wanted.extended,
-            wanted.stale,
+            tuple(_encode(claim.spec) for claim in requests.open),
+            tuple(_encode(a.node_selector) for a in (claim.status.allocation for claim in requests.allocated) if a),
+            any(map(skips_operations, requests.allocated)),
+            any(binding_failed(claim, *self._patience) for claim in requests.allocated),
+            requests.extended,
+            requests.stale,
         )
-        return Need(self._numbers.setdefault(parts, len(self._numbers)), tuple(key for key, _ in still_open), wanted)
+        return Need(self._numbers.setdefault(parts, len(self._numbers)), tuple(key for key, _ in still_open), requests)
 
 
 class _Node(msgspec.Struct, frozen=True, eq=False):
@@ -229,7 +229,7 @@ _Decision = list[list[AllocatedDevice]] | None
 class DeviceLedger:
     """Claims and devices of a simulation. ``pods``: in the order of the engine's numbers.
 
-    ``alike``: every placement of a pod stands for another equivalent pod, with claims of its own.
+    ``exchangeable``: every placement of a pod stands for another equivalent pod, with claims of its own.
     """
 
     def __init__(
@@ -238,16 +238,16 @@ class DeviceLedger:
         pods: Sequence[PodClass],
         templates: Sequence[NodeTemplate] = (),
         *,
-        alike: bool = False,
+        exchangeable: bool = False,
     ) -> None:
         self.ctx = ctx
         self._pods = list(pods)
         self._templates = templates
-        self._alike = alike
+        self._alike = exchangeable
         devices = Devices.of(ctx)
         self._inventory = devices.inventory.with_slices(())
         self._allocator = devices.allocator.on(self._inventory)
-        self._needs = Needs(ctx, self._pods, alike=alike)
+        self._needs = Needs(ctx, self._pods, exchangeable=exchangeable)
         self._claims = dict(self._needs.observed)
         self._patience = ctx.now, ctx.profile.device_binding_timeout
         self._existing = len(ctx.snapshot.columns)
@@ -321,24 +321,24 @@ class DeviceLedger:
         seen = self._seen.get((need.key, state.number))
         if seen is not None and seen[0] == now:
             return seen[1]
-        decision = self._allocate(need.wanted, state.facts, state.offers)
+        decision = self._allocate(need.requests, state.facts, state.offers)
         self._seen[need.key, state.number] = now, decision
         return decision
 
-    def _allocate(self, wanted: ClaimRequests, facts: NodeFacts, offers: list[Offer]) -> _Decision:
-        if wanted.stale:
+    def _allocate(self, requests: ClaimRequests, facts: NodeFacts, offers: list[Offer]) -> _Decision:
+        if requests.stale:
             return None
         decision: _Decision = []
-        asked = to_allocate(wanted, facts, self.ctx.informers.device_classes)
-        if asked:
+        to_satisfy = to_allocate(requests, facts, self.ctx.informers.device_classes)
+        if to_satisfy:
             try:
-                decision = self._allocator.allocate(asked, offers)
+                decision = self._allocator.allocate(to_satisfy, offers)
             except AllocationError:
                 self._steady = False  # the device that causes the error may be allocated later, and is skipped then
                 return None
         if decision is None:
             return None
-        if not all(available(claim, facts, *self._patience) for claim in wanted.allocated):
+        if not all(available(claim, facts, *self._patience) for claim in requests.allocated):
             return None
         return decision
 
@@ -367,7 +367,7 @@ class DeviceLedger:
             to = (key[0], key[1] + mark) if key in self._needs.own[pod] else key
             self._hold(to, self._claims[key].claim, (), devices, facts.name)
         if len(decision) > len(need.open):  # the last one is for extended resources
-            claim = to_allocate(need.wanted, facts, self.ctx.informers.device_classes)[-1]
+            claim = to_allocate(need.requests, facts, self.ctx.informers.device_classes)[-1]
             self._hold(self._special(pod), claim, (consumer,), decision[-1], facts.name)
         for key in keys:
             state = self._claims[key]

@@ -202,21 +202,21 @@ class Plugin:
         """
         return ()
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
         """Return the numbers behind a failure in the engine.
 
         ``which``: the constraint, term or driver that failed, -1 = does not apply.
         """
         return ()
 
-    def explain(self, pod: PodClass, number: int, node: int, witness: ExplainContext) -> tuple[Status | None, Numbers]:
+    def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
         """Run the Filter alone on one node; return its status (None = passes) and the numbers behind it."""
-        judge = self.judge(pod, witness.ctx)
-        status = None if judge is None else judge.check(witness.facts(node))
+        judge = self.judge(pod, context.ctx)
+        status = None if judge is None else judge.check(context.facts(node))
         if status is not None:
             return status, ()
-        counted = witness.engine.check_alone(self.ordinal, number, node)
+        counted = context.engine.check_alone(self.ordinal, number, node)
         if counted is None:
             return None, ()
         detail, which = counted
-        return self.statuses[detail], self.explain_failure(detail, which, pod, node, witness)
+        return self.statuses[detail], self.explain_failure(detail, which, pod, node, context)

@@ -82,8 +82,8 @@ def incoming_terms(pod: PodClass, terms: Iterable[PodAffinityTerm], ctx: Context
 
 def _means_all(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
     """Return a function that checks whether all terms select a pod, ignoring labels of its namespace."""
-    wanted = tuple(terms)
-    return lambda pod: all(term.matches(pod, None) for term in wanted)
+    all_terms = tuple(terms)
+    return lambda pod: all(term.matches(pod, None) for term in all_terms)
 
 
 def _carries(term: Term, other: PodClass) -> bool:
@@ -214,7 +214,7 @@ class TermNumbers(Part):
         return entry
 
 
-def _blocker(terms: Sequence[Term], which: int, node: int, witness: ExplainContext) -> tuple[Term, int | None]:
+def _blocker(terms: Sequence[Term], which: int, node: int, context: ExplainContext) -> tuple[Term, int | None]:
     """Return the term to report, of those against a pod, and its index in the list of the pod that carries it.
 
     It is the term of the pod that appears first, as the engine's ``which`` depends on the session's history. The index
@@ -222,7 +222,7 @@ def _blocker(terms: Sequence[Term], which: int, node: int, witness: ExplainConte
     """
     seen = []
     for term in terms:
-        first = witness.first_in_domain(term.key, node, partial(_carries, term))
+        first = context.first_in_domain(term.key, node, partial(_carries, term))
         if first is not None:
             row, carrier = first
             seen.append((row, carried_terms(carrier).index(term), term))
@@ -293,13 +293,13 @@ class InterPodAffinity(Plugin):
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
         return (ctx.informers.namespaces,)
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
         """Return the numbers of the term that fails.
 
         ``rule``, ``term`` (its index in the list of the pod that has it), ``topologyKey``, ``domain``, the number of
         ``matching`` pods there, and ``pods`` (the first few).
         """
-        part = witness.part(TermNumbers)
+        part = context.part(TermNumbers)
         affinity, anti_affinity = part.terms.get(pod.index, ((), ()))
         index: int | None
         means: Callable[[PodClass], bool]
@@ -312,16 +312,16 @@ class InterPodAffinity(Plugin):
             rule, index, key = "anti-affinity", which, anti_affinity[which].key
             means = _means_all([anti_affinity[which]])
         else:
-            blocker, index = _blocker(part.blockers[pod.index], which, node, witness)
+            blocker, index = _blocker(part.blockers[pod.index], which, node, context)
             rule, key = "anti-affinity of placed pods", blocker.key
             means = partial(_carries, blocker)
-        pods = witness.pods_in_domain(key, node, means)
+        pods = context.pods_in_domain(key, node, means)
         return (
             {
                 "rule": rule,
                 "term": index,
                 "topologyKey": key,
-                "domain": witness.facts(node).labels.get(key),
+                "domain": context.facts(node).labels.get(key),
                 "matching": len(pods),
                 "pods": pods[:MAX_PODS],
             },

@@ -60,10 +60,10 @@ class NodePorts(Plugin):
     def get_counters(self, pod: PodClass, ctx: Context) -> tuple[HostPort, ...] | None:
         return pod.ports or None
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
         """Return each ``port`` in conflict, and the ``pods`` of the node that use it."""
         holders: dict[tuple[str, int], list[tuple[str, str]]] = {}
-        for key, other in witness.classes_on(node):
+        for key, other in context.classes_on(node):
             for ip, protocol, port in other.ports:
                 holders.setdefault((protocol, port), []).append((ip, key))
         clashes = []

@@ -28,11 +28,11 @@ def _insufficient(
     short = [{"resource": "pods", "asked": 1, "free": slots}] if slots < 1 else []
     never = False
     for name in (*_FIXED, *sorted(set(demand) - set(_FIXED))):
-        asked = demand.get(name, 0)
-        if asked > 0 and asked > free.get(name, 0):
+        requested = demand.get(name, 0)
+        if requested > 0 and requested > free.get(name, 0):
             reasons.append(f"Insufficient {name}")
-            short.append({"resource": name, "asked": asked, "free": free.get(name, 0)})
-            never = never or asked > allocatable.get(name, 0)
+            short.append({"resource": name, "asked": requested, "free": free.get(name, 0)})
+            never = never or requested > allocatable.get(name, 0)
     if not reasons:
         return None, ()
     return Status(UNRESOLVABLE if never else UNSCHEDULABLE, tuple(reasons)), tuple(short)
@@ -44,7 +44,7 @@ class NodeResourcesFit(Plugin):
     name = "NodeResourcesFit"
     checks_plain_pods = True
 
-    def explain(self, pod: PodClass, number: int, node: int, witness: ExplainContext) -> tuple[Status | None, Numbers]:
+    def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
         """Return the status and, for each ``resource`` that is short, the amounts ``asked`` and ``free``."""
-        free, slots = witness.room(node)
-        return _insufficient(witness.demand(number, node), free, witness.allocatable(node), slots)
+        free, slots = context.room(node)
+        return _insufficient(context.demand(number, node), free, context.allocatable(node), slots)

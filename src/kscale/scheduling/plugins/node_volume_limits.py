@@ -289,15 +289,15 @@ class NodeVolumeLimits(Plugin):
         if not pod.volumes or self.skips(pod, ctx):
             return None
         volumes = Volumes.of(ctx)
-        wanted = _resolve(pod, volumes, incoming=True)
-        if isinstance(wanted, Status):
-            return Judge(wanted, frozenset(), partial(_everywhere, wanted))
+        attached = _resolve(pod, volumes, incoming=True)
+        if isinstance(attached, Status):
+            return Judge(attached, frozenset(), partial(_everywhere, attached))
         broken = _BrokenNodes.of(ctx)
         untranslated = _find_translation_error(pod)
-        needed = tuple((driver, plugin) for driver, _, plugin in wanted if _must_be_there(driver, volumes))
+        needed = tuple((driver, plugin) for driver, _, plugin in attached if _must_be_there(driver, volumes))
         if not needed and not broken and untranslated is None:
             return None
-        attached = tuple(dict.fromkeys(plugin for _, _, plugin in wanted))
+        migrating = tuple(dict.fromkeys(plugin for _, _, plugin in attached))
 
         def check(node: NodeFacts) -> Status | None:
             if untranslated is not None and node.csi_node is not None:
@@ -307,12 +307,12 @@ class NodeVolumeLimits(Plugin):
             for driver, plugin in needed:
                 if (plugin < 0 or moved >> plugin & 1) and driver not in drivers:
                     return unschedulable(f"{driver} CSI driver is not installed on the node")
-            counts = any(plugin < 0 or moved >> plugin & 1 for plugin in attached)
+            counts = any(plugin < 0 or moved >> plugin & 1 for plugin in migrating)
             if counts and node.name in broken and _limits(node.csi_node):
                 return error(broken[node.name])
             return None
 
-        key: Hashable = needed, untranslated, (attached, broken) if broken else None
+        key: Hashable = needed, untranslated, (migrating, broken) if broken else None
         return Judge(key, frozenset({CSI, NAME}) if broken else frozenset({CSI}), check)
 
     def part(self, rows: Rows) -> Part:
@@ -335,10 +335,10 @@ class NodeVolumeLimits(Plugin):
         volumes = Volumes.of(ctx)
         return (_NodeLimits.of(ctx).drivers, *chain.from_iterable(map(volumes.get_dependencies, storage)))
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
         """Return ``driver`` and its ``limit``."""
-        driver = next(name for name, number in witness.part(VolumeNumbers).drivers.items() if number == which)
-        return ({"driver": driver, "limit": _limits(witness.facts(node).csi_node).get(driver)},)
+        driver = next(name for name, number in context.part(VolumeNumbers).drivers.items() if number == which)
+        return ({"driver": driver, "limit": _limits(context.facts(node).csi_node).get(driver)},)
 
 
 def _everywhere(status: Status, node: NodeFacts) -> Status | None:  # noqa: ARG001  (the same on every node)

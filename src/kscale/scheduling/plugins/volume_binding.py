@@ -24,12 +24,12 @@ from kscale.snapshot.classes.interner import PodClass
 __all__ = ["VolumeBinding"]
 
 _NO_MATCH = "node(s) didn't match PersistentVolume's node affinity"
-_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+_NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 
-class _Held(msgspec.Struct, frozen=True, eq=False):
+class _BoundVolume(msgspec.Struct, frozen=True, eq=False):
     """A volume that a claim is bound to. ``required``: its node affinity. On nodes whose CSINode says that the in-tree
     ``plugin`` was migrated, ``translated`` replaces it, or the error ``instead``."""
 
@@ -39,7 +39,7 @@ class _Held(msgspec.Struct, frozen=True, eq=False):
     instead: Status | None = None
 
     @classmethod
-    def of(cls, volume: PersistentVolume) -> _Held:
+    def of(cls, volume: PersistentVolume) -> _BoundVolume:
         plugin = is_in_tree(volume.spec)
         if plugin < 0:
             return cls(affinity_of(volume))
@@ -111,7 +111,7 @@ class VolumeBinding(Plugin):
         volumes = Volumes.of(ctx)
         claims = volumes.claims_of(pod)
         bound = [volumes.volume(claim.spec.volume_name) for claim in claims if is_bound(claim)]
-        bound_volumes = [None if volume is None else _Held.of(volume) for volume in bound]
+        bound_volumes = [None if volume is None else _BoundVolume.of(volume) for volume in bound]
         waiting = WaitingClaims.of(pod, volumes)
         columns: set[str] = set()
         key: list[Hashable] = []
@@ -133,22 +133,22 @@ class VolumeBinding(Plugin):
             provided = waiting.on(node)
             if isinstance(provided, str):
                 reasons.append(provided)
-            if bound == _GONE:
+            if bound == _NO_SUCH_VOLUME:
                 reasons.append(bound)
             return unresolvable(*reasons) if reasons else None
 
         return Judge(tuple(key), frozenset(columns), check)
 
-    def explain(self, pod: PodClass, number: int, node: int, witness: ExplainContext) -> tuple[Status | None, Numbers]:
-        status, _ = super().explain(pod, number, node, witness)
-        return status, _blame(pod, witness.facts(node), witness.ctx) if status is not None else ()
+    def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
+        status, _ = super().explain(pod, number, node, context)
+        return status, _get_unusable_claim(pod, context.facts(node), context.ctx) if status is not None else ()
 
 
-class _Reached(dict[str, int]):
+class _ReachingNodes(dict[str, int]):
     """Volume -> number of nodes of the snapshot that reach it; cached with a context."""
 
 
-def _blame(pod: PodClass, node: NodeFacts, ctx: Context) -> Numbers:
+def _get_unusable_claim(pod: PodClass, node: NodeFacts, ctx: Context) -> Numbers:
     """Return the first bound claim that the node cannot use: ``claim`` and ``volume``.
 
     If the volume exists, also ``wanted`` (its node affinity as text) and ``reachedFrom`` (the number of existing nodes
@@ -163,9 +163,9 @@ def _blame(pod: PodClass, node: NodeFacts, ctx: Context) -> Numbers:
         numbers = {"claim": f"{claim.namespace}/{claim.name}", "volume": name}
         if volume is None:
             return (numbers,)
-        bound_volume = _Held.of(volume)
+        bound_volume = _BoundVolume.of(volume)
         if bound_volume.check(node) == _NO_MATCH:
-            reached = ctx.memo.get(_Reached, _Reached)
+            reached = ctx.memo.get(_ReachingNodes, _ReachingNodes)
             if name not in reached:
                 nodes = map(ctx.node, range(len(ctx.snapshot.nodes)))
                 reached[name] = sum(bound_volume.check(each) is None for each in nodes)
@@ -200,9 +200,9 @@ def _unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | None, eph
     return not_owned(pod, claim) if ephemeral else None
 
 
-def _check_bound(bound_volumes: list[_Held | None], node: NodeFacts) -> Status | str | None:
+def _check_bound(bound_volumes: list[_BoundVolume | None], node: NodeFacts) -> Status | str | None:
     for volume in bound_volumes:
-        problem = _GONE if volume is None else volume.check(node)
+        problem = _NO_SUCH_VOLUME if volume is None else volume.check(node)
         if problem is not None:
             return problem
     return None

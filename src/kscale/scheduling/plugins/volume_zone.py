@@ -17,7 +17,7 @@ _BETA = "failure-domain.beta.kubernetes.io/"
 _STABLE = "topology.kubernetes.io/"
 _KEYS = (_BETA + "zone", _BETA + "region", _STABLE + "zone", _STABLE + "region")
 
-_Wanted = tuple[tuple[str, frozenset[str]], ...]
+_ZoneRequirements = tuple[tuple[str, frozenset[str]], ...]
 
 
 class VolumeZone(Plugin):
@@ -27,8 +27,8 @@ class VolumeZone(Plugin):
     name = "VolumeZone"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        wanted = _get_zone_requirements(pod, ctx)
-        return PreFilter(failure=wanted) if isinstance(wanted, Status) else NOTHING
+        requirements = _get_zone_requirements(pod, ctx)
+        return PreFilter(failure=requirements) if isinstance(requirements, Status) else NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
         return not _get_zone_requirements(pod, ctx)
@@ -40,14 +40,14 @@ class VolumeZone(Plugin):
         return (Volumes.of(ctx),)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
-        wanted = _get_zone_requirements(pod, ctx)
-        if isinstance(wanted, Status) or not wanted:
+        requirements = _get_zone_requirements(pod, ctx)
+        if isinstance(requirements, Status) or not requirements:
             return None
 
         def check(node: NodeFacts) -> Status | None:
             if not any(key in node.labels for key in _KEYS):
                 return None
-            for key, values in wanted:
+            for key, values in requirements:
                 have = node.labels.get(key)
                 if have is None and key.startswith(_BETA):
                     have = node.labels.get(_STABLE + key.removeprefix(_BETA))
@@ -55,12 +55,12 @@ class VolumeZone(Plugin):
                     return unresolvable("node(s) had no available volume zone")
             return None
 
-        return Judge(wanted, frozenset(_KEYS), check)
+        return Judge(requirements, frozenset(_KEYS), check)
 
 
-def _get_zone_requirements(pod: PodClass, ctx: Context) -> _Wanted | Status:
+def _get_zone_requirements(pod: PodClass, ctx: Context) -> _ZoneRequirements | Status:
     """Return (label, allowed values) of the pod's volumes, or the status if the PreFilter fails."""
-    wanted: list[tuple[str, frozenset[str]]] = []
+    requirements: list[tuple[str, frozenset[str]]] = []
     if not pod.has_claims:
         return ()
     volumes = Volumes.of(ctx)
@@ -84,8 +84,8 @@ def _get_zone_requirements(pod: PodClass, ctx: Context) -> _Wanted | Status:
         for key in _KEYS:
             values = labels[key].split("__") if key in labels else [""]
             if all(values):  # a value with an empty element is invalid: upstream ignores the key
-                wanted.append((key, frozenset(values)))
-    return tuple(wanted)
+                requirements.append((key, frozenset(values)))
+    return tuple(requirements)
 
 
 def _unbound(claim: PersistentVolumeClaim, volumes: Volumes) -> str | None:

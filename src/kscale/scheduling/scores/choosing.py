@@ -85,11 +85,11 @@ def node_scores(
         alone = names[0] if len(names) == 1 else None
         return NodeScores(pod=records[0].key, nodes=names, by_plugin={}, total=[], chosen=alone)
     total, parts = compiled.scorer.score(class_number, nodes)
-    asked = {name for name in options.weights if options.weights[name]} | {p.name for p, _ in options.scorers}
+    scoring_plugins = {name for name in options.weights if options.weights[name]} | {p.name for p, _ in options.scorers}
     return NodeScores(
         pod=records[0].key,
         nodes=names,
-        by_plugin={name: parts[i].tolist() for i, name in enumerate(compiled.names) if name in asked},
+        by_plugin={name: parts[i].tolist() for i, name in enumerate(compiled.names) if name in scoring_plugins},
         total=total.tolist(),
         chosen=names[int(np.argmax(total))] if names else None,
     )

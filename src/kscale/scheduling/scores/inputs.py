@@ -111,14 +111,14 @@ def scored_pod(
 ) -> tuple[ScoredPod, list[PreferredSchedulingTerm]]:
     """Return a pending pod as Score plug-ins see it, and its preferred node affinity terms."""
     # Upstream's scorer of NodeResourcesFit ignores pod-level requests of the pod to place.
-    asked, filled = demand(pod), demand(pod, NON_ZERO, pod_level=False)
+    requested, filled = demand(pod), demand(pod, NON_ZERO, pod_level=False)
     affinity = pod.spec.affinity
     wishes = affinity.node_affinity.preferred if affinity is not None and affinity.node_affinity is not None else []
     cpu, memory = non_zero_occupancy(pod)
     scored = ScoredPod(
         class_of=of.index,
         non_zero=tuple(_amount(filled, name) for name in columns),
-        requested=tuple(_amount(asked, name) for name in columns),
+        requested=tuple(_amount(requested, name) for name in columns),
         takes_non_zero=tuple(
             cpu if name == CPU else memory if name == MEMORY else of.occupancy.get(name, 0) for name in columns
         ),
@@ -192,17 +192,17 @@ def _classes(volumes: PodVolumes) -> dict[str, tuple[int, int]]:
     sums: dict[str, tuple[int, int]] = {}
     for claim, volume in volumes.bindings:
         name = volume.spec.storage_class_name
-        asked, available = sums.get(name, (0, 0))
-        sums[name] = asked + size_of(claim).value(), available + room_of(volume).value()
+        requested, available = sums.get(name, (0, 0))
+        sums[name] = requested + size_of(claim).value(), available + room_of(volume).value()
     if sums:
         return sums
     for claim, capacity in volumes.provisions:
         if capacity is not None:
             name = capacity.storage_class_name
-            asked, _ = sums.get(name, (0, 0))
+            requested, _ = sums.get(name, (0, 0))
             # Without `capacity`, upstream's scheduler crashes here.
             available = 0 if capacity.capacity is None else capacity.capacity.value()
-            sums[name] = asked + size_of(claim).value(), available
+            sums[name] = requested + size_of(claim).value(), available
     return sums
 
 
@@ -229,11 +229,11 @@ class Counters:
 
     def add_classes(self, pods: Iterable[PodClass]) -> None:
         """Add all classes that will be scored and placed."""
-        asked = list(pods)
-        for pod in (*self._ctx.snapshot.placed_classes, *asked) if self._near else ():
+        classes = list(pods)
+        for pod in (*self._ctx.snapshot.placed_classes, *classes) if self._near else ():
             for term in self._carries(pod):
                 self._known.add(term)
-        for pod in asked:
+        for pod in classes:
             self._ask_spread(pod)
             self._ask_near(pod)
 

@@ -38,7 +38,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class _Last(dict[type[Any], Any]):
+class _LatestValues(dict[type[Any], Any]):
     """The newest value of each type; cached with the interner that snapshots of a cluster share."""
 
 
@@ -51,7 +51,7 @@ def cached_per_snapshot(snapshot: Snapshot, kind: type[T], renew: Callable[[T | 
     """
 
     def make() -> T:
-        last = snapshot.interner.memo.get(_Last, _Last)
+        last = snapshot.interner.memo.get(_LatestValues, _LatestValues)
         value = last[kind] = renew(last.get(kind))
         return value
 
@@ -237,8 +237,8 @@ class Volumes:
             values.add((claim.metadata.annotations or {}).get(SELECTED_NODE, ""))
         for storage_class in informers.storage_classes.values():
             for topology in storage_class.allowed_topologies:
-                for wanted in topology.match_label_expressions:
-                    values.update(wanted.values)
+                for expression in topology.match_label_expressions:
+                    values.update(expression.values)
         for entry in informers.capacities:
             if entry.node_topology is not None:
                 values.update((entry.node_topology.match_labels or {}).values())

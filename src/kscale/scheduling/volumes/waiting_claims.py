@@ -165,12 +165,12 @@ class WaitingClaims:
 
 def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     """Check whether a volume is large enough, of the claim's mode and attributes class, and not being deleted."""
-    offered, wanted = volume.spec, claim.spec
+    offered, requested = volume.spec, claim.spec
     return (
         room_of(volume) >= size_of(claim)
         and not volume.metadata.deletion_timestamp
-        and (offered.volume_mode or "Filesystem") == (wanted.volume_mode or "Filesystem")
-        and (offered.volume_attributes_class_name or "") == (wanted.volume_attributes_class_name or "")
+        and (offered.volume_mode or "Filesystem") == (requested.volume_mode or "Filesystem")
+        and (offered.volume_attributes_class_name or "") == (requested.volume_attributes_class_name or "")
     )
 
 

@@ -47,10 +47,10 @@ class PodIndex:
         """
         return self.select_many([(namespace, selector)]).pods
 
-    def select_many(self, wanted: Sequence[tuple[str, SelectorLike]]) -> PodSelections:
+    def select_many(self, selectors: Sequence[tuple[str, SelectorLike]]) -> PodSelections:
         """Return the pods of many (namespace, selector) pairs at once, as :meth:`select` does."""
         identities = self._table.interner.memo.get(_Identities, _Identities)
-        begin, groups, (starts, rows) = identities.matching(self._table, wanted)
+        begin, groups, (starts, rows) = identities.matching(self._table, selectors)
         ends, selected = _names.select_rows(starts, rows, begin, groups)
         return PodSelections(ends, PodSelection(self._table, selected))
 
@@ -228,7 +228,7 @@ class _Identities:
         self._groups: tuple[Any, Any] = (None, None)
 
     def matching(
-        self, table: PodTable, wanted: Sequence[tuple[str, SelectorLike]]
+        self, table: PodTable, selectors: Sequence[tuple[str, SelectorLike]]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Return the identities that match each (namespace, selector) pair, and the rows of each identity.
 
@@ -246,7 +246,7 @@ class _Identities:
             self._learn(interner)
             begin, groups = [0], list[int]()
             known_lists = self._known_lists
-            for pair in wanted:
+            for pair in selectors:
                 matched = known_lists.get(pair) if type(pair[1]) is str else None
                 if matched is None:
                     matched = self._find_matches(interner, *pair)

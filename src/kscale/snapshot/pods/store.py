@@ -30,7 +30,7 @@ from kscale.snapshot.text.text_classes import TextClasses
 __all__ = ["BatchPlan", "NodeNumbers", "PlacedSums", "PodClassCache", "PodStore", "Texts", "plan_batch"]
 
 
-_MOST: Final = 1 << 14
+_MAX_CACHED_CLASSES: Final = 1 << 14
 _SPEC: Final = attrgetter(*(name for name in PodSpec.__struct_fields__ if name != "node_name"))
 _STATUS: Final = attrgetter(
     "container_statuses", "init_container_statuses", "resource_claim_statuses", "allocated_resources", "resources"
@@ -56,7 +56,7 @@ class PodClassCache:
             return cached[0]
         pod_class = self.interner.classify(pod, placed=placed, stored=True)
         if not (pod_class.pod_name or pod_class.pod_uid):
-            if len(self._known) == _MOST:
+            if len(self._known) == _MAX_CACHED_CLASSES:
                 self._known.clear()
             self._known[key] = (
                 pod_class.index,
@@ -317,9 +317,9 @@ def _fold(
 Texts = Literal["all", "pending"]
 """Which pods keep their text: all, or those that are not bound to a node and have not finished."""
 
-_FEW: Final = 64  # number of unused rows that are tolerated
-_STEP: Final = 4096  # number of rows moved at a time
-_IDLE: Final = 512  # number of unused numbers that are tolerated
+_UNUSED_ROWS_ALLOWED: Final = 64  # number of unused rows that are tolerated
+_ROWS_PER_STEP: Final = 4096  # number of rows moved at a time
+_UNUSED_NUMBERS_ALLOWED: Final = 512  # number of unused numbers that are tolerated
 _OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COLUMNS else 0 for name in POD_COLUMNS]
 """Which column of a batch each of the table's is; some of them follow from several."""
 
@@ -338,14 +338,14 @@ class PodStore:
         self._class_cache: PodClassCache | None = None
         self._index = _names.RowIndex()
         self._listing = False
-        self._made_at_most = self._nodes_at_most = self._texts_at_most = _IDLE
+        self._max_entries = self._max_nodes = self._max_texts = _UNUSED_NUMBERS_ALLOWED
 
     def copy(self) -> PodStore:
         """Return an independent copy with the same pods."""
         result = PodStore(finished=self.finished, texts=self.texts, threads=self._threads)
         result.table, result.sums = self.table.copy(), self.sums.copy()
         result._index, result.nodes = self._index.copy(), NodeNumbers(result.table.nodes)
-        result._made_at_most, result._nodes_at_most = self._made_at_most, self._nodes_at_most
+        result._max_entries, result._max_nodes = self._max_entries, self._max_nodes
         return result
 
     def __getstate__(self) -> dict[str, Any]:
@@ -552,16 +552,16 @@ class PodStore:
         """
         table = self.table
         rows = len(table)
-        if rows - len(self._index) > _FEW + rows // 4 or table.closing:
-            self._index.move(*table.close_up(max(_STEP, 8 * table.dropped)))
+        if rows - len(self._index) > _UNUSED_ROWS_ALLOWED + rows // 4 or table.closing:
+            self._index.move(*table.close_up(max(_ROWS_PER_STEP, 8 * table.dropped)))
             rows = len(table)
-        if self.interner.made > self._made_at_most:
+        if self.interner.made > self._max_entries:
             self._sweep()
-        if self._reader is not None and len(self._reader.classes) > self._texts_at_most:
+        if self._reader is not None and len(self._reader.classes) > self._max_texts:
             self._forget_texts(self._reader.classes)
-        if table.memo.stamps > 2 * rows + _IDLE:
+        if table.memo.stamps > 2 * rows + _UNUSED_NUMBERS_ALLOWED:
             table.renew_stamps()
-        if len(self.nodes) > self._nodes_at_most:
+        if len(self.nodes) > self._max_nodes:
             self._renumber_nodes()
 
     def _sweep(self) -> None:
@@ -586,7 +586,7 @@ class PodStore:
         table.replace_interner(new_interner)
         self.sums.forget(classes)
         live = int((~classes).sum() + (~shapes).sum() + (~controllers).sum())
-        self._made_at_most = _IDLE + live // 4
+        self._max_entries = _UNUSED_NUMBERS_ALLOWED + live // 4
         if self._reader is not None:
             self._reader.classes.replace_interner(new_interner, classes, shapes, controllers)
 
@@ -595,7 +595,7 @@ class PodStore:
         table = self.table
         in_use = np.bincount(table.columns["combined"][table.columns["state"] != REMOVED], minlength=known.size + 1)
         known.retain(in_use[1:] > 0)
-        self._texts_at_most = _IDLE + 5 * len(known) // 4
+        self._max_texts = _UNUSED_NUMBERS_ALLOWED + 5 * len(known) // 4
 
     def _renumber_nodes(self) -> None:
         """Remove node names that no pod refers to, and renumber the others."""
@@ -607,7 +607,7 @@ class PodStore:
         self.sums = self.sums.select_nodes(in_use)
         if self._reader is not None:
             self._reader.forget_nodes()
-        self._nodes_at_most = _IDLE + 2 * len(self.nodes)
+        self._max_nodes = _UNUSED_NUMBERS_ALLOWED + 2 * len(self.nodes)
 
     # -- sums --------------------------------------------------------------------------------------------------------
 
