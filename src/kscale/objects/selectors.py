@@ -155,6 +155,7 @@ def _aggregate(errors: list[str]) -> SelectorError:
 
 
 def _go_json(values: Sequence[str]) -> str:
+    """Format a text as Go's encoding/json does."""
     import json
 
     if not values:

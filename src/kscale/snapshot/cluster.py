@@ -61,7 +61,7 @@ def exclusive(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         busy: Busy = self._busy  # type: ignore[attr-defined]  # every class with such methods has one
         if not busy.lock.acquire(blocking=False):
-            raise _error(self, method.__name__)
+            raise _concurrent_use(self, method.__name__)
         busy.changing += 1
         try:
             return method(self, *args, **kwargs)
@@ -83,7 +83,7 @@ def shared(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P]
         busy: Busy = self._busy  # type: ignore[attr-defined]  # every class with such methods has one
         if not busy.lock.acquire(blocking=False):
             if busy.changing:
-                raise _error(self, method.__name__)
+                raise _concurrent_use(self, method.__name__)
             busy.lock.acquire()
         try:
             return method(self, *args, **kwargs)
@@ -93,7 +93,8 @@ def shared(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P]
     return call
 
 
-def _error(owned: object, method: str) -> ConcurrentUseError:
+def _concurrent_use(owned: object, method: str) -> ConcurrentUseError:
+    """Return the error of a call while another thread changes the object."""
     return ConcurrentUseError(
         f"{type(owned).__name__}.{method}: another thread is using this cluster, which has one owner at a time: "
         "use a lock of your own, or pass snapshots to other threads"
@@ -187,7 +188,7 @@ class Relist:
 
         applying.run(slowly, "items[{at}]")
         self._contents.pods.tidy()
-        return self._page(metadata, applying.change(self.kind), tuple(applying.problems))
+        return self._add_page(metadata, applying.change(self.kind), tuple(applying.problems))
 
     def _check(self, kind: str) -> None:
         """Raise InputError if the data are not a list of this kind."""
@@ -206,9 +207,10 @@ class Relist:
         self._check(page.kind)
         if bytes(page.items) != b"null":
             raise InputError(f"a list of {self.kind} whose items are no list, or that has a key twice")
-        return self._page(page.metadata or _ListMetadata(), ChangedKeys(), ())
+        return self._add_page(page.metadata or _ListMetadata(), ChangedKeys(), ())
 
-    def _page(self, metadata: _ListMetadata, change: ChangedKeys, problems: tuple[Problem, ...]) -> Page:
+    def _add_page(self, metadata: _ListMetadata, change: ChangedKeys, problems: tuple[Problem, ...]) -> Page:
+        """Record what a page of the list changed, and return the page."""
         self.version = metadata.resource_version
         self._changes.append(change)
         self._complete = not metadata.continue_

@@ -182,7 +182,7 @@ def load_batches(
     pods: set[str] = set()
     name_counts: Counter[str] = Counter()
     custom = _CustomRecords()
-    for record in _each(sources, scan, report):
+    for record in _read_sources(sources, scan, report):
         if isinstance(record, Problem):
             report.problems.append(record)
             report.total += 1
@@ -267,9 +267,10 @@ class _CustomRecords:
             report.skipped += Counter()  # without those of which none is left
 
 
-def _each(
+def _read_sources(
     sources: tuple[Source, ...], scan: Scan | None, report: LoadReport
 ) -> Iterator[RawObject | Problem | PodBatch]:
+    """Yield the records of all sources; warn of sources without any."""
     for source in sources:
         empty = True
         for record in read_scanned(source, scan=scan):

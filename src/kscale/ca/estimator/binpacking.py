@@ -360,6 +360,7 @@ class _ThreadShare:
 
 
 def _run_shares(shares: Sequence[_ThreadShare], *, together: bool) -> None:
+    """Run the shares one after the other, or together in threads."""
     stopped = Event()
     if not together:
         for share in shares:

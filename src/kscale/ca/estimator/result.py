@@ -193,7 +193,7 @@ class EstimateResult(Result):
         self.failed = failed
         self.stopped = stopped
         self._profile = session.profile
-        self._kept_session: Session | None = session
+        self._cached_session: Session | None = session
         self._class_of = class_of
         self._pods = pods
         self._group_order = group_order
@@ -216,13 +216,15 @@ class EstimateResult(Result):
 
     @property
     def _session(self) -> Session:
-        if self._kept_session is None:
-            self._kept_session = Session(self.snapshot, self._pods.unique, [self.template], self._profile)
-        return self._kept_session
+        """Return the session for explanations, built on first use."""
+        if self._cached_session is None:
+            self._cached_session = Session(self.snapshot, self._pods.unique, [self.template], self._profile)
+        return self._cached_session
 
     # -- names -------------------------------------------------------------------------------------------------------
 
     def _node_name(self, node: int) -> str:
+        """Return the name of an existing, new or fake node."""
         existing = len(self.snapshot.nodes)
         if node >= _packing.FAKE:
             return f"{self.new_node_name(self.nodes_added - 1)}-fake-{node - _packing.FAKE}"

@@ -189,7 +189,7 @@ def locate_name(expression: str, name: str, *, called: bool) -> tuple[int, int]:
     blank = _LITERAL.sub(lambda match: " " * len(match[0]), expression)
     match = re.search(rf"(?<!\w){re.escape(name)}(?!\w)" + (r"\s*(?=\()" if called else ""), blank)
     position = 0 if match is None else match.end() if called else match.start()
-    return _place(expression, position)
+    return _line_and_column(expression, position)
 
 
 def find_unclosed_quote(expression: str) -> tuple[int, int] | None:
@@ -198,10 +198,11 @@ def find_unclosed_quote(expression: str) -> tuple[int, int] | None:
     It is checked before parsing, because cel-python's parser takes practically forever on one with many backslashes.
     """
     match = _QUOTE.search(_PASSED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), expression))
-    return None if match is None else _place(expression, match.start())
+    return None if match is None else _line_and_column(expression, match.start())
 
 
-def _place(text: str, at: int) -> tuple[int, int]:
+def _line_and_column(text: str, at: int) -> tuple[int, int]:
+    """Return line (from 1) and column of a position."""
     return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1)
 
 
@@ -319,14 +320,15 @@ def unlike(tree: Any) -> Iterator[tuple[str, int, int]]:
             continue
         relation, right = node.children
         types = result_type(relation.children[0]), result_type(right)
-        if None not in types and not _comparable(str(relation.data), *map(str, types)):
+        if None not in types and not _are_comparable(str(relation.data), *map(str, types)):
             sign = _RELATIONS[relation.data]
             shown = ", ".join("null" if type_ == "null_type" else str(type_) for type_ in types)
             text = f"found no matching overload for '{'@in' if sign == 'in' else f'_{sign}_'}' applied to '({shown})'"
             yield text, relation.meta.end_line, relation.meta.end_column - len(sign) - 1
 
 
-def _comparable(relation: str, left: str, right: str) -> bool:
+def _are_comparable(relation: str, left: str, right: str) -> bool:
+    """Check whether CEL declares the relation for these types."""
     if relation == "relation_in":
         return right == f"list({left})"
     if relation in _EQUALITIES:

@@ -265,9 +265,9 @@ def binding_failed(claim: ResourceClaim, now: int | None, timeout: timedelta) ->
         conditions = _conditions(claim, result)
         if conditions is None:
             return _is_binding_overdue(claim, now, timeout)
-        if any(_true(conditions, name) for name in result.binding_failure_conditions):
+        if any(_is_condition_true(conditions, name) for name in result.binding_failure_conditions):
             return True
-        if not all(_true(conditions, name) for name in result.binding_conditions):
+        if not all(_is_condition_true(conditions, name) for name in result.binding_conditions):
             return _is_binding_overdue(claim, now, timeout)
     return False
 
@@ -280,7 +280,7 @@ def _conditions(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> 
     return None
 
 
-def _true(conditions: dict[str, Condition], name: str) -> bool:
+def _is_condition_true(conditions: dict[str, Condition], name: str) -> bool:
     return name in conditions and conditions[name].status == "True"
 
 

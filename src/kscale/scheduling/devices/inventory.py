@@ -231,7 +231,7 @@ def holds_of(allocation: AllocationResult) -> list[Hold]:
     ]
 
 
-def _waits(spec: ResourceSliceSpec) -> bool:
+def _has_binding_conditions(spec: ResourceSliceSpec) -> bool:
     return any(device.binding_conditions for device in spec.devices)
 
 
@@ -310,8 +310,8 @@ class Inventory:
                     self.available[(*pool, counters.name, name)] = counter.value
                     self.published[(*pool, counters.name, name)] = counter.value
         # Slices with devices that wait for conditions before they can be used come last.
-        waiting = {(s.driver, s.pool.name) for s in current if _waits(s)}
-        current.sort(key=lambda s: ((s.driver, s.pool.name) in waiting, _waits(s)))
+        waiting = {(s.driver, s.pool.name) for s in current if _has_binding_conditions(s)}
+        current.sort(key=lambda s: ((s.driver, s.pool.name) in waiting, _has_binding_conditions(s)))
         names: dict[tuple[str, str], set[str]] = {}
         trouble: dict[tuple[str, str], str] = {}
         for spec in current:
@@ -346,6 +346,7 @@ class Inventory:
                 self.selectors.append(selector)
 
     def _kind(self, driver: str, device: Device) -> int:
+        """Return the number of the device's kind; devices of one kind differ only in their names."""
         properties = device.attributes, device.taints, device.allow_multiple_allocations
         capacity = {
             name: (entry.value, _encode(entry.request_policy)) for name, entry in (device.capacity or {}).items()
@@ -360,7 +361,7 @@ class Inventory:
 
     def allocate(self, hold: Hold) -> None:
         """Allocate a device, or a share of it."""
-        first = not self._in_hand(hold.identity)
+        first = not self._is_allocated(hold.identity)
         counts = self.shares if hold.shared else self.used
         counts[hold.identity] = counts.get(hold.identity, 0) + 1
         if hold.consumed is not None:
@@ -368,7 +369,7 @@ class Inventory:
             more = {name: before[name] + q if name in before else q for name, q in hold.consumed.items()}
             self.consumed[hold.identity] = {**before, **more}
         if first:
-            self._count(hold.identity, taken=True)
+            self._count_counters(hold.identity, taken=True)
 
     def release(self, hold: Hold) -> None:
         """Release a device, or a share of it, that :meth:`allocate` allocated."""
@@ -384,8 +385,8 @@ class Inventory:
                 }
             else:
                 self.consumed.pop(hold.identity, None)
-        if not self._in_hand(hold.identity):
-            self._count(hold.identity, taken=False)
+        if not self._is_allocated(hold.identity):
+            self._count_counters(hold.identity, taken=False)
 
     @property
     def own(self) -> dict[str, list[Offer]]:
@@ -417,10 +418,11 @@ class Inventory:
         )
         return not any(each is not None and each.allocation_mode == "All" for each in parts)
 
-    def _in_hand(self, identity: DeviceId) -> bool:
+    def _is_allocated(self, identity: DeviceId) -> bool:
         return identity in self.used or identity in self.shares
 
-    def _count(self, identity: DeviceId, *, taken: bool) -> None:
+    def _count_counters(self, identity: DeviceId, *, taken: bool) -> None:
+        """Subtract the counters that a device consumes from those available, or add them back."""
         offer = self._counted.get(identity)
         for key, amount in counters_of(offer) if offer is not None else ():
             if key in self.available:

@@ -81,7 +81,7 @@ class ClaimState(msgspec.Struct, frozen=True, eq=False):
         )
 
     @property
-    def replaced(self) -> ResourceClaim:
+    def claim_with_status(self) -> ResourceClaim:
         """Return the claim with its current status."""
         status = msgspec.structs.replace(
             self.claim.status, allocation=self.allocation, reserved_for=list(self.consumers)
@@ -143,18 +143,19 @@ class Needs:
 
     def __init__(self, ctx: Context, pods: Sequence[PodClass], *, exchangeable: bool) -> None:
         self._pods = pods
-        self._alike = exchangeable
+        self._exchangeable = exchangeable
         self._claims = Claims.of(ctx)
         self._patience = ctx.now, ctx.profile.device_binding_timeout
         self.observed: dict[ClaimKey, ClaimState] = {}
         """The claims of the pods as observed."""
-        self.keys = [tuple(self._keys_of(pod)) for pod in pods]
-        self.own = [self._owned(pod, keys) for pod, keys in zip(pods, self.keys, strict=True)]
-        self._special = [self._special_of(pod) for pod in pods]
+        self.keys = [tuple(self._claim_keys(pod)) for pod in pods]
+        self.own = [self._owned_claims(pod, keys) for pod, keys in zip(pods, self.keys, strict=True)]
+        self._extended = [self._special_requests(pod) for pod in pods]
         self._known: dict[int, tuple[tuple[ClaimState, ...], Need | None]] = {}
         self._numbers: dict[object, int] = {}
 
-    def _keys_of(self, pod: PodClass) -> Iterator[ClaimKey]:
+    def _claim_keys(self, pod: PodClass) -> Iterator[ClaimKey]:
+        """Yield the keys of a pod's claims, and observe claims that are new."""
         try:
             claims = self._claims.list_pod_claims(pod) if pod.claims else []
         except ClaimError:  # its PreFilter fails
@@ -165,14 +166,16 @@ class Needs:
                 self.observed[key] = ClaimState.of(claim)
             yield key
 
-    def _owned(self, pod: PodClass, keys: tuple[ClaimKey, ...]) -> frozenset[ClaimKey]:
+    def _owned_claims(self, pod: PodClass, keys: tuple[ClaimKey, ...]) -> frozenset[ClaimKey]:
+        """Return those claims that the pod controls."""
         return frozenset(
             key
             for key in keys
             if any(o.controller and o.uid == pod.pod_uid for o in self.observed[key].claim.metadata.owner_references)
         )
 
-    def _special_of(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
+    def _special_requests(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
+        """Return the pod's extended resources, and whether they cannot be allocated."""
         try:
             return self._claims.get_special_requests(pod)
         except ClaimError:  # its PreFilter fails
@@ -180,7 +183,7 @@ class Needs:
 
     def may_count(self, pod: int) -> bool:
         """Return whether the pod requests devices."""
-        return bool(self.keys[pod] or any(self._special[pod]))
+        return bool(self.keys[pod] or any(self._extended[pod]))
 
     def of(self, pod: int, claims: Mapping[ClaimKey, ClaimState]) -> Need | None:
         """Return what the pod needs in the current state of the claims; None if its PreFilter fails."""
@@ -196,13 +199,13 @@ class Needs:
         uid = self._pods[pod].pod_uid
         still_open, allocated = [], []
         for key, state in zip(self.keys[pod], states, strict=True):
-            if state.allocation is None or (self._alike and key in self.own[pod]):
+            if state.allocation is None or (self._exchangeable and key in self.own[pod]):
                 still_open.append((key, state.claim))
                 continue
             if len(state.consumers) >= MAX_CONSUMERS and not any(c.uid == uid for c in state.consumers):
                 return None
-            allocated.append(state.replaced)
-        requests = ClaimRequests(tuple(allocated), tuple(claim for _, claim in still_open), *self._special[pod])
+            allocated.append(state.claim_with_status)
+        requests = ClaimRequests(tuple(allocated), tuple(claim for _, claim in still_open), *self._extended[pod])
         parts = (
             tuple(_encode(claim.spec) for claim in requests.open),
             tuple(_encode(a.node_selector) for a in (claim.status.allocation for claim in requests.allocated) if a),
@@ -243,7 +246,7 @@ class DeviceLedger:
         self.ctx = ctx
         self._pods = list(pods)
         self._templates = templates
-        self._alike = exchangeable
+        self._exchangeable = exchangeable
         devices = Devices.of(ctx)
         self._inventory = devices.inventory.with_slices(())
         self._allocator = devices.allocator.on(self._inventory)
@@ -259,8 +262,8 @@ class DeviceLedger:
         self._wide_changes = 0
         self._seen: dict[tuple[int, int], tuple[int, _Decision]] = {}
         self._puts = 0
-        self._asked, self._asked_at = -1, -1
-        self._asked_need: Need | None = None
+        self._last_pod, self._last_put = -1, -1
+        self._last_need: Need | None = None
         self._journal: list[tuple[ClaimKey, ClaimState | None]] = []
         self._marks: list[tuple[int, int]] = []
         self._home = {offer.identity: name for name, offers in self._inventory.own.items() for offer in offers}
@@ -311,9 +314,10 @@ class DeviceLedger:
         return self._decide(pod, node) is not None
 
     def _decide(self, pod: int, node: int) -> _Decision:
-        if pod != self._asked or self._puts != self._asked_at:  # a scan checks one pod on many nodes
-            self._asked, self._asked_at, self._asked_need = pod, self._puts, self._needs.of(pod, self._claims)
-        need = self._asked_need
+        """Return the cached or new allocation for a pod on a node; None if it needs no device."""
+        if pod != self._last_pod or self._puts != self._last_put:  # a scan checks one pod on many nodes
+            self._last_pod, self._last_put, self._last_need = pod, self._puts, self._needs.of(pod, self._claims)
+        need = self._last_need
         if need is None:
             return None
         state = self._nodes.get(node) or self._node(node)
@@ -359,27 +363,28 @@ class DeviceLedger:
             return False
         self._placed += 1
         pod_class, facts = self._pods[pod], self._node(node).facts
-        mark = f" {self._placed}" if self._alike else ""
+        mark = f" {self._placed}" if self._exchangeable else ""
         consumer = ResourceClaimConsumerReference(
             resource="pods", name=pod_class.pod_name + mark, uid=pod_class.pod_uid + mark
         )
         for key, devices in zip(need.open, decision, strict=False):
             to = (key[0], key[1] + mark) if key in self._needs.own[pod] else key
-            self._hold(to, self._claims[key].claim, (), devices, facts.name)
+            self._allocate_claim(to, self._claims[key].claim, (), devices, facts.name)
         if len(decision) > len(need.open):  # the last one is for extended resources
             claim = to_allocate(need.requests, facts, self.ctx.informers.device_classes)[-1]
-            self._hold(self._special(pod), claim, (consumer,), decision[-1], facts.name)
+            self._allocate_claim(self._special_claim_key(pod), claim, (consumer,), decision[-1], facts.name)
         for key in keys:
             state = self._claims[key]
             if all(c.uid != consumer.uid for c in state.consumers):
-                self._put(key, msgspec.structs.replace(state, consumers=(*state.consumers, consumer)))
+                self._set_claim(key, msgspec.structs.replace(state, consumers=(*state.consumers, consumer)))
         return not self._steady or any(key not in self._needs.own[pod] for key in need.open)
 
-    def _special(self, pod: int) -> ClaimKey:
+    def _special_claim_key(self, pod: int) -> ClaimKey:
+        """Return the key under which a pod's claim for extended resources is stored."""
         pod_class = self._pods[pod]
         return pod_class.namespace, f"<extended-resources> {pod_class.pod_name}"
 
-    def _hold(
+    def _allocate_claim(
         self,
         key: ClaimKey,
         claim: ResourceClaim,
@@ -387,9 +392,10 @@ class DeviceLedger:
         devices: list[AllocatedDevice],
         node_name: str,
     ) -> None:
+        """Store an allocation of a claim, and mark its devices as used."""
         holds = tuple(each.hold for each in devices)
         before = self._claims.get(key)
-        self._put(
+        self._set_claim(
             key,
             ClaimState(
                 claim, consumers if before is None else before.consumers, allocation(claim, devices, node_name), holds
@@ -411,11 +417,12 @@ class DeviceLedger:
                 rest.remove(consumer)
             if key in self._needs.own[pod] or not rest:
                 state = msgspec.structs.replace(state, allocation=None, holds=())
-            self._put(key, msgspec.structs.replace(state, consumers=tuple(rest)))
-        if self._special(pod) in self._claims:
-            self._put(self._special(pod), None)
+            self._set_claim(key, msgspec.structs.replace(state, consumers=tuple(rest)))
+        if self._special_claim_key(pod) in self._claims:
+            self._set_claim(self._special_claim_key(pod), None)
 
-    def _put(self, key: ClaimKey, state: ClaimState | None) -> None:
+    def _set_claim(self, key: ClaimKey, state: ClaimState | None) -> None:
+        """Set or remove the state of a claim, and update its devices in the inventory."""
         before = self._claims.get(key)
         self._puts += 1
         if self._marks:
@@ -428,13 +435,14 @@ class DeviceLedger:
             for hold in new:
                 self._inventory.allocate(hold)
             for hold in (*old, *new):
-                self._changed(hold)
+                self._count_change(hold)
         if state is None:
             self._claims.pop(key, None)
         else:
             self._claims[key] = state
 
-    def _changed(self, hold: Hold) -> None:
+    def _count_change(self, hold: Hold) -> None:
+        """Count a change of the devices that a node may use, which makes cached decisions invalid."""
         home = self._home.get(hold.identity)
         if home is None or self._inventory.counts(hold.identity):  # other nodes may use the same counters
             self._wide_changes += 1
@@ -453,7 +461,7 @@ class DeviceLedger:
         while len(self._journal) > length:
             key, before = self._journal.pop()
             size = len(self._journal)
-            self._put(key, before)
+            self._set_claim(key, before)
             del self._journal[size:]
         self._marks.pop()
         del self._added[added:]
@@ -468,13 +476,13 @@ class DeviceLedger:
 
     def claims(self) -> dict[ClaimKey, ResourceClaim]:
         """Return the claims that pods of this simulation use, in their current state."""
-        return {key: state.replaced for key, state in self._claims.items()}
+        return {key: state.claim_with_status for key, state in self._claims.items()}
 
     def checksum(self) -> int:
         """Return a checksum of the state; equal states have equal checksums."""
         inventory = self._inventory
         state = (
-            sorted((key, _encode(claim_state.replaced.status)) for key, claim_state in self._claims.items()),
+            sorted((key, _encode(claim_state.claim_with_status.status)) for key, claim_state in self._claims.items()),
             sorted(inventory.used.items()),
             sorted(inventory.shares.items()),
             sorted(

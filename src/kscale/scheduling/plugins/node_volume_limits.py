@@ -41,6 +41,7 @@ _Attached = tuple[str, str, int]
 
 
 def _resolve_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | None:
+    """Return the volume that a claim attaches; None if it is unknown or none."""
     volume = volumes.volume(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
         storage_class = volumes.storage_class(class_name(claim))
@@ -271,7 +272,7 @@ def csi_rules_not_judged(drivers: Sequence[str], templates: Sequence[NodeTemplat
     for driver in drivers:
         if driver in limited:
             texts.append(f"attach limit of {driver} on new nodes {which}")
-        if _must_be_there(driver, Volumes.of(ctx)):
+        if _is_driver_required(driver, Volumes.of(ctx)):
             texts.append(f"whether {driver} is installed on new nodes {which}; it counts as missing")
     return texts
 
@@ -294,7 +295,7 @@ class NodeVolumeLimits(Plugin):
             return Judge(attached, frozenset(), partial(_everywhere, attached))
         broken = _BrokenNodes.of(ctx)
         untranslated = _find_translation_error(pod)
-        needed = tuple((driver, plugin) for driver, _, plugin in attached if _must_be_there(driver, volumes))
+        needed = tuple((driver, plugin) for driver, _, plugin in attached if _is_driver_required(driver, volumes))
         if not needed and not broken and untranslated is None:
             return None
         migrating = tuple(dict.fromkeys(plugin for _, _, plugin in attached))
@@ -345,6 +346,7 @@ def _everywhere(status: Status, node: NodeFacts) -> Status | None:  # noqa: ARG0
     return status
 
 
-def _must_be_there(driver: str, volumes: Volumes) -> bool:
+def _is_driver_required(driver: str, volumes: Volumes) -> bool:
+    """Check whether pods must not run on nodes without the driver."""
     csi_driver = volumes.driver(driver)
     return csi_driver is not None and bool(csi_driver.spec.prevent_pod_scheduling_if_missing)

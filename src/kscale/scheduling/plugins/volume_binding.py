@@ -76,7 +76,7 @@ class VolumeBinding(Plugin):
         volumes = Volumes.of(ctx)
         immediate = False
         for name, ephemeral in claim_names(pod):
-            problem = _unusable(pod, name, volumes.claim(pod.namespace, name), ephemeral)
+            problem = _explain_unusable(pod, name, volumes.claim(pod.namespace, name), ephemeral)
             if problem:
                 return PreFilter(failure=unresolvable(problem))
         for claim in volumes.claims_of(pod):
@@ -188,7 +188,8 @@ def selector_text(selector: NodeSelector | None) -> str:
 _OPERATORS = {"In": "in", "NotIn": "not in", "Exists": "exists", "DoesNotExist": "does not exist"}
 
 
-def _unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | None, ephemeral: bool) -> str | None:
+def _explain_unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | None, ephemeral: bool) -> str | None:
+    """Return why a claim cannot be used, or None."""
     if claim is None:
         if ephemeral:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
@@ -201,6 +202,7 @@ def _unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | None, eph
 
 
 def _check_bound(bound_volumes: list[_BoundVolume | None], node: NodeFacts) -> Status | str | None:
+    """Return the first problem of bound volumes on a node, or None."""
     for volume in bound_volumes:
         problem = _NO_SUCH_VOLUME if volume is None else volume.check(node)
         if problem is not None:

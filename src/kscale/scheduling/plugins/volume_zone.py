@@ -73,7 +73,7 @@ def _get_zone_requirements(pod: PodClass, ctx: Context) -> _ZoneRequirements | S
         if claim is None:
             return unresolvable(not_found("persistentvolumeclaim", name))
         if not claim.spec.volume_name:
-            problem = _unbound(claim, volumes)
+            problem = _explain_unbound(claim, volumes)
             if problem:
                 return unresolvable(problem)
             continue
@@ -88,7 +88,8 @@ def _get_zone_requirements(pod: PodClass, ctx: Context) -> _ZoneRequirements | S
     return tuple(requirements)
 
 
-def _unbound(claim: PersistentVolumeClaim, volumes: Volumes) -> str | None:
+def _explain_unbound(claim: PersistentVolumeClaim, volumes: Volumes) -> str | None:
+    """Return why an unbound claim fails the PreFilter, or None."""
     name = class_name(claim)
     if not name:
         return "PersistentVolumeClaim had no pv name and storageClass name"

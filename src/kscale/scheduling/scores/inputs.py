@@ -234,10 +234,11 @@ class Counters:
             for term in self._carries(pod):
                 self._known.add(term)
         for pod in classes:
-            self._ask_spread(pod)
-            self._ask_near(pod)
+            self._add_spread_counters(pod)
+            self._add_affinity_counters(pod)
 
-    def _ask_spread(self, pod: PodClass) -> None:
+    def _add_spread_counters(self, pod: PodClass) -> None:
+        """Add the counters that PodTopologySpread's score of a class reads."""
         if not self._spreads:
             return
         try:
@@ -253,14 +254,15 @@ class Counters:
                 eligible = None if row.key == HOSTNAME else eligibility(row.inclusion, pod)
                 self._spread[row] = self._rows.add(Row(row.key, row.counts, row.selector, eligibility=eligible))
 
-    def _ask_near(self, pod: PodClass) -> None:
+    def _add_affinity_counters(self, pod: PodClass) -> None:
+        """Add the counters that InterPodAffinity's score of a class reads."""
         if not self._near:
             return
         wishes: list[tuple[int, int]] = []
         for terms, sign in ((pod.preferred_affinity, 1), (pod.preferred_anti_affinity, -1)):
-            for term, weight in self._incoming(pod, terms):
+            for term, weight in self._compile_preferences(pod, terms):
                 if term not in self._meant:
-                    self._meant[term] = self._rows.add(Row(term.key, _means(term), term.selector))
+                    self._meant[term] = self._rows.add(Row(term.key, _selects_pod(term), term.selector))
                 wishes.append((self._meant[term], sign * weight))
         if wishes or not self._ignores:
             for term in self._known.find_matching_terms(pod, self._ctx):
@@ -270,7 +272,8 @@ class Counters:
         if wishes:
             self._wishes[pod.index] = wishes
 
-    def _incoming(self, pod: PodClass, terms: tuple[WeightedPodAffinityTerm, ...]) -> list[tuple[Term, int]]:
+    def _compile_preferences(self, pod: PodClass, terms: tuple[WeightedPodAffinityTerm, ...]) -> list[tuple[Term, int]]:
+        """Return a pod's preferred terms with their weights; none if one is invalid."""
         try:
             compiled = incoming_terms(pod, [wish.pod_affinity_term for wish in terms], self._ctx)
         except SelectorError:  # its PreFilter fails
@@ -334,7 +337,9 @@ class Counters:
                 domain = np.ascontiguousarray(label.ids, dtype=np.int32)
                 counts.append(np.zeros(len(label.values), dtype=np.int64))
             domains.append(domain)
-        masks = [None if row.eligibility is None else _mask(row.eligibility, nodes) for row in self._rows.rows]
+        masks = [
+            None if row.eligibility is None else _eligible_nodes(row.eligibility, nodes) for row in self._rows.rows
+        ]
         if counts:
             for which, pod in enumerate(snapshot.placed_classes):
                 touched = self.get_affected_rows(pod)
@@ -349,14 +354,17 @@ class Counters:
             scorer.add_row(domain, count, mask)
 
 
-def _mask(eligible: Eligibility, nodes: NodeClasses) -> NDArray[np.uint8]:
+def _eligible_nodes(eligible: Eligibility, nodes: NodeClasses) -> NDArray[np.uint8]:
+    """Return which nodes count: uint8[nodes]."""
+
     def counts(node: NodeFacts) -> int:
         return int(eligible.counts(node))
 
     return nodes.values(eligible.columns, counts).astype(np.uint8)
 
 
-def _means(term: Term) -> Callable[[PodClass], bool]:
+def _selects_pod(term: Term) -> Callable[[PodClass], bool]:
+    """Return a function that checks whether a term selects a pod."""
     return lambda pod: term.matches(pod, None)
 
 

@@ -423,9 +423,9 @@ class Interner:
             index = None if frame is None else self._class_of.get((frame, *rest))
             if index is not None:
                 return self.classes[index]
-            return self._add(prototype, labels, affinity, volumes, owner)
+            return self._add_class(prototype, labels, affinity, volumes, owner)
 
-    def _add(
+    def _add_class(
         self,
         prototype: Prototype,
         labels: LabelsFacet,
@@ -433,6 +433,7 @@ class Interner:
         volumes: VolumesFacet,
         owner: tuple[str, str, str] | None,
     ) -> PodClass:
+        """Add a class, under the caller's lock."""
         base, amounts = prototype.base, prototype.amounts
         _, _, _, tolerations, selector, *_ = prototype.frame
         identity = base.namespace, labels[0], base.terminating

@@ -52,6 +52,7 @@ class Classifier:
         return pods.classes if pods.pending else None
 
     def _class_of(self, record: PodRecord) -> PodClass:
+        """Return the class of a pending pod."""
         if self._leftovers and record.pod.metadata.uid in self._leftovers:
             return self._interner.classify(record.pod, placed=False, named=True)
         pod_class, classes = record.pod_class, self._interner.classes

@@ -134,14 +134,15 @@ class PodRecord:
 
     def _decode(self) -> Pod:
         if self.exemplar is not None:
-            return self._like(self.exemplar)
+            return self._from_exemplar(self.exemplar)
         assert isinstance(self.raw, msgspec.Raw)
-        self._check()
+        self._check_file()
         pod = from_stored_json(self.raw, Pod, object_path=f"Pod {self.key}")
         pod.kind, pod.api_version = pod.kind or "Pod", pod.api_version or "v1"
         return with_namespace(pod)
 
-    def _like(self, exemplar: Pod) -> Pod:
+    def _from_exemplar(self, exemplar: Pod) -> Pod:
+        """Build the pod from an exemplar, its name, UID and facts."""
         namespace, _, name = self.key.rpartition("/")
         uid = "" if self.uid == self.key else self.uid
         replace = msgspec.structs.replace
@@ -163,13 +164,14 @@ class PodRecord:
         status = replace(exemplar.status, conditions=conditions, start_time=_format_moment(facts.started))
         return replace(exemplar, metadata=metadata, status=status, spec=replace(exemplar.spec, node_name=facts.node))
 
-    def _check(self) -> None:
+    def _check_file(self) -> None:
+        """Raise InputError if the file that contains the text was changed."""
         if self.mapped is not None:
             self.mapped.check()
 
     def data(self) -> dict[str, Any]:
         """Return the API data as plain data, with all fields that were read. A struct gives only the fields it has."""
-        self._check()
+        self._check_file()
         if isinstance(self.raw, msgspec.Raw):
             return decode_plain(self.raw)
         return self.raw if self.raw is not None else cast("dict[str, Any]", to_dict(self.pod))
@@ -188,12 +190,12 @@ class PodRecord:
     def digest(self, digester: Digester) -> bytes:
         """Return the digest of labels and spec that equivalence grouping compares."""
         if self.raw is not None:
-            self._check()
+            self._check_file()
             return digester.digest(self.raw)
         return digester.digest(self.pod if self.exemplar is None or self.facts is not None else self.exemplar)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._check()
+        self._check_file()
         if self.facts is not None:
             return _restored, (self.pod, None, None, None)
         raw = bytes(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw

@@ -458,7 +458,7 @@ class PodStore:
         current_uid, other_uid = uid_text(self.table, row), uid.encode()
         if current_uid and other_uid and current_uid != other_uid:
             return False
-        self._drop(np.array([row]))
+        self._remove_rows(np.array([row]))
         return True
 
     def has_version(self, key: str, version: str) -> bool:
@@ -492,7 +492,7 @@ class PodStore:
         """Remove the pods of some keys, ignoring those that do not exist."""
         rows = [row for row in map(self._row, dict.fromkeys(keys)) if row >= 0]
         if rows:
-            self._drop(np.array(rows))
+            self._remove_rows(np.array(rows))
 
     # -- many pods ---------------------------------------------------------------------------------------------------
 
@@ -516,7 +516,7 @@ class PodStore:
             exists = plan.row_of >= 0
             self.table.see(plan.row_of[exists if deleted is None else exists & ~deleted], True)
         if len(plan.removed):
-            self._drop(plan.removed)
+            self._remove_rows(plan.removed)
         if len(plan.rows) or len(plan.fresh):
             part = batch if all_fresh else batch.pick(np.concatenate([plan.of_rows, plan.fresh]))
             values = self._values(part, refer=refer)
@@ -537,7 +537,8 @@ class PodStore:
         self.table.buffers = texts.buffers
         return values
 
-    def _drop(self, rows: NDArray[np.int64]) -> None:
+    def _remove_rows(self, rows: NDArray[np.int64]) -> None:
+        """Remove the pods of some rows."""
         names = self.table.keys
         self._index.remove([names[row] for row in rows.tolist()], rows)
         self._count(rows, -1)
@@ -629,7 +630,8 @@ class PodStore:
         """Return the row of a key, or -1 if there is no such pod."""
         return self._index.row(key, self.table.names)
 
-    def _row_there(self, key: str) -> int:
+    def _existing_row(self, key: str) -> int:
+        """Return the row of a key. Raises KeyError if there is no such pod."""
         row = self._row(key)
         if row < 0:
             raise KeyError(key)
@@ -637,11 +639,11 @@ class PodStore:
 
     def record(self, key: str) -> PodRecord:
         """Return a pod's record by key. Raises KeyError."""
-        return self.table.record(self._row_there(key))
+        return self.table.record(self._existing_row(key))
 
     def version(self, key: str) -> str:
         """Return the resource version of a pod, empty if it has none. Raises KeyError."""
-        return self.table.version(self._row_there(key))
+        return self.table.version(self._existing_row(key))
 
     def keys(self) -> list[str]:
         """Return all keys, in order of first appearance."""

@@ -262,7 +262,8 @@ class TextStore:
         result._free = list(self._free)
         return result  # only the original continues to fill the open segment
 
-    def _number(self, buffer: memoryview) -> int:
+    def _add_buffer(self, buffer: memoryview) -> int:
+        """Add a buffer and return its number."""
         if not self._free:
             self.buffers.append(buffer)  # no sharer of the list uses this number
             self._live.append(0)
@@ -281,7 +282,7 @@ class TextStore:
         """Add ``size`` used bytes to an external buffer, and return its number."""
         number = len(self.buffers) - 1
         if number < 0 or self.buffers[number] is not view:
-            number = self._number(view)
+            number = self._add_buffer(view)
         self._live[number] += size
         self._whole[number] += size
         return number
@@ -290,13 +291,13 @@ class TextStore:
         """Take ownership of texts, and return the buffer's number and the position of the texts in it."""
         size = len(block)
         if size >= _LARGE:
-            number, at = self._number(memoryview(block)), 0
+            number, at = self._add_buffer(memoryview(block)), 0
         else:
             if self._open < 0 or self._fill + size > _SEGMENT:
                 full, self._open = self._open, -1
                 if full >= 0 and not self._live[full]:
-                    self._drop(full)
-                self._open, self._fill = self._number(memoryview(bytearray(_SEGMENT))), 0
+                    self._release_buffer(full)
+                self._open, self._fill = self._add_buffer(memoryview(bytearray(_SEGMENT))), 0
             number, at = self._open, self._fill
             self.buffers[number][at : at + size] = block
             self._fill += size
@@ -318,12 +319,13 @@ class TextStore:
             if number < 0 or number == self._open:
                 continue
             if not live[number]:
-                self._drop(number)
+                self._release_buffer(number)
             elif 2 * live[number] < total[number] and not isinstance(self.buffers[number].obj, MappedFile):
                 few.append(number)
         return few
 
-    def _drop(self, number: int) -> None:
+    def _release_buffer(self, number: int) -> None:
+        """Release a buffer and make its number free."""
         self._set(number, NO_TEXT)
         self._whole[number] = 0
         self._free.append(number)
@@ -506,7 +508,8 @@ class PodTable:
             if each.version == NO_NUMBER:
                 self.versions[row] = each.version_text
 
-    def _stamps(self, count: int) -> NDArray[np.int64]:
+    def _next_stamps(self, count: int) -> NDArray[np.int64]:
+        """Return unused stamps."""
         first = self.memo.stamps
         self.memo.stamps = first + count
         return np.arange(first, first + count)
@@ -517,7 +520,7 @@ class PodTable:
         for name, column in self.columns.items():
             if (values := columns.get(name, DEFAULTS.get(name))) is not None:
                 column[first:] = values
-        self.columns["stamp"][first:] = self._stamps(len(rows))
+        self.columns["stamp"][first:] = self._next_stamps(len(rows))
         return rows
 
     def _grow(self, keys: Sequence[str]) -> NDArray[np.int64]:
@@ -542,12 +545,12 @@ class PodTable:
         existing = len(rows)
         if existing:
             self._own_what_changes(rows, values[:, :existing])
-            self._let_go(rows)
+            self._release_rows(rows)
             if (self.columns["class_of"][rows] != values[COLUMN["class_of"], :existing]).any():
                 self.population = object()
         if len(keys):
             rows = np.concatenate([rows, self._grow(keys)])
-        values[COLUMN["stamp"]] = self._stamps(len(rows))
+        values[COLUMN["stamp"]] = self._next_stamps(len(rows))
         columns = [*self.columns.values()]
         if existing and self._shared:
             mine = [number for number, name in enumerate(self.columns) if name not in self._shared]
@@ -561,13 +564,13 @@ class PodTable:
     def drop(self, rows: NDArray[np.int64]) -> None:
         """Mark rows as removed."""
         self._own(("state", "source"))
-        self._let_go(rows)
+        self._release_rows(rows)
         self.population = object()
         self.columns["state"][rows] = REMOVED
         self.columns["source"][rows] = -1
         self.dropped += len(rows)
 
-    def _let_go(self, rows: NDArray[np.int64]) -> None:
+    def _release_rows(self, rows: NDArray[np.int64]) -> None:
         """Release the records and texts of rows whose pods are replaced or deleted."""
         if self.records or self.versions:
             for row in rows.tolist():
@@ -713,6 +716,7 @@ class PodTable:
         return PodRecord.lazy(key, uid, priority, owner, raw=raw, pod_class=pod_class, mapped=mapped)
 
     def _facts(self, row: int) -> PodFacts:
+        """Return the fields of a row's pod that its shape does not have."""
         at = int(self.columns["at"][row])
         moments = (int(self.columns[name][row]) for name in ("created", "started", "deleted", "ready", "since"))
         return PodFacts("" if at < 0 else self.nodes[at], self.version(row), *moments)

@@ -401,9 +401,9 @@ def _from_json_document(
 ) -> Iterator[_Item]:
     first = bytes(view[:4096]).lstrip()[:1]
     if first == b"[":
-        yield from _from_items(_array(view), source, _within(where, ""), "", "", in_directory)
+        yield from _from_items(_array(view), source, _join_places(where, ""), "", "", in_directory)
         return
-    scanned = scan(view, source, _within(where, "items")) if scan is not None else None
+    scanned = scan(view, source, _join_places(where, "items")) if scan is not None else None
     if scanned is not None and (scanned.kind.endswith("List") or not scanned.kind):
         yield from _from_scanned(scanned, view, source, in_directory)
         return
@@ -421,7 +421,7 @@ def _from_json_document(
         yield Problem("a key of the list comes twice", source, where)
         return
     own = item_kind(kind)
-    place = _within(where, "items")
+    place = _join_places(where, "items")
     if own and not envelope.items:
         yield RawObject(api_version, kind, msgspec.Raw(view), source, where, in_directory, empty=True)
     yield from _from_items(envelope.items or (), source, place, own, api_version if own else "", in_directory)
@@ -469,7 +469,8 @@ def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_direct
             yield pods.pick(slice(done, None)) if done else pods
 
 
-def _within(where: str, place: str) -> str:
+def _join_places(where: str, place: str) -> str:
+    """Return where an item is, inside of what contains it."""
     return f"{where}, {place}" if where else place
 
 
@@ -523,12 +524,12 @@ def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[_Item]:
 def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -> Iterator[_Item]:
     if isinstance(data, list):
         for index, item in enumerate(data):
-            yield from _from_data(item, source, _within(where, f"[{index}]"), in_directory)
+            yield from _from_data(item, source, _join_places(where, f"[{index}]"), in_directory)
         return
     if not isinstance(data, dict):
         yield Problem(f"not a Kubernetes object: expected a mapping, got {type(data).__name__}", source, where)
         return
-    kind, api_version = _text(data.get("kind")), _text(data.get("apiVersion"))
+    kind, api_version = _text_or_empty(data.get("kind")), _text_or_empty(data.get("apiVersion"))
     if "items" not in data or not (kind.endswith("List") or not kind):
         yield RawObject(api_version, kind, data, source, where, in_directory)
         return
@@ -540,14 +541,16 @@ def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -
     if own and not items:
         yield RawObject(api_version, kind, data, source, where, in_directory, empty=True)
     for index, item in enumerate(items or ()):
-        place = _within(where, f"items[{index}]")
+        place = _join_places(where, f"items[{index}]")
         if is_client_object(item):
             item = to_plain(item)
         if own and isinstance(item, dict) and "kind" not in item:
-            yield RawObject(_text(item.get("apiVersion")) or api_version, own, item, source, place, in_directory)
+            yield RawObject(
+                _text_or_empty(item.get("apiVersion")) or api_version, own, item, source, place, in_directory
+            )
         else:
             yield from _from_data(item, source, place, in_directory)
 
 
-def _text(value: Any) -> str:
+def _text_or_empty(value: Any) -> str:
     return value if isinstance(value, str) else ""
