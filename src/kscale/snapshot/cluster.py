@@ -56,20 +56,7 @@ def exclusive(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
 
     The lock is never waited for. Handing the object over to another thread between calls is allowed.
     """
-
-    @wraps(method)
-    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        busy: Busy = self._busy  # type: ignore[attr-defined]  # every class with such methods has one
-        if not busy.lock.acquire(blocking=False):
-            raise _concurrent_use(self, method.__name__)
-        busy.changing += 1
-        try:
-            return method(self, *args, **kwargs)
-        finally:
-            busy.changing -= 1
-            busy.lock.release()
-
-    return call
+    return _guarded(method, changes=True)
 
 
 def shared(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -77,17 +64,24 @@ def shared(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P]
 
     Reading threads wait for each other, as results are computed on first use.
     """
+    return _guarded(method, changes=False)
+
+
+def _guarded(method: Callable[Concatenate[S, P], R], *, changes: bool) -> Callable[Concatenate[S, P], R]:
+    """Return the method with a lock around it."""
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         busy: Busy = self._busy  # type: ignore[attr-defined]  # every class with such methods has one
         if not busy.lock.acquire(blocking=False):
-            if busy.changing:
+            if changes or busy.changing:
                 raise _concurrent_use(self, method.__name__)
             busy.lock.acquire()
+        busy.changing += changes
         try:
             return method(self, *args, **kwargs)
         finally:
+            busy.changing -= changes
             busy.lock.release()
 
     return call

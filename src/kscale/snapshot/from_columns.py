@@ -5,8 +5,8 @@ Not in upstream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,7 @@ from kscale.snapshot.columns import FIXED_RESOURCES, NodeColumns
 from kscale.snapshot.object_store import Informers
 from kscale.snapshot.pod_states import PENDING, PLACED
 from kscale.snapshot.pods.record import PodMoments, replica_controller
+from kscale.snapshot.pods.rows import NumberedNames
 from kscale.snapshot.pods.table import PodTable
 from kscale.snapshot.snapshot import Snapshot
 
@@ -112,7 +113,7 @@ def from_columns(
     created = np.array([PodMoments.of(pod).created for pod in examples], dtype=np.int64)
     queueings = np.array([interner.queueings.get(pod) for pod in examples], dtype=np.int32)
     table.extend(
-        _Names(prefixes, class_of) if given_names is None else given_names,
+        NumberedNames(prefixes, class_of) if given_names is None else given_names,
         class_of=numbers[class_of],
         at=at,
         state=np.where(placed, PLACED, PENDING),
@@ -146,29 +147,6 @@ def from_columns(
         csi=False,
         dra=False,
     )
-
-
-class _Names(Sequence[str]):
-    """Names that are built on demand."""
-
-    def __init__(self, prefixes: list[str], class_of: NDArray[np.int64]) -> None:
-        self._prefixes = prefixes
-        self._class_of = class_of
-
-    def __len__(self) -> int:
-        return len(self._class_of)
-
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[str]: ...
-    def __getitem__(self, i: int | slice) -> str | list[str]:
-        if isinstance(i, slice):
-            return [self[k] for k in range(*i.indices(len(self)))]
-        return f"{self._prefixes[self._class_of[i]]}-{i}"
-
-    def __iter__(self) -> Iterator[str]:
-        return (self[i] for i in range(len(self)))
 
 
 def _check_integers(

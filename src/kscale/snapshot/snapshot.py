@@ -278,6 +278,16 @@ class Snapshot:
         """Return the classes of the pending pods."""
         return self.classify(self.pending_records)
 
+    def _derive(self, **changes: Any) -> Snapshot:
+        """Return another snapshot that differs in some of the constructor's arguments."""
+        arguments: dict[str, Any] = {
+            "interner": self.interner, "nodes": self.columns, "informers": self.informers, "used": self.used,
+            "pod_count": self.pod_count, "table": self.table, "placed_rows": self._placed_rows,
+            "placed_node": self.placed_node, "pending_rows": self._pending_rows, "counts": self.counts,
+            "csi": self.csi, "dra": self.dra, "now": self.now, "added": self._added,
+        }  # fmt: skip
+        return Snapshot(**{**arguments, **changes})
+
     def with_placed(
         self, pods: Sequence[PodRecord], nodes: Sequence[int], informers: Informers | None = None
     ) -> Snapshot:
@@ -306,20 +316,13 @@ class Snapshot:
         keep = np.fromiter(
             (keys[row] not in placed_keys for row in self._pending_rows.tolist()), bool, len(self._pending_rows)
         )
-        return Snapshot(
-            interner=self.interner,
-            nodes=self.columns,
+        return self._derive(
             informers=informers or self.informers,
             used=used,
             pod_count=pod_count,
-            table=self.table,
-            placed_rows=self._placed_rows,
             placed_node=np.append(self.placed_node, np.array(nodes, np.int32)).astype(np.int32),
             pending_rows=self._pending_rows[keep],
             counts={**self.counts, "placed": self.counts["placed"] + len(pods), "pending": int(keep.sum())},
-            csi=self.csi,
-            dra=self.dra,
-            now=self.now,
             added=(*self._added, *pods),
         )
 
@@ -377,21 +380,12 @@ class Snapshot:
                 record.pod_class = self.interner.classify(pod, placed=True)
                 records.append(record)
                 homes.append(node)
-        result = Snapshot(
-            interner=self.interner,
+        result = base._derive(  # noqa: SLF001  (of the same class)
             nodes=columns,
             informers=self.informers.with_devices(fresh),
             used={name: of_nodes(column) for name, column in base.used.items()},
             pod_count=of_nodes(base.pod_count),
-            table=self.table,
-            placed_rows=base.placed.rows,
             placed_node=number[base.placed_node],
-            pending_rows=self._pending_rows,
-            counts=base.counts,
-            csi=self.csi,
-            dra=self.dra,
-            now=self.now,
-            added=base.placed.added,
         )
         return result.with_placed(records, homes) if records else result
 
@@ -420,20 +414,12 @@ class Snapshot:
                     np.subtract.at(used[name], nodes[start:end], amount)
         of_rows = keep[: len(self._placed_rows)]
         of_added = keep[len(self._placed_rows) :]
-        return Snapshot(
-            interner=self.interner,
-            nodes=self.columns,
-            informers=self.informers,
+        return self._derive(
             used=used,
             pod_count=pod_count,
-            table=self.table,
             placed_rows=self._placed_rows[of_rows],
             placed_node=self.placed_node[keep],
-            pending_rows=self._pending_rows,
             counts={**self.counts, "placed": int(keep.sum())},
-            csi=self.csi,
-            dra=self.dra,
-            now=self.now,
             added=tuple(pod for pod, is_kept in zip(self._added, of_added, strict=True) if is_kept),
         )
 

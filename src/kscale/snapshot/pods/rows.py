@@ -18,7 +18,7 @@ from kscale.snapshot.pods.record import PodMoments, PodRecord, replica_controlle
 from kscale.snapshot.pods.table import PodTable, uids_of
 from kscale.snapshot.text.files import file_of
 
-__all__ = ["PlacedPods", "PodRows", "copies_of"]
+__all__ = ["NumberedNames", "PlacedPods", "PodRows", "copies_of"]
 
 
 class PodRows(Sequence[PodRecord]):
@@ -137,23 +137,24 @@ class PodRows(Sequence[PodRecord]):
         return exemplars
 
 
-class _NumberedNames(Sequence[str]):
-    """``<prefix>-0``, ``<prefix>-1`` ..., made when asked for."""
+class NumberedNames(Sequence[str]):
+    """Names ``<prefix>-<position>``, built on access. ``prefix_of`` has the number of each name's prefix."""
 
-    def __init__(self, prefix: str, count: int) -> None:
-        self._prefix, self._count = prefix, count
+    def __init__(self, prefixes: Sequence[str], prefix_of: NDArray[np.integer[Any]]) -> None:
+        self._prefixes, self._prefix_of = prefixes, prefix_of
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._prefix_of)
 
     @overload
     def __getitem__(self, i: int) -> str: ...
     @overload
     def __getitem__(self, i: slice) -> list[str]: ...
     def __getitem__(self, i: int | slice) -> str | list[str]:
-        if isinstance(i, slice):
-            return [f"{self._prefix}-{k}" for k in range(*i.indices(self._count))]
-        return f"{self._prefix}-{range(self._count)[i]}"
+        positions = range(len(self))[i]
+        if isinstance(positions, range):
+            return [self[k] for k in positions]
+        return f"{self._prefixes[self._prefix_of[positions]]}-{positions}"
 
 
 def copies_of(pod: Pod, count: int, prefix: str, interner: Interner) -> PodRows:
@@ -161,7 +162,7 @@ def copies_of(pod: Pod, count: int, prefix: str, interner: Interner) -> PodRows:
     table = PodTable(interner)
     table.exemplars = [pod]
     rows = table.extend(
-        _NumberedNames(prefix, count),
+        NumberedNames([prefix], np.zeros(count, np.uint8)),
         class_of=interner.classify(pod, placed=False).index,
         at=-1,
         state=PENDING,
