@@ -61,6 +61,7 @@ def check(case: dict[str, Any]) -> None:
             seconds=given["delay_of_initial_readiness_status_s"]
         ),
         feature_gates=given.get("gates", {}),
+        kubernetes_version=given.get("kubernetes_version", ""),
     )
     now = from_text(given["now"])
     machine = ReplicaCalculator(Recorded(given), Progress(now), now, options)
