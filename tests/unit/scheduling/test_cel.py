@@ -238,6 +238,11 @@ def undeclared(where: str, name: str, line: str, dots: int) -> str:
         ("'a' in [1, 2]", no_overload("@in", "string, list(int)", "'a' in [1, 2]", 4)),
         (f"{MODEL} < 8", "no such overload"),
         (f"{DRIVER} == '1.10.0'", "no such overload"),
+        (f"{MODEL}.compareTo(semver('1.2.0')) >= 0", "no such overload: compareTo(string, kubernetes.Semver)"),
+        (
+            f"{DRIVER}.isGreaterThan(quantity('1'))",
+            "no such overload: isGreaterThan(kubernetes.Semver, kubernetes.Quantity)",
+        ),
         ("'abc", open_quote("'abc", "'abc", 0)),
         ("true == \"a'", open_quote("\"a'", "true == \"a'", 8)),
         ('"""a"', open_quote('"""a"', '"""a"', 0)),

@@ -112,13 +112,15 @@ class Allocator:
         requests = []
         for index, claim in enumerate(claims):
             minimum = 0
-            for i in range(len(claim.spec.devices.requests)):
+            for i, request in enumerate(claim.spec.devices.requests):
                 requests.append(self._alternatives(claims, index, i, offers))
-                minimum += min(part.count for part in requests[-1])
-            if minimum > MAX_DEVICES:
-                raise AllocationError(
-                    f"claim {claim.key}: number of requested devices {minimum} exceeds the claim limit of {MAX_DEVICES}"
-                )
+                count = min(part.count for part in requests[-1])
+                if count > MAX_DEVICES - minimum:
+                    raise AllocationError(
+                        f"claim {claim.key}, request {request.name}: adding {count} devices exceeds the claim limit of "
+                        f"{MAX_DEVICES}, with {minimum} already accounted for"
+                    )
+                minimum += count
         search = _Search(self, claims, offers, requests)
         if not search.find():
             return None

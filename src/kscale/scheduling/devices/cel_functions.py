@@ -132,16 +132,20 @@ def comparisons(types: Any, error: type[Exception], equal: Callable[[Any, Any], 
     }
 
 
+def _type_names(types: Any) -> dict[type, str]:
+    return {
+        types.BoolType: "bool", types.IntType: "int", types.UintType: "uint", types.DoubleType: "double",
+        str: "string", types.BytesType: "bytes", types.ListType: "list", types.MapType: "map",
+        types.DurationType: "duration", types.TimestampType: "timestamp",
+    }  # fmt: skip
+
+
 def type_of(types: Any, named: dict[str, Callable[..., Any]]) -> Callable[[Any], Any]:
     """Return CEL's ``type`` function: it maps a value to the entry of ``named`` that represents its type.
 
     ``named``: functions by name, including those that represent types.
     """
-    kinds = {
-        types.BoolType: "bool", types.IntType: "int", types.UintType: "uint", types.DoubleType: "double",
-        str: "string", types.BytesType: "bytes", types.ListType: "list", types.MapType: "map",
-        types.DurationType: "duration", types.TimestampType: "timestamp",
-    }  # fmt: skip
+    names = _type_names(types)
     optional = named["optional_type"]
 
     def kind(value: Any) -> Any:
@@ -151,7 +155,7 @@ def type_of(types: Any, named: dict[str, Callable[..., Any]]) -> Callable[[Any],
             return kind
         if type(value) is optional:
             return optional
-        return next((named[name] for cls, name in kinds.items() if isinstance(value, cls)), type(value))
+        return next((named[name] for cls, name in names.items() if isinstance(value, cls)), type(value))
 
     return kind
 
@@ -364,23 +368,46 @@ def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
             raise ValueError("cannot convert value to integer")
         return integer(number)
 
-    return {
-        "add": lambda a, b: a + (b if isinstance(b, Quantity) else quantity(b)),
-        "sub": lambda a, b: a - (b if isinstance(b, Quantity) else quantity(b)),
-        "sign": lambda a: integer(a.sign),
-        "isInteger": lambda a: boolean(a.as_int64() is not None),
-        "asInteger": as_integer,
-        "asApproximateFloat": lambda a: types.DoubleType(a.approximate_float()),
-        "major": lambda a: integer(a.key[0]),
-        "minor": lambda a: integer(a.key[1]),
-        "patch": lambda a: integer(a.key[2]),
+    def checked(name: str, function: Callable[..., Any], *overloads: tuple[type, ...]) -> Callable[..., Any]:
+        """Wrap a function to raise upstream's error for arguments that no overload takes."""
+
+        def answer(*args: Any) -> Any:
+            if any(len(overload) == len(args) and all(map(isinstance, args, overload)) for overload in overloads):
+                return function(*args)
+            # As a ValueError, since cel-python replaces the text of a TypeError.
+            raise ValueError(f"{_NO_OVERLOAD}: {name}({', '.join(map(name_type, args))})")
+
+        return answer
+
+    names = {Quantity: "kubernetes.Quantity", Version: "kubernetes.Semver", type(None): "null_type"} | _type_names(
+        types
+    )
+    names |= {types.DurationType: "google.protobuf.Duration", types.TimestampType: "google.protobuf.Timestamp"}
+
+    def name_type(value: Any) -> str:
+        return next((name for kind, name in names.items() if isinstance(value, kind)), type(value).__name__)
+
+    of_quantity, of_version = (Quantity,), (Version,)
+    two_quantities, two_versions, with_number = (Quantity, Quantity), (Version, Version), (Quantity, types.IntType)
+    typed: dict[str, tuple[Callable[..., Any], tuple[tuple[type, ...], ...]]] = {
+        "add": (lambda a, b: a + (b if isinstance(b, Quantity) else quantity(b)), (two_quantities, with_number)),
+        "sub": (lambda a, b: a - (b if isinstance(b, Quantity) else quantity(b)), (two_quantities, with_number)),
+        "sign": (lambda a: integer(a.sign), (of_quantity,)),
+        "isInteger": (lambda a: boolean(a.as_int64() is not None), (of_quantity,)),
+        "asInteger": (as_integer, (of_quantity,)),
+        "asApproximateFloat": (lambda a: types.DoubleType(a.approximate_float()), (of_quantity,)),
+        "major": (lambda a: integer(a.key[0]), (of_version,)),
+        "minor": (lambda a: integer(a.key[1]), (of_version,)),
+        "patch": (lambda a: integer(a.key[2]), (of_version,)),
+        "compareTo": (lambda a, b: integer((a > b) - (a < b)), (two_quantities, two_versions)),
+        "isGreaterThan": (lambda a, b: boolean(a > b), (two_quantities, two_versions)),
+        "isLessThan": (lambda a, b: boolean(a < b), (two_quantities, two_versions)),
+    }
+    return {name: checked(name, function, *overloads) for name, (function, overloads) in typed.items()} | {
         "quantity": quantity,
         "isQuantity": readable(quantity),
         "semver": version,
         "isSemver": readable(version),
-        "compareTo": lambda a, b: integer((a > b) - (a < b)),
-        "isGreaterThan": lambda a, b: boolean(a > b),
-        "isLessThan": lambda a, b: boolean(a < b),
     }
 
 
