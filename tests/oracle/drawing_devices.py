@@ -66,17 +66,65 @@ def _device_class(name: str, expression: str) -> Json:
     return {"apiVersion": _RESOURCE, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
 
 
-_ATTRIBUTE = f"device.attributes['{DEVICE_DRIVER}']"
+_A = f"device.attributes['{DEVICE_DRIVER}']"
+_C = f"device.capacity['{DEVICE_DRIVER}'].memory"
 _EXPRESSIONS = (
-    f"{_ATTRIBUTE}.model == 'x'",
-    f"{_ATTRIBUTE}.model == 'y'",
-    f"{_ATTRIBUTE}.numa >= 1",
-    f"{_ATTRIBUTE}.numa < 1",
-    f"{_ATTRIBUTE}.fast",
-    f"{_ATTRIBUTE}.firmware.isGreaterThan(semver('1.2.0'))",
-    f"{_ATTRIBUTE}.firmware.compareTo(semver('1.2.0')) >= 0",
-    f"device.capacity['{DEVICE_DRIVER}'].memory.compareTo(quantity('4')) <= 0",
+    f"{_A}.model == 'x'",
+    f"{_A}.model == 'y'",
+    f"{_A}.numa >= 1",
+    f"{_A}.numa < 1",
+    f"{_A}.fast",
+    f"{_A}.firmware.isGreaterThan(semver('1.2.0'))",
+    f"{_A}.firmware.compareTo(semver('1.2.0')) >= 0",
+    f"{_C}.compareTo(quantity('4')) <= 0",
 )
+_FUNCTIONS = (
+    f"{_A}.model.startsWith('x')",
+    f"{_A}.model.matches('^[xz]$')",
+    f"{_A}.model.size() == 1",
+    f"{_A}.model.upperAscii() == 'X'",
+    f"(' ' + {_A}.model + ',y').trim().split(',')[0] == 'x'",
+    f"'axb'.indexOf({_A}.model) == 1",
+    f"'axb'.substring(1, 2) == {_A}.model",
+    f"[{_A}.model, {_A}.model].join('-') == 'x-x'",
+    f"{_A}.model in ['x', 'z']",
+    f"{_A}.numa in [1, 2,]",
+    f"has({_A}.fast) && {_A}.fast",
+    f"{_A}.?absent.orValue('x') == 'x'",
+    f"{_A}[?'model'].hasValue()",
+    f"{_A}.?numa.optMap(n, n + 1).orValue(0) == 2",
+    f"[?{_A}.?absent, ?{_A}.?numa].size() == 1",
+    f"cel.bind(d, {_A}, d.numa == 1 || d.model == 'y')",
+    f"['x', 'z'].exists(m, m == {_A}.model)",
+    f"['x', 'z'].all(m, m != {_A}.model)",
+    f"['x', 'x', 'y'].exists_one(m, m == {_A}.model)",
+    f"['x', 'y'].exists(i, m, i == {_A}.numa && m == {_A}.model)",
+    f"[1, 2, 3].map(n, n > 1, n * 2).size() == {_A}.numa + 1",
+    f"[1, 2, 3].filter(n, n >= 2).size() == {_A}.numa + 1",
+    f"{_A}.numa + 1 >= 2 ? {_A}.fast : !{_A}.fast",
+    f"-{_A}.numa % 2 == -1",
+    f"{_A}.numa * 2 - 1 <= -1",
+    f"string({_A}.numa) == '1'",
+    f"int('1') == {_A}.numa",
+    f"double({_A}.numa) < 0.5",
+    f"{_C}.isGreaterThan(quantity('3'))",
+    f"{_C}.isLessThan(quantity('5'))",
+    f"{_C}.add(quantity('1')) == quantity('5')",
+    f"{_C}.asInteger() >= 4",
+    f"{_A}.firmware.minor() == 10",
+    f"semver('v1.2', true).compareTo({_A}.firmware) == 0",
+    "device.driver.split('.').size() == 3",
+    "cidr('10.0.0.0/8').containsIP('10.1.2.3')",
+    "ip('10.0.0.1').family() == 4",
+)
+
+
+def _expression(random: Random) -> str:
+    """Return a CEL expression over a device, at times of two parts."""
+    parts = [random.choice(_EXPRESSIONS if chance(random, 2) else _FUNCTIONS) for _ in range(2)]
+    return random.choice(("{0}", "{0}", "{0}", "!({0})", "{0} && {1}", "({0}) || ({1})", "({0}) == ({1})")).format(
+        *parts
+    )
 
 
 def _device_request(random: Random, name: str) -> Json:
@@ -89,7 +137,7 @@ def _device_request(random: Random, name: str) -> Json:
             count = 33 if chance(random, 80) else random.choice((1, 1, 2, 2, 3))
             result |= {"allocationMode": "ExactCount", "count": count}
         if chance(random, 3):
-            expression = random.choice(_EXPRESSIONS)
+            expression = _expression(random)
             result["selectors"] = [{"cel": {"expression": expression}}]
         sometimes(random, result, "tolerations", lambda _: [{"key": "broken", "operator": "Exists"}], 3)
         sometimes(random, result, "capacity", lambda r: {"requests": {"memory": str(r.randint(1, 5))}}, 8)

@@ -238,6 +238,14 @@ def undeclared(where: str, name: str, line: str, dots: int) -> str:
         ("'a' in [1, 2]", no_overload("@in", "string, list(int)", "'a' in [1, 2]", 4)),
         (f"{MODEL} < 8", "no such overload"),
         (f"{DRIVER} == '1.10.0'", "no such overload"),
+        (f"{MODEL} + 1 == 2", "no such overload"),
+        (f"({MODEL} < 8) || ({MODEL}.compareTo(semver('1.2.0')) == 0)", "no such overload"),
+        (
+            f"({MODEL}.compareTo(semver('1.2.0')) == 0) && ({MODEL} < 8)",
+            "no such overload: compareTo(string, kubernetes.Semver)",
+        ),
+        (f"{MODEL} < 8 ? true : false", "no such overload"),
+        (f"{MODEL} ? true : false", "no such overload"),
         (f"{MODEL}.compareTo(semver('1.2.0')) >= 0", "no such overload: compareTo(string, kubernetes.Semver)"),
         (
             f"{DRIVER}.isGreaterThan(quantity('1'))",
@@ -272,6 +280,6 @@ def test_what_is_kept_compiled_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_the_library_cannot_write_has_a_name() -> None:
-    expression = ".t||0-device.?iice.?ice.?e.e.?i[[]].?e.?ee.?i-[[]].?e.?00-device.?i[[]].?e.?ee.?0-device.e"
+    expression = "0-device.?iice.?ice.?e.e.?i[[]].?e.?ee.?i-[[]].?e.?00-device.?i[[]].?e.?ee.?0-device.e"
     with pytest.raises(cel.SelectorError, match=r"\Ano such overload\Z"):
         cel.selects(expression, GPU, DEVICE)

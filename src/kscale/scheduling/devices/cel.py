@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from kscale.libraries import library
 from kscale.objects.api.resource import Device, DeviceAttribute
-from kscale.scheduling.devices.cel_functions import NOT_HAD, Version, comparisons, equality, functions, type_of
+from kscale.scheduling.devices.cel_functions import NOT_HAD, Version, comparisons, equality, functions, logic, type_of
 from kscale.scheduling.devices.inventory import attribute_value
 
 __all__ = [
@@ -416,7 +416,8 @@ class CelLibrary:
         """The compiled expression. Raises SelectorError."""
         available = celpy.evaluation.base_functions | functions(celtypes)
         equal = equality(celtypes, available["optional_type"])
-        self._functions = available | comparisons(celtypes, self.error, equal) | {"type": type_of(celtypes, available)}
+        self._functions = available | comparisons(celtypes, self.error, equal) | logic(celtypes, self.error, available)
+        self._functions["type"] = type_of(celtypes, available)
 
         map_type: Any = celtypes.MapType
 

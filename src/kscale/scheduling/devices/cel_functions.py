@@ -30,6 +30,7 @@ __all__ = [
     "comparisons",
     "equality",
     "functions",
+    "logic",
     "network_functions",
     "prefix",
     "type_of",
@@ -130,6 +131,52 @@ def comparisons(types: Any, error: type[Exception], equal: Callable[[Any, Any], 
         "_!=_": judged(lambda a, b: not equal_surely(a, b)),
         "_in_": judged(within),
     }
+
+
+def logic(
+    types: Any, error: type[Exception], available: dict[str, Callable[..., Any]]
+) -> dict[str, Callable[..., Any]]:
+    """Return the logical and arithmetic operators by cel-python's names, with upstream's errors.
+
+    The first operand that is an error is the result. ``types`` and ``error``: cel-python's types and error class;
+    ``available``: cel-python's own operators by name.
+    """
+
+    def first_error(*operands: Any) -> Any:
+        for operand in operands:
+            if isinstance(operand, error):
+                return operand
+            if not isinstance(operand, types.BoolType):
+                return error(_NO_OVERLOAD, TypeError, ())
+        return None
+
+    def decided_by(verdict: bool) -> Callable[[Any, Any], Any]:
+        """Return ``||`` or ``&&``: one operand with this value decides, whatever the other is."""
+
+        def answer(a: Any, b: Any) -> Any:
+            if any(isinstance(side, types.BoolType) and bool(side) is verdict for side in (a, b)):
+                return types.BoolType(verdict)
+            return first_error(a, b) or types.BoolType(not verdict)
+
+        return answer
+
+    def choose(condition: Any, a: Any, b: Any) -> Any:
+        return first_error(condition) or (a if condition else b)
+
+    def calculated(operator: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*operands: Any) -> Any:
+            for operand in operands:
+                if isinstance(operand, error):
+                    return operand
+            try:
+                return operator(*operands)
+            except TypeError as problem:
+                return error(_NO_OVERLOAD, TypeError, problem.args)
+
+        return answer
+
+    arithmetic = {name: calculated(available[name]) for name in ("_+_", "_-_", "_*_", "_/_", "_%_", "-_", "!_")}
+    return arithmetic | {"_||_": decided_by(True), "_&&_": decided_by(False), "_?_:_": choose}
 
 
 def _type_names(types: Any) -> dict[type, str]:
