@@ -140,7 +140,7 @@ def _device_request(random: Random, name: str) -> Json:
             expression = _expression(random)
             result["selectors"] = [{"cel": {"expression": expression}}]
         sometimes(random, result, "tolerations", lambda _: [{"key": "broken", "operator": "Exists"}], 3)
-        sometimes(random, result, "capacity", lambda r: {"requests": {"memory": str(r.randint(1, 5))}}, 8)
+        sometimes(random, result, "capacity", lambda r: {"requests": {"memory": str(r.randint(1, 5))}}, 5)
         return result
 
     if chance(random, 4):
