@@ -239,6 +239,20 @@ def undeclared(where: str, name: str, line: str, dots: int) -> str:
         (f"{MODEL} < 8", "no such overload"),
         (f"{DRIVER} == '1.10.0'", "no such overload"),
         (f"{MODEL} + 1 == 2", "no such overload"),
+        (
+            MODEL,
+            (
+                "CEL result of type string could not be converted to bool: "
+                "unsupported native conversion from string to 'bool'"
+            ),
+        ),
+        (
+            DRIVER,
+            (
+                "CEL result of type kubernetes.Semver could not be converted to bool: "
+                "type conversion error from 'Semver' to 'bool'"
+            ),
+        ),
         (f"({MODEL} < 8) || ({MODEL}.compareTo(semver('1.2.0')) == 0)", "no such overload"),
         (
             f"({MODEL}.compareTo(semver('1.2.0')) == 0) && ({MODEL} < 8)",

@@ -17,7 +17,16 @@ from typing import Any, Final
 
 from kscale.libraries import library
 from kscale.objects.api.resource import Device, DeviceAttribute
-from kscale.scheduling.devices.cel_functions import NOT_HAD, Version, comparisons, equality, functions, logic, type_of
+from kscale.scheduling.devices.cel_functions import (
+    NOT_HAD,
+    Version,
+    comparisons,
+    equality,
+    explain_result,
+    functions,
+    logic,
+    type_of,
+)
 from kscale.scheduling.devices.inventory import attribute_value
 
 __all__ = [
@@ -388,7 +397,7 @@ def selects(expression: str, driver: str, device: Device) -> bool:
         text = f"no such key: {missing[1]}. {_HINT}" if missing else text.split(" (in activation", 1)[0]
         raise SelectorError(text, compiles=True) from None
     if not isinstance(verdict, library.bool_type):
-        raise SelectorError("type conversion error: the expression is not a truth value", compiles=True)
+        raise SelectorError(library.explain_result(verdict), compiles=True)
     return bool(verdict)
 
 
@@ -477,6 +486,10 @@ class CelLibrary:
             raise SelectorError(_format_undeclared(expression, name, called=True))
         for name in sorted(named - bound - declared):
             raise SelectorError(_format_undeclared(expression, name, called=False))
+
+    def explain_result(self, value: Any) -> str:
+        """Return upstream's error for a result that is no boolean."""
+        return explain_result(self._types, value)
 
     def view(self, driver: str, device: Device) -> Any:
         """Return ``device`` as expressions see it; an unqualified name is in the driver's domain."""

@@ -29,6 +29,7 @@ __all__ = [
     "address",
     "comparisons",
     "equality",
+    "explain_result",
     "functions",
     "logic",
     "network_functions",
@@ -185,6 +186,34 @@ def _type_names(types: Any) -> dict[type, str]:
         str: "string", types.BytesType: "bytes", types.ListType: "list", types.MapType: "map",
         types.DurationType: "duration", types.TimestampType: "timestamp",
     }  # fmt: skip
+
+
+def name_type(types: Any, value: Any) -> str:
+    """Return upstream's name of a value's type; ``types``: cel-python's."""
+    names = {Quantity: "kubernetes.Quantity", Version: "kubernetes.Semver", type(None): "null_type"} | _type_names(
+        types
+    )
+    names |= {types.DurationType: "google.protobuf.Duration", types.TimestampType: "google.protobuf.Timestamp"}
+    return next((name for kind, name in names.items() if isinstance(value, kind)), type(value).__name__)
+
+
+_NOT_CONVERTED: Final = {
+    "string": "unsupported native conversion from string to 'bool'",
+    "int": "unsupported type conversion from 'int' to bool",
+    "uint": "unsupported type conversion from 'uint' to bool",
+    "double": "type conversion error from Double to 'bool'",
+    "bytes": "type conversion error from Bytes to 'bool'",
+    "list": "type conversion error from list to 'bool'",
+    "map": "type conversion error from map to 'bool'",
+    "null_type": "type conversion error from 'null_type' to 'bool'",
+}
+
+
+def explain_result(types: Any, value: Any) -> str:
+    """Return upstream's error for an expression whose result is no boolean; ``types``: cel-python's."""
+    name = name_type(types, value)
+    why = _NOT_CONVERTED.get(name, f"type conversion error from '{name.rpartition('.')[2]}' to 'bool'")
+    return f"CEL result of type {name} could not be converted to bool: {why}"
 
 
 def type_of(types: Any, named: dict[str, Callable[..., Any]]) -> Callable[[Any], Any]:
@@ -422,17 +451,9 @@ def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
             if any(len(overload) == len(args) and all(map(isinstance, args, overload)) for overload in overloads):
                 return function(*args)
             # As a ValueError, since cel-python replaces the text of a TypeError.
-            raise ValueError(f"{_NO_OVERLOAD}: {name}({', '.join(map(name_type, args))})")
+            raise ValueError(f"{_NO_OVERLOAD}: {name}({', '.join(name_type(types, each) for each in args)})")
 
         return answer
-
-    names = {Quantity: "kubernetes.Quantity", Version: "kubernetes.Semver", type(None): "null_type"} | _type_names(
-        types
-    )
-    names |= {types.DurationType: "google.protobuf.Duration", types.TimestampType: "google.protobuf.Timestamp"}
-
-    def name_type(value: Any) -> str:
-        return next((name for kind, name in names.items() if isinstance(value, kind)), type(value).__name__)
 
     of_quantity, of_version = (Quantity,), (Version,)
     two_quantities, two_versions, with_number = (Quantity, Quantity), (Version, Version), (Quantity, types.IntType)
