@@ -414,7 +414,7 @@ def pod(random: Random, name: str, features: frozenset[str], *, eager: bool = Fa
         spec["topologySpreadConstraints"] = list(keys.values())
     volumes: list[Json] = []
     if "volumes" in features and chance(random, 1 if eager else 3):
-        for _ in range(random.randint(1, 2)):
+        for _ in range(random.choice((1, 2, 2, 3))):
             claimed = {"persistentVolumeClaim": {"claimName": random.choice(CLAIMS)}}
             volumes.append(claimed if random.random() < 0.8 else {"ephemeral": {"volumeClaimTemplate": {"spec": {}}}})
     if "disks" in features and chance(random, 1 if eager else 2):

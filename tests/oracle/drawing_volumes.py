@@ -37,14 +37,14 @@ def storage(random: Random, node_names: Sequence[str]) -> list[Json]:
         if not chance(random, 15):
             objects.append(storage_class)
     for index, name in enumerate(CLAIMS):
-        kind = random.choice(("bound", "bound", "bound", *_WAITING, "local", "local", "now", "missing", "lost volume"))
+        kind = random.choice(("bound", "bound", *_WAITING, "slow", "local", "local", "now", "missing", "lost volume"))
         if kind != "missing":
             objects += _claim(random, name, kind, f"pv-{index}", node_names)
     for index in range(random.randint(0, 3)):
         objects.append(_volume(random, f"free-{index}", random.choice(("local", "local", "slow", "wait")), node_names))
     if chance(random, 2):
         objects += _drivers(random, node_names)
-    if chance(random, 3):
+    if chance(random, 2):
         objects += _rooms(random)
     return objects
 
@@ -153,10 +153,16 @@ def _rooms(random: Random) -> list[Json]:
             "spec": {"storageCapacity": True},
         }
     ]
-    for index in range(random.randint(0, 4)):
+    for index in range(random.randint(0, 5)):
         room: Json = {"storageClassName": random.choice(_WAITING), "capacity": random.choice(_ROOMS)}
         sometimes(random, room, "maximumVolumeSize", pick(_ROOMS[:4]), 4)
-        topologies: tuple[Json | None, ...] = ({}, {"matchLabels": {ZONE: "z1"}}, {"matchLabels": {ZONE: "z2"}}, None)
+        topologies: tuple[Json | None, ...] = (
+            {},
+            {},
+            {"matchLabels": {ZONE: "z1"}},
+            {"matchLabels": {ZONE: "z2"}},
+            None,
+        )
         topology = random.choice(topologies)
         if topology is not None:
             room["nodeTopology"] = topology
