@@ -152,12 +152,20 @@ def draw_node_selector(random: Random) -> Json:
 
 
 def draw_tolerations(random: Random) -> Json:
-    """Return an input of the kind ``tolerations``."""
+    """Return an input of the kind ``tolerations``; in half of them numbers decide."""
+    taints = drawing.taints(random) if chance(random, 2) else some(random, drawing.taint, 9, 12)
+    tolerations = drawing.tolerations(random) if chance(random, 2) else some(random, drawing.toleration, 9, 12)
+    if chance(random, 2):
+        tolerations = [each for each in tolerations if "key" in each and each.get("operator") != "Exists"]
+        for each in tolerations:
+            each |= {"operator": random.choice(("Gt", "Lt")), "value": random.choice(drawing.NUMBERS)}
+        for each in taints:
+            sometimes(random, each, "value", pick(drawing.NUMBERS), 2)
     return {
-        "taints": drawing.taints(random) if chance(random, 2) else some(random, drawing.taint, 9, 12),
-        "tolerations": drawing.tolerations(random) if chance(random, 2) else some(random, drawing.toleration, 9, 12),
+        "taints": taints,
+        "tolerations": tolerations,
         "effects": random.choice((["NoSchedule", "NoExecute"], ["PreferNoSchedule"], ["NoExecute"])),
-        "comparison_operators": chance(random, 2),
+        "comparison_operators": not chance(random, 3),
     }
 
 
