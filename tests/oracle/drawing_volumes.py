@@ -11,9 +11,10 @@ from oracle.drawing import CLAIMS, CSI_DRIVER, HOSTNAME, REGION, ZONE, chance, p
 Json = dict[str, Any]
 
 _SIZES = ("1Gi", "5Gi", "1500M", "3Gi")
-_ROOMS = ("1Gi", "2Gi", "3Gi", "5Gi", "7Gi", "100G")
-_WAITING = ("wait", "wait", "slow")
+_ROOMS = ("1Gi", "2Gi", "3Gi", "5Gi", "7Gi", "7Gi", "100G")
+_WAITING = ("wait", "slow")
 """Storage classes of the driver whose claims wait for a pod."""
+_KINDS = ("bound", "bound", "wait", "wait", "slow", "slow", "local", "local", "now", "missing", "lost volume")
 _STORAGE = "storage.k8s.io/v1"
 _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
 
@@ -36,15 +37,17 @@ def storage(random: Random, node_names: Sequence[str]) -> list[Json]:
             storage_class["allowedTopologies"] = random.choice(([], zones, zones))
         if not chance(random, 15):
             objects.append(storage_class)
+    waiting = chance(random, 3)  # all claims wait, and their classes have capacities: scores differ
+    kinds = _WAITING if waiting else _KINDS
     for index, name in enumerate(CLAIMS):
-        kind = random.choice(("bound", "bound", *_WAITING, "slow", "local", "local", "now", "missing", "lost volume"))
+        kind = random.choice(kinds)
         if kind != "missing":
             objects += _claim(random, name, kind, f"pv-{index}", node_names)
-    for index in range(random.randint(0, 3)):
+    for index in range(random.randint(0, 4)):
         objects.append(_volume(random, f"free-{index}", random.choice(("local", "local", "slow", "wait")), node_names))
     if chance(random, 2):
         objects += _drivers(random, node_names)
-    if chance(random, 2):
+    if waiting or chance(random, 2):
         objects += _rooms(random)
     return objects
 
@@ -153,8 +156,9 @@ def _rooms(random: Random) -> list[Json]:
             "spec": {"storageCapacity": True},
         }
     ]
-    for index in range(random.randint(0, 5)):
-        room: Json = {"storageClassName": random.choice(_WAITING), "capacity": random.choice(_ROOMS)}
+    classes = [name for name in _WAITING for _ in range(random.choice((0, 1, 1, 1, 2)))]
+    for index, storage_class in enumerate(classes):
+        room: Json = {"storageClassName": storage_class, "capacity": random.choice(_ROOMS)}
         sometimes(random, room, "maximumVolumeSize", pick(_ROOMS[:4]), 4)
         topologies: tuple[Json | None, ...] = (
             {},
