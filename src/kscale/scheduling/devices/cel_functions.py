@@ -190,9 +190,8 @@ def _type_names(types: Any) -> dict[type, str]:
 
 def name_type(types: Any, value: Any) -> str:
     """Return upstream's name of a value's type; ``types``: cel-python's."""
-    names = {Quantity: "kubernetes.Quantity", Version: "kubernetes.Semver", type(None): "null_type"} | _type_names(
-        types
-    )
+    names: dict[type, str] = {Quantity: "kubernetes.Quantity", Version: "kubernetes.Semver", type(None): "null_type"}
+    names |= _type_names(types)
     names |= {types.DurationType: "google.protobuf.Duration", types.TimestampType: "google.protobuf.Timestamp"}
     return next((name for kind, name in names.items() if isinstance(value, kind)), type(value).__name__)
 
