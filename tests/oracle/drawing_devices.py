@@ -129,7 +129,7 @@ def _expression(random: Random) -> str:
 
 def _device_request(random: Random, name: str) -> Json:
     def exact() -> Json:
-        classes = (DEVICE_DRIVER, DEVICE_DRIVER, DEVICE_DRIVER, "small.example.com", "none")
+        classes = (*(DEVICE_DRIVER,) * 6, "small.example.com", "small.example.com", "none")
         result: Json = {"deviceClassName": random.choice(classes)}
         if chance(random, 4):
             result["allocationMode"] = "All"
@@ -180,6 +180,7 @@ _POLICIES: tuple[Json, ...] = (
 def _slices(random: Random, name: str) -> list[Json]:
     found = []
     counted, shared = chance(random, 4), chance(random, 3)
+    several = 1 if chance(random, 2) else 2  # of the devices that may be allocated several times: all, or every second
     policy = random.choice(_POLICIES) if chance(random, 2) else None
     for i in range(random.randint(0, 4)):
         device: Json = {"name": f"dev{i}", "attributes": _attributes(random)}
@@ -189,7 +190,7 @@ def _slices(random: Random, name: str) -> list[Json]:
             if policy is not None:
                 capacity["requestPolicy"] = policy
             device["capacity"] = {"memory": capacity}
-            sometimes(random, device, "allowMultipleAllocations", lambda _: True, 2)
+            sometimes(random, device, "allowMultipleAllocations", lambda _: True, several)
         if counted:
             counters = {"slots": {"value": str(random.randint(1, 2))}}
             device["consumesCounters"] = [{"counterSet": "board", "counters": counters}]
