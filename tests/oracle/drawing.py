@@ -201,6 +201,8 @@ def node_labels(random: Random, name: str) -> Json:
     result: Json = {HOSTNAME: name}
     if not chance(random, 8):
         result |= {ZONE: random.choice(("z1", "z2", "z2", "z3")), REGION: random.choice(("r", "r", "s"))}
+    if chance(random, 4):  # what drivers of migrated volumes call a zone
+        result |= {f"topology.{driver}/zone": random.choice(("z1", "z2")) for driver in ("ebs.csi.aws.com", "gke.io")}
     if chance(random, 2):
         result["rack"] = random.choice(("r1", "r2"))
     if chance(random, 2):

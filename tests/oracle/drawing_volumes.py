@@ -97,7 +97,7 @@ def _volume(random: Random, name: str, storage_class: str, node_names: Sequence[
         "storageClassName": storage_class,
         "csi": {"driver": CSI_DRIVER, "volumeHandle": f"handle-{random.choice((name, name, 'same'))}"},
     }
-    if chance(random, 4):
+    if chance(random, 3):
         del spec["csi"]
         spec |= random.choice(
             (
