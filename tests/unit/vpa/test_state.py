@@ -280,10 +280,10 @@ def test_a_list_of_containers_that_comes_again_is_held_against_what_has_changed(
 
     row = state.store.aggregate.copy()
     assert refused(1) == refused(2) == []
-    first = state.resolved
+    first = state.resolved_containers
     assert first is not None
     assert refused(3) == []
-    assert state.resolved is first
+    assert state.resolved_containers is first
     state.delete_pod(keys[1])
     assert refused(4) == ["p1"]
     state.add_container(state.add_pod(*keys[1], {"app": "b"}, "Running", START), "app", START)
