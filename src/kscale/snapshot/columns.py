@@ -83,10 +83,11 @@ class GrowingColumns:
     ``arrays[name]`` is a view of the entries, valid until the next growth.
     """
 
-    __slots__ = ("_buffers", "arrays", "size")
+    __slots__ = ("_buffers", "_room", "arrays", "size")
 
     def __init__(self, dtypes: Mapping[str, Any]) -> None:
-        self._buffers = {name: np.zeros(16, dtype=dtype) for name, dtype in dtypes.items()}
+        self._room = 16  # entries that every buffer has room for
+        self._buffers = {name: np.zeros(self._room, dtype=dtype) for name, dtype in dtypes.items()}
         self.arrays: dict[str, NDArray[Any]] = {}
         self._resize(0)
 
@@ -99,7 +100,8 @@ class GrowingColumns:
         """Wrap arrays of one length, taking ownership of them."""
         result = cls({})
         result._buffers = dict(arrays)
-        result._resize(max(map(len, arrays.values()), default=0))
+        result._room = max(map(len, arrays.values()), default=0)
+        result._resize(result._room)
         return result
 
     def _resize(self, size: int) -> None:
@@ -111,10 +113,11 @@ class GrowingColumns:
         """Make room for ``size`` entries; new ones are zero."""
         if size <= self.size:
             return
-        for name, buffer in self._buffers.items():
-            if size > len(buffer):
-                self._buffers[name] = bigger = np.zeros(max(size, 2 * len(buffer), 16), dtype=buffer.dtype)
-                bigger[: self.size] = buffer[: self.size]
+        if size > self._room:
+            self._room = max(size, 2 * self._room, 16)
+            for name, array in self.arrays.items():
+                self._buffers[name] = bigger = np.zeros(self._room, dtype=array.dtype)
+                bigger[: self.size] = array
         self._resize(size)
 
     def truncate(self, size: int) -> None:
@@ -126,8 +129,8 @@ class GrowingColumns:
     def add(self, name: str, dtype: Any) -> NDArray[Any]:
         """Add a column of zeros, unless it exists, and return the column."""
         if name not in self.arrays:
-            self._buffers[name] = np.zeros(self.size, dtype=dtype)
-            self.arrays[name] = self._buffers[name][:]
+            self._buffers[name] = np.zeros(self._room, dtype=dtype)
+            self.arrays[name] = self._buffers[name][: self.size]
         return self.arrays[name]
 
     def view(self) -> GrowingColumns:
@@ -137,8 +140,9 @@ class GrowingColumns:
     def own(self, names: Iterable[str]) -> None:
         """Replace some columns, which views share, by copies."""
         room = self.size + self.size // 16  # arrays that are copied on each change mostly grow as well
+        self._room = min(self._room, room)
         for name in names:
-            self._buffers[name] = copied = np.zeros(max(room, 16), dtype=self._buffers[name].dtype)
+            self._buffers[name] = copied = np.zeros(room, dtype=self.arrays[name].dtype)
             copied[: self.size] = self.arrays[name]
             self.arrays[name] = copied[: self.size]
 

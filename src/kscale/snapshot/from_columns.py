@@ -23,7 +23,7 @@ from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import FIXED_RESOURCES, NodeColumns
 from kscale.snapshot.object_store import Informers
 from kscale.snapshot.pod_states import PENDING, PLACED
-from kscale.snapshot.pods.record import PodMoments, replica_controller
+from kscale.snapshot.pods.record import read_moments, replica_controller
 from kscale.snapshot.pods.rows import NumberedNames
 from kscale.snapshot.pods.table import PodTable
 from kscale.snapshot.snapshot import Snapshot
@@ -110,7 +110,7 @@ def from_columns(
     numbers = np.array([one.index for one in classes], dtype=np.int32)
     controllers = np.array([interner.controller(replica_controller(pod)) for pod in examples], dtype=np.int32)
     priorities = np.array([pod.spec.priority or 0 for pod in examples], dtype=np.int64)
-    created = np.array([PodMoments.of(pod).created for pod in examples], dtype=np.int64)
+    created = np.array([read_moments(pod)["created"] for pod in examples], dtype=np.int64)
     queueings = np.array([interner.queueings.get(pod) for pod in examples], dtype=np.int32)
     table.extend(
         NumberedNames(prefixes, class_of) if given_names is None else given_names,

@@ -19,7 +19,7 @@ def test_a_round_that_somebody_has_abandoned_does_not_count(monkeypatch: pytest.
     abandoned = collector_relaxed()
     abandoned.__enter__()
     assert gc.get_threshold()[0] == 200_000
-    monkeypatch.setattr("kscale.snapshot.caches._EASE", GarbageCollectionPause())
+    monkeypatch.setattr("kscale.snapshot.caches._PAUSE", GarbageCollectionPause())
     gc.set_threshold(700, 11)
     with collector_relaxed(500_000):
         abandoned.__exit__(None, None, None)

@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from kscale.snapshot.text.files import MappedFile
 
 __all__ = [
-    "COLUMNS",
     "PodFacts",
-    "PodMoments",
     "PodRecord",
     "PodSource",
     "pod_record",
+    "read_moments",
     "replica_controller",
     "version_number",
     "without_managed_fields",
@@ -254,45 +253,32 @@ _PHASE: Final = {phase: number for number, phase in enumerate(PHASES)}
 _READY: Final = {status: number for number, status in enumerate(READY) if number}
 _OTHER: Final = READY.index("Unknown")
 _MOST_DIGITS: Final = 18
-_TIME_FIELDS: Final = "metadata.creationTimestamp", "status.startTime", "metadata.deletionTimestamp"
 
 
-class PodMoments(NamedTuple):
-    """Column values of one pod, see :mod:`kscale.snapshot.pods.table`.
+def read_moments(pod: Pod) -> dict[str, int]:
+    """Return the times, readiness, phase and version of a pod by column of :mod:`kscale.snapshot.pods.table`.
 
-    ``version_text`` is the resource version as written.
+    Raises InputError if a time is malformed.
     """
-
-    created: int
-    started: int
-    deleted: int
-    since: int
-    ready: int
-    phase: int
-    version: int
-    version_text: str
-
-    @classmethod
-    def of(cls, pod: Pod) -> PodMoments:
-        """Read the values of a pod. Raises InputError if a time is malformed."""
-        metadata, status = pod.metadata, pod.status
-        ready = find(status.conditions, "Ready") if status.conditions else None
-        times = metadata.creation_timestamp, status.start_time, metadata.deletion_timestamp
-        return cls(
-            *(
-                ZERO_TIME if text is None else moment_in(pod, text, field)
-                for text, field in zip(times, _TIME_FIELDS, strict=True)
-            ),
-            ZERO_TIME if ready is None else changed_at(pod, ready),
-            0 if ready is None else _READY.get(ready.status, _OTHER),
-            _PHASE.get(status.phase, 0),
-            version_number(metadata.resource_version),
-            metadata.resource_version,
+    metadata, status = pod.metadata, pod.status
+    ready = find(status.conditions, "Ready") if status.conditions else None
+    created, started, deleted = (
+        ZERO_TIME if text is None else moment_in(pod, text, field)
+        for text, field in (
+            (metadata.creation_timestamp, "metadata.creationTimestamp"),
+            (status.start_time, "status.startTime"),
+            (metadata.deletion_timestamp, "metadata.deletionTimestamp"),
         )
-
-
-COLUMNS: Final = PodMoments._fields[:-1]
-"""The columns, without the text."""
+    )
+    return {
+        "created": created,
+        "started": started,
+        "deleted": deleted,
+        "since": ZERO_TIME if ready is None else changed_at(pod, ready),
+        "ready": 0 if ready is None else _READY.get(ready.status, _OTHER),
+        "phase": _PHASE.get(status.phase, 0),
+        "version": version_number(metadata.resource_version),
+    }
 
 
 def version_number(text: str) -> int:

@@ -14,7 +14,7 @@ from kscale.objects.pod_equivalence import Digester
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import distinct, group_equal_rows, read_only
 from kscale.snapshot.pod_states import PENDING
-from kscale.snapshot.pods.record import PodMoments, PodRecord, replica_controller
+from kscale.snapshot.pods.record import PodRecord, read_moments, replica_controller
 from kscale.snapshot.pods.table import PodTable, uids_of
 from kscale.snapshot.text.files import file_of
 
@@ -169,7 +169,7 @@ def copies_of(pod: Pod, count: int, prefix: str, interner: Interner) -> PodRows:
         priority=pod.spec.priority or 0,
         controller=interner.controller(replica_controller(pod)),
         source=-2,
-        created=PodMoments.of(pod).created,
+        created=read_moments(pod)["created"],
         queueing=interner.queueings.get(pod),
     )
     return PodRows(table, rows)

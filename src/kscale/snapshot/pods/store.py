@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
@@ -21,8 +21,7 @@ from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES, GrowingColumns, distinct
 from kscale.snapshot.pod_states import FINISHED, PENDING, PLACED, REMOVED, state_of
-from kscale.snapshot.pods.record import COLUMNS as MOMENTS
-from kscale.snapshot.pods.record import PodMoments, PodRecord, without_managed_fields
+from kscale.snapshot.pods.record import PodRecord, read_moments, without_managed_fields
 from kscale.snapshot.pods.table import COLUMN, POD_COLUMNS, PodTable, copy_batch, have_uids, refer_to_batch, uid_text
 from kscale.snapshot.text.pod_reader import PodBatch, PodReader
 from kscale.snapshot.text.text_classes import TextClasses
@@ -45,7 +44,7 @@ class PodClassCache:
         self.interner = interner
         self._known: dict[tuple[Any, ...], tuple[int, Pod]] = {}
 
-    def class_of(self, pod: Pod, placed: bool) -> int:
+    def class_of(self, pod: Pod, *, placed: bool) -> int:
         """Return the number of a pod's class, see :meth:`Interner.classify`.
 
         ``placed``: whether the pod has a node or has finished.
@@ -324,6 +323,9 @@ _OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COL
 """Which column of a batch each of the table's is; some of them follow from several."""
 
 
+_NEW_ROW: Final = dict.fromkeys(POD_COLUMNS, 0)
+
+
 class PodStore:
     """Rows of pods by key, and running sums of what placed pods use. Not safe for concurrent use."""
 
@@ -377,14 +379,22 @@ class PodStore:
 
         ``raw`` is the API data that the pod was decoded from.
         """
-        keep_text = self.texts == "all" or not (pod.spec.node_name or state_of(pod, finished=self.finished) == FINISHED)
+        state = state_of(pod, finished=self.finished)
+        keep_text = self.texts == "all" or not (pod.spec.node_name or state == FINISHED)
         pod = with_namespace(pod)
         record = PodRecord(pod, without_managed_fields(raw) if keep_text else None)
-        self._put_records([record], [pod], self._classify)
-
-    def _classify(self, pod: Pod, placed: bool) -> int:
-        """Return the number of a pod's class."""
-        return self.interner.classify(pod, placed=placed, stored=True).index
+        class_of = self.interner.classify(pod, placed=state in (PLACED, FINISHED), stored=True).index
+        values = self._row_values(record, pod, state, class_of)
+        row = self._row(record.key)
+        if row < 0:
+            row = self.table.append(record, values)
+            rows = np.array([row])
+            self._index.add([record.key], rows)
+        else:
+            rows = np.array([row])
+            self._count(rows, -1)
+            self.table.replace(row, record, values)
+        self._count(rows, 1)
 
     def put_all(self, pods: Iterable[Pod]) -> None:
         """Add or replace many pods that are not modified from now on.
@@ -394,47 +404,40 @@ class PodStore:
         if self._class_cache is None or self._class_cache.interner is not self.interner:
             self._class_cache = PodClassCache(self.interner)
         records = {record.key: record for record in map(PodRecord, map(with_namespace, pods))}
-        latest = [*records.values()]
-        self._put_records(latest, [record.pod for record in latest], self._class_cache.class_of)
+        row_of = {key: self._row(key) for key in records}
+        existing = [key for key, row in row_of.items() if row >= 0]
+        fresh = [key for key, row in row_of.items() if row < 0]
+        latest = [records[key] for key in (*existing, *fresh)]
+        values = []
+        for record in latest:
+            pod = record.pod
+            state = state_of(pod, finished=self.finished)
+            class_of = self._class_cache.class_of(pod, placed=state in (PLACED, FINISHED))
+            values.append(self._row_values(record, pod, state, class_of))
+        columns = np.array(values, dtype=np.int64).reshape(len(latest), len(POD_COLUMNS)).T
+        rows = np.array([row_of[key] for key in existing], dtype=np.int64)
+        rows = self._write_rows(rows, fresh, np.ascontiguousarray(columns))
+        self.table.store_records(rows.tolist(), latest, values)
 
-    def _put_records(
-        self, records: Sequence[PodRecord], pods: Sequence[Pod], class_of: Callable[[Pod, bool], int]
-    ) -> None:
-        """Add or replace pods of different keys, all columns at once.
-
-        ``class_of`` returns the number of a pod's class, and gets whether the pod has a node or has finished.
-        """
-        moments = [PodMoments.of(pod) for pod in pods]
-        states = [state_of(pod, finished=self.finished) for pod in pods]
-        classes = [class_of(pod, state in (PLACED, FINISHED)) for pod, state in zip(pods, states, strict=True)]
-        values = np.zeros((len(POD_COLUMNS), len(records)), dtype=np.int64)
-        values[COLUMN["class_of"]] = classes
-        values[COLUMN["state"]] = states
-        values[COLUMN["at"]] = list(map(self._node_at, pods, states))
-        values[COLUMN["priority"]] = [record.priority for record in records]
-        values[COLUMN["controller"]] = [
-            -1 if record.controller is None else self.interner.controller(record.controller) for record in records
-        ]
-        values[COLUMN["bound"]] = [bool(pod.spec.node_name) for pod in pods]
-        queueing = self.interner.queueings.get
-        values[COLUMN["queueing"]] = [
-            queueing(pod) if state == PENDING else 0 for pod, state in zip(pods, states, strict=True)
-        ]
-        values[COLUMN["seen"]] = self._listing
-        values[COLUMN["source"]] = -1
-        for name, column in zip(MOMENTS, zip(*moments, strict=True), strict=False):
-            values[COLUMN[name]] = column
-        row_of = [self._row(record.key) for record in records]
-        existing, fresh = (
-            [i for i, row in enumerate(row_of) if (row >= 0) == is_existing] for is_existing in (True, False)
-        )
-        order = [*existing, *fresh]
-        rows = self._write_rows(
-            np.array([row_of[i] for i in existing], dtype=np.int64),
-            [records[i].key for i in fresh],
-            np.ascontiguousarray(values[:, order]),
-        )
-        self.table.store_structs(rows.tolist(), [records[i] for i in order], [moments[i] for i in order])
+    def _row_values(self, record: PodRecord, pod: Pod, state: int, class_of: int) -> list[int]:
+        """Return the values of a pod's columns, in the order of :data:`POD_COLUMNS`."""
+        interner, node = self.interner, pod.spec.node_name
+        if state == PLACED and not node:
+            node = pod.status.nominated_node_name
+        row = {
+            **_NEW_ROW,
+            "class_of": class_of,
+            "at": self.nodes.number(node) if node and state in (PLACED, FINISHED) else -1,
+            "state": state,
+            "priority": record.priority,
+            "controller": -1 if record.controller is None else interner.controller(record.controller),
+            "source": -1,
+            "seen": int(self._listing),
+            "bound": int(bool(pod.spec.node_name)),
+            "queueing": interner.queueings.get(pod) if state == PENDING else 0,
+            **read_moments(pod),
+        }
+        return list(row.values())
 
     def _write_rows(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Put rows as :meth:`PodTable.put` does, and update the sums."""
@@ -444,11 +447,6 @@ class PodStore:
         self._index.add(keys, rows[existing:])
         self._count(rows, 1)
         return rows
-
-    def _node_at(self, pod: Pod, state: int) -> int:
-        """Return the number of the node that the pod occupies, or -1."""
-        node = pod.spec.node_name or (pod.status.nominated_node_name if state == PLACED else "")
-        return self.nodes.number(node) if node and state in (PLACED, FINISHED) else -1
 
     def remove(self, key: str, uid: str = "") -> bool:
         """Remove a pod; return False if its key does not exist or both UIDs are set and differ."""

@@ -16,7 +16,7 @@ from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import GrowingColumns, distinct
 from kscale.snapshot.pod_states import FINISHED, PENDING, REMOVED
-from kscale.snapshot.pods.record import PodFacts, PodMoments, PodRecord
+from kscale.snapshot.pods.record import PodFacts, PodRecord
 from kscale.snapshot.text.files import MappedFile, file_of
 from kscale.snapshot.text.pod_reader import PodBatch
 
@@ -501,12 +501,32 @@ class PodTable:
         columns = ((name, self.columns[name][rows], COLUMN[name]) for name in self._shared)
         self._own(["shape", "stamp", *(name for name, current, number in columns if (current != values[number]).any())])
 
-    def store_structs(self, rows: Sequence[int], records: Sequence[PodRecord], moments: Sequence[PodMoments]) -> None:
-        """Store the structs of rows that were just written."""
-        for row, record, each in zip(rows, records, moments, strict=True):
+    def append(self, record: PodRecord, values: list[int]) -> int:
+        """Add a row with values in the order of the columns, and return its number."""
+        row = int(self._grow([record.key])[0])
+        self._write(row, record, values)
+        return row
+
+    def replace(self, row: int, record: PodRecord, values: list[int]) -> None:
+        """Replace a row's pod by another pod with the same key."""
+        self.own()
+        self._release_rows(np.array([row]))
+        if self.columns["class_of"][row] != values[COLUMN["class_of"]]:
+            self.population = object()
+        self._write(row, record, values)
+
+    def _write(self, row: int, record: PodRecord, values: list[int]) -> None:
+        values[COLUMN["stamp"]] = int(self._next_stamps(1)[0])
+        for column, value in zip(self.columns.values(), values, strict=True):
+            column[row] = value
+        self.store_records([row], [record], [values])
+
+    def store_records(self, rows: Sequence[int], records: Sequence[PodRecord], values: Sequence[Sequence[int]]) -> None:
+        """Store the records of rows that were just written with these values."""
+        for row, record, of_row in zip(rows, records, values, strict=True):
             self.records[row] = record
-            if each.version == NO_NUMBER:
-                self.versions[row] = each.version_text
+            if of_row[COLUMN["version"]] == NO_NUMBER:
+                self.versions[row] = record.pod.metadata.resource_version
 
     def _next_stamps(self, count: int) -> NDArray[np.int64]:
         """Return unused stamps."""
