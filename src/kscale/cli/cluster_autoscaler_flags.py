@@ -14,7 +14,7 @@ import typer
 
 from kscale.ca.options import AutoscalingOptions, parse_gpu_limits, parse_range
 from kscale.cli.go_flags import KLOG_IDLE, Idle, flags_given_of, idle_switches, idle_texts, read_int
-from kscale.cli.options import OptionGroup, fields
+from kscale.cli.options import OptionGroup, Switch, fields
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags, go_duration
 from kscale.errors import InputError, Problem
 from kscale.objects.times import format_duration
@@ -290,136 +290,77 @@ _LOOP: Final = "Loop"
 
 @dataclass
 class AutoscalerFlags(ProcessFlags):
-    """Flags of the autoscaler's process."""
+    """Flags of the autoscaler's process.
 
-    kubernetes: Annotated[
-        str, typer.Option("--kubernetes", metavar="URL", help="URL of the API server, instead of the kubeconfig's.")
-    ] = ""
-    kube_client_qps: Annotated[
-        float, typer.Option("--kube-client-qps", help="Maximum number of requests to the API server per second.")
-    ] = 5.0
-    kube_client_burst: Annotated[
-        int, typer.Option("--kube-client-burst", help="Maximum number of requests to the API server at once.")
-    ] = 10
-    user_agent: Annotated[str, typer.Option("--user-agent", help="User agent of requests to the API server.")] = (
-        "cluster-autoscaler"
-    )
-    cloud_provider: Annotated[
-        str,
-        typer.Option(
-            "--cloud-provider", metavar="NAME", help="Cloud provider: externalgrpc, kwok, clusterapi or static."
-        ),
-    ] = "kwok"
-    cloud_config: Annotated[
-        str,
-        typer.Option(
-            "--cloud-config",
-            metavar="FILE",
-            help="Configuration file of the cloud provider. externalgrpc: settings; clusterapi: "
-            "kubeconfig of the management cluster; static: node groups.",
-        ),
-    ] = ""
-    static_sizes: Annotated[
-        str,
-        typer.Option(
-            "--static-sizes",
-            metavar="FILE",
-            help="static: file to which the sizes that groups shall have are written, for the program that makes "
-            "machines.",
-        ),
-    ] = ""
-    clusterapi_cloud_config_authoritative: Annotated[
-        bool,
-        typer.Option(
-            "--clusterapi-cloud-config-authoritative/--no-clusterapi-cloud-config-authoritative",
-            help="Use the cluster of this pod as the management cluster if --cloud-config is not set.",
-        ),
-    ] = False
-    node_group_auto_discovery: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--node-group-auto-discovery",
-            metavar="clusterapi:KEY=VALUE,...",
-            help="Node groups to manage, by namespace, clusterName or labels. Repeatable.",
-        ),
-    ] = None
-    record_duplicated_events: Annotated[
-        bool,
-        typer.Option(
-            "--record-duplicated-events/--no-record-duplicated-events",
-            help="Send equal events again instead of counting them.",
-        ),
-    ] = False
-    capacity_buffer_controller_enabled: Annotated[
-        bool,
-        typer.Option(
-            "--capacity-buffer-controller-enabled/--no-capacity-buffer-controller-enabled",
-            help="Run the controller that sets the status of CapacityBuffers.",
-            rich_help_panel=_LOOP,
-        ),
-    ] = False
-    capacity_buffer_pod_dry_run_enabled: Annotated[
-        bool,
-        typer.Option(
-            "--capacity-buffer-pod-dry-run-enabled/--no-capacity-buffer-pod-dry-run-enabled",
-            help="Let the API server default the pods of CapacityBuffers, in a dry run.",
-            rich_help_panel=_LOOP,
-        ),
-    ] = True
-    frequent_loops_enabled: Annotated[
-        bool,
-        typer.Option(
-            "--frequent-loops-enabled/--no-frequent-loops-enabled",
-            help="Start a loop as soon as a pod is unschedulable, and at once after a loop that changed something.",
-            rich_help_panel=_LOOP,
-        ),
-    ] = True
-    scheduler_config_file: Annotated[
-        str,
-        typer.Option(
-            "--scheduler-config-file",
-            metavar="FILE",
-            help="File of kube-scheduler's KubeSchedulerConfiguration.",
-            rich_help_panel=_LOOP,
-        ),
-    ] = ""
-    debugging_snapshot_enabled: Annotated[
-        bool,
-        typer.Option(
-            "--debugging-snapshot-enabled/--no-debugging-snapshot-enabled",
-            help="Serve /snapshotz: the inputs of the next loop, without values of environments and annotations.",
-        ),
-    ] = False
-    max_inactivity: Annotated[
-        str,
-        typer.Option(
-            "--max-inactivity",
-            help="Time without a loop after which the program is not healthy.",
-            rich_help_panel=_LOOP,
-        ),
-    ] = "10m"
-    max_failing_time: Annotated[
-        str,
-        typer.Option(
-            "--max-failing-time",
-            help="Time without a successful loop after which the program is not healthy.",
-            rich_help_panel=_LOOP,
-        ),
-    ] = "15m"
-    max_startup_time: Annotated[
-        str,
-        typer.Option(
-            "--max-startup-time",
-            help="Time without a first successful loop after which the program is not healthy.",
-            rich_help_panel=_LOOP,
-        ),
-    ] = "20m"
+    Attributes
+    ----------
+    kubernetes : URL
+        URL of the API server, instead of the kubeconfig's.
+    kube_client_qps
+        Maximum number of requests to the API server per second.
+    kube_client_burst
+        Maximum number of requests to the API server at once.
+    user_agent
+        User agent of requests to the API server.
+    cloud_provider : NAME
+        Cloud provider: externalgrpc, kwok, clusterapi or static.
+    cloud_config : FILE
+        Configuration file of the cloud provider. externalgrpc: settings; clusterapi: kubeconfig of the management
+        cluster; static: node groups.
+    static_sizes : FILE
+        static: file to which the sizes that groups shall have are written, for the program that makes machines.
+    clusterapi_cloud_config_authoritative
+        Use the cluster of this pod as the management cluster if --cloud-config is not set.
+    node_group_auto_discovery : clusterapi:KEY=VALUE,...
+        Node groups to manage, by namespace, clusterName or labels. Repeatable.
+    record_duplicated_events
+        Send equal events again instead of counting them.
+    capacity_buffer_controller_enabled
+        Run the controller that sets the status of CapacityBuffers.
+    capacity_buffer_pod_dry_run_enabled
+        Let the API server default the pods of CapacityBuffers, in a dry run.
+    frequent_loops_enabled
+        Start a loop as soon as a pod is unschedulable, and at once after a loop that changed something.
+    scheduler_config_file : FILE
+        File of kube-scheduler's KubeSchedulerConfiguration.
+    debugging_snapshot_enabled
+        Serve /snapshotz: the inputs of the next loop, without values of environments and annotations.
+    max_inactivity
+        Time without a loop after which the program is not healthy.
+    max_failing_time
+        Time without a successful loop after which the program is not healthy.
+    max_startup_time
+        Time without a first successful loop after which the program is not healthy.
+    """
+
+    kubernetes: str = ""
+    kube_client_qps: float = 5.0
+    kube_client_burst: int = 10
+    user_agent: str = "cluster-autoscaler"
+    cloud_provider: str = "kwok"
+    cloud_config: str = ""
+    static_sizes: str = ""
+    clusterapi_cloud_config_authoritative: Switch = False
+    node_group_auto_discovery: list[str] | None = None
+    record_duplicated_events: Switch = False
+    capacity_buffer_controller_enabled: Switch = False
+    capacity_buffer_pod_dry_run_enabled: Switch = True
+    frequent_loops_enabled: Switch = True
+    scheduler_config_file: str = ""
+    debugging_snapshot_enabled: Switch = False
+    max_inactivity: str = "10m"
+    max_failing_time: str = "15m"
+    max_startup_time: str = "20m"
 
 
 @dataclass
 class AutoscalerLease(LeaseFlags):
-    """Flags of leader election. The lease is in ``--namespace``; ``--leader-elect-resource-namespace`` is ignored."""
+    """Flags of leader election. The lease is in ``--namespace``; ``--leader-elect-resource-namespace`` is ignored.
 
-    leader_elect_resource_name: Annotated[
-        str, typer.Option("--leader-elect-resource-name", help="Name of the lease.", rich_help_panel="Leader election")
-    ] = "cluster-autoscaler"
+    Attributes
+    ----------
+    leader_elect_resource_name
+        Name of the lease.
+    """
+
+    leader_elect_resource_name: str = "cluster-autoscaler"

@@ -21,51 +21,29 @@ _PANEL = "Flags of kube-controller-manager"
 
 @dataclass
 class DecisionFlags(OptionGroup):
-    """Flags of kube-controller-manager that change HPA decisions."""
+    """Flags of kube-controller-manager that change HPA decisions.
 
-    tolerance: Annotated[
-        float,
-        typer.Option(
-            "--horizontal-pod-autoscaler-tolerance",
-            min=0.0,
-            help="Relative difference from the target below which an HPA whose behavior names no "
-            "tolerance does not scale.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = 0.1
-    downscale_stabilization: Annotated[
-        str,
-        typer.Option(
-            "--horizontal-pod-autoscaler-downscale-stabilization",
-            help="Stabilization window for scaling down, for HPAs whose behavior names none.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "5m"
-    cpu_initialization_period: Annotated[
-        str,
-        typer.Option(
-            "--horizontal-pod-autoscaler-cpu-initialization-period",
-            help="Time after a pod's start during which its CPU usage counts only while the pod is ready.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "5m"
-    initial_readiness_delay: Annotated[
-        str,
-        typer.Option(
-            "--horizontal-pod-autoscaler-initial-readiness-delay",
-            help="Time after a pod's start during which an unready pod counts as never having been ready.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "30s"
-    feature_gates: Annotated[
-        list[str],
-        typer.Option(
-            "--feature-gates",
-            metavar="NAME=true|false",
-            help="Feature gates of the controller, NAME=true or NAME=false. Repeatable.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = field(default_factory=list)
+    Attributes
+    ----------
+    tolerance
+        Relative difference from the target below which an HPA whose behavior names no tolerance does not scale.
+    downscale_stabilization
+        Stabilization window for scaling down, for HPAs whose behavior names none.
+    cpu_initialization_period
+        Time after a pod's start during which its CPU usage counts only while the pod is ready.
+    initial_readiness_delay
+        Time after a pod's start during which an unready pod counts as never having been ready.
+    feature_gates : NAME=true|false
+        Feature gates of the controller, NAME=true or NAME=false. Repeatable.
+    """
+
+    tolerance: Annotated[float, typer.Option("--horizontal-pod-autoscaler-tolerance", min=0.0)] = 0.1
+    downscale_stabilization: Annotated[str, typer.Option("--horizontal-pod-autoscaler-downscale-stabilization")] = "5m"
+    cpu_initialization_period: Annotated[str, typer.Option("--horizontal-pod-autoscaler-cpu-initialization-period")] = (
+        "5m"
+    )
+    initial_readiness_delay: Annotated[str, typer.Option("--horizontal-pod-autoscaler-initial-readiness-delay")] = "30s"
+    feature_gates: list[str] = field(default_factory=list)
 
     def options(self, **more: Any) -> HPAOptions:
         """Return the flags as HPAOptions; ``more`` sets further fields.
@@ -100,29 +78,20 @@ class DecisionFlags(OptionGroup):
 
 @dataclass
 class ControllerFlags(DecisionFlags):
-    """The decision flags and the controller's release."""
+    """The decision flags and the controller's release.
 
-    profile: Annotated[
-        str,
-        typer.Option(
-            "--profile",
-            metavar="NAME",
-            help="Release to decide as: current, or legacy for the controller of Kubernetes 1.20; legacy-1.19 and "
-            "legacy-1.18 for those of 1.19.0 and 1.18.0.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "current"
-    kubernetes_version: Annotated[
-        str,
-        typer.Option(
-            "--kubernetes-version",
-            metavar="VERSION",
-            help="Kubernetes version of the cluster, such as 1.35: feature gates that are not set are as by default in "
-            "that minor, 1.34 to 1.37. Default: the newest.",
-            rich_help_panel=_PANEL,
-            show_default=False,
-        ),
-    ] = ""
+    Attributes
+    ----------
+    profile : NAME
+        Release to decide as: current, or legacy for the controller of Kubernetes 1.20; legacy-1.19 and legacy-1.18
+        for those of 1.19.0 and 1.18.0.
+    kubernetes_version : VERSION
+        Kubernetes version of the cluster, such as 1.35: feature gates that are not set are as by default in that
+        minor, 1.34 to 1.37. Default: the newest.
+    """
+
+    profile: str = "current"
+    kubernetes_version: Annotated[str, typer.Option(show_default=False)] = ""
 
     def options(self, **more: Any) -> HPAOptions:
         """Return the flags as HPAOptions, with the profile and the version; ``more`` sets further fields."""

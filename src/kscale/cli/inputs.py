@@ -148,17 +148,15 @@ _MATTER: dict[str, str] = {
 
 @dataclass(eq=False, repr=False)
 class Files(OptionGroup):
-    """The option that names the files to read."""
+    """The option that names the files to read.
 
-    filename: Annotated[
-        list[str],
-        typer.Option(
-            "-f",
-            "--filename",
-            metavar="FILE",
-            help="A dump: file, directory, or - for stdin; JSON or YAML, .gz or .zst. Repeatable.",
-        ),
-    ] = field(default_factory=list)
+    Attributes
+    ----------
+    filename : FILE
+        A dump: file, directory, or - for stdin; JSON or YAML, .gz or .zst. Repeatable.
+    """
+
+    filename: Annotated[list[str], typer.Option("-f", "--filename")] = field(default_factory=list)
 
     def check(self) -> None:
         """Check the input options.
@@ -196,15 +194,18 @@ class Files(OptionGroup):
 
 @dataclass(eq=False, repr=False)
 class Dump(Files):
-    """Options of commands that read the whole cluster."""
+    """Options of commands that read the whole cluster.
 
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Go on without the objects that cannot be read; they are counted.")
-    ] = False
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", min=1, help="Number of threads to use; the answer never depends on it."),
-    ] = None
+    Attributes
+    ----------
+    skip_invalid
+        Go on without the objects that cannot be read; they are counted.
+    threads
+        Number of threads to use; the answer never depends on it.
+    """
+
+    skip_invalid: bool = False
+    threads: Annotated[int | None, typer.Option(min=1)] = None
 
     def unknown(self, kinds: Iterable[str]) -> Iterable[str]:
         """Return those of ``kinds`` that the cluster may have although :meth:`load` read none."""
@@ -218,26 +219,34 @@ class Dump(Files):
 
 @dataclass(eq=False, repr=False)
 class NamingSource(Dump):
-    """Options of commands about named objects."""
+    """Options of commands about named objects.
 
-    namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="Namespace of objects that are named without one.")
-    ] = None
+    Attributes
+    ----------
+    namespace
+        Namespace of objects that are named without one.
+    """
+
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace")] = None
 
 
 @dataclass(eq=False, repr=False)
 class Source(NamingSource):
-    """Options of commands about some of the pods."""
+    """Options of commands about some of the pods.
 
-    namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="Ask about the pods of this namespace only.")
-    ] = None
-    all_namespaces: Annotated[
-        bool, typer.Option("-A", "--all-namespaces", help="Ask about all namespaces (the default).")
-    ] = False
-    selector: Annotated[
-        str, typer.Option("-l", "--selector", help="Ask about the pods with these labels only, e.g. app=web,tier!=db.")
-    ] = ""
+    Attributes
+    ----------
+    namespace
+        Ask about the pods of this namespace only.
+    all_namespaces
+        Ask about all namespaces (the default).
+    selector
+        Ask about the pods with these labels only, e.g. app=web,tier!=db.
+    """
+
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace")] = None
+    all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces")] = False
+    selector: Annotated[str, typer.Option("-l", "--selector")] = ""
 
     def check(self) -> None:
         """Check the input options. Raises typer.BadParameter for contradictions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
@@ -29,25 +29,18 @@ _T = TypeVar("_T")
 
 @dataclass(eq=False, repr=False)
 class Clusters(Dump, ServerLimitFlags):
-    """Options of commands that read a dump or live clusters."""
+    """Options of commands that read a dump or live clusters.
 
-    context: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--context",
-            metavar="NAME",
-            help="Read a live cluster instead of a dump, by its context in the kubeconfig. Repeatable: "
-            "one answer for all.",
-        ),
-    ] = None
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option(
-            "--kubeconfig",
-            metavar="FILE",
-            help="Path of the kubeconfig; without --context its current context is used.",
-        ),
-    ] = None
+    Attributes
+    ----------
+    context : NAME
+        Read a live cluster instead of a dump, by its context in the kubeconfig. Repeatable: one answer for all.
+    kubeconfig : FILE
+        Path of the kubeconfig; without --context its current context is used.
+    """
+
+    context: list[str] | None = None
+    kubeconfig: str | None = None
     several: bool = field(default=False, init=False)
     """Whether this is one of several clusters that are asked about."""
     refused: Collection[str] = field(default=(), init=False)

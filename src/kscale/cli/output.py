@@ -206,17 +206,24 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
 
 @dataclass(eq=False, repr=False)
 class Show(OptionGroup):
-    """Options about output. ``terminal`` takes a command's log messages and warnings."""
+    """Options about output. ``terminal`` takes a command's log messages and warnings.
 
-    output: Annotated[
-        Format,
-        typer.Option(
-            "-o", "--output", help="How to print the answer; json and yaml are the whole record, html is a page."
-        ),
-    ] = Format.TABLE
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr: timings, all warnings.")] = False
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colour; NO_COLOR=1 does the same.")] = False
+    Attributes
+    ----------
+    output
+        How to print the answer; json and yaml are the whole record, html is a page.
+    verbose
+        Say more on stderr: timings, all warnings.
+    quiet
+        Say nothing on stderr except errors.
+    no_color
+        No colour; NO_COLOR=1 does the same.
+    """
+
+    output: Annotated[Format, typer.Option("-o", "--output")] = Format.TABLE
+    verbose: Annotated[bool, typer.Option("-v", "--verbose")] = False
+    quiet: Annotated[bool, typer.Option("-q", "--quiet")] = False
+    no_color: bool = False
     _terminal: Terminal | None = field(default=None, init=False, repr=False)
 
     def adopt(self, root: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import typer
 
@@ -102,26 +102,18 @@ _PANEL: Final = "Process"
 
 @dataclass
 class WorldFlags(OptionGroup):
-    """Flags for the cluster, real or simulated, in which the program runs."""
+    """Flags for the cluster, real or simulated, in which the program runs.
 
-    world: Annotated[
-        str,
-        typer.Option(
-            "--world",
-            metavar="live|simulated",
-            help="Run on a cluster, or on a simulated one in virtual time, which prints what happened at the end.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "live"
-    scenario: Annotated[
-        str,
-        typer.Option(
-            "--scenario",
-            metavar="FILE",
-            help="Scenario of the simulated cluster (see kscale simulate); empty: the example that comes with kscale.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
+    Attributes
+    ----------
+    world : live|simulated
+        Run on a cluster, or on a simulated one in virtual time, which prints what happened at the end.
+    scenario : FILE
+        Scenario of the simulated cluster (see kscale simulate); empty: the example that comes with kscale.
+    """
+
+    world: str = "live"
+    scenario: str = ""
 
 
 def ran_simulated(

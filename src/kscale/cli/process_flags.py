@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from kscale.cli.go_flags import KLOG_IDLE, Idle, idle_switches
-from kscale.cli.options import OptionGroup
+from kscale.cli.options import OptionGroup, Switch
 from kscale.effects import duration, timedelta_of
 from kscale.errors import InputError, Problem
 from kscale.objects.quantity import Quantity, QuantityError
@@ -55,76 +55,33 @@ _LIMITS: Final = "Limits of what an API server sends"
 
 @dataclass
 class ServerLimitFlags(OptionGroup):
-    """How much is taken from an API server."""
+    """How much is taken from an API server.
 
-    kube_api_max_response_bytes: Annotated[
-        int,
-        typer.Option(
-            "--kube-api-max-response-bytes",
-            metavar="BYTES",
-            min=1 << 16,
-            help="Largest response of an API server, decompressed; also the events of a watch that wait.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = 256 << 20
-    kube_api_max_buffered_bytes: Annotated[
-        int,
-        typer.Option(
-            "--kube-api-max-buffered-bytes",
-            metavar="BYTES",
-            min=1 << 16,
-            help="Size of all responses of an API server that are being read at once; further ones wait.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = 256 << 20
-    kube_api_max_list_pages: Annotated[
-        int,
-        typer.Option(
-            "--kube-api-max-list-pages",
-            metavar="N",
-            min=1,
-            help="Largest number of pages of a list; a page has up to 500 objects.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = 2000
-    kube_api_max_line_bytes: Annotated[
-        int,
-        typer.Option(
-            "--kube-api-max-line-bytes",
-            metavar="BYTES",
-            min=1 << 12,
-            help="Longest line of a watch.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = 16 << 20
-    kube_api_max_header_bytes: Annotated[
-        int,
-        typer.Option(
-            "--kube-api-max-header-bytes",
-            metavar="BYTES",
-            min=1 << 8,
-            help="Longest header of a response.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = 16 << 10
-    kube_api_request_timeout: Annotated[
-        str,
-        typer.Option(
-            "--kube-api-request-timeout",
-            metavar="DURATION",
-            help="Time for a whole response, or for the headers of a watch.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = "1m0s"
-    kube_api_max_retry_after: Annotated[
-        str,
-        typer.Option(
-            "--kube-api-max-retry-after",
-            metavar="DURATION",
-            help="Longest Retry-After that is waited for; a longer one counts as this.",
-            rich_help_panel=_LIMITS,
-        ),
-    ] = "30s"
+    Attributes
+    ----------
+    kube_api_max_response_bytes : BYTES
+        Largest response of an API server, decompressed; also the events of a watch that wait.
+    kube_api_max_buffered_bytes : BYTES
+        Size of all responses of an API server that are being read at once; further ones wait.
+    kube_api_max_list_pages : N
+        Largest number of pages of a list; a page has up to 500 objects.
+    kube_api_max_line_bytes : BYTES
+        Longest line of a watch.
+    kube_api_max_header_bytes : BYTES
+        Longest header of a response.
+    kube_api_request_timeout : DURATION
+        Time for a whole response, or for the headers of a watch.
+    kube_api_max_retry_after : DURATION
+        Longest Retry-After that is waited for; a longer one counts as this.
+    """
+
+    kube_api_max_response_bytes: Annotated[int, typer.Option(min=1 << 16)] = 256 << 20
+    kube_api_max_buffered_bytes: Annotated[int, typer.Option(min=1 << 16)] = 256 << 20
+    kube_api_max_list_pages: Annotated[int, typer.Option(min=1)] = 2000
+    kube_api_max_line_bytes: Annotated[int, typer.Option(min=1 << 12)] = 16 << 20
+    kube_api_max_header_bytes: Annotated[int, typer.Option(min=1 << 8)] = 16 << 10
+    kube_api_request_timeout: str = "1m0s"
+    kube_api_max_retry_after: str = "30s"
 
     def limits(self) -> ServerLimits:
         """How much is taken from an API server. Raises InputError."""
@@ -155,35 +112,21 @@ _TIME: Final = {"metavar": "DURATION", "rich_help_panel": _LEASE}
 
 @dataclass
 class ServerFlags(OptionGroup):
-    """Flags for the limits of HTTP servers."""
+    """Flags for the limits of HTTP servers.
 
-    http_max_connections: Annotated[
-        int,
-        typer.Option(
-            "--http-max-connections",
-            min=1,
-            help="Open connections of each HTTP server; further ones wait until one is closed.",
-            rich_help_panel=_SERVER,
-        ),
-    ] = 1000
-    http_read_timeout: Annotated[
-        str,
-        typer.Option(
-            "--http-read-timeout",
-            metavar="DURATION",
-            help="Close a connection that takes longer to send its request or to read its answer.",
-            rich_help_panel=_SERVER,
-        ),
-    ] = "10s"
-    http_idle_timeout: Annotated[
-        str,
-        typer.Option(
-            "--http-idle-timeout",
-            metavar="DURATION",
-            help="Close a connection that sends no further request for this time.",
-            rich_help_panel=_SERVER,
-        ),
-    ] = "1m30s"
+    Attributes
+    ----------
+    http_max_connections
+        Open connections of each HTTP server; further ones wait until one is closed.
+    http_read_timeout : DURATION
+        Close a connection that takes longer to send its request or to read its answer.
+    http_idle_timeout : DURATION
+        Close a connection that sends no further request for this time.
+    """
+
+    http_max_connections: Annotated[int, typer.Option(min=1)] = 1000
+    http_read_timeout: str = "10s"
+    http_idle_timeout: str = "1m30s"
 
     def connection_limits(self) -> ConnectionLimits:
         """Return the limits. Raises InputError if a duration is malformed or not above zero."""
@@ -198,78 +141,42 @@ class ServerFlags(OptionGroup):
 
 @dataclass
 class ProcessFlags(ServerFlags, ServerLimitFlags):
-    """Flags of the process of every program. A program with another default has a subclass."""
+    """Flags of the process of every program. A program with another default has a subclass.
 
-    kubeconfig: Annotated[
-        str,
-        typer.Option(
-            "--kubeconfig",
-            metavar="FILE",
-            help="Path of the kubeconfig; empty: KUBECONFIG, ~/.kube/config, or the service account of this pod.",
-            rich_help_panel=_PROCESS,
-        ),
-    ] = ""
-    context: Annotated[
-        str,
-        typer.Option("--context", metavar="NAME", help="Context of the kubeconfig to use.", rich_help_panel=_PROCESS),
-    ] = ""
-    address: Annotated[
-        str,
-        typer.Option(
-            "--address",
-            metavar="HOST:PORT",
-            help="Address that serves /metrics and /health-check; empty: none.",
-            rich_help_panel=_PROCESS,
-        ),
-    ] = ":8085"
-    tls_cert_file: Annotated[
-        str,
-        typer.Option(
-            "--tls-cert-file",
-            metavar="FILE",
-            help="Certificate file; with it, metrics are served over TLS. The file may be replaced at any time.",
-            rich_help_panel=_PROCESS,
-        ),
-    ] = ""
-    tls_private_key_file: Annotated[
-        str,
-        typer.Option(
-            "--tls-private-key-file",
-            metavar="FILE",
-            help="File of the certificate's private key.",
-            rich_help_panel=_PROCESS,
-        ),
-    ] = ""
-    verbosity: Annotated[
-        int,
-        typer.Option(
-            "--v", "-v", metavar="LEVEL", min=0, help="Verbosity of the logs; 4 adds details.", rich_help_panel=_PROCESS
-        ),
-    ] = 0
-    logtostderr: Annotated[
-        bool,
-        typer.Option("--logtostderr/--no-logtostderr", help="Write logs to stderr only.", rich_help_panel=_PROCESS),
-    ] = True
-    stderrthreshold: Annotated[
-        str,
-        typer.Option(
-            "--stderrthreshold",
-            metavar="LEVEL",
-            help="Lowest severity that is logged: INFO, WARNING, ERROR or FATAL, or 0 to 3.",
-            rich_help_panel=_PROCESS,
-        ),
-    ] = "INFO"
-    log_format: Annotated[
-        str, typer.Option("--log-format", metavar="text|json", help="Format of the logs.", rich_help_panel=_PROCESS)
-    ] = "text"
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Decide and say what would be done; write nothing (no lease, no events, no status).",
-            rich_help_panel=_PROCESS,
-        ),
-    ] = False
+    Attributes
+    ----------
+    kubeconfig : FILE
+        Path of the kubeconfig; empty: KUBECONFIG, ~/.kube/config, or the service account of this pod.
+    context : NAME
+        Context of the kubeconfig to use.
+    address : HOST:PORT
+        Address that serves /metrics and /health-check; empty: none.
+    tls_cert_file : FILE
+        Certificate file; with it, metrics are served over TLS. The file may be replaced at any time.
+    tls_private_key_file : FILE
+        File of the certificate's private key.
+    verbosity : LEVEL
+        Verbosity of the logs; 4 adds details.
+    logtostderr
+        Write logs to stderr only.
+    stderrthreshold : LEVEL
+        Lowest severity that is logged: INFO, WARNING, ERROR or FATAL, or 0 to 3.
+    log_format : text|json
+        Format of the logs.
+    dry_run
+        Decide and say what would be done; write nothing (no lease, no events, no status).
+    """
+
+    kubeconfig: str = ""
+    context: str = ""
+    address: str = ":8085"
+    tls_cert_file: str = ""
+    tls_private_key_file: str = ""
+    verbosity: Annotated[int, typer.Option("--v", "-v", min=0)] = 0
+    logtostderr: Switch = True
+    stderrthreshold: str = "INFO"
+    log_format: str = "text"
+    dry_run: bool = False
 
     def get_log_level(self) -> int:
         """Return the lowest level of Python's logging that is written; 0 writes everything that ``-v`` allows.
@@ -299,46 +206,33 @@ class ProcessFlags(ServerFlags, ServerLimitFlags):
 
 @dataclass
 class LeaseFlags(OptionGroup):
-    """Upstream's flags of leader election. A program with another default has a subclass."""
+    """Upstream's flags of leader election. A program with another default has a subclass.
 
-    leader_elect: Annotated[
-        bool,
-        typer.Option(
-            "--leader-elect/--no-leader-elect", help="Act only while holding the lease.", rich_help_panel=_LEASE
-        ),
-    ] = True
-    leader_elect_lease_duration: Annotated[
-        str,
-        typer.Option(
-            "--leader-elect-lease-duration",
-            help="Time after which another replica may take a lease that is not renewed.",
-            **_TIME,
-        ),
-    ] = "15s"
-    leader_elect_renew_deadline: Annotated[
-        str,
-        typer.Option(
-            "--leader-elect-renew-deadline",
-            help="Time after which a leader that cannot renew its lease gives up.",
-            **_TIME,
-        ),
-    ] = "10s"
-    leader_elect_retry_period: Annotated[
-        str,
-        typer.Option("--leader-elect-retry-period", help="Wait between two tries to get or renew the lease.", **_TIME),
-    ] = "2s"
-    leader_elect_resource_lock: Annotated[
-        str,
-        typer.Option(
-            "--leader-elect-resource-lock", help="Kind of the lock; leases is the only one.", rich_help_panel=_LEASE
-        ),
-    ] = "leases"
-    leader_elect_resource_name: Annotated[
-        str, typer.Option("--leader-elect-resource-name", help="Name of the lease.", rich_help_panel=_LEASE)
-    ] = ""
-    leader_elect_resource_namespace: Annotated[
-        str, typer.Option("--leader-elect-resource-namespace", help="Namespace of the lease.", rich_help_panel=_LEASE)
-    ] = "kube-system"
+    Attributes
+    ----------
+    leader_elect
+        Act only while holding the lease.
+    leader_elect_lease_duration : DURATION
+        Time after which another replica may take a lease that is not renewed.
+    leader_elect_renew_deadline : DURATION
+        Time after which a leader that cannot renew its lease gives up.
+    leader_elect_retry_period : DURATION
+        Wait between two tries to get or renew the lease.
+    leader_elect_resource_lock
+        Kind of the lock; leases is the only one.
+    leader_elect_resource_name
+        Name of the lease.
+    leader_elect_resource_namespace
+        Namespace of the lease.
+    """
+
+    leader_elect: Switch = True
+    leader_elect_lease_duration: str = "15s"
+    leader_elect_renew_deadline: str = "10s"
+    leader_elect_retry_period: str = "2s"
+    leader_elect_resource_lock: str = "leases"
+    leader_elect_resource_name: str = ""
+    leader_elect_resource_namespace: str = "kube-system"
 
     def election(self, *, identity: str = "", namespace: str = "") -> LeaderElectionOptions | None:
         """Return the leader election options; None without leader election.
@@ -519,19 +413,15 @@ LeaseName = Annotated[
 
 @dataclass
 class ApiFlags(OptionGroup):
-    """Flags for the rate limit of requests to the API server."""
+    """Flags for the rate limit of requests to the API server.
 
-    kube_api_qps: Annotated[
-        float,
-        typer.Option(
-            "--kube-api-qps",
-            help="Maximum number of requests to the API server per second; negative: no limit.",
-            rich_help_panel=_PROCESS,
-        ),
-    ] = 50.0
-    kube_api_burst: Annotated[
-        int,
-        typer.Option(
-            "--kube-api-burst", help="Maximum number of requests to the API server at once.", rich_help_panel=_PROCESS
-        ),
-    ] = 100
+    Attributes
+    ----------
+    kube_api_qps
+        Maximum number of requests to the API server per second; negative: no limit.
+    kube_api_burst
+        Maximum number of requests to the API server at once.
+    """
+
+    kube_api_qps: float = 50.0
+    kube_api_burst: int = 100

@@ -36,70 +36,35 @@ class PrometheusFlags(OptionGroup):
     """Options for a server with Prometheus' HTTP API.
 
     Thanos, Mimir (whose URL ends in ``/prometheus``) and VictoriaMetrics have this API as well.
+
+    Attributes
+    ----------
+    prometheus_url : URL
+        URL of Prometheus, or of Thanos, Mimir (.../prometheus) or VictoriaMetrics, to read the history from.
+    prometheus_header : NAME:VALUE
+        HTTP header of each query, such as X-Scope-OrgID:team. Repeatable.
+    prometheus_bearer_token_file : FILE
+        File that contains the bearer token for Prometheus; it is read for each query.
+    prometheus_insecure
+        Do not verify Prometheus's TLS certificate.
+    history_length
+        Length of the history to load (default 8d).
+    history_resolution
+        Time between two samples of the history (default 5m).
+    prometheus_concurrency
+        Number of queries in flight at a time (default 4).
+    prometheus_budget : BYTES
+        Maximum size of all answers together (default 4Gi).
     """
 
-    prometheus_url: Annotated[
-        str,
-        typer.Option(
-            "--prometheus-url",
-            metavar="URL",
-            help="URL of Prometheus, or of Thanos, Mimir (.../prometheus) or VictoriaMetrics, to read "
-            "the history from.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
-    prometheus_header: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--prometheus-header",
-            metavar="NAME:VALUE",
-            help="HTTP header of each query, such as X-Scope-OrgID:team. Repeatable.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
-    prometheus_bearer_token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--prometheus-bearer-token-file",
-            metavar="FILE",
-            help="File that contains the bearer token for Prometheus; it is read for each query.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
-    prometheus_insecure: Annotated[
-        bool,
-        typer.Option(
-            "--prometheus-insecure", help="Do not verify Prometheus's TLS certificate.", rich_help_panel=_PANEL
-        ),
-    ] = False
-    history_length: Annotated[
-        str | None,
-        typer.Option("--history-length", help="Length of the history to load (default 8d).", rich_help_panel=_PANEL),
-    ] = None
-    history_resolution: Annotated[
-        str | None,
-        typer.Option(
-            "--history-resolution", help="Time between two samples of the history (default 5m).", rich_help_panel=_PANEL
-        ),
-    ] = None
-    prometheus_concurrency: Annotated[
-        int | None,
-        typer.Option(
-            "--prometheus-concurrency",
-            min=1,
-            help="Number of queries in flight at a time (default 4).",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
-    prometheus_budget: Annotated[
-        str | None,
-        typer.Option(
-            "--prometheus-budget",
-            metavar="BYTES",
-            help="Maximum size of all answers together (default 4Gi).",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
+    prometheus_url: str = ""
+    prometheus_header: list[str] | None = None
+    prometheus_bearer_token_file: Path | None = None
+    prometheus_insecure: bool = False
+    history_length: str | None = None
+    history_resolution: str | None = None
+    prometheus_concurrency: Annotated[int | None, typer.Option(min=1)] = None
+    prometheus_budget: str | None = None
 
     def check(self) -> None:
         """Raise BadParameter for options that have no effect."""
@@ -167,17 +132,15 @@ class PrometheusFlags(OptionGroup):
 
 @dataclass
 class UsageFlags(PrometheusFlags):
-    """As :class:`PrometheusFlags`, for the usage of containers."""
+    """As :class:`PrometheusFlags`, for the usage of containers.
 
-    prometheus_label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--prometheus-label",
-            metavar="NAME=VALUE",
-            help="Only series with this label, such as cluster=prod. Repeatable.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
+    Attributes
+    ----------
+    prometheus_label : NAME=VALUE
+        Only series with this label, such as cluster=prod. Repeatable.
+    """
+
+    prometheus_label: list[str] | None = None
 
     def batches(self, namespaces: Sequence[str], now: Moment | None, terminal: Terminal) -> Iterator[UsageBatch]:
         """Yield the usage of the namespaces' containers (none: all namespaces) up to ``now`` (None: the clock's time).

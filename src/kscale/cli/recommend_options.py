@@ -110,33 +110,31 @@ Settings = dataclasses.make_dataclass(
 
 @dataclass
 class History(OptionGroup):
-    """Options for the files of historical usage, and their columns and units."""
+    """Options for the files of historical usage, and their columns and units.
 
-    history: Annotated[
-        list[Path],
-        typer.Option(
-            "--history",
-            metavar="FILE",
-            help="Usage: .parquet, .csv (time, namespace, pod, container, cpu_cores, memory_bytes[, workload]) or the "
-            ".json of a Prometheus range query. Repeatable.",
-        ),
-    ] = field(default_factory=list)
-    label_map: Annotated[
-        str | None,
-        typer.Option("--label-map", metavar="A=B,...", help="Other names of columns or labels, e.g. pod=pod_name."),
-    ] = None
-    time_unit: Annotated[
-        str | None, typer.Option("--time-unit", help="Unit of times that are numbers: s (the default), ms, us, ns.")
-    ] = None
-    metric: Annotated[
-        Metric | None, typer.Option("--metric", help="Resource of Prometheus series whose names do not say it.")
-    ] = None
-    now: Annotated[
-        str, typer.Option("--now", metavar="TIME", help="The moment asked about (RFC 3339); default: the last sample.")
-    ] = ""
-    points_required: Annotated[
-        int, typer.Option("--points-required", min=1, help="Advise only from this many CPU samples on.")
-    ] = 100
+    Attributes
+    ----------
+    history : FILE
+        Usage: .parquet, .csv (time, namespace, pod, container, cpu_cores, memory_bytes[, workload]) or the .json of
+        a Prometheus range query. Repeatable.
+    label_map : A=B,...
+        Other names of columns or labels, e.g. pod=pod_name.
+    time_unit
+        Unit of times that are numbers: s (the default), ms, us, ns.
+    metric
+        Resource of Prometheus series whose names do not say it.
+    now : TIME
+        The moment asked about (RFC 3339); default: the last sample.
+    points_required
+        Advise only from this many CPU samples on.
+    """
+
+    history: list[Path] = field(default_factory=list)
+    label_map: str | None = None
+    time_unit: str | None = None
+    metric: Metric | None = None
+    now: str = ""
+    points_required: Annotated[int, typer.Option(min=1)] = 100
 
     def check(self) -> None:
         """Raise BadParameter for options that have no effect."""
@@ -236,26 +234,22 @@ class Advice(Answer):
 
 @dataclass
 class ShowAdvice(Show):
-    """Output options with two more formats and a file to write to."""
+    """Output options with two more formats and a file to write to.
 
-    output: Annotated[
-        Shape,
-        typer.Option(
-            "-o",
-            "--output",
-            help="How to print the answer; for kubectl: vpa (VPA objects: the dump's own with their spec, else mode "
-            "Off) and patch (requests of workloads).",
-        ),
-    ] = Shape.TABLE  # type: ignore[assignment]  # the same option with more values
-    output_file: Annotated[
-        Path | None, typer.Option("--output-file", metavar="FILE", help="Write the answer here instead of to stdout.")
-    ] = None
-    qos: Annotated[
-        Quality | None,
-        typer.Option(
-            "--qos", help="guaranteed: request = limit = target; burstable: request = lower, limit = upper bound."
-        ),
-    ] = None
+    Attributes
+    ----------
+    output
+        How to print the answer; for kubectl: vpa (VPA objects: the dump's own with their spec, else mode Off) and
+        patch (requests of workloads).
+    output_file : FILE
+        Write the answer here instead of to stdout.
+    qos
+        guaranteed: request = limit = target; burstable: request = lower, limit = upper bound.
+    """
+
+    output: Annotated[Shape, typer.Option("-o", "--output")] = Shape.TABLE  # type: ignore[assignment]  # the same option with more values
+    output_file: Path | None = None
+    qos: Quality | None = None
 
     @property
     def needs_full_record(self) -> bool:

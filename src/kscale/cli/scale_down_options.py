@@ -25,180 +25,106 @@ class ScaleDownFlags(OptionGroup):
     """Flags of scale-down. None selects the profile's default.
 
     Fields have the names of :class:`kscale.ca.AutoscalingOptions`.
+
+    Attributes
+    ----------
+    profile : NAME
+        Release to decide as: current, or legacy for release 1.3.
+    scale_down_utilization_threshold
+        Utilization up to which a node is considered for removal.
+    scale_down_gpu_utilization_threshold
+        GPU utilization up to which a node with GPUs is considered for removal.
+    ignore_daemonsets_utilization
+        Leave DaemonSet pods out of a node's utilization.
+    ignore_mirror_pods_utilization
+        Leave mirror pods out of a node's utilization.
+    scale_down_unneeded_time : DURATION
+        How long a node must be unneeded before it is deleted.
+    scale_down_unready_time : DURATION
+        How long a node that is not ready must be unneeded before it is deleted.
+    scale_down_unready_enabled
+        Also delete unneeded nodes that are not ready.
+    scale_down_delay_after_add : DURATION
+        Time after a scale-up during which no node is deleted.
+    scale_down_delay_after_delete : DURATION
+        Time after a deletion during which no further node is deleted.
+    scale_down_delay_after_failure : DURATION
+        Time after a failed deletion during which no node is deleted.
+    scale_down_delay_type_local
+        Apply the delays after scale-ups and deletions to each node group instead of the whole cluster.
+    unremovable_node_recheck_timeout : DURATION
+        How long a node that cannot be removed is not checked again.
+    max_scale_down_parallelism
+        Maximum number of nodes that are deleted at a time.
+    max_drain_parallelism
+        Maximum number of nodes that are drained at a time.
+    max_empty_bulk_delete
+        Maximum number of empty nodes that are deleted at a time (legacy profile only).
+    cores_total : MIN:MAX
+        Minimum number of cores that scale-down leaves in the cluster.
+    memory_total : MIN:MAX
+        Minimum GiB of memory that scale-down leaves in the cluster.
+    gpu_total : TYPE:MIN:MAX
+        Minimum number of GPUs that scale-down leaves in the cluster. Repeatable.
+    skip_nodes_with_system_pods
+        Keep nodes with kube-system pods.
+    blocking_system_pod_distruption_timeout : DURATION
+        Age after which kube-system pods no longer keep their node.
+    skip_nodes_with_local_storage
+        Keep nodes with pods that use local storage.
+    skip_nodes_with_custom_controller_pods
+        Keep nodes with pods whose controller is not one of Kubernetes' own.
+    min_replica_count
+        Pods of smaller ReplicaSets hold their node.
+    capacity_buffer_pod_injection_enabled
+        Pods of CapacityBuffers that are ready, and pending pods, take the room that they find.
+    expendable_pods_priority_cutoff
+        Priority below which pods neither cause a scale-up nor keep a node.
     """
 
-    profile: Annotated[
-        str, typer.Option("--profile", metavar="NAME", help="Release to decide as: current, or legacy for release 1.3.")
-    ] = "current"
-    scale_down_utilization_threshold: Annotated[
-        float | None,
-        typer.Option(
-            "--scale-down-utilization-threshold",
-            min=0,
-            help="Utilization up to which a node is considered for removal.",
-        ),
-    ] = None
-    scale_down_gpu_utilization_threshold: Annotated[
-        float | None,
-        typer.Option(
-            "--scale-down-gpu-utilization-threshold",
-            min=0,
-            help="GPU utilization up to which a node with GPUs is considered for removal.",
-        ),
-    ] = None
+    profile: str = "current"
+    scale_down_utilization_threshold: Annotated[float | None, typer.Option(min=0)] = None
+    scale_down_gpu_utilization_threshold: Annotated[float | None, typer.Option(min=0)] = None
     ignore_daemonsets_utilization: Annotated[
-        bool | None,
-        typer.Option(
-            "--ignore-daemonsets-utilization/--no-ignore-daemonsets-utilization",
-            help="Leave DaemonSet pods out of a node's utilization.",
-        ),
+        bool | None, typer.Option("--ignore-daemonsets-utilization/--no-ignore-daemonsets-utilization")
     ] = None
     ignore_mirror_pods_utilization: Annotated[
-        bool | None,
-        typer.Option(
-            "--ignore-mirror-pods-utilization/--no-ignore-mirror-pods-utilization",
-            help="Leave mirror pods out of a node's utilization.",
-        ),
+        bool | None, typer.Option("--ignore-mirror-pods-utilization/--no-ignore-mirror-pods-utilization")
     ] = None
-    scale_down_unneeded_time: Annotated[
-        str | None,
-        typer.Option(
-            "--scale-down-unneeded-time", help="How long a node must be unneeded before it is deleted.", **_TIME
-        ),
-    ] = None
-    scale_down_unready_time: Annotated[
-        str | None,
-        typer.Option(
-            "--scale-down-unready-time",
-            help="How long a node that is not ready must be unneeded before it is deleted.",
-            **_TIME,
-        ),
-    ] = None
+    scale_down_unneeded_time: str | None = None
+    scale_down_unready_time: str | None = None
     scale_down_unready_enabled: Annotated[
-        bool | None,
-        typer.Option(
-            "--scale-down-unready-enabled/--no-scale-down-unready-enabled",
-            help="Also delete unneeded nodes that are not ready.",
-        ),
+        bool | None, typer.Option("--scale-down-unready-enabled/--no-scale-down-unready-enabled")
     ] = None
-    scale_down_delay_after_add: Annotated[
-        str | None,
-        typer.Option(
-            "--scale-down-delay-after-add", help="Time after a scale-up during which no node is deleted.", **_TIME
-        ),
-    ] = None
-    scale_down_delay_after_delete: Annotated[
-        str | None,
-        typer.Option(
-            "--scale-down-delay-after-delete",
-            help="Time after a deletion during which no further node is deleted.",
-            **_TIME,
-        ),
-    ] = None
-    scale_down_delay_after_failure: Annotated[
-        str | None,
-        typer.Option(
-            "--scale-down-delay-after-failure",
-            help="Time after a failed deletion during which no node is deleted.",
-            **_TIME,
-        ),
-    ] = None
+    scale_down_delay_after_add: str | None = None
+    scale_down_delay_after_delete: str | None = None
+    scale_down_delay_after_failure: str | None = None
     scale_down_delay_type_local: Annotated[
-        bool | None,
-        typer.Option(
-            "--scale-down-delay-type-local/--no-scale-down-delay-type-local",
-            help="Apply the delays after scale-ups and deletions to each node group instead of the whole cluster.",
-        ),
+        bool | None, typer.Option("--scale-down-delay-type-local/--no-scale-down-delay-type-local")
     ] = None
-    unremovable_node_recheck_timeout: Annotated[
-        str | None,
-        typer.Option(
-            "--unremovable-node-recheck-timeout",
-            help="How long a node that cannot be removed is not checked again.",
-            **_TIME,
-        ),
-    ] = None
-    max_scale_down_parallelism: Annotated[
-        int | None,
-        typer.Option("--max-scale-down-parallelism", min=0, help="Maximum number of nodes that are deleted at a time."),
-    ] = None
-    max_drain_parallelism: Annotated[
-        int | None,
-        typer.Option("--max-drain-parallelism", min=0, help="Maximum number of nodes that are drained at a time."),
-    ] = None
-    max_empty_bulk_delete: Annotated[
-        int | None,
-        typer.Option(
-            "--max-empty-bulk-delete",
-            min=0,
-            help="Maximum number of empty nodes that are deleted at a time (legacy profile only).",
-        ),
-    ] = None
-    cores_total: Annotated[
-        str | None,
-        typer.Option(
-            "--cores-total", metavar="MIN:MAX", help="Minimum number of cores that scale-down leaves in the cluster."
-        ),
-    ] = None
-    memory_total: Annotated[
-        str | None,
-        typer.Option(
-            "--memory-total", metavar="MIN:MAX", help="Minimum GiB of memory that scale-down leaves in the cluster."
-        ),
-    ] = None
-    gpu_total: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--gpu-total",
-            metavar="TYPE:MIN:MAX",
-            help="Minimum number of GPUs that scale-down leaves in the cluster. Repeatable.",
-        ),
-    ] = None
+    unremovable_node_recheck_timeout: str | None = None
+    max_scale_down_parallelism: Annotated[int | None, typer.Option(min=0)] = None
+    max_drain_parallelism: Annotated[int | None, typer.Option(min=0)] = None
+    max_empty_bulk_delete: Annotated[int | None, typer.Option(min=0)] = None
+    cores_total: str | None = None
+    memory_total: str | None = None
+    gpu_total: list[str] | None = None
     skip_nodes_with_system_pods: Annotated[
-        bool | None,
-        typer.Option(
-            "--skip-nodes-with-system-pods/--no-skip-nodes-with-system-pods", help="Keep nodes with kube-system pods."
-        ),
+        bool | None, typer.Option("--skip-nodes-with-system-pods/--no-skip-nodes-with-system-pods")
     ] = None
-    blocking_system_pod_distruption_timeout: Annotated[
-        str | None,
-        typer.Option(
-            "--blocking-system-pod-distruption-timeout",
-            help="Age after which kube-system pods no longer keep their node.",
-            **_TIME,
-        ),
-    ] = None
+    blocking_system_pod_distruption_timeout: str | None = None
     skip_nodes_with_local_storage: Annotated[
-        bool | None,
-        typer.Option(
-            "--skip-nodes-with-local-storage/--no-skip-nodes-with-local-storage",
-            help="Keep nodes with pods that use local storage.",
-        ),
+        bool | None, typer.Option("--skip-nodes-with-local-storage/--no-skip-nodes-with-local-storage")
     ] = None
     skip_nodes_with_custom_controller_pods: Annotated[
         bool | None,
-        typer.Option(
-            "--skip-nodes-with-custom-controller-pods/--no-skip-nodes-with-custom-controller-pods",
-            help="Keep nodes with pods whose controller is not one of Kubernetes' own.",
-        ),
+        typer.Option("--skip-nodes-with-custom-controller-pods/--no-skip-nodes-with-custom-controller-pods"),
     ] = None
-    min_replica_count: Annotated[
-        int | None, typer.Option("--min-replica-count", min=0, help="Pods of smaller ReplicaSets hold their node.")
-    ] = None
+    min_replica_count: Annotated[int | None, typer.Option(min=0)] = None
     capacity_buffer_pod_injection_enabled: Annotated[
-        bool | None,
-        typer.Option(
-            "--capacity-buffer-pod-injection-enabled/--no-capacity-buffer-pod-injection-enabled",
-            help="Pods of CapacityBuffers that are ready, and pending pods, take the room that they find.",
-        ),
+        bool | None, typer.Option("--capacity-buffer-pod-injection-enabled/--no-capacity-buffer-pod-injection-enabled")
     ] = None
-    expendable_pods_priority_cutoff: Annotated[
-        int | None,
-        typer.Option(
-            "--expendable-pods-priority-cutoff",
-            help="Priority below which pods neither cause a scale-up nor keep a node.",
-        ),
-    ] = None
+    expendable_pods_priority_cutoff: int | None = None
 
     def options(self) -> AutoscalingOptions:
         """Return the flags as AutoscalingOptions.
@@ -234,17 +160,21 @@ class ScaleDownFlags(OptionGroup):
 
 @dataclass
 class LastChanges(OptionGroup):
-    """Options for the times of the cluster's last changes, if no saved state has them."""
+    """Options for the times of the cluster's last changes, if no saved state has them.
 
-    last_scale_up: Annotated[
-        str | None, typer.Option("--last-scale-up", metavar="TIME", help="When the last node was added, RFC 3339.")
-    ] = None
-    last_scale_down: Annotated[
-        str | None, typer.Option("--last-scale-down", metavar="TIME", help="When the last node was deleted.")
-    ] = None
-    last_failure: Annotated[
-        str | None, typer.Option("--last-failure", metavar="TIME", help="When a deletion last failed.")
-    ] = None
+    Attributes
+    ----------
+    last_scale_up : TIME
+        When the last node was added, RFC 3339.
+    last_scale_down : TIME
+        When the last node was deleted.
+    last_failure : TIME
+        When a deletion last failed.
+    """
+
+    last_scale_up: str | None = None
+    last_scale_down: str | None = None
+    last_failure: str | None = None
 
     def on(self, state: LoopState | None) -> LoopState | None:
         """Return the state with these times. Without any option, ``state`` is returned unchanged."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from kscale.capacity.catalogue.types import CatalogueSummary, DamagedCatalogue
 from kscale.cli.groups import catalogue_of, warn_of_left_out
@@ -72,22 +70,23 @@ def list_catalogues(*, show: Show) -> Answer:
 
 
 def show_catalogue(
-    catalogue: Annotated[str, typer.Argument(metavar="NAME|FILE", help="An imported catalogue, or a file.")],
+    catalogue: str,
     *,
-    instance_type: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--instance-type",
-            metavar="NAME|GLOB",
-            help="Show only these instance types: 'm5*' is all that begin so. Repeatable.",
-        ),
-    ] = None,
-    region: Annotated[
-        str, typer.Option("--region", help="Region whose prices are shown; the default is the first that a type has.")
-    ] = "",
+    instance_type: list[str] | None = None,
+    region: str = "",
     show: Show,
 ) -> Answer:
-    """The types of a catalogue: what each has, what it leaves for pods, and what an hour costs."""
+    """The types of a catalogue: what each has, what it leaves for pods, and what an hour costs.
+
+    Parameters
+    ----------
+    catalogue : NAME|FILE
+        An imported catalogue, or a file.
+    instance_type : NAME|GLOB
+        Show only these instance types: 'm5*' is all that begin so. Repeatable.
+    region
+        Region whose prices are shown; the default is the first that a type has.
+    """
     from kscale.capacity.catalogue.types import InstanceTypeList, rows
 
     types = catalogue_of(catalogue, show.terminal)

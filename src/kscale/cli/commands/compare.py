@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from msgspec.structs import replace
 
 from kscale.cli.commands.simulate import HorizonOption, SeedOption
@@ -19,7 +18,7 @@ __all__ = ["command", "comparison_view"]
 
 
 def command(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file, YAML or JSON.")],
+    scenario: Path,
     *,
     horizon: HorizonOption = "",
     seed: SeedOption = None,
@@ -30,6 +29,11 @@ def command(
     The Cluster Autoscaler of release 1.3, the HPA controller of Kubernetes 1.20 and the VPA's updater of 2020 run
     against the same simulated cluster as today's. Each difference names the rule that changed, with both sources,
     where a report or a further run proves it.
+
+    Parameters
+    ----------
+    scenario : SCENARIO
+        A scenario file, YAML or JSON.
     """
     from kscale.simulation import compare_profiles, read_scenario
 

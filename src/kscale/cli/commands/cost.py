@@ -27,21 +27,18 @@ def command(
     *,
     source: Clusters,
     group_source: GroupSource,
-    budget: Annotated[
-        float,
-        typer.Option(
-            "--budget",
-            min=0,
-            metavar="SECONDS",
-            help="Time limit of the search for the cheapest mix of nodes for the same pods; 0 leaves it out.",
-        ),
-    ] = 2.0,
+    budget: Annotated[float, typer.Option(min=0)] = 2.0,
     show: Show,
 ) -> Answer:
     """What the nodes cost an hour, by namespace and workload, and how much of it nobody asked for.
 
     Prices are those of the node groups (-g), else of the nodes' instance types in the --catalogue. Beside it stands the
     cheapest mix of these groups, or of the --instance-type given, for the same pods.
+
+    Parameters
+    ----------
+    budget : SECONDS
+        Time limit of the search for the cheapest mix of nodes for the same pods; 0 leaves it out.
     """
     import time
 

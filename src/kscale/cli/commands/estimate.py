@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from msgspec.structs import replace
@@ -33,19 +33,9 @@ def command(
     source: AskedClusters,
     group_source: GroupSource,
     csi: CSIOption,
-    ignore_existing: Annotated[
-        bool, typer.Option("--ignore-existing", help="Do not try the nodes that exist first: all pods on new nodes.")
-    ] = False,
+    ignore_existing: bool = False,
     bounds: BoundSource,
-    pod: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pod",
-            metavar="FILE|DIR",
-            help="Ask about the pods of these manifests (Pods, Deployments, Jobs, ...) instead of those that are "
-            "pending. Repeatable.",
-        ),
-    ] = None,
+    pod: list[str] | None = None,
     show: Show,
 ) -> Answer:
     """How many nodes of each group the pending pods need, and why not fewer.
@@ -53,6 +43,14 @@ def command(
     Pods that fit on nodes that exist are placed there first. Each group is then asked to take all the others alone.
     NODES is what the Cluster Autoscaler's estimator would ask for, without its cap per scale-up; BOUND is a proven
     least number of nodes for the same pods. What neither number takes into account is named below the table.
+
+    Parameters
+    ----------
+    ignore_existing
+        Do not try the nodes that exist first: all pods on new nodes.
+    pod : FILE|DIR
+        Ask about the pods of these manifests (Pods, Deployments, Jobs, ...) instead of those that are pending.
+        Repeatable.
     """
     from kscale.capacity.estimate import estimate_groups
 

@@ -26,14 +26,7 @@ ROWS = 10  # nodes shown without -o wide
 
 
 def command(
-    pod: Annotated[
-        str,
-        typer.Argument(
-            metavar="[NAMESPACE/]POD",
-            autocompletion=complete_explain,
-            help="The pod, or pod/NAME; without a namespace, -n or default.",
-        ),
-    ],
+    pod: Annotated[str, typer.Argument(autocompletion=complete_explain)],
     *,
     source: NamingClusters,
     group_source: GroupSource,
@@ -43,6 +36,11 @@ def command(
     """Why a pod does not fit: per node the first plug-in that says no, with numbers, and what would take it.
 
     The second line is the text of kube-scheduler's FailedScheduling event.
+
+    Parameters
+    ----------
+    pod : [NAMESPACE/]POD
+        The pod, or pod/NAME; without a namespace, -n or default.
     """
     from kscale.capacity.explain import explain
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from msgspec.structs import replace
 
 from kscale.capacity.records import FitReport, WorkloadFit
@@ -30,29 +29,23 @@ MATTER = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode"
 def command(
     *,
     source: NamingClusters,
-    pod: Annotated[
-        list[str],
-        typer.Option(
-            "--pod",
-            metavar="FILE|DIR",
-            help="Manifests: Pods, Deployments, Jobs, ..., and the claims, classes and other objects that they need. "
-            "Repeatable.",
-        ),
-    ],
-    scheduler_scores: Annotated[
-        bool,
-        typer.Option(
-            "--scheduler-scores",
-            help="Place each replica on the node that kube-scheduler's default profile scores highest, instead of on "
-            "the first node that takes it.",
-        ),
-    ] = False,
+    pod: list[str],
+    scheduler_scores: bool = False,
     show: Show,
 ) -> Answer:
     """Would a manifest that is not in the cluster yet fit on the nodes that exist?
 
     Replicas are placed one after the other, each on the first node that takes it, as the Cluster Autoscaler's simulator
     does. kube-scheduler scores nodes, and may fill others first; --scheduler-scores places replicas as it would.
+
+    Parameters
+    ----------
+    pod : FILE|DIR
+        Manifests: Pods, Deployments, Jobs, ..., and the claims, classes and other objects that they need.
+        Repeatable.
+    scheduler_scores
+        Place each replica on the node that kube-scheduler's default profile scores highest, instead of on the first
+        node that takes it.
     """
     from kscale.capacity.fit import fit_workloads
     from kscale.capacity.manifests import completing_classes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from msgspec.structs import replace
@@ -31,40 +31,28 @@ def command(
     *,
     source: Clusters,
     group_source: GroupSource,
-    pod: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pod",
-            metavar="FILE|DIR",
-            help="Manifests: ask how many more pods of each Pod, Deployment, ... fit, each by itself. Repeatable.",
-        ),
-    ] = None,
-    zone_label: Annotated[
-        str, typer.Option("--zone-label", metavar="KEY", help="The node label that names the zone.")
-    ] = "topology.kubernetes.io/zone",
-    lose: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--lose",
-            metavar="LOSS",
-            help="Ask about this loss only: node=A, node=A,B (together), zone=A, pool=GROUP; pairs: every pair of "
-            "nodes. Repeatable.",
-        ),
-    ] = None,
-    repair: Annotated[
-        bool,
-        typer.Option(
-            "--repair",
-            help="With --lose: which new nodes of the groups would make it hold, and at what cost. Lost zones "
-            "offer none.",
-        ),
-    ] = False,
+    pod: list[str] | None = None,
+    zone_label: str = "topology.kubernetes.io/zone",
+    lose: list[str] | None = None,
+    repair: bool = False,
     show: Show,
 ) -> Answer:
     """How many more of a pod fit, and does everything still fit without any one node, or any one zone?
 
     The pods of what is lost look for a place on the other nodes, highest priority first; nothing is evicted for them.
     Status 1 if some loss would leave a pod without a place.
+
+    Parameters
+    ----------
+    pod : FILE|DIR
+        Manifests: ask how many more pods of each Pod, Deployment, ... fit, each by itself. Repeatable.
+    zone_label : KEY
+        The node label that names the zone.
+    lose : LOSS
+        Ask about this loss only: node=A, node=A,B (together), zone=A, pool=GROUP; pairs: every pair of nodes.
+        Repeatable.
+    repair
+        With --lose: which new nodes of the groups would make it hold, and at what cost. Lost zones offer none.
     """
     from kscale.capacity.headroom import headroom, report_losses
     from kscale.objects.pod_admission import BUILT_IN_CLASSES

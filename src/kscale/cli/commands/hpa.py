@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
@@ -38,46 +38,38 @@ KIND = "HorizontalPodAutoscaler"
 
 
 def decide_hpas(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME|NS/NAME]...", help="Explain these HPAs: pod groups and every intermediate."),
-    ] = None,
+    names: list[str] | None = None,
     *,
     source: AskedClusters,
     controller: ControllerFlags,
     show: Show,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metrics",
-            metavar="[SCOPE=]FILE",
-            help="A metrics list as kubectl get --raw prints it. SCOPE says what an external list is for: a namespace, "
-            "NS/HPA, or NS:SELECTOR with the label selector that the list was requested with. Repeatable.",
-        ),
-    ] = None,
-    now: Annotated[
-        str,
-        typer.Option("--now", metavar="TIME", help="Decide at this moment (RFC 3339; default: the newest time read)."),
-    ] = "",
-    state: Annotated[
-        str,
-        typer.Option(
-            "--state",
-            metavar="settled|fresh|FILE",
-            help="Past recommendations to start with: none that hold a size back, those of a "
-            "controller that just started, or the state in an answer of -o json.",
-        ),
-    ] = "settled",
-    changed_only: Annotated[bool, typer.Option("--changed-only", help="Show HPAs that would rescale only.")] = False,
-    fail_on: Annotated[
-        str,
-        typer.Option("--fail-on", metavar="rescale|limited|error", help="Exit with status 1 if any HPA would do this."),
-    ] = "",
+    metrics: list[str] | None = None,
+    now: str = "",
+    state: str = "settled",
+    changed_only: bool = False,
+    fail_on: str = "",
 ) -> Answer:
     """What would the HPAs do? Current and desired size, the metric that decided, and the rule that held it back.
 
     Reads HPAs (v1, v2), KEDA ScaledObjects, their scale targets, pods, and metrics lists (metrics.k8s.io,
     custom.metrics.k8s.io, external.metrics.k8s.io); of a live cluster, what its API server answers now.
+
+    Parameters
+    ----------
+    names : [NAME|NS/NAME]...
+        Explain these HPAs: pod groups and every intermediate.
+    metrics : [SCOPE=]FILE
+        A metrics list as kubectl get --raw prints it. SCOPE says what an external list is for: a namespace, NS/HPA,
+        or NS:SELECTOR with the label selector that the list was requested with. Repeatable.
+    now : TIME
+        Decide at this moment (RFC 3339; default: the newest time read).
+    state : settled|fresh|FILE
+        Past recommendations to start with: none that hold a size back, those of a controller that just started, or
+        the state in an answer of -o json.
+    changed_only
+        Show HPAs that would rescale only.
+    fail_on : rescale|limited|error
+        Exit with status 1 if any HPA would do this.
     """
     if names and source.selector:
         raise typer.BadParameter("-l and the names of HPAs exclude each other", param_hint="-l")
@@ -415,19 +407,26 @@ def _metric_row(metric: MetricDetail) -> list[Cell | str | float | None]:
 
 
 def explain_hpas(
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="[NS/]NAME...", help="The HPAs to explain; without a namespace, -n or default."),
-    ],
+    names: list[str],
     *,
     source: NamingClusters,
     controller: ControllerFlags,
     show: Show,
-    metrics: Annotated[
-        list[str] | None, typer.Option("--metrics", metavar="[SCOPE=]FILE", help="As of kscale hpa.")
-    ] = None,
-    now: Annotated[str, typer.Option("--now", metavar="TIME", help="As of kscale hpa.")] = "",
-    state: Annotated[str, typer.Option("--state", metavar="settled|fresh|FILE", help="As of kscale hpa.")] = "settled",
+    metrics: list[str] | None = None,
+    now: str = "",
+    state: str = "settled",
 ) -> Answer:
-    """How an HPA comes to its size: the pods by group, the ratio of usage to target, the proposal, and its limits."""
+    """How an HPA comes to its size: the pods by group, the ratio of usage to target, the proposal, and its limits.
+
+    Parameters
+    ----------
+    names : [NS/]NAME...
+        The HPAs to explain; without a namespace, -n or default.
+    metrics : [SCOPE=]FILE
+        As of kscale hpa.
+    now : TIME
+        As of kscale hpa.
+    state : settled|fresh|FILE
+        As of kscale hpa.
+    """
     return answer(names, source, show, options=controller.options(), metrics=metrics or (), now=now, state=state)

@@ -65,11 +65,7 @@ class ShowObjects(Show):
 
     directory: Annotated[
         Path | None,
-        typer.Option(
-            "--directory",
-            metavar="DIR",
-            help=f"Directory for a kustomize base instead of stdout: {_BASE} and {_OBJECTS}.",
-        ),
+        typer.Option(metavar="DIR", help=f"Directory for a kustomize base instead of stdout: {_BASE} and {_OBJECTS}."),
     ] = None
 
 
@@ -187,30 +183,24 @@ def print_cluster_autoscaler(
     *,
     image: Image,
     namespace: Namespace = "kube-system",
-    cloud_provider: Annotated[
-        str, typer.Option("--cloud-provider", metavar="NAME", help="Cloud provider: externalgrpc, kwok or clusterapi.")
-    ] = "externalgrpc",
-    cloud_config: Annotated[
-        str,
-        typer.Option(
-            "--cloud-config",
-            metavar="SECRET",
-            help="Secret that holds the cloud provider's configuration file under the key config.",
-        ),
-    ] = "",
+    cloud_provider: str = "externalgrpc",
+    cloud_config: str = "",
     replicas: Replicas = 2,
     flag: Flags = None,
-    monitoring: Annotated[
-        bool,
-        typer.Option(
-            "--monitoring",
-            help="Also print objects for the Prometheus operator (what to scrape, alert rules) and a "
-            "Grafana dashboard.",
-        ),
-    ] = False,
+    monitoring: bool = False,
     show: ShowObjects,
 ) -> None:
-    """Print what kubectl apply takes: an account with the least rights, a Deployment, a budget, a NetworkPolicy."""
+    """Print what kubectl apply takes: an account with the least rights, a Deployment, a budget, a NetworkPolicy.
+
+    Parameters
+    ----------
+    cloud_provider : NAME
+        Cloud provider: externalgrpc, kwok or clusterapi.
+    cloud_config : SECRET
+        Secret that holds the cloud provider's configuration file under the key config.
+    monitoring
+        Also print objects for the Prometheus operator (what to scrape, alert rules) and a Grafana dashboard.
+    """
     from kscale.drivers.manifests.cluster_autoscaler import cluster_autoscaler_manifests, cluster_autoscaler_monitoring
 
     if cloud_provider not in ("externalgrpc", "kwok", "clusterapi"):
@@ -303,31 +293,11 @@ def print_vpa_admission(
     *,
     image: Image,
     namespace: Namespace = "kube-system",
-    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Number of replicas; all of them answer.")] = 1,
-    tls_secret: Annotated[
-        str,
-        typer.Option(
-            "--tls-secret",
-            metavar="NAME",
-            help="Secret with serverCert.pem, serverKey.pem and caCert.pem, as upstream's script creates it.",
-        ),
-    ] = "vpa-tls-certs",
-    cert_manager: Annotated[
-        bool,
-        typer.Option("--cert-manager", help="Have cert-manager make and renew the certificate."),
-    ] = False,
-    self_signed: Annotated[
-        bool,
-        typer.Option("--self-signed", help="Make an authority and a certificate now, good for ten years."),
-    ] = False,
-    api_server_network: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--api-server-network",
-            metavar="CIDR",
-            help="Network of the API servers, the only ones that may reach the webhook. Repeatable; default: any.",
-        ),
-    ] = None,
+    replicas: Annotated[int, typer.Option(min=1)] = 1,
+    tls_secret: str = "vpa-tls-certs",
+    cert_manager: bool = False,
+    self_signed: bool = False,
+    api_server_network: list[str] | None = None,
     flag: Flags = None,
     show: ShowObjects,
 ) -> None:
@@ -335,6 +305,19 @@ def print_vpa_admission(
 
     An account with the least rights, a Service, a Deployment, a budget, a NetworkPolicy. It registers its webhook
     itself.
+
+    Parameters
+    ----------
+    replicas
+        Number of replicas; all of them answer.
+    tls_secret : NAME
+        Secret with serverCert.pem, serverKey.pem and caCert.pem, as upstream's script creates it.
+    cert_manager
+        Have cert-manager make and renew the certificate.
+    self_signed
+        Make an authority and a certificate now, good for ten years.
+    api_server_network : CIDR
+        Network of the API servers, the only ones that may reach the webhook. Repeatable; default: any.
     """
     from kscale.drivers.manifests.autoscalers import admission_manifests, secret_of, webhook_service
 
@@ -372,15 +355,18 @@ def _network(text: str) -> str:
 
 def print_reader(
     *,
-    namespace: Annotated[
-        str, typer.Option("-n", "--namespace", help="Namespace of the service account.")
-    ] = "kube-system",
+    namespace: Annotated[str, typer.Option("-n", "--namespace")] = "kube-system",
     show: ShowObjects,
 ) -> None:
     """Print what kubectl apply takes for an account that may read what --context asks for, and nothing else.
 
     A ServiceAccount, a ClusterRole and its binding, all named kscale-reader: lists of the kinds that plans depend on
     (no Secret, no ConfigMap), scales, and the metrics APIs. kubectl create token kscale-reader makes a token of it.
+
+    Parameters
+    ----------
+    namespace
+        Namespace of the service account.
     """
     from kscale.drivers.manifests.autoscalers import reader_manifests
 

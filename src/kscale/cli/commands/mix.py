@@ -48,59 +48,47 @@ def command(
     *,
     source: AskedClusters,
     group_source: GroupSource,
-    pods: Annotated[
-        Which,
-        typer.Option("--pods", help="The pending pods, or all, on new nodes only: as if the cluster were built anew."),
-    ] = Which.PENDING,
-    ignore_existing: Annotated[
-        bool, typer.Option("--ignore-existing", help="Do not use room on nodes that exist: all pods on new nodes.")
-    ] = False,
-    max_types: Annotated[
-        int | None, typer.Option("--max-types", min=1, metavar="K", help="Maximum number of different instance types.")
-    ] = None,
-    curve: Annotated[bool, typer.Option("--curve", help="Also show what 1, 2, 3 and 5 types would cost.")] = False,
-    spot_share: Annotated[
-        float | None, typer.Option("--spot-share", min=0, max=1, help="Maximum share of the new CPU that is spot.")
-    ] = None,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--limit",
-            metavar="RESOURCE=N",
-            help="Maximum on all nodes together, those that exist included: cpu=400, memory=1Ti, nodes=50. Repeatable.",
-        ),
-    ] = None,
-    budget: Annotated[
-        float,
-        typer.Option(
-            "--budget",
-            min=0,
-            metavar="SECONDS",
-            help="Time limit for bound, plan and exact check, once the files are read.",
-        ),
-    ] = 10.0,
-    to_groups: Annotated[
-        Path | None, typer.Option("--to-groups", metavar="FILE", help="Write the plan as a groups file (JSON).")
-    ] = None,
-    to_nodepool: Annotated[
-        Path | None, typer.Option("--to-nodepool", metavar="FILE", help="Write the plan as a NodePool of Karpenter.")
-    ] = None,
-    node_class: Annotated[
-        str | None,
-        typer.Option(
-            "--node-class",
-            metavar="GROUP/KIND/NAME",
-            help="The node class of the NodePool. The default is that of the nodes' cloud: "
-            "karpenter.k8s.aws/EC2NodeClass/default, karpenter.azure.com/AKSNodeClass/default or "
-            "karpenter.k8s.gcp/GCENodeClass/default.",
-        ),
-    ] = None,
+    pods: Which = Which.PENDING,
+    ignore_existing: bool = False,
+    max_types: Annotated[int | None, typer.Option(min=1)] = None,
+    curve: bool = False,
+    spot_share: Annotated[float | None, typer.Option(min=0, max=1)] = None,
+    limit: list[str] | None = None,
+    budget: Annotated[float, typer.Option(min=0)] = 10.0,
+    to_groups: Path | None = None,
+    to_nodepool: Path | None = None,
+    node_class: str | None = None,
     show: Show,
 ) -> Answer:
     """Which node types, how many of each, at what cost, so that all pods have a place; and how cheap it can be at best.
 
     The node types are those of the groups (-g, within their limits) or of a catalogue. The bound is proven: no nodes
     for these pods cost less an hour. Every pod of the plan was placed by the exact predicates.
+
+    Parameters
+    ----------
+    pods
+        The pending pods, or all, on new nodes only: as if the cluster were built anew.
+    ignore_existing
+        Do not use room on nodes that exist: all pods on new nodes.
+    max_types : K
+        Maximum number of different instance types.
+    curve
+        Also show what 1, 2, 3 and 5 types would cost.
+    spot_share
+        Maximum share of the new CPU that is spot.
+    limit : RESOURCE=N
+        Maximum on all nodes together, those that exist included: cpu=400, memory=1Ti, nodes=50. Repeatable.
+    budget : SECONDS
+        Time limit for bound, plan and exact check, once the files are read.
+    to_groups : FILE
+        Write the plan as a groups file (JSON).
+    to_nodepool : FILE
+        Write the plan as a NodePool of Karpenter.
+    node_class : GROUP/KIND/NAME
+        The node class of the NodePool. The default is that of the nodes' cloud:
+        karpenter.k8s.aws/EC2NodeClass/default, karpenter.azure.com/AKSNodeClass/default or
+        karpenter.k8s.gcp/GCENodeClass/default.
     """
     from kscale.capacity.architectures import architectures_of
     from kscale.capacity.mix import ALL, MixOptions, mix

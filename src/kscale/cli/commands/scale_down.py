@@ -34,21 +34,10 @@ def command(
     gpu: GpuLabel,
     flags: ScaleDownFlags,
     last: LastChanges,
-    exhaustive: Annotated[
-        bool,
-        typer.Option("--exhaustive", help="Judge every node, without waiting times, limits per loop and budgets."),
-    ] = False,
-    max_simulations: Annotated[
-        int | None,
-        typer.Option("--max-simulations", min=0, help="Time for so many candidates only: the others are skipped."),
-    ] = None,
-    deleting: Annotated[
-        list[str] | None,
-        typer.Option("--deleting", metavar="NODE", help="An empty node that is being deleted. Repeatable."),
-    ] = None,
-    draining: Annotated[
-        list[str] | None, typer.Option("--draining", metavar="NODE", help="A node that is being drained. Repeatable.")
-    ] = None,
+    exhaustive: bool = False,
+    max_simulations: Annotated[int | None, typer.Option(min=0)] = None,
+    deleting: list[str] | None = None,
+    draining: list[str] | None = None,
     show: Show,
 ) -> Answer:
     """Which nodes can go, where their pods land, and what keeps the others.
@@ -56,6 +45,17 @@ def command(
     One loop of the Cluster Autoscaler: a node is deleted once it was unneeded for long enough, so a first run mostly
     finds nodes that are unneeded now; --state and --save-state carry the times from run to run. --exhaustive asks
     instead which nodes could go together at once.
+
+    Parameters
+    ----------
+    exhaustive
+        Judge every node, without waiting times, limits per loop and budgets.
+    max_simulations
+        Time for so many candidates only: the others are skipped.
+    deleting : NODE
+        An empty node that is being deleted. Repeatable.
+    draining : NODE
+        A node that is being drained. Repeatable.
     """
     from kscale.capacity.scale_down import report_scale_down
 

@@ -32,38 +32,14 @@ class COMMAND(GoCommand):
 
 def serve_expander(
     *,
-    rule: Annotated[
-        str,
-        typer.Argument(metavar="RULE", help="least-cost, least-waste, or a function: FILE.py:NAME, MODULE:NAME."),
-    ],
-    address: Annotated[
-        str,
-        typer.Option(
-            "--address", metavar="HOST:PORT", help="Address that the server listens on; port 0: any free port."
-        ),
-    ] = "0.0.0.0:7000",
-    cert: Annotated[str, typer.Option("--tls-cert-file", metavar="FILE", help="Certificate file of the server.")],
-    key: Annotated[
-        str,
-        typer.Option("--tls-private-key-file", metavar="FILE", help="File of the server certificate's private key."),
-    ],
-    client_ca: Annotated[
-        str,
-        typer.Option(
-            "--client-ca-file",
-            metavar="FILE",
-            help="File of the authority that signed the clients' certificates; other clients are refused.",
-        ),
-    ] = "",
-    groups_file: Annotated[
-        str, typer.Option("-g", "--groups", metavar="FILE", help="Node groups with their prices, for least-cost.")
-    ] = "",
-    verbosity: Annotated[
-        int, typer.Option("--v", "-v", metavar="LEVEL", min=0, help="Verbosity of the logs; 4 adds details.")
-    ] = 0,
-    log_format: Annotated[
-        str, typer.Option("--log-format", metavar="text|json", help="Format of the logs on stderr.")
-    ] = "text",
+    rule: Annotated[str, typer.Argument()],
+    address: str = "0.0.0.0:7000",
+    cert: Annotated[str, typer.Option("--tls-cert-file")],
+    key: Annotated[str, typer.Option("--tls-private-key-file")],
+    client_ca: Annotated[str, typer.Option("--client-ca-file")] = "",
+    groups_file: Annotated[str, typer.Option("-g", "--groups")] = "",
+    verbosity: Annotated[int, typer.Option("--v", "-v", min=0)] = 0,
+    log_format: str = "text",
 ) -> None:
     """Rank the options of a Cluster Autoscaler's scale-ups over gRPC, for upstream's autoscaler or kscale's.
 
@@ -71,6 +47,25 @@ def serve_expander(
     only.
     A function takes a request (kscale.effects.RankOptions) and returns the ids of the best groups, best first. Runs
     until a signal ends it.
+
+    Parameters
+    ----------
+    rule : RULE
+        least-cost, least-waste, or a function: FILE.py:NAME, MODULE:NAME.
+    address : HOST:PORT
+        Address that the server listens on; port 0: any free port.
+    cert : FILE
+        Certificate file of the server.
+    key : FILE
+        File of the server certificate's private key.
+    client_ca : FILE
+        File of the authority that signed the clients' certificates; other clients are refused.
+    groups_file : FILE
+        Node groups with their prices, for least-cost.
+    verbosity : LEVEL
+        Verbosity of the logs; 4 adds details.
+    log_format : text|json
+        Format of the logs on stderr.
     """
     if log_format not in ("text", "json"):
         raise InputError(Problem(f"{log_format!r} is neither text nor json", field="--log-format"))

@@ -32,23 +32,13 @@ SeedOption = Annotated[int | None, typer.Option("--seed", help="Random seed of t
 
 
 def command(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file, YAML or JSON.")],
+    scenario: Path,
     *,
     source: BeginningCluster,
     horizon: HorizonOption = "",
     seed: SeedOption = None,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to", metavar="DIR", help="Also write the report, the decisions (JSON lines) and timelines (Parquet)."
-        ),
-    ] = None,
-    ideal: Annotated[
-        int,
-        typer.Option(
-            "--ideal", metavar="N", min=0, help="Look N times for the cheapest mix of nodes, and split what was paid."
-        ),
-    ] = 0,
+    to: Path | None = None,
+    ideal: Annotated[int, typer.Option(min=0)] = 0,
     show: Show,
 ) -> Answer:
     """Runs autoscalers in a simulated cluster, in virtual time: what it costs, how long pods wait, what they did.
@@ -57,6 +47,15 @@ def command(
     scenario alone says. The drivers are those of `kscale run`, and their decisions upstream's; the scheduler takes the
     first node that fits, or the one with the best scores. The same scenario and seed give the same run. Ctrl-C ends it
     early: what was simulated by then is shown.
+
+    Parameters
+    ----------
+    scenario : SCENARIO
+        A scenario file, YAML or JSON.
+    to : DIR
+        Also write the report, the decisions (JSON lines) and timelines (Parquet).
+    ideal : N
+        Look N times for the cheapest mix of nodes, and split what was paid.
     """
     from kscale.simulation import simulate
 

@@ -35,49 +35,38 @@ INTERRUPTED = 130
 
 
 def command(
-    scenarios: Annotated[
-        Path | None, typer.Argument(metavar="[SCENARIOS]", help="Scenarios as kscale whatif takes them.")
-    ] = None,
+    scenarios: Path | None = None,
     *,
     source: Clusters,
     group_source: GroupSource,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--vary",
-            metavar="PATH=VALUES",
-            help="flags.expander=price,least-waste; groups.spot.price=0.1..0.4:7; pods.NS/KIND/NAME=x1,x2; "
-            "pods.*=x1.4. Several: every combination, on top of each scenario.",
-        ),
-    ] = None,
-    expander: Annotated[
-        str, typer.Option("--expander", help="Expander of the baseline; see kscale scale-up.")
-    ] = "least-waste",
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, metavar="N", help="Number of processes; the default is one for each core."),
-    ] = None,
-    executor: Annotated[
-        str | None,
-        typer.Option(
-            "--executor",
-            metavar="URL",
-            help="Run on other workers: dask://HOST:PORT, a Dask scheduler (extra [dask]); "
-            "ray://HOST:PORT, a Ray cluster by its client server (extra [ray]).",
-        ),
-    ] = None,
-    simulation: Annotated[
-        Path | None,
-        typer.Option("--simulation", metavar="FILE", help=SIMULATION_HELP),
-    ] = None,
-    now: Annotated[
-        str | None, typer.Option("--now", metavar="TIME", help="The time of the decisions, RFC 3339; default: now.")
-    ] = None,
+    vary: list[str] | None = None,
+    expander: str = "least-waste",
+    jobs: Annotated[int | None, typer.Option(min=1)] = None,
+    executor: str | None = None,
+    simulation: Annotated[Path | None, typer.Option(metavar="FILE", help=SIMULATION_HELP)] = None,
+    now: str | None = None,
     show: Show,
 ) -> Answer:
     """What is decided in each of many scenarios, on all cores; Ctrl-C keeps what is done.
 
     A quoted pattern ('dumps/*.json') for -f is a fleet: every dump is a cluster of its own, in one table.
+
+    Parameters
+    ----------
+    scenarios : [SCENARIOS]
+        Scenarios as kscale whatif takes them.
+    vary : PATH=VALUES
+        flags.expander=price,least-waste; groups.spot.price=0.1..0.4:7; pods.NS/KIND/NAME=x1,x2; pods.*=x1.4.
+        Several: every combination, on top of each scenario.
+    expander
+        Expander of the baseline; see kscale scale-up.
+    jobs : N
+        Number of processes; the default is one for each core.
+    executor : URL
+        Run on other workers: dask://HOST:PORT, a Dask scheduler (extra [dask]); ray://HOST:PORT, a Ray cluster by
+        its client server (extra [ray]).
+    now : TIME
+        The time of the decisions, RFC 3339; default: now.
     """
     from datetime import UTC, datetime
 

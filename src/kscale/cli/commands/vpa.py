@@ -26,32 +26,35 @@ _FEW = 3
 
 
 def command(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME|NS/NAME]...", help="Show only the VPAs of these names, with each of their pods."),
-    ] = None,
+    names: list[str] | None = None,
     *,
     source: Clusters,
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Only VPAs of this namespace.")] = "",
-    now: Annotated[
-        str,
-        typer.Option("--now", metavar="TIME", help="Decide at this moment (RFC 3339; default: the newest time read)."),
-    ] = "",
-    min_replicas: Annotated[
-        int, typer.Option("--min-replicas", min=0, help="The updater's flag: fewer live pods are left alone.")
-    ] = 2,
-    eviction_tolerance: Annotated[
-        float, typer.Option("--eviction-tolerance", min=0.0, help="The updater's flag: the part that may be missing.")
-    ] = 0.5,
-    pod_update_threshold: Annotated[
-        float, typer.Option("--pod-update-threshold", min=0.0, help="The updater's flag: smaller changes wait.")
-    ] = 0.1,
+    namespace: Annotated[str, typer.Option("-n", "--namespace")] = "",
+    now: str = "",
+    min_replicas: Annotated[int, typer.Option(min=0)] = 2,
+    eviction_tolerance: Annotated[float, typer.Option(min=0.0)] = 0.5,
+    pod_update_threshold: Annotated[float, typer.Option(min=0.0)] = 0.1,
     show: Show,
 ) -> Answer:
     """What would the VPA's updater do in its next loop, why does it leave other pods alone, and what do new pods get?
 
     Uses the recommendations in the VPAs' status; kscale recommend computes new ones. Disruption budgets of the input
     count. The admission webhook is assumed to run.
+
+    Parameters
+    ----------
+    names : [NAME|NS/NAME]...
+        Show only the VPAs of these names, with each of their pods.
+    namespace
+        Only VPAs of this namespace.
+    now : TIME
+        Decide at this moment (RFC 3339; default: the newest time read).
+    min_replicas
+        The updater's flag: fewer live pods are left alone.
+    eviction_tolerance
+        The updater's flag: the part that may be missing.
+    pod_update_threshold
+        The updater's flag: smaller changes wait.
     """
     from kscale.capacity.vpa_round_plan import newest_time, plan_of_dump
     from kscale.vpa.options import UpdaterOptions

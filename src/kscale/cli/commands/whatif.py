@@ -29,39 +29,35 @@ MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClas
 
 
 def command(
-    scenarios: Annotated[Path, typer.Argument(metavar="SCENARIOS", help="The scenarios, as YAML or JSON.")],
+    scenarios: Path,
     *,
     source: Clusters,
     group_source: GroupSource,
-    expander: Annotated[
-        str, typer.Option("--expander", help="Expander of the baseline; see kscale scale-up.")
-    ] = "least-waste",
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fail-on",
-            metavar="CONDITION",
-            help="Exit with status 1 if a scenario meets this condition: cost>+5%, nodes>60, "
-            "homeless>0, of nodes, cost, bound, pending, homeless, waited; with + or - or % the "
-            "change from the baseline. Repeatable.",
-        ),
-    ] = None,
-    bound: Annotated[
-        bool, typer.Option("--bound", help="Also prove what the nodes must cost at least, by column generation.")
-    ] = False,
-    simulation: Annotated[
-        Path | None,
-        typer.Option("--simulation", metavar="FILE", help=SIMULATION_HELP),
-    ] = None,
-    now: Annotated[
-        str | None, typer.Option("--now", metavar="TIME", help="The time of the decisions, RFC 3339; default: now.")
-    ] = None,
+    expander: str = "least-waste",
+    fail_on: list[str] | None = None,
+    bound: bool = False,
+    simulation: Annotated[Path | None, typer.Option(metavar="FILE", help=SIMULATION_HELP)] = None,
+    now: str | None = None,
     show: Show,
 ) -> Answer:
     """What would be decided if things were other than they are: a row for each scenario, beside the baseline.
 
     A scenario is a list of edits (groups, flags, pods, lose, requests, prices, scheduler) and a question (scale-up,
     scale-down, estimate, mix, headroom, rebuild, simulate). What does not depend on an edit is decided once.
+
+    Parameters
+    ----------
+    scenarios : SCENARIOS
+        The scenarios, as YAML or JSON.
+    expander
+        Expander of the baseline; see kscale scale-up.
+    fail_on : CONDITION
+        Exit with status 1 if a scenario meets this condition: cost>+5%, nodes>60, homeless>0, of nodes, cost,
+        bound, pending, homeless, waited; with + or - or % the change from the baseline. Repeatable.
+    bound
+        Also prove what the nodes must cost at least, by column generation.
+    now : TIME
+        The time of the decisions, RFC 3339; default: now.
     """
     from datetime import UTC, datetime
 

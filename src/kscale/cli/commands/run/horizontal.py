@@ -46,62 +46,43 @@ COMMAND = _Horizontal
 
 @dataclass
 class _Lease(LeaseFlags):
-    leader_elect_resource_name: Annotated[
-        str, typer.Option("--leader-elect-resource-name", help="Name of the lease.", rich_help_panel="Leader election")
-    ] = _AGENT
+    """Leader election flags with the controller's lease.
+
+    Attributes
+    ----------
+    leader_elect_resource_name
+        Name of the lease.
+    """
+
+    leader_elect_resource_name: str = _AGENT
 
 
 @dataclass
 class _Flags(OptionGroup):
-    """Flags of kube-controller-manager for its work, and kscale's own."""
+    """Flags of kube-controller-manager for its work, and kscale's own.
 
-    syncs: Annotated[
-        int,
-        typer.Option(
-            "--concurrent-horizontal-pod-autoscaler-syncs",
-            help="Maximum number of HPAs whose requests are in flight at a time.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = 5
-    sync_period: Annotated[
-        str,
-        typer.Option(
-            "--horizontal-pod-autoscaler-sync-period",
-            help="Time between two decisions on the same HPA.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "15s"
-    qps: Annotated[
-        float,
-        typer.Option(
-            "--kube-api-qps",
-            help="Maximum number of requests to the API server per second; negative: no limit.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = 20.0
-    burst: Annotated[
-        int,
-        typer.Option(
-            "--kube-api-burst", help="Maximum number of requests to the API server at once.", rich_help_panel=_PANEL
-        ),
-    ] = 30
-    hpa_selector: Annotated[
-        str,
-        typer.Option(
-            "--hpa-selector",
-            metavar="SELECTOR",
-            help="Only HPAs with these labels: to split the work, or to begin with a few.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
-    take_over: Annotated[
-        bool,
-        typer.Option(
-            "--take-over",
-            help="Also write HPAs whose status another controller writes.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = False
+    Attributes
+    ----------
+    syncs
+        Maximum number of HPAs whose requests are in flight at a time.
+    sync_period
+        Time between two decisions on the same HPA.
+    qps
+        Maximum number of requests to the API server per second; negative: no limit.
+    burst
+        Maximum number of requests to the API server at once.
+    hpa_selector : SELECTOR
+        Only HPAs with these labels: to split the work, or to begin with a few.
+    take_over
+        Also write HPAs whose status another controller writes.
+    """
+
+    syncs: Annotated[int, typer.Option("--concurrent-horizontal-pod-autoscaler-syncs")] = 5
+    sync_period: Annotated[str, typer.Option("--horizontal-pod-autoscaler-sync-period")] = "15s"
+    qps: Annotated[float, typer.Option("--kube-api-qps")] = 20.0
+    burst: Annotated[int, typer.Option("--kube-api-burst")] = 30
+    hpa_selector: str = ""
+    take_over: bool = False
 
 
 def command(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kscale.cli.go_flags import GoCommand
-from kscale.cli.options import OptionGroup
+from kscale.cli.options import OptionGroup, Switch
 from kscale.cli.process import WorldFlags, ran_simulated, run_program
 from kscale.cli.process_flags import (
     COMMON,
@@ -53,22 +53,19 @@ class COMMAND(GoCommand):
 
 @dataclass
 class Process(ProcessFlags):
-    """Process flags with the admission controller's port. The TLS flags name the webhook's certificate."""
+    """Process flags with the admission controller's port. The TLS flags name the webhook's certificate.
+
+    Attributes
+    ----------
+    tls_cert_file : FILE
+        Certificate file of the webhook.
+    tls_private_key_file : FILE
+        File of the webhook certificate's private key.
+    """
 
     address: Address = ":8944"
-    tls_cert_file: Annotated[
-        str,
-        typer.Option("--tls-cert-file", metavar="FILE", help="Certificate file of the webhook.", rich_help_panel=PANEL),
-    ] = "/etc/tls-certs/serverCert.pem"
-    tls_private_key_file: Annotated[
-        str,
-        typer.Option(
-            "--tls-private-key",
-            metavar="FILE",
-            help="File of the webhook certificate's private key.",
-            rich_help_panel=PANEL,
-        ),
-    ] = "/etc/tls-certs/serverKey.pem"
+    tls_cert_file: str = "/etc/tls-certs/serverCert.pem"
+    tls_private_key_file: Annotated[str, typer.Option("--tls-private-key")] = "/etc/tls-certs/serverKey.pem"
 
     def tls(self) -> ReloadingContext | None:
         """Return None: metrics are served without TLS."""
@@ -77,139 +74,63 @@ class Process(ProcessFlags):
 
 @dataclass
 class WebhookFlags(OptionGroup):
-    """Flags of the webhook's address and registration."""
+    """Flags of the webhook's address and registration.
 
-    port: Annotated[int, typer.Option("--port", help="Port of the webhook.", rich_help_panel=PANEL)] = 8000
-    client_ca_file: Annotated[
-        str,
-        typer.Option(
-            "--client-ca-file",
-            metavar="FILE",
-            help="File of the authority that signed the webhook's certificate.",
-            rich_help_panel=PANEL,
-        ),
-    ] = "/etc/tls-certs/caCert.pem"
-    reload_cert: Annotated[
-        bool,
-        typer.Option(
-            "--reload-cert/--no-reload-cert",
-            help="Read the certificate files again when they are replaced.",
-            rich_help_panel=PANEL,
-        ),
-    ] = False
-    min_tls_version: Annotated[
-        str,
-        typer.Option(
-            "--min-tls-version",
-            metavar="tls1_2|tls1_3",
-            help="Oldest TLS version that clients may use.",
-            rich_help_panel=PANEL,
-        ),
-    ] = "tls1_2"
-    tls_ciphers: Annotated[
-        str,
-        typer.Option(
-            "--tls-ciphers",
-            metavar="A,B,...",
-            help="Cipher suites of TLS 1.2 that clients may use.",
-            rich_help_panel=PANEL,
-        ),
-    ] = ""
-    register_webhook: Annotated[
-        bool,
-        typer.Option(
-            "--register-webhook/--no-register-webhook",
-            help="Create the webhook's registration at the API server.",
-            rich_help_panel=PANEL,
-        ),
-    ] = True
-    register_by_url: Annotated[
-        bool,
-        typer.Option(
-            "--register-by-url/--no-register-by-url",
-            help="Register the webhook by --webhook-address instead of its service.",
-            rich_help_panel=PANEL,
-        ),
-    ] = False
-    webhook_address: Annotated[
-        str,
-        typer.Option(
-            "--webhook-address",
-            metavar="URL",
-            help="Address of the webhook, with --register-by-url.",
-            rich_help_panel=PANEL,
-        ),
-    ] = ""
-    webhook_port: Annotated[
-        str,
-        typer.Option(
-            "--webhook-port", help="Port in the webhook's registration, with --register-by-url.", rich_help_panel=PANEL
-        ),
-    ] = ""
-    webhook_service: Annotated[
-        str,
-        typer.Option(
-            "--webhook-service", help="Service of the webhook, without --register-by-url.", rich_help_panel=PANEL
-        ),
-    ] = "vpa-webhook"
-    webhook_timeout_seconds: Annotated[
-        int,
-        typer.Option(
-            "--webhook-timeout-seconds", help="How long the API server waits for the webhook.", rich_help_panel=PANEL
-        ),
-    ] = 30
-    webhook_failure_policy_fail: Annotated[
-        bool,
-        typer.Option(
-            "--webhook-failure-policy-fail/--no-webhook-failure-policy-fail",
-            help="Refuse pods while the webhook does not answer.",
-            rich_help_panel=PANEL,
-        ),
-    ] = False
-    webhook_labels: Annotated[
-        str,
-        typer.Option(
-            "--webhook-labels", metavar="A:B,...", help="Labels of the webhook's registration.", rich_help_panel=PANEL
-        ),
-    ] = ""
-    max_review_bytes: Annotated[
-        int,
-        typer.Option(
-            "--max-review-bytes",
-            min=1,
-            help="Bytes of one review; a longer one is answered with status 413.",
-            rich_help_panel=PANEL,
-        ),
-    ] = MAX_BODY_BYTES
-    max_review_containers: Annotated[
-        int,
-        typer.Option(
-            "--max-review-containers",
-            min=1,
-            help="Containers of one pod; a pod with more is admitted without patches.",
-            rich_help_panel=PANEL,
-        ),
-    ] = 50_000
-    review_timeout: Annotated[
-        str,
-        typer.Option(
-            "--review-timeout",
-            metavar="DURATION",
-            help="Time for one large review; after it the pod is admitted without patches.",
-            rich_help_panel=PANEL,
-        ),
-    ] = "10s"
-    vpa_object_namespace: Annotated[
-        str, typer.Option("--vpa-object-namespace", help=COMMON["vpa_object_namespace"], rich_help_panel=PANEL)
-    ] = ""
+    Attributes
+    ----------
+    port
+        Port of the webhook.
+    client_ca_file : FILE
+        File of the authority that signed the webhook's certificate.
+    reload_cert
+        Read the certificate files again when they are replaced.
+    min_tls_version : tls1_2|tls1_3
+        Oldest TLS version that clients may use.
+    tls_ciphers : A,B,...
+        Cipher suites of TLS 1.2 that clients may use.
+    register_webhook
+        Create the webhook's registration at the API server.
+    register_by_url
+        Register the webhook by --webhook-address instead of its service.
+    webhook_address : URL
+        Address of the webhook, with --register-by-url.
+    webhook_port
+        Port in the webhook's registration, with --register-by-url.
+    webhook_service
+        Service of the webhook, without --register-by-url.
+    webhook_timeout_seconds
+        How long the API server waits for the webhook.
+    webhook_failure_policy_fail
+        Refuse pods while the webhook does not answer.
+    webhook_labels : A:B,...
+        Labels of the webhook's registration.
+    max_review_bytes
+        Bytes of one review; a longer one is answered with status 413.
+    max_review_containers
+        Containers of one pod; a pod with more is admitted without patches.
+    review_timeout : DURATION
+        Time for one large review; after it the pod is admitted without patches.
+    """
+
+    port: int = 8000
+    client_ca_file: str = "/etc/tls-certs/caCert.pem"
+    reload_cert: Switch = False
+    min_tls_version: str = "tls1_2"
+    tls_ciphers: str = ""
+    register_webhook: Switch = True
+    register_by_url: Switch = False
+    webhook_address: str = ""
+    webhook_port: str = ""
+    webhook_service: str = "vpa-webhook"
+    webhook_timeout_seconds: int = 30
+    webhook_failure_policy_fail: Switch = False
+    webhook_labels: str = ""
+    max_review_bytes: Annotated[int, typer.Option(min=1)] = MAX_BODY_BYTES
+    max_review_containers: Annotated[int, typer.Option(min=1)] = 50_000
+    review_timeout: str = "10s"
+    vpa_object_namespace: Annotated[str, typer.Option(help=COMMON["vpa_object_namespace"])] = ""
     ignored_vpa_object_namespaces: Annotated[
-        str,
-        typer.Option(
-            "--ignored-vpa-object-namespaces",
-            metavar="A,B,...",
-            help=COMMON["ignored_vpa_object_namespaces"],
-            rich_help_panel=PANEL,
-        ),
+        str, typer.Option(metavar="A,B,...", help=COMMON["ignored_vpa_object_namespaces"])
     ] = ""
 
 

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from kscale.cli.go_flags import GoCommand, Idle, flags_given_of, read_int
-from kscale.cli.options import OptionGroup
+from kscale.cli.options import OptionGroup, Switch
 from kscale.cli.process import WorldFlags, print_record, ran_simulated, run_program
 from kscale.cli.process_flags import (
     COMMON,
@@ -128,71 +128,36 @@ class Lease(LeaseFlags):
 
 @dataclass
 class PrometheusFlags(OptionGroup):
-    """Flags for Prometheus' address and credentials."""
+    """Flags for Prometheus' address and credentials.
 
-    prometheus_address: Annotated[
-        str, typer.Option("--prometheus-address", metavar="URL", help="URL of Prometheus.", rich_help_panel=_PANEL)
-    ] = "http://prometheus.monitoring.svc"
-    prometheus_insecure: Annotated[
-        bool,
-        typer.Option(
-            "--prometheus-insecure/--no-prometheus-insecure",
-            help="Do not verify Prometheus's TLS certificate.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = False
-    prometheus_max_response_bytes: Annotated[
-        int,
-        typer.Option(
-            "--prometheus-max-response-bytes",
-            metavar="BYTES",
-            min=1 << 16,
-            help="Largest response, decompressed.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = 512 << 20
-    prometheus_query_timeout: Annotated[
-        str,
-        typer.Option(
-            "--prometheus-query-timeout",
-            help="Timeout of one Prometheus query.",
-            metavar="TIME",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "5m"
-    username: Annotated[
-        str,
-        typer.Option(
-            "--username",
-            help="User name for Prometheus; default: the environment variable PROMETHEUS_USERNAME.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
-    password: Annotated[
-        str,
-        typer.Option(
-            "--password",
-            help="Password for Prometheus; default: the environment variable PROMETHEUS_PASSWORD.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
-    prometheus_bearer_token: Annotated[
-        str,
-        typer.Option(
-            "--prometheus-bearer-token",
-            help="Bearer token for Prometheus, instead of user name and password.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
-    prometheus_bearer_token_file: Annotated[
-        str,
-        typer.Option(
-            "--prometheus-bearer-token-file",
-            metavar="FILE",
-            help="File that contains the bearer token for Prometheus.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
+    Attributes
+    ----------
+    prometheus_address : URL
+        URL of Prometheus.
+    prometheus_insecure
+        Do not verify Prometheus's TLS certificate.
+    prometheus_max_response_bytes : BYTES
+        Largest response, decompressed.
+    prometheus_query_timeout : TIME
+        Timeout of one Prometheus query.
+    username
+        User name for Prometheus; default: the environment variable PROMETHEUS_USERNAME.
+    password
+        Password for Prometheus; default: the environment variable PROMETHEUS_PASSWORD.
+    prometheus_bearer_token
+        Bearer token for Prometheus, instead of user name and password.
+    prometheus_bearer_token_file : FILE
+        File that contains the bearer token for Prometheus.
+    """
+
+    prometheus_address: str = "http://prometheus.monitoring.svc"
+    prometheus_insecure: Switch = False
+    prometheus_max_response_bytes: Annotated[int, typer.Option(min=1 << 16)] = 512 << 20
+    prometheus_query_timeout: str = "5m"
+    username: str = ""
+    password: str = ""
+    prometheus_bearer_token: str = ""
+    prometheus_bearer_token_file: str = ""
 
     def timeout(self) -> timedelta:
         """Return the timeout of each query. Raises InputError."""
@@ -226,43 +191,29 @@ class PrometheusFlags(OptionGroup):
 
 @dataclass
 class StrategyFlags(OptionGroup):
-    """Flags for the strategy that computes the target."""
+    """Flags for the strategy that computes the target.
+
+    Attributes
+    ----------
+    setting : NAME=VALUE
+        A setting of the strategy. Repeatable.
+    strategy_interval : DURATION
+        Time between two Prometheus queries for the samples of --history-length.
+    strategy_answer_bytes : N
+        Maximum size of Prometheus's answer to a strategy's query; a longer answer is refused.
+    """
 
     strategy: Annotated[
         str,
         typer.Option(
-            "--strategy",
             autocompletion=strategy_names,
             help=f"Strategy that sets targets: {', '.join(_BUILT_IN)}, another that is installed, or your own: "
             "module:Class, file.py:Class. A strategy that reads samples needs --storage=prometheus.",
-            rich_help_panel=_STRATEGY,
         ),
     ] = RecommenderStrategy.name
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--setting", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable.", rich_help_panel=_STRATEGY
-        ),
-    ] = None
-    strategy_interval: Annotated[
-        str,
-        typer.Option(
-            "--strategy-interval",
-            metavar="DURATION",
-            help="Time between two Prometheus queries for the samples of --history-length.",
-            rich_help_panel=_STRATEGY,
-        ),
-    ] = "1h0m0s"
-    strategy_answer_bytes: Annotated[
-        int,
-        typer.Option(
-            "--strategy-answer-bytes",
-            metavar="N",
-            min=1,
-            help="Maximum size of Prometheus's answer to a strategy's query; a longer answer is refused.",
-            rich_help_panel=_STRATEGY,
-        ),
-    ] = MAX_RESPONSE_BYTES
+    setting: list[str] | None = None
+    strategy_interval: str = "1h0m0s"
+    strategy_answer_bytes: Annotated[int, typer.Option(min=1)] = MAX_RESPONSE_BYTES
 
     def advisor(
         self, options: RecommenderOptions, history: PrometheusHistory, timeout: timedelta
@@ -302,17 +253,16 @@ class StrategyFlags(OptionGroup):
 
 @dataclass
 class ExplainFlags(OptionGroup):
-    """Flags for what is reported in each round, before it writes."""
+    """Flags for what is reported in each round, before it writes.
 
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain",
-            help="In each round, before it writes: what its recommendations would do to nodes if all pods had them, "
-            "as a VPARoundPlan (one line of JSON on stdout) and, where it says something new, an event.",
-            rich_help_panel=PANEL,
-        ),
-    ] = False
+    Attributes
+    ----------
+    explain
+        In each round, before it writes: what its recommendations would do to nodes if all pods had them, as a
+        VPARoundPlan (one line of JSON on stdout) and, where it says something new, an event.
+    """
+
+    explain: bool = False
 
 
 def command(

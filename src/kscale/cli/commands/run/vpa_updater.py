@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Final
-
-import typer
+from typing import Any, Final
 
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.options import OptionGroup
@@ -79,17 +77,16 @@ class Lease(LeaseFlags):
 
 @dataclass
 class PlanFlags(OptionGroup):
-    """Flags for what is reported before a loop acts."""
+    """Flags for what is reported before a loop acts.
 
-    plan: Annotated[
-        bool,
-        typer.Option(
-            "--plan",
-            help="Before each loop: which pods it would update, and what that does to nodes, as a VPARoundPlan (one "
-            "line of JSON on stdout) and an event. With --dry-run it stays at that.",
-            rich_help_panel=PANEL,
-        ),
-    ] = False
+    Attributes
+    ----------
+    plan
+        Before each loop: which pods it would update, and what that does to nodes, as a VPARoundPlan (one line of
+        JSON on stdout) and an event. With --dry-run it stays at that.
+    """
+
+    plan: bool = False
 
 
 def command(
