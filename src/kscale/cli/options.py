@@ -20,7 +20,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -35,6 +35,9 @@ Switch = Annotated[bool, _SWITCH]
 
 class OptionGroup:
     """Base of the option groups: dataclasses whose fields are options that commands share."""
+
+    documented: ClassVar[tuple[type[Any], ...]] = ()
+    """Other classes whose docstrings describe options."""
 
     def split_by_context(self) -> dict[str, OptionGroup]:
         """Return the options for each cluster by its name if they name several clusters; else empty."""
@@ -74,7 +77,7 @@ def group_parameters(group: type[Any]) -> list[inspect.Parameter]:
     """Return the group's options as the keyword-only parameters that typer reads."""
     hints = get_type_hints(group, include_extras=True)
     docs: dict[str, OptionDoc] = {}
-    for base in reversed(group.__mro__):
+    for base in (*group.documented, *reversed(group.__mro__)):
         docs |= split_docstring(base.__doc__)[1]
     options = []
     for field in dataclasses.fields(group):

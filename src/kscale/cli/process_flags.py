@@ -1,27 +1,20 @@
-"""Flags that every running program has (cluster access, endpoints, logs, lease, limits on what an API server may
-send), and those of the VPA programs.
-"""
+"""Flags that every running program has: cluster access, endpoints, logs, lease, limits on what an API server sends."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final
 
-import msgspec
 import typer
 
 from kscale.cli.go_flags import KLOG_IDLE, Idle, idle_switches
 from kscale.cli.options import OptionGroup, Switch
-from kscale.effects import duration, timedelta_of
+from kscale.cli.struct_flags import go_duration, positive_seconds
 from kscale.errors import InputError, Problem
-from kscale.objects.quantity import Quantity, QuantityError
-from kscale.objects.times import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from kscale.drivers.leader_election import LeaderElectionOptions
@@ -29,28 +22,7 @@ if TYPE_CHECKING:
     from kscale.world.serve.app import ConnectionLimits
     from kscale.world.serve.tls import ReloadingContext
 
-__all__ = [
-    "COMMON",
-    "IDLE",
-    "PANEL",
-    "Address",
-    "ApiFlags",
-    "LeaderElect",
-    "LeaseFlags",
-    "LeaseName",
-    "ProcessFlags",
-    "ServerFlags",
-    "ServerLimitFlags",
-    "flag_of",
-    "flags_of",
-    "go_duration",
-    "host_name",
-    "positive_seconds",
-    "struct_of",
-]
-
-
-_LIMITS: Final = "Limits of what an API server sends"
+__all__ = ["IDLE", "ApiFlags", "LeaseFlags", "ProcessFlags", "ServerFlags", "ServerLimitFlags", "host_name"]
 
 
 @dataclass
@@ -91,23 +63,13 @@ class ServerLimitFlags(OptionGroup):
         if request <= 0:
             raise InputError(Problem("must be more than 0", field="--kube-api-request-timeout"))
         retry = go_duration(self.kube_api_max_retry_after, "--kube-api-max-retry-after").total_seconds()
-        return ServerLimits(
-            response_bytes=self.kube_api_max_response_bytes,
-            buffered_bytes=self.kube_api_max_buffered_bytes,
-            list_pages=self.kube_api_max_list_pages,
-            line_bytes=self.kube_api_max_line_bytes,
-            header_bytes=self.kube_api_max_header_bytes,
-            request_seconds=request,
-            retry_seconds=retry,
-        )
+        limited = ("response_bytes", "buffered_bytes", "list_pages", "line_bytes", "header_bytes")
+        limits = {name: getattr(self, f"kube_api_max_{name}") for name in limited}
+        return ServerLimits(request_seconds=request, retry_seconds=retry, **limits)
 
 
-_PROCESS: Final = "Process"
-_SERVER: Final = "HTTP server"
-_LEASE: Final = "Leader election"
 _SEVERITIES: Final = {"INFO": 0, "WARNING": 30, "ERROR": 40, "FATAL": 50}
 """Of klog, by the levels of Python's logging from which on they are."""
-_TIME: Final = {"metavar": "DURATION", "rich_help_panel": _LEASE}
 
 
 @dataclass
@@ -253,9 +215,10 @@ class LeaseFlags(OptionGroup):
             identity=identity or f"{host_name()}_{uuid.uuid4()}",
             resource_name=self.leader_elect_resource_name,
             resource_namespace=namespace or self.leader_elect_resource_namespace,
-            lease_duration=go_duration(self.leader_elect_lease_duration, "--leader-elect-lease-duration"),
-            renew_deadline=go_duration(self.leader_elect_renew_deadline, "--leader-elect-renew-deadline"),
-            retry_period=go_duration(self.leader_elect_retry_period, "--leader-elect-retry-period"),
+            **{
+                name: go_duration(getattr(self, f"leader_elect_{name}"), f"--leader-elect-{name.replace('_', '-')}")
+                for name in ("lease_duration", "renew_deadline", "retry_period")
+            },
         )
 
 
@@ -264,151 +227,8 @@ def host_name() -> str:
     return os.environ.get("HOSTNAME") or socket.gethostname()
 
 
-def go_duration(text: str, flag: str) -> timedelta:
-    """Parse a duration in Go's syntax. Raises InputError with the flag's name."""
-    try:
-        return timedelta_of(parse_duration(text))
-    except ValueError as error:
-        raise InputError(Problem(f'invalid argument "{text}": {error}', field=flag)) from None
-
-
-def positive_seconds(text: str, flag: str) -> float:
-    """Return the seconds of a duration above zero. Raises InputError."""
-    seconds = go_duration(text, flag).total_seconds()
-    if seconds <= 0:
-        raise InputError(Problem(f'invalid argument "{text}": a time above zero is expected', field=flag))
-    return seconds
-
-
-_T = TypeVar("_T", bound=msgspec.Struct)
-_BOOLS: Final = {text: text[0] in "1tT" for text in ("1", "t", "T", "true", "TRUE", "True", "0", "f", "F", "false",
-    "FALSE", "False")}  # fmt: skip
-
-
-def flag_of(field: str) -> str:
-    """Return the flag of a field: ``some_field`` is ``--some-field``."""
-    return f"--{field.replace('_', '-')}"
-
-
-def flags_of(name: str, struct: type[msgspec.Struct], helps: Mapping[str, str], *, panel: str) -> type[OptionGroup]:
-    """Build an option group class with one option per field in ``helps``.
-
-    Parameters
-    ----------
-    name : str
-        Name of the class.
-    struct : type
-        The struct whose fields give defaults and types. :func:`struct_of` converts the options to it.
-    helps : mapping of str to str
-        Field -> help text.
-    panel : str
-        Help panel of the options.
-    """
-    options: list[tuple[str, Any, Any]] = []
-    struct_fields = {field.name: field for field in msgspec.structs.fields(struct)}
-    for field, text in helps.items():
-        default = struct_fields[field].default
-        if default is msgspec.NODEFAULT:
-            default = struct_fields[field].default_factory()
-        shown, type_, metavar = _as_flag(default)
-        words = f"{flag_of(field)}/--no-{flag_of(field)[2:]}" if type_ is bool else flag_of(field)
-        option = typer.Option(words, help=text, metavar=metavar, rich_help_panel=panel)
-        options.append((field, Annotated[type_, option], dataclasses.field(default=shown)))
-    return dataclasses.make_dataclass(name, options, bases=(OptionGroup,))
-
-
-def struct_of(flags: OptionGroup, struct: type[_T]) -> _T:
-    """Return the flags as a struct. Raises :class:`~kscale.InputError` with the flag's name for a bad value."""
-    values: dict[str, Any] = {}
-    for field in msgspec.structs.fields(struct):
-        if not hasattr(flags, field.name):
-            continue
-        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-        value = getattr(flags, field.name)
-        read = next((read for type_, read in _READERS if isinstance(default, type_)), None)
-        values[field.name] = value if read is None else read(value, flag_of(field.name))
-    result = struct(**values)
-    problems: list[Problem] = getattr(result, "problems", list)()
-    if problems:
-        raise InputError([dataclasses.replace(each, field=flag_of(each.field)) for each in problems])
-    return result
-
-
-def _as_flag(default: Any) -> tuple[Any, type[Any], str | None]:
-    """Return how a flag represents a default: the default's text, the flag's type, and its metavar."""
-    match default:
-        case bool() | int() | float():
-            return default, type(default), None
-        case timedelta():
-            return format_duration(duration(default)), str, "DURATION"
-        case Quantity():
-            return "" if default.is_zero else str(default), str, "QUANTITY"
-        case list():
-            return ",".join(default), str, "A,B,..."
-        case dict():
-            return "", str, "NAME=true|false,..."
-    return default, str, "TEXT"
-
-
-def _quantity(text: str, flag: str) -> Quantity:
-    if not text:
-        return Quantity.zero()
-    try:
-        return Quantity(text)
-    except QuantityError as error:
-        raise InputError(Problem(f'invalid argument "{text}": {error}', field=flag)) from None
-
-
-def _list(text: str, _flag: str) -> list[str]:
-    return [each for each in text.split(",") if each]
-
-
-def _gates(text: str, flag: str) -> dict[str, bool]:
-    gates = {}
-    for part in filter(None, text.split(",")):
-        name, equal, value = part.partition("=")
-        if not equal or value.strip() not in _BOOLS:
-            raise InputError(Problem(f"invalid value {part!r}: NAME=true or NAME=false is expected", field=flag))
-        gates[name.strip()] = _BOOLS[value.strip()]
-    return gates
-
-
-_READERS: Final[tuple[tuple[type[Any], Callable[[str, str], Any]], ...]] = (
-    (timedelta, go_duration),
-    (Quantity, _quantity),
-    (list, _list),
-    (dict, _gates),
-)
-
-
-PANEL: Final = "Vertical Pod Autoscaler"
-COMMON: Final[Mapping[str, str]] = {
-    "vpa_object_namespace": "Only read VPAs in this namespace; empty: in all namespaces.",
-    "ignored_vpa_object_namespaces": "Ignore VPAs in these namespaces.",
-    "feature_gates": "Feature gates: PerVPAConfig, CPUStartupBoost, InPlace, AllAlpha. All are off by default.",
-}
-"""Fields of all option structs, and what they say."""
-
 IDLE: Final[Mapping[str, Idle]] = {**idle_switches("there is no pprof here", "profiling"), **KLOG_IDLE}
 """Flags of upstream's programs that have an effect there, and none here."""
-
-
-Address = Annotated[
-    str,
-    typer.Option(
-        "--address",
-        metavar="HOST:PORT",
-        help="Address that serves /metrics and /health-check; empty: none.",
-        rich_help_panel=_PROCESS,
-    ),
-]
-LeaderElect = Annotated[
-    bool,
-    typer.Option("--leader-elect/--no-leader-elect", help="Act only while holding the lease.", rich_help_panel=_LEASE),
-]
-LeaseName = Annotated[
-    str, typer.Option("--leader-elect-resource-name", help="Name of the lease.", rich_help_panel=_LEASE)
-]
 
 
 @dataclass

@@ -46,13 +46,7 @@ COMMAND = _Horizontal
 
 @dataclass
 class _Lease(LeaseFlags):
-    """Leader election flags with the controller's lease.
-
-    Attributes
-    ----------
-    leader_elect_resource_name
-        Name of the lease.
-    """
+    """Leader election flags with the controller's lease."""
 
     leader_elect_resource_name: str = _AGENT
 

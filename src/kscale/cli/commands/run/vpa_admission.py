@@ -5,25 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.options import OptionGroup, Switch
 from kscale.cli.process import WorldFlags, ran_simulated, run_program
-from kscale.cli.process_flags import (
-    COMMON,
-    IDLE,
-    PANEL,
-    Address,
-    ApiFlags,
-    ProcessFlags,
-    flags_of,
-    host_name,
-    positive_seconds,
-    struct_of,
-)
+from kscale.cli.process_flags import IDLE, ApiFlags, ProcessFlags, host_name
+from kscale.cli.struct_flags import StructFlags, positive_seconds, struct_flags, struct_of
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.vpa.admission.review import MAX_BODY_BYTES
@@ -34,15 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND", "command"]
 
-_HELPS: Final = {
-    "max_allowed_cpu_boost": "Maximum CPU that a startup boost may set.",
-    "status_lease_name": "Name of the lease that shows that the webhook is alive.",
-    "status_lease_namespace": "Namespace of the status lease; empty: the environment variable NAMESPACE, or "
-    "kube-system.",
-    "status_lease_update_interval": "Time between two renewals of the status lease.",
-    "feature_gates": COMMON["feature_gates"],
-}
-AdmissionFlags: Any = flags_of("AdmissionFlags", AdmissionOptions, _HELPS, panel=PANEL)
+
+@struct_flags(AdmissionOptions)
+class AdmissionFlags(StructFlags):
+    """Flags of the admission controller's decisions.
+
+    Attributes
+    ----------
+    status_lease_namespace
+        Namespace of the status lease; empty: the environment variable NAMESPACE, or kube-system.
+    """
 
 
 class COMMAND(GoCommand):
@@ -63,7 +54,7 @@ class Process(ProcessFlags):
         File of the webhook certificate's private key.
     """
 
-    address: Address = ":8944"
+    address: str = ":8944"
     tls_cert_file: str = "/etc/tls-certs/serverCert.pem"
     tls_private_key_file: Annotated[str, typer.Option("--tls-private-key")] = "/etc/tls-certs/serverKey.pem"
 
@@ -110,6 +101,10 @@ class WebhookFlags(OptionGroup):
         Containers of one pod; a pod with more is admitted without patches.
     review_timeout : DURATION
         Time for one large review; after it the pod is admitted without patches.
+    vpa_object_namespace
+        Only read VPAs in this namespace; empty: in all namespaces.
+    ignored_vpa_object_namespaces : A,B,...
+        Ignore VPAs in these namespaces.
     """
 
     port: int = 8000
@@ -128,10 +123,8 @@ class WebhookFlags(OptionGroup):
     max_review_bytes: Annotated[int, typer.Option(min=1)] = MAX_BODY_BYTES
     max_review_containers: Annotated[int, typer.Option(min=1)] = 50_000
     review_timeout: str = "10s"
-    vpa_object_namespace: Annotated[str, typer.Option(help=COMMON["vpa_object_namespace"])] = ""
-    ignored_vpa_object_namespaces: Annotated[
-        str, typer.Option(metavar="A,B,...", help=COMMON["ignored_vpa_object_namespaces"])
-    ] = ""
+    vpa_object_namespace: str = ""
+    ignored_vpa_object_namespaces: str = ""
 
 
 def command(
@@ -150,9 +143,7 @@ def command(
     if not process.dry_run and webhook.register_by_url and not webhook.webhook_address:
         raise InputError(Problem("an address is needed to register by URL", field="--webhook-address"))
     own = os.environ.get("NAMESPACE", "")
-    if not flags.status_lease_namespace:
-        flags.status_lease_namespace = own
-    options = struct_of(flags, AdmissionOptions)
+    options = struct_of(flags, AdmissionOptions, status_lease_namespace=flags.status_lease_namespace or own)
     if ran_simulated(world, "vpa_admission", options, idle=[process, api, webhook]):
         return
     from kscale.drivers.vpa_admission import ReviewLimits, Serving, admission_program
@@ -169,18 +160,7 @@ def command(
     ca = partial(_read, webhook.client_ca_file)
     if webhook.register_webhook and ca() is None:
         raise InputError(Problem("cannot be read", webhook.client_ca_file, field="--client-ca-file"))
-    registration = RegistrationOptions(
-        register_webhook=webhook.register_webhook,
-        register_by_url=webhook.register_by_url,
-        webhook_address=webhook.webhook_address,
-        webhook_port=webhook.webhook_port,
-        webhook_service=webhook.webhook_service,
-        webhook_timeout_seconds=webhook.webhook_timeout_seconds,
-        webhook_failure_policy_fail=webhook.webhook_failure_policy_fail,
-        webhook_labels=webhook.webhook_labels,
-        ignored_vpa_object_namespaces=ignored,
-        namespace=own,
-    )
+    registration = struct_of(webhook, RegistrationOptions, ignored_vpa_object_namespaces=ignored, namespace=own)
     reviews = ReviewLimits(
         body=webhook.max_review_bytes,
         containers=webhook.max_review_containers,

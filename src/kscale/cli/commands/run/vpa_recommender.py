@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 import typer
@@ -15,21 +15,10 @@ import typer
 from kscale.cli.go_flags import GoCommand, Idle, flags_given_of, read_int
 from kscale.cli.options import OptionGroup, Switch
 from kscale.cli.process import WorldFlags, print_record, ran_simulated, run_program
-from kscale.cli.process_flags import (
-    COMMON,
-    IDLE,
-    PANEL,
-    Address,
-    ApiFlags,
-    LeaderElect,
-    LeaseFlags,
-    LeaseName,
-    ProcessFlags,
-    flags_of,
-    struct_of,
-)
+from kscale.cli.process_flags import IDLE, ApiFlags, LeaseFlags, ProcessFlags
 from kscale.cli.recommend_options import setting_of
 from kscale.cli.registry import strategy_names
+from kscale.cli.struct_flags import StructFlags, struct_flags, struct_of
 from kscale.effects import duration, timedelta_of
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
@@ -41,65 +30,17 @@ from kscale.vpa.strategies import PercentileLimitStrategy, PercentileStrategy, R
 
 __all__ = ["COMMAND", "command"]
 
-_HELPS: Final = {
-    **COMMON,
-    "recommender_name": (
-        "Only serve VPAs that name this recommender; the default one also serves VPAs "
-        "that name none."
-    ),
-    "recommender_interval": "Time between two rounds.",
-    "checkpoints_timeout": "Time limit for writing checkpoints in one round.",
-    "checkpoints_gc_interval": "Time between two deletions of checkpoints whose VPA is gone.",
-    "update_worker_count": "Number of statuses and checkpoints that are written in parallel.",
-    "storage": "Source of the history at the start: checkpoint (also if empty) or prometheus.",
-    "memory_saver": "Only track pods that some VPA selects.",
-    "use_external_metrics": "Read usage from external.metrics.k8s.io instead of metrics.k8s.io.",
-    "external_metrics_cpu_metric": "Name of the external metric of CPU usage.",
-    "external_metrics_memory_metric": "Name of the external metric of memory usage.",
-    "container_name_label": "Label that names the container, in external metrics and in Prometheus series.",
-    "recommendation_margin_fraction": "Margin that is added to usage, as a fraction.",
-    "pod_recommendation_min_cpu_millicores": "Minimum CPU of a pod's recommendation, in millicores.",
-    "pod_recommendation_min_memory_mb": "Minimum memory of a pod's recommendation, in MiB.",
-    "target_cpu_percentile": "Percentile of CPU usage that is the target.",
-    "target_memory_percentile": "Percentile of memory peaks that is the target.",
-    "recommendation_lower_bound_cpu_percentile": "Percentile of CPU usage that is the lower bound.",
-    "recommendation_lower_bound_memory_percentile": "Percentile of memory peaks that is the lower bound.",
-    "recommendation_upper_bound_cpu_percentile": "Percentile of CPU usage that is the upper bound.",
-    "recommendation_upper_bound_memory_percentile": "Percentile of memory peaks that is the upper bound.",
-    "confidence_interval_cpu": "Length of CPU history after which the bounds are narrow.",
-    "confidence_interval_memory": "Length of memory history after which the bounds are narrow.",
-    "humanize_memory": "Write memory as 250.00Mi (deprecated).",
-    "round_cpu_millicores": "Round CPU up to multiples of this many millicores.",
-    "round_memory_bytes": "Round memory up to multiples of this many bytes.",
-    "cpu_integer_post_processor_enabled": "Recommend whole cores where an annotation of the VPA asks for them.",
-    "container_recommendation_max_allowed_cpu": "Maximum CPU of a container whose policy names no maximum.",
-    "container_recommendation_max_allowed_memory": "Maximum memory of a container whose policy names no maximum.",
-    "memory_aggregation_interval": "Length of the interval of which the peak of memory usage is kept.",
-    "memory_aggregation_interval_count": "Number of memory intervals in the history.",
-    "memory_histogram_decay_half_life": "Time after which a memory peak counts half.",
-    "cpu_histogram_decay_half_life": "Time after which a CPU sample counts half.",
-    "oom_bump_up_ratio": "Factor by which memory is raised after an out-of-memory kill.",
-    "oom_min_bump_up_bytes": "Minimum number of bytes by which memory is raised after an out-of-memory kill.",
-}  # fmt: skip
-
-_HISTORY: Final = {
-    "prometheus_cadvisor_job_name": "Value of the job label of cAdvisor's series; empty: any.",
-    "history_length": "Length of the history to load, as a Prometheus duration.",
-    "history_resolution": "Time between two samples of the history, as a Prometheus duration.",
-    "history_cpu_metric": "Name of the metric that counts CPU seconds.",
-    "history_memory_metric": "Name of the metric of memory usage in bytes.",
-    "metric_for_pod_labels": "Metric whose labels include the labels of pods.",
-    "pod_label_prefix": "Prefix of the metric labels that are labels of the pod.",
-    "pod_namespace_label": "Label of the pod-labels metric that names the pod's namespace.",
-    "pod_name_label": "Label of the pod-labels metric that names the pod.",
-    "container_namespace_label": "Label of usage series that names the namespace.",
-    "container_pod_name_label": "Label of usage series that names the pod.",
-}
-HistoryFlags: Any = flags_of("HistoryFlags", PrometheusHistory, _HISTORY, panel="Prometheus")
-_PANEL: Final = "Prometheus"
-_STRATEGY: Final = "Strategy"
 _BUILT_IN: Final = (RecommenderStrategy.name, PercentileStrategy.name, PercentileLimitStrategy.name)
-RecommenderFlags: Any = flags_of("RecommenderFlags", RecommenderOptions, _HELPS, panel=PANEL)
+
+
+@struct_flags(RecommenderOptions, without=("min_checkpoints",))
+class RecommenderFlags(StructFlags):
+    """Flags of the recommender's decisions."""
+
+
+@struct_flags(PrometheusHistory, without=("container_name_label", "namespace"))
+class HistoryFlags(StructFlags):
+    """Flags for the history that Prometheus has."""
 
 
 class COMMAND(GoCommand):
@@ -115,15 +56,15 @@ class COMMAND(GoCommand):
 class Process(ProcessFlags):
     """Process flags with the recommender's port."""
 
-    address: Address = ":8942"
+    address: str = ":8942"
 
 
 @dataclass
 class Lease(LeaseFlags):
     """Leader election flags with the recommender's lease."""
 
-    leader_elect: LeaderElect = False
-    leader_elect_resource_name: LeaseName = "vpa-recommender-lease"
+    leader_elect: Switch = False
+    leader_elect_resource_name: str = "vpa-recommender-lease"
 
 
 @dataclass
