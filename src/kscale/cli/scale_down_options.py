@@ -2,156 +2,120 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from kscale.ca.options import AutoscalingOptions, parse_gpu_limits, parse_range
 from kscale.cli.inputs import parse_moment
 from kscale.cli.options import OptionGroup
+from kscale.cli.struct_flags import DURATION_FORM, Form, StructFlags, struct_flags
+from kscale.errors import InputError
+from kscale.objects.times import parse_duration
 
 if TYPE_CHECKING:
-    from kscale.ca.options import AutoscalingOptions
     from kscale.ca.state.loop_state import LoopState
 
 __all__ = ["LastChanges", "ScaleDownFlags"]
 
-_TIME: Final = {"metavar": "DURATION"}
+
+def _read_duration(text: str, flag: str) -> timedelta:
+    """Parse a Go duration (``10m``) or a number of seconds. Raises typer.BadParameter."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parse_duration(text) / 1e9
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint=flag) from None
+    if not 0 <= seconds < 1e9:
+        raise typer.BadParameter(f"{text} is no time to wait", param_hint=flag)
+    return timedelta(seconds=seconds)
 
 
-@dataclass
-class ScaleDownFlags(OptionGroup):
+def _read_with(parse: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
+    """Return a reader of a flag's value that raises typer.BadParameter where ``parse`` raises InputError."""
+
+    def read(value: Any, flag: str) -> Any:
+        try:
+            return parse(value)
+        except InputError as error:
+            raise typer.BadParameter(str(error), param_hint=flag) from None
+
+    return read
+
+
+_DURATION: Final = DURATION_FORM._replace(read=_read_duration)
+_RANGE: Final = Form(str, "MIN:MAX", read=_read_with(parse_range))
+_FORMS: Final = {
+    "scale_down_unneeded_time": _DURATION,
+    "scale_down_unready_time": _DURATION,
+    "scale_down_delay_after_add": _DURATION,
+    "scale_down_delay_after_delete": _DURATION,
+    "scale_down_delay_after_failure": _DURATION,
+    "unremovable_node_recheck_timeout": _DURATION,
+    "blocking_system_pod_distruption_timeout": _DURATION,
+    "cores_total": _RANGE,
+    "memory_total": _RANGE,
+    "gpu_total": Form(list[str], "TYPE:MIN:MAX", read=_read_with(lambda texts: list(map(parse_gpu_limits, texts)))),
+}
+_NOT_NEGATIVE: Final = (
+    "scale_down_utilization_threshold",
+    "scale_down_gpu_utilization_threshold",
+    "max_scale_down_parallelism",
+    "max_drain_parallelism",
+    "max_empty_bulk_delete",
+    "min_replica_count",
+)
+
+
+@struct_flags(
+    AutoscalingOptions,
+    *_FORMS,
+    *_NOT_NEGATIVE,
+    "ignore_daemonsets_utilization",
+    "ignore_mirror_pods_utilization",
+    "scale_down_unready_enabled",
+    "scale_down_delay_type_local",
+    "skip_nodes_with_system_pods",
+    "skip_nodes_with_local_storage",
+    "skip_nodes_with_custom_controller_pods",
+    "capacity_buffer_pod_injection_enabled",
+    "expendable_pods_priority_cutoff",
+    forms=_FORMS,
+    least=dict.fromkeys(_NOT_NEGATIVE, 0),
+    optional=True,
+)
+class ScaleDownFlags(StructFlags):
     """Flags of scale-down. None selects the profile's default.
-
-    Fields have the names of :class:`kscale.ca.AutoscalingOptions`.
 
     Attributes
     ----------
     profile : NAME
         Release to decide as: current, or legacy for release 1.3.
-    scale_down_utilization_threshold
-        Utilization up to which a node is considered for removal.
-    scale_down_gpu_utilization_threshold
-        GPU utilization up to which a node with GPUs is considered for removal.
-    ignore_daemonsets_utilization
-        Leave DaemonSet pods out of a node's utilization.
-    ignore_mirror_pods_utilization
-        Leave mirror pods out of a node's utilization.
-    scale_down_unneeded_time : DURATION
-        How long a node must be unneeded before it is deleted.
-    scale_down_unready_time : DURATION
-        How long a node that is not ready must be unneeded before it is deleted.
-    scale_down_unready_enabled
-        Also delete unneeded nodes that are not ready.
-    scale_down_delay_after_add : DURATION
-        Time after a scale-up during which no node is deleted.
-    scale_down_delay_after_delete : DURATION
-        Time after a deletion during which no further node is deleted.
-    scale_down_delay_after_failure : DURATION
-        Time after a failed deletion during which no node is deleted.
-    scale_down_delay_type_local
-        Apply the delays after scale-ups and deletions to each node group instead of the whole cluster.
-    unremovable_node_recheck_timeout : DURATION
-        How long a node that cannot be removed is not checked again.
-    max_scale_down_parallelism
-        Maximum number of nodes that are deleted at a time.
-    max_drain_parallelism
-        Maximum number of nodes that are drained at a time.
     max_empty_bulk_delete
         Maximum number of empty nodes that are deleted at a time (legacy profile only).
-    cores_total : MIN:MAX
+    cores_total
         Minimum number of cores that scale-down leaves in the cluster.
-    memory_total : MIN:MAX
+    memory_total
         Minimum GiB of memory that scale-down leaves in the cluster.
-    gpu_total : TYPE:MIN:MAX
+    gpu_total
         Minimum number of GPUs that scale-down leaves in the cluster. Repeatable.
-    skip_nodes_with_system_pods
-        Keep nodes with kube-system pods.
-    blocking_system_pod_distruption_timeout : DURATION
-        Age after which kube-system pods no longer keep their node.
-    skip_nodes_with_local_storage
-        Keep nodes with pods that use local storage.
-    skip_nodes_with_custom_controller_pods
-        Keep nodes with pods whose controller is not one of Kubernetes' own.
-    min_replica_count
-        Pods of smaller ReplicaSets hold their node.
     capacity_buffer_pod_injection_enabled
         Pods of CapacityBuffers that are ready, and pending pods, take the room that they find.
-    expendable_pods_priority_cutoff
-        Priority below which pods neither cause a scale-up nor keep a node.
     """
 
     profile: str = "current"
-    scale_down_utilization_threshold: Annotated[float | None, typer.Option(min=0)] = None
-    scale_down_gpu_utilization_threshold: Annotated[float | None, typer.Option(min=0)] = None
-    ignore_daemonsets_utilization: Annotated[
-        bool | None, typer.Option("--ignore-daemonsets-utilization/--no-ignore-daemonsets-utilization")
-    ] = None
-    ignore_mirror_pods_utilization: Annotated[
-        bool | None, typer.Option("--ignore-mirror-pods-utilization/--no-ignore-mirror-pods-utilization")
-    ] = None
-    scale_down_unneeded_time: str | None = None
-    scale_down_unready_time: str | None = None
-    scale_down_unready_enabled: Annotated[
-        bool | None, typer.Option("--scale-down-unready-enabled/--no-scale-down-unready-enabled")
-    ] = None
-    scale_down_delay_after_add: str | None = None
-    scale_down_delay_after_delete: str | None = None
-    scale_down_delay_after_failure: str | None = None
-    scale_down_delay_type_local: Annotated[
-        bool | None, typer.Option("--scale-down-delay-type-local/--no-scale-down-delay-type-local")
-    ] = None
-    unremovable_node_recheck_timeout: str | None = None
-    max_scale_down_parallelism: Annotated[int | None, typer.Option(min=0)] = None
-    max_drain_parallelism: Annotated[int | None, typer.Option(min=0)] = None
-    max_empty_bulk_delete: Annotated[int | None, typer.Option(min=0)] = None
-    cores_total: str | None = None
-    memory_total: str | None = None
-    gpu_total: list[str] | None = None
-    skip_nodes_with_system_pods: Annotated[
-        bool | None, typer.Option("--skip-nodes-with-system-pods/--no-skip-nodes-with-system-pods")
-    ] = None
-    blocking_system_pod_distruption_timeout: str | None = None
-    skip_nodes_with_local_storage: Annotated[
-        bool | None, typer.Option("--skip-nodes-with-local-storage/--no-skip-nodes-with-local-storage")
-    ] = None
-    skip_nodes_with_custom_controller_pods: Annotated[
-        bool | None,
-        typer.Option("--skip-nodes-with-custom-controller-pods/--no-skip-nodes-with-custom-controller-pods"),
-    ] = None
-    min_replica_count: Annotated[int | None, typer.Option(min=0)] = None
-    capacity_buffer_pod_injection_enabled: Annotated[
-        bool | None, typer.Option("--capacity-buffer-pod-injection-enabled/--no-capacity-buffer-pod-injection-enabled")
-    ] = None
-    expendable_pods_priority_cutoff: int | None = None
 
     def options(self) -> AutoscalingOptions:
         """Return the flags as AutoscalingOptions.
 
         Raises InputError for values that upstream refuses at start-up, and typer.BadParameter for malformed ones.
         """
-        from kscale.ca.options import AutoscalingOptions, parse_gpu_limits, parse_range
-        from kscale.errors import InputError
-
-        values: dict[str, Any] = {}
-        defaults = AutoscalingOptions()
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is None or field.name == "profile":
-                continue
-            hint = "--" + field.name.replace("_", "-")
-            try:
-                if isinstance(getattr(defaults, field.name), timedelta):
-                    value = _duration(value, hint)
-                elif field.name in ("cores_total", "memory_total"):
-                    value = parse_range(value)
-                elif field.name == "gpu_total":
-                    value = [parse_gpu_limits(text) for text in value]
-            except InputError as error:
-                raise typer.BadParameter(str(error), param_hint=hint) from None
-            values[field.name] = value
-        options = AutoscalingOptions.for_profile(self.profile, **values)
+        options = AutoscalingOptions.for_profile(self.profile, **self.values())
         problems = options.problems()
         if problems:
             raise InputError(problems)
@@ -192,19 +156,3 @@ class LastChanges(OptionGroup):
             return state
         state = state or LoopState()
         return replace(state, scale_down=replace(state.scale_down, **times))
-
-
-def _duration(text: str, hint: str) -> timedelta:
-    """Parse a Go duration (``10m``) or a number of seconds. Raises typer.BadParameter."""
-    from kscale.objects.times import parse_duration
-
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            seconds = parse_duration(text) / 1e9
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint=hint) from None
-    if not 0 <= seconds < 1e9:
-        raise typer.BadParameter(f"{text} is no time to wait", param_hint=hint)
-    return timedelta(seconds=seconds)

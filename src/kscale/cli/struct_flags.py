@@ -17,7 +17,16 @@ from kscale.errors import InputError, Problem
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.times import format_duration, parse_duration
 
-__all__ = ["REPEATABLE", "Form", "StructFlags", "go_duration", "positive_seconds", "struct_flags", "struct_of"]
+__all__ = [
+    "DURATION_FORM",
+    "REPEATABLE",
+    "Form",
+    "StructFlags",
+    "go_duration",
+    "positive_seconds",
+    "struct_flags",
+    "struct_of",
+]
 
 _T = TypeVar("_T")
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -73,12 +82,13 @@ class Form(NamedTuple):
 
 REPEATABLE: Final = Form(list[str] | None, None, lambda _: None, lambda texts, _: list(texts))
 """A list whose flag is repeated for each item."""
+DURATION_FORM: Final = Form(str, "DURATION", lambda default: format_duration(duration(default)), go_duration)
 _FORMS: Final[Mapping[type[Any], Form]] = {
     bool: Form(Switch),
     int: Form(int),
     float: Form(float),
     str: Form(str, "TEXT"),
-    timedelta: Form(str, "DURATION", lambda default: format_duration(duration(default)), go_duration),
+    timedelta: DURATION_FORM,
     Quantity: Form(str, "QUANTITY", lambda default: "" if default.is_zero else str(default), _read_quantity),
     list: Form(str, "A,B,...", ",".join, lambda text, _: [each for each in text.split(",") if each]),
     dict: Form(str, "NAME=true|false,...", lambda _: "", _read_gates),

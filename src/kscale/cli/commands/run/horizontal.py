@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 import typer
 
 from kscale.cli.go_flags import KLOG_IDLE, GoCommand, Idle
-from kscale.cli.hpa_options import ControllerFlags, hpa_duration
-from kscale.cli.options import OptionGroup
+from kscale.cli.hpa_options import DURATION, ControllerFlags
+from kscale.cli.options import flag_of
 from kscale.cli.process import WorldFlags, ran_simulated, run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
+from kscale.cli.struct_flags import StructFlags, struct_flags
 from kscale.errors import InputError, Problem
+from kscale.hpa.options import HPAOptions
 from kscale.objects.selectors import SelectorError, parse_selector
 from kscale.objects.times import parse_duration
 
 if TYPE_CHECKING:
     from kscale.drivers.process import Build
-    from kscale.hpa.options import HPAOptions
 
 __all__ = ["COMMAND", "command"]
 
-_PANEL: Final = "Horizontal pod autoscaler"
+_SYNCS: Final = "concurrent_horizontal_pod_autoscaler_syncs"
+_PERIOD: Final = "horizontal_pod_autoscaler_sync_period"
 _AGENT: Final = "kscale-horizontal-pod-autoscaler"
 _NO_EFFECT: Final = Idle("it has no effect with upstream, either", parse_duration)
 _OTHERS: Final = "kscale runs no other controller"
@@ -51,16 +53,12 @@ class _Lease(LeaseFlags):
     leader_elect_resource_name: str = _AGENT
 
 
-@dataclass
-class _Flags(OptionGroup):
+@struct_flags(HPAOptions, _SYNCS, _PERIOD, forms={_PERIOD: DURATION})
+class _Flags(StructFlags):
     """Flags of kube-controller-manager for its work, and kscale's own.
 
     Attributes
     ----------
-    syncs
-        Maximum number of HPAs whose requests are in flight at a time.
-    sync_period
-        Time between two decisions on the same HPA.
     qps
         Maximum number of requests to the API server per second; negative: no limit.
     burst
@@ -71,8 +69,6 @@ class _Flags(OptionGroup):
         Also write HPAs whose status another controller writes.
     """
 
-    syncs: Annotated[int, typer.Option("--concurrent-horizontal-pod-autoscaler-syncs")] = 5
-    sync_period: Annotated[str, typer.Option("--horizontal-pod-autoscaler-sync-period")] = "15s"
     qps: Annotated[float, typer.Option("--kube-api-qps")] = 20.0
     burst: Annotated[int, typer.Option("--kube-api-burst")] = 30
     hpa_selector: str = ""
@@ -88,17 +84,15 @@ def command(
     --controllers=*,-horizontal-pod-autoscaler-controller; an HPA whose status another has written within the last four
     sync periods is left alone, unless --take-over is given.
     """
-    period = hpa_duration(flags.sync_period, "sync-period")
-    if not period:
-        raise InputError(Problem("it must be longer than nothing", field="--horizontal-pod-autoscaler-sync-period"))
+    work = flags.values()
+    if not work[_PERIOD]:
+        raise InputError(Problem("it must be longer than nothing", field=flag_of(_PERIOD)))
     try:
         parse_selector(flags.hpa_selector)
     except SelectorError as error:
         raise InputError(Problem(str(error), field="--hpa-selector")) from None
-    options = decisions.options(
-        concurrent_horizontal_pod_autoscaler_syncs=flags.syncs, horizontal_pod_autoscaler_sync_period=period
-    )
-    heeded = ["--concurrent-horizontal-pod-autoscaler-syncs", "--horizontal-pod-autoscaler-sync-period"]
+    options = decisions.options(**work)
+    heeded = [flag_of(_SYNCS), flag_of(_PERIOD)]
     if ran_simulated(world, "horizontal", options, idle=[process, lease, flags], heeded=heeded):
         return
     run_program(
