@@ -12,9 +12,10 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 import typer
 
+from kscale.cli.commands.run.simulated import WorldFlags, ran_simulated
 from kscale.cli.go_flags import GoCommand, Idle, flags_given_of, read_int
 from kscale.cli.options import OptionGroup, Switch
-from kscale.cli.process import WorldFlags, print_record, ran_simulated, run_program
+from kscale.cli.process import print_record, run_program
 from kscale.cli.process_flags import IDLE, ApiFlags, LeaseFlags, ProcessFlags
 from kscale.cli.recommend_options import setting_of
 from kscale.cli.registry import strategy_names

@@ -6,9 +6,10 @@ import os
 from dataclasses import dataclass
 from functools import partial
 
+from kscale.cli.commands.run.simulated import WorldFlags, ran_simulated
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.options import OptionGroup, Switch
-from kscale.cli.process import WorldFlags, print_record, ran_simulated, run_program
+from kscale.cli.process import print_record, run_program
 from kscale.cli.process_flags import IDLE, ApiFlags, LeaseFlags, ProcessFlags
 from kscale.cli.struct_flags import StructFlags, struct_flags, struct_of
 from kscale.vpa.options import LEGACY, UpdaterOptions
