@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Annotated, Any, Final
 
 import typer
 
+from kscale.cli.inputs import parse_duration_option
 from kscale.cli.options import flag_of
 from kscale.cli.struct_flags import DURATION_FORM, StructFlags, struct_flags
 from kscale.effects import timedelta_of
 from kscale.errors import InputError
 from kscale.hpa.options import HPAOptions
-from kscale.objects.times import parse_duration
 
 __all__ = ["DURATION", "ControllerFlags", "DecisionFlags"]
 
 
-def _read_duration(text: str, flag: str) -> timedelta:
-    """Parse a duration. Raises ``typer.BadParameter`` if it is malformed or negative."""
-    try:
-        nanoseconds = parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=flag) from None
-    if nanoseconds < 0:
-        raise typer.BadParameter("a duration must not be negative", param_hint=flag)
-    return timedelta_of(nanoseconds)
-
-
-DURATION: Final = DURATION_FORM._replace(read=_read_duration)
+DURATION: Final = DURATION_FORM._replace(read=lambda text, flag: timedelta_of(parse_duration_option(text, flag)))
 """The form of a flag for a duration that is not negative."""
 _DURATIONS: Final = ("downscale_stabilization", "cpu_initialization_period", "initial_readiness_delay")
 _TOLERANCE: Final = "horizontal_pod_autoscaler_tolerance"

@@ -17,7 +17,7 @@ import typer
 
 import kscale
 from kscale.cli.failures import convert_dump_errors
-from kscale.cli.options import OptionGroup
+from kscale.cli.options import OptionGroup, option_errors
 from kscale.cli.terminal import Terminal, format_counts, plural
 from kscale.snapshot.caches import collector_paused
 
@@ -41,6 +41,7 @@ __all__ = [
     "log_read_objects",
     "manifests",
     "namespaces_of",
+    "parse_duration_option",
     "parse_moment",
     "read",
     "read_cluster",
@@ -85,12 +86,21 @@ def parse_moment(text: str, option: str = "--now") -> datetime:
     """
     from kscale.objects.times import nanoseconds, to_datetime
 
-    try:
+    with option_errors(option):
         if not -(1 << 63) < nanoseconds(text) < 1 << 63:
             raise ValueError(f"{text} is not between the years 1678 and 2262")
         return to_datetime(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def parse_duration_option(text: str, option: str) -> int:
+    """Parse an option's Go duration as nanoseconds. Raises typer.BadParameter if it is malformed or negative."""
+    from kscale.objects.times import parse_duration
+
+    with option_errors(option):
+        nanoseconds = parse_duration(text)
+    if nanoseconds < 0:
+        raise typer.BadParameter("a duration must not be negative", param_hint=option)
+    return nanoseconds
 
 
 _SHORT: Final = {
@@ -261,12 +271,10 @@ class Source(NamingSource):
         """
         if self.namespace is None and not self.selector:
             return None
-        from kscale.objects.selectors import SelectorError, parse_selector
+        from kscale.objects.selectors import parse_selector
 
-        try:
+        with option_errors("-l"):
             selector = parse_selector(self.selector)
-        except SelectorError as error:
-            raise typer.BadParameter(str(error), param_hint="-l") from None
         prefix = "" if self.namespace is None else f"{self.namespace}/"
         if self.namespace is not None:
             check_namespace(self.namespace, namespaces_of(cluster, snapshot), terminal)

@@ -19,12 +19,22 @@ import copy
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 
-__all__ = ["OptionGroup", "Switch", "command_parameters", "fields", "flag_of", "group_parameters", "split_docstring"]
+__all__ = [
+    "OptionGroup",
+    "Switch",
+    "command_parameters",
+    "fields",
+    "flag_of",
+    "group_parameters",
+    "option_errors",
+    "split_docstring",
+]
 
 _SWITCH: Final = "--[no-]"
 _HEADING: Final = re.compile(r"(?:\A|\n\n)([A-Z][A-Za-z ]+)\n-{3,}\n")
@@ -61,6 +71,15 @@ def split_docstring(docstring: str | None) -> tuple[str, dict[str, OptionDoc]]:
             name, _, metavar = head.partition(" : ")
             docs[name] = OptionDoc(" ".join(line.strip() for line in lines if line.strip()), metavar or None)
     return text, docs
+
+
+@contextmanager
+def option_errors(option: str, kind: type[Exception] = ValueError) -> Iterator[None]:
+    """Raise typer.BadParameter about an option instead of errors of this kind."""
+    try:
+        yield
+    except kind as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def flag_of(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from kscale.cli.options import OptionGroup, fields
+from kscale.cli.options import OptionGroup, fields, option_errors
 from kscale.cli.terminal import plural
 from kscale.effects import Moment, QueryPrometheus, moment
 from kscale.errors import InputError, Problem
@@ -182,10 +182,8 @@ def _bytes(text: str, option: str) -> int:
 def _duration(text: str, option: str) -> int:
     from kscale.series.prometheus import parse_prometheus_duration
 
-    try:
+    with option_errors(option):
         nanoseconds = parse_prometheus_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
     if nanoseconds < 10**9:
         raise typer.BadParameter(f"{text} is less than a second", param_hint=option)
     return nanoseconds

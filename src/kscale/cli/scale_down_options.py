@@ -11,7 +11,7 @@ import typer
 
 from kscale.ca.options import AutoscalingOptions, parse_gpu_limits, parse_range
 from kscale.cli.inputs import parse_moment
-from kscale.cli.options import OptionGroup
+from kscale.cli.options import OptionGroup, option_errors
 from kscale.cli.struct_flags import DURATION_FORM, Form, StructFlags, struct_flags
 from kscale.errors import InputError
 from kscale.objects.times import parse_duration
@@ -27,10 +27,8 @@ def _read_duration(text: str, flag: str) -> timedelta:
     try:
         seconds = float(text)
     except ValueError:
-        try:
+        with option_errors(flag):
             seconds = parse_duration(text) / 1e9
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint=flag) from None
     if not 0 <= seconds < 1e9:
         raise typer.BadParameter(f"{text} is no time to wait", param_hint=flag)
     return timedelta(seconds=seconds)
@@ -40,10 +38,8 @@ def _read_with(parse: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
     """Return a reader of a flag's value that raises typer.BadParameter where ``parse`` raises InputError."""
 
     def read(value: Any, flag: str) -> Any:
-        try:
+        with option_errors(flag, InputError):
             return parse(value)
-        except InputError as error:
-            raise typer.BadParameter(str(error), param_hint=flag) from None
 
     return read
 

@@ -13,6 +13,7 @@ from kscale.cli.failures import convert_dump_errors
 from kscale.cli.hpa_options import ControllerFlags
 from kscale.cli.inputs import SHOWN, check_namespace
 from kscale.cli.live_inputs import AskedClusters, NamingClusters
+from kscale.cli.options import option_errors
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.pictures import hpa_blocks
 from kscale.cli.terminal import Terminal, format_counts, object_name, plural
@@ -210,10 +211,8 @@ def _metrics(arguments: Sequence[str]) -> list[tuple[str | None, str]]:
 
 
 def _moment(text: str) -> Moment | None:
-    try:
+    with option_errors("--now"):
         return from_text(text) if text else None
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--now") from None
 
 
 def _state(text: str) -> ControllerState | None:

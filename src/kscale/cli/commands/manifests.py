@@ -13,7 +13,7 @@ import typer
 from kscale.cli.cluster_autoscaler_flags import LoopFlags
 from kscale.cli.command import option_groups
 from kscale.cli.hpa_options import DecisionFlags
-from kscale.cli.options import OptionGroup, flag_of
+from kscale.cli.options import OptionGroup, flag_of, option_errors
 from kscale.cli.output import Format, Show
 from kscale.cli.registry import find
 from kscale.files import read_file, replace_file
@@ -306,7 +306,8 @@ def print_vpa_admission(
 
     if cert_manager and self_signed:
         raise typer.BadParameter("--cert-manager and --self-signed exclude each other", param_hint="--self-signed")
-    callers = [_network(text) for text in api_server_network or ()]
+    with option_errors("--api-server-network"):
+        callers = [str(ip_network(text)) for text in api_server_network or ()]
     namespace = deployment.namespace
     options = own_options("vpa-admission", deployment, status_lease_namespace=namespace)
     keys = "cert-manager" if cert_manager else "upstream"
@@ -321,13 +322,6 @@ def print_vpa_admission(
         pair = self_signed_pair(f"{webhook_service(options)}.{namespace}.svc", datetime.now(UTC))
         objects.insert(0, secret_of(pair, tls_secret, namespace))
     print_objects(show, objects)
-
-
-def _network(text: str) -> str:
-    try:
-        return str(ip_network(text))
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--api-server-network") from None
 
 
 def print_reader(

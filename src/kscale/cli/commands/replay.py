@@ -14,8 +14,9 @@ import typer
 
 from kscale.cli.commands.hpa import KIND
 from kscale.cli.commands.simulate import HorizonOption, SeedOption, setup_of
-from kscale.cli.inputs import parse_moment
+from kscale.cli.inputs import parse_duration_option, parse_moment
 from kscale.cli.live_inputs import BeginningCluster
+from kscale.cli.options import option_errors
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.prometheus_options import PrometheusFlags
 from kscale.cli.terminal import object_name
@@ -32,8 +33,7 @@ from kscale.hpa.replay import (
     build_recorded_replicas,
     replay_report,
 )
-from kscale.objects.quantity import Quantity, QuantityError
-from kscale.objects.times import parse_duration
+from kscale.objects.quantity import Quantity
 from kscale.series import Series, SeriesKey, bin_events, read
 
 if TYPE_CHECKING:
@@ -180,13 +180,7 @@ def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
 
 
 def _seconds(text: str, option: str) -> float:
-    try:
-        seconds = parse_duration(text) / 1e9
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
-    if seconds < 0:
-        raise typer.BadParameter("a duration must not be negative", param_hint=option)
-    return seconds
+    return parse_duration_option(text, option) / 1e9
 
 
 def _split_series(text: str) -> tuple[str, str]:
@@ -218,10 +212,8 @@ def _requests(arguments: Sequence[str]) -> dict[str, Quantity] | None:
     requests = {}
     for text in arguments:
         resource, _, amount = text.rpartition("=")
-        try:
+        with option_errors("--request"):
             requests[resource] = Quantity(amount)
-        except QuantityError as error:
-            raise typer.BadParameter(str(error), param_hint="--request") from None
         if requests[resource].sign <= 0:
             raise typer.BadParameter("a request must be greater than zero", param_hint="--request")
     return requests or None
