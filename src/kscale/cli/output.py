@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,7 +18,7 @@ from kscale.views import Block, Cell, Column, Table, Tone, View, as_cell
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-__all__ = ["Answer", "Cell", "Column", "Format", "Show", "Table", "View", "render"]
+__all__ = ["Answer", "Cell", "Column", "Format", "Show", "Table", "View", "make_columns", "render"]
 
 _STYLES: dict[Tone, str] = {"": "", "good": "green", "warn": "yellow", "bad": "red", "dim": "dim"}
 
@@ -48,6 +48,11 @@ class Answer:
     view: Callable[[], View]
     exit_code: int = 0
     blocks: Callable[[], Sequence[Block]] = tuple
+
+
+def make_columns(*titles: str, align: Literal["left", "right"] = "left", wide: bool = False) -> list[Column]:
+    """Return columns of the same form."""
+    return [Column(title, align, wide) for title in titles]
 
 
 def _shown(table: Table, wide: bool) -> list[int]:

@@ -18,7 +18,7 @@ import typer
 
 from kscale.cli.inputs import parse_moment
 from kscale.cli.options import OptionGroup
-from kscale.cli.output import Answer, Cell, Column, Format, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Format, Show, Table, View, make_columns
 from kscale.cli.terminal import Terminal, object_name
 from kscale.effects import moment
 from kscale.errors import InputError, Problem
@@ -148,7 +148,7 @@ class History(OptionGroup):
             if value is not None:
                 raise typer.BadParameter("needs --history", param_hint=option)
 
-    def columns(self) -> dict[str, str]:
+    def make_columns(self) -> dict[str, str]:
         """Return the label map as own name -> name in the files. Raises typer.BadParameter if it is malformed."""
         columns = {}
         for part in filter(None, (self.label_map or "").split(",")):
@@ -360,14 +360,9 @@ def view_of(advice: RecommendationReport) -> View:
     """Build the view of a recommendation report."""
     compared = any(_compare(one) is not None for one in advice.containers)
     columns = [
-        Column("NAMESPACE"),
-        Column("WORKLOAD"),
-        Column("CONTAINER"),
+        *make_columns("NAMESPACE", "WORKLOAD", "CONTAINER"),
         Column("PODS", "right"),
-        Column("CPU request -> target [lower..upper]"),
-        Column("MEMORY"),
-        Column("SEVERITY"),
-        Column("INFO"),
+        *make_columns("CPU request -> target [lower..upper]", "MEMORY", "SEVERITY", "INFO"),
         Column("SAMPLES", "right", wide=True),
     ]
     if compared:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kscale.cli.output import Cell, Column, Table, View
+from kscale.cli.output import Cell, Column, Table, View, make_columns
 from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ _COLUMNS = (
     Column("BOUND", "right", wide=True),
     Column("METHOD", wide=True),
     Column("PODS", "right"),
-    Column("SCORE"),
-    Column("CHOSEN"),
-    Column("SKIPPED BECAUSE"),
+    *make_columns("SCORE", "CHOSEN", "SKIPPED BECAUSE"),
 )
 _LEFT = (Column("PODS", "right"), Column("STILL PENDING"), Column("WHY"))
 

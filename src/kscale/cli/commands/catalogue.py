@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kscale.capacity.catalogue.types import CatalogueSummary, DamagedCatalogue
 from kscale.cli.groups import catalogue_of, warn_of_left_out
-from kscale.cli.output import Answer, Column, Show, Table, View
+from kscale.cli.output import Answer, Column, Show, Table, View, make_columns
 from kscale.cli.terminal import program
 from kscale.errors import InputError
 
@@ -19,9 +19,7 @@ __all__ = ["catalogue_table", "damaged_table", "list_catalogues", "show_catalogu
 
 _COLUMNS = (
     Column("CATALOGUE"),
-    Column("TYPES", "right"),
-    Column("PRICED", "right"),
-    Column("SPOT", "right"),
+    *make_columns("TYPES", "PRICED", "SPOT", align="right"),
     Column("REGIONS"),
     Column("FILE", wide=True),
 )
@@ -97,16 +95,10 @@ def show_catalogue(
 
 
 _TYPE_COLUMNS = (
-    Column("TYPE"),
-    Column("ARCH"),
-    Column("CPU", "right"),
-    Column("MEMORY", "right"),
-    Column("PODS", "right"),
-    Column("FOR PODS: CPU", "right"),
-    Column("FOR PODS: MEMORY", "right"),
+    *make_columns("TYPE", "ARCH"),
+    *make_columns("CPU", "MEMORY", "PODS", "FOR PODS: CPU", "FOR PODS: MEMORY", align="right"),
     Column("GPUS"),
-    Column("$/H", "right"),
-    Column("SPOT $/H", "right"),
+    *make_columns("$/H", "SPOT $/H", align="right"),
 )
 
 

@@ -11,7 +11,7 @@ from kscale.cli.commands.mix import check_budget
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
 from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
@@ -66,15 +66,11 @@ def command(
 
 _NAMESPACES = (
     Column("NAMESPACE"),
-    Column("$/H", "right"),
-    Column("SHARE", "right"),
-    Column("PODS", "right"),
-    Column("CPU", "right"),
-    Column("MEMORY", "right"),
+    *make_columns("$/H", "SHARE", "PODS", "CPU", "MEMORY", align="right"),
     Column("DEAREST WORKLOAD"),
 )
 _WORKLOADS = (Column("WORKLOAD"), *_NAMESPACES[1:6])
-_POOLS = (Column("NODE GROUP"), Column("NODES", "right"), Column("$/H", "right"), Column("IDLE", "right"))
+_POOLS = (Column("NODE GROUP"), *make_columns("NODES", "$/H", "IDLE", align="right"))
 
 
 def cost_view(report: CostReport) -> View:

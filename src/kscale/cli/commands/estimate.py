@@ -13,7 +13,7 @@ from kscale.cli.estimate_options import BoundSource, CSIOption
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
 from kscale.cli.pictures import estimate_blocks
 from kscale.cli.terminal import expendable_room, pods, program, rejections
 
@@ -162,16 +162,11 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hin
 
 _ESTIMATE_COLUMNS = (
     Column("NODE GROUP"),
-    Column("NODES", "right"),
-    Column("BOUND", "right"),
+    *make_columns("NODES", "BOUND", align="right"),
     Column("METHOD", wide=True),
-    Column("PODS", "right"),
-    Column("CPU", "right"),
-    Column("MEMORY", "right"),
+    *make_columns("PODS", "CPU", "MEMORY", align="right"),
     Column("LIMITED BY"),
-    Column("NOW", "right", wide=True),
-    Column("MAX", "right", wide=True),
-    Column("PRICE/H", "right", wide=True),
+    *make_columns("NOW", "MAX", "PRICE/H", align="right", wide=True),
     Column("WHY NOT MORE"),
 )
 

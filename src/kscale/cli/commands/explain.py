@@ -12,7 +12,7 @@ from kscale.cli.estimate_options import CSIOption
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, check_namespace, namespaces_of, read
 from kscale.cli.live_inputs import NamingClusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Show, Table, View, make_columns
 from kscale.cli.registry import complete_explain
 from kscale.cli.terminal import plural
 from kscale.objects.api.core import Pod
@@ -99,7 +99,7 @@ def explanation_view(report: Explanation) -> View:
     )
 
 
-_EXPLANATION_COLUMNS = (Column("NODE"), Column("FIRST NO"), Column("ASKED"), Column("FREE"), Column("ALSO"))
+_EXPLANATION_COLUMNS = make_columns("NODE", "FIRST NO", "ASKED", "FREE", "ALSO")
 
 
 def _explanation_headline(report: Explanation) -> str:

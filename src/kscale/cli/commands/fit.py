@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kscale.capacity.records import FitReport, WorkloadFit
 from kscale.cli.inputs import DUMP_HELP, check_namespace, manifests, namespaces_of, read
 from kscale.cli.live_inputs import NamingClusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
 from kscale.cli.terminal import object_name, on_nodes, plural, rejections
 
 if TYPE_CHECKING:
@@ -95,9 +95,7 @@ def fit_view(report: FitReport) -> View:
     stays = report.replicas - report.fit
     columns = (
         Column("WORKLOAD"),
-        Column("REPLICAS", "right"),
-        Column("FIT NOW", "right"),
-        Column("DO NOT", "right"),
+        *make_columns("REPLICAS", "FIT NOW", "DO NOT", align="right"),
         Column("WHY NOT MORE"),
     )
     rows: list[Sequence[Cell | str | float | None]] = [

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
 from kscale.cli.pictures import headroom_blocks
 from kscale.cli.terminal import object_name, on_nodes, plural, pods
 from kscale.errors import InputError
@@ -127,7 +127,7 @@ def headroom_view(report: HeadroomReport, hint: str = "") -> View:
         if (bad := sorted((loss for loss in losses if loss.homeless), key=lambda loss: -loss.homeless))
     ]
     if len(report.pods) > 1:
-        columns = (Column("WORKLOAD"), Column("MORE", "right"), Column("LAND ON"), Column("WHY NOT MORE"))
+        columns = (Column("WORKLOAD"), Column("MORE", "right"), *make_columns("LAND ON", "WHY NOT MORE"))
         more: list[Sequence[Cell | str | float | None]] = [
             [
                 f"{item.kind}/{item.name}",
@@ -154,12 +154,9 @@ def headroom_view(report: HeadroomReport, hint: str = "") -> View:
 
 
 _COLUMNS = (
-    Column("LOSS OF"),
-    Column("NAME"),
-    Column("PODS", "right"),
-    Column("HOMELESS", "right"),
-    Column("AMONG THEM"),
-    Column("REPAIRED BY"),
+    *make_columns("LOSS OF", "NAME"),
+    *make_columns("PODS", "HOMELESS", align="right"),
+    *make_columns("AMONG THEM", "REPAIRED BY"),
 )
 
 

@@ -14,7 +14,7 @@ from kscale.cli.hpa_options import ControllerFlags
 from kscale.cli.inputs import SHOWN, check_namespace
 from kscale.cli.live_inputs import AskedClusters, NamingClusters
 from kscale.cli.options import option_errors
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
 from kscale.cli.pictures import hpa_blocks
 from kscale.cli.terminal import Terminal, format_counts, object_name, plural
 from kscale.effects import ZERO_TIME, Moment, from_text
@@ -275,11 +275,9 @@ def _build_list_view(report: HPAReport, changed_only: bool = False) -> View:
     if paused:
         headline += f", {paused:,} {plural('ScaledObject', paused)} {'is' if paused == 1 else 'are'} paused"
     columns = [
-        Column("HPA"),
-        Column("TARGET"),
+        *make_columns("HPA", "TARGET"),
         Column("CURRENT -> DESIRED", "right", fields=("current", "desired")),
-        Column("DECIDED BY"),
-        Column("HELD BACK BY"),
+        *make_columns("DECIDED BY", "HELD BACK BY"),
         Column("CONDITIONS", wide=True),
     ]
     return View(
@@ -342,7 +340,7 @@ def _build_explain_view(report: HPAReport, changed_only: bool = False) -> View:
             if metric.group_counts.get(group)
         ]
         if left:
-            heads = [Column("METRIC"), Column("GROUP"), Column("COUNT", "right"), Column("PODS")]
+            heads = [*make_columns("METRIC", "GROUP"), Column("COUNT", "right"), Column("PODS")]
             tables.append(Table(heads, left, title=f"{name}: pods that are not ready, not measured or not counted"))
         steps: list[Sequence[Cell | str | float | None]] = [
             ["current size", each.current_replicas],
@@ -352,7 +350,7 @@ def _build_explain_view(report: HPAReport, changed_only: bool = False) -> View:
         ]
         tables.append(Table([Column("STEP"), Column("REPLICAS", "right")], steps, title=f"{name}: size"))
         conditions = [[c.type, c.status, c.reason, c.message] for c in each.conditions]
-        heads = [Column("CONDITION"), Column("STATUS"), Column("REASON"), Column("MESSAGE")]
+        heads = make_columns("CONDITION", "STATUS", "REASON", "MESSAGE")
         tables.append(Table(heads, conditions, title=f"{name}: conditions"))
         events = [[event.type, event.reason, event.message] for event in each.events]
         tables.append(Table([Column("EVENT"), Column("REASON"), Column("MESSAGE")], events, title=f"{name}: events"))
@@ -371,15 +369,9 @@ def _build_explain_view(report: HPAReport, changed_only: bool = False) -> View:
 
 _METRIC_COLUMNS = (
     Column("METRIC"),
-    Column("CURRENT", "right"),
-    Column("TARGET", "right"),
-    Column("RATIO", "right"),
-    Column("FILLED IN", "right"),
-    Column("READY", "right"),
-    Column("UNREADY", "right"),
-    Column("MISSING", "right"),
-    Column("IGNORED", "right"),
-    Column("PROPOSAL", "right"),
+    *make_columns(
+        "CURRENT", "TARGET", "RATIO", "FILLED IN", "READY", "UNREADY", "MISSING", "IGNORED", "PROPOSAL", align="right"
+    ),
     Column("WHY"),
 )
 

@@ -16,7 +16,7 @@ import typer
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
 from kscale.cli.pictures import mix_blocks
 from kscale.cli.terminal import pods as pods_text
 from kscale.errors import InputError
@@ -306,17 +306,10 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
 _COLUMNS = (
     Column("TYPE"),
     Column("CAPACITY", wide=True),
-    Column("NODES", "right"),
-    Column("PODS", "right"),
-    Column("CPU", "right"),
-    Column("MEMORY", "right"),
-    Column("$/NODE", "right"),
-    Column("$/H", "right"),
-    Column("SHARE", "right"),
-    Column("ZONES", wide=True),
-    Column("GROUPS", wide=True),
+    *make_columns("NODES", "PODS", "CPU", "MEMORY", "$/NODE", "$/H", "SHARE", align="right"),
+    *make_columns("ZONES", "GROUPS", wide=True),
 )
-_CURVE = (Column("TYPES ALLOWED", "right"), Column("$/H", "right"), Column("WITHOUT", "right"), Column("TYPES"))
+_CURVE = (*make_columns("TYPES ALLOWED", "$/H", "WITHOUT", align="right"), Column("TYPES"))
 
 
 def _headline(plan: MixPlan, of: str) -> str:

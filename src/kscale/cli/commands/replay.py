@@ -17,7 +17,7 @@ from kscale.cli.commands.simulate import HorizonOption, SeedOption, setup_of
 from kscale.cli.inputs import parse_duration_option, parse_moment
 from kscale.cli.live_inputs import BeginningCluster
 from kscale.cli.options import option_errors
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
 from kscale.cli.prometheus_options import PrometheusFlags
 from kscale.cli.terminal import object_name
 from kscale.effects import moment
@@ -244,11 +244,9 @@ def _view(report: ReplayReport) -> View:
     ]
     columns = [
         Column("HPA"),
-        Column("POD-HOURS", "right"),
-        Column("SECONDS UNDER-PROVISIONED", "right"),
-        Column("RESCALES", "right"),
-        Column("REPLICAS", "right"),
-        Column("AGREES WITH RECORD", "right"),
+        *make_columns(
+            "POD-HOURS", "SECONDS UNDER-PROVISIONED", "RESCALES", "REPLICAS", "AGREES WITH RECORD", align="right"
+        ),
         Column("SYNCS DECIDED BY", wide=True),
     ]
     plant_report = report.plant
@@ -328,11 +326,8 @@ def _decisions_view(report: DecisionReplay) -> View:
             Table(
                 [
                     Column("AUTOSCALER"),
-                    Column("RECORDED", "right"),
-                    Column("NOW", "right"),
-                    Column("SAME", "right"),
-                    Column("FIRST THAT DIFFERS"),
-                    Column("NOW"),
+                    *make_columns("RECORDED", "NOW", "SAME", align="right"),
+                    *make_columns("FIRST THAT DIFFERS", "NOW"),
                 ],
                 rows,
             )

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kscale.cli.inputs import read_cluster
 from kscale.cli.live_inputs import BeginningCluster
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
 from kscale.cli.pictures import simulation_blocks
 from kscale.cli.terminal import plural, pods
 
@@ -149,7 +149,7 @@ def simulation_view(report: SimulationReport) -> View:
     offered = f"{cores.provisioned:,.1f} offered, {cores.requested:,.1f} asked for by pods on nodes"
     offered += f", {cores.over_provisioned:,.1f} nobody asked for, {cores.under_provisioned:,.2f} missing"
     rounds = ", ".join(f"{each.name} {each.rounds:,} ({each.skipped:,} skipped)" for each in report.controllers)
-    columns = [Column("QUEUE"), Column("ARRIVED", "right"), Column("LATE", "right"), Column("LEFT", "right")]
+    columns = [Column("QUEUE"), *make_columns("ARRIVED", "LATE", "LEFT", align="right")]
     left = f", {pods(pending.at_end)} waiting at the end" if pending.at_end else ""
     refused = f"; refused: {_counts(report.refusals)}" if report.refusals else ""
     return View(
@@ -157,12 +157,8 @@ def simulation_view(report: SimulationReport) -> View:
         tables=[
             Table(
                 [
-                    Column("GROUP"),
-                    Column("TYPE"),
-                    Column("NODE-HOURS", "right"),
-                    Column("COST", "right"),
-                    Column("ADDED", "right"),
-                    Column("REMOVED", "right"),
+                    *make_columns("GROUP", "TYPE"),
+                    *make_columns("NODE-HOURS", "COST", "ADDED", "REMOVED", align="right"),
                     Column("LOST", "right", wide=not report.interruptions),
                 ],
                 groups,
@@ -191,12 +187,8 @@ _JOBS_SHOWN: Final = 40
 def _jobs(report: SimulationReport) -> Table:
     """Build the table of jobs by outcome, those that did not complete first."""
     columns = (
-        Column("JOB"),
-        Column("OUTCOME"),
-        Column("COMPLETED", "right"),
-        Column("FAILED", "right"),
-        Column("RESTARTS", "right"),
-        Column("MAKESPAN", "right"),
+        *make_columns("JOB", "OUTCOME"),
+        *make_columns("COMPLETED", "FAILED", "RESTARTS", "MAKESPAN", align="right"),
         Column("WORK", "right", wide=True),
         Column("LOST WORK", "right"),
     )

@@ -19,7 +19,7 @@ from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, grown, notes_of,
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_moment, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
 from kscale.cli.terminal import plural
 from kscale.errors import InputError, KscaleError
 from kscale.libraries import library
@@ -235,11 +235,7 @@ def _collect_rows(
 
 _COLUMNS = (
     Column("SCENARIO"),
-    Column("NODES", "right"),
-    Column("$/H", "right"),
-    Column("CHANGE", "right"),
-    Column("PENDING", "right"),
-    Column("HOMELESS", "right"),
+    *make_columns("NODES", "$/H", "CHANGE", "PENDING", "HOMELESS", align="right"),
     Column("GROUPS", wide=True),
     Column("DIFFERS BECAUSE"),
 )

@@ -10,7 +10,7 @@ import typer
 
 from kscale.cli.inputs import DUMP_HELP, log_read_objects, parse_moment
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
 from kscale.cli.terminal import object_name, plural
 from kscale.effects import ZERO_TIME, moment
 from kscale.errors import InputError, Problem
@@ -105,13 +105,9 @@ def vpa_view(plan: VPARoundPlan, vpas: Sequence[PlannedVPA], *, pods: bool = Fal
             ]
         )
     columns = [
-        Column("VPA"),
-        Column("TARGET"),
-        Column("MODE"),
-        Column("EVICTED", "right"),
-        Column("RESIZED", "right"),
-        Column("LEFT ALONE"),
-        Column("NEW PODS GET"),
+        *make_columns("VPA", "TARGET", "MODE"),
+        *make_columns("EVICTED", "RESIZED", align="right"),
+        *make_columns("LEFT ALONE", "NEW PODS GET"),
     ]
     tables = [Table(columns, rows, limit=200)]
     if pods:
@@ -149,7 +145,7 @@ def _details(vpa: PlannedVPA) -> list[Table]:
     rows += [[each.pod, each.reason, each.message] for each in vpa.unchanged]
     tables = [Table([Column("POD"), Column("UPDATE"), Column("WHY")], rows, limit=200, title=f"{name}: pods")]
     if vpa.admission:
-        heads = [Column("CONTAINER"), Column("RESOURCE"), Column("NOW", "right"), Column("NEW POD", "right")]
+        heads = [*make_columns("CONTAINER", "RESOURCE"), *make_columns("NOW", "NEW POD", align="right")]
         lines: list[list[Cell | str | float | None]] = []
         for each in vpa.admission:
             for label, old, new in (

@@ -11,7 +11,7 @@ import typer
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_moment, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
 from kscale.cli.terminal import plural
 
 if TYPE_CHECKING:
@@ -103,16 +103,9 @@ def simulator(asked: Iterable[Scenario], file: Path | None) -> Simulate | None:
 
 
 _COLUMNS = (
-    Column("SCENARIO"),
-    Column("QUESTION"),
-    Column("NODES", "right"),
-    Column("$/H", "right"),
-    Column("CHANGE", "right"),
-    Column("BOUND", "right"),
-    Column("PENDING", "right"),
-    Column("HOMELESS", "right"),
-    Column("GROUPS"),
-    Column("DIFFERS BECAUSE"),
+    *make_columns("SCENARIO", "QUESTION"),
+    *make_columns("NODES", "$/H", "CHANGE", "BOUND", "PENDING", "HOMELESS", align="right"),
+    *make_columns("GROUPS", "DIFFERS BECAUSE"),
 )
 WAITED = Column("WAITED", "right", fields=("pending_seconds",))
 
