@@ -19,9 +19,9 @@ from typing import Any, Final, Self, TypeVar
 from kscale.drivers.driver import Driver
 from kscale.drivers.leader_election import LeaderElector
 from kscale.effects import (
-    ANSWERS,
     CANCELED,
     DEADLINE_EXCEEDED,
+    LEGAL_OUTCOMES,
     Action,
     ApiError,
     Deferred,
@@ -393,8 +393,8 @@ class Live:
             steps.close()
 
     async def _act(self, action: Action, scope: Scope, spent: Callable[[int], None] | None) -> Outcome:
-        answer = ANSWERS.get(type(action))
-        refusable = answer is not None and answer.refusable
+        rule = LEGAL_OUTCOMES.get(type(action))
+        refusable = rule is not None and rule.refusable
         if refusable and (over := scope.error) is not None:
             return Outcome(at=self._clock.now(), error=over)
         match action:

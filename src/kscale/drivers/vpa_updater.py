@@ -19,7 +19,7 @@ from kscale.drivers.vpa_watches import (
     plan_watches,
     vpa_watch,
 )
-from kscale.effects import LAST_TIME, ZERO_TIME, Action, Moment, Progress, Steps, duration, foreseen_steps
+from kscale.effects import LAST_TIME, ZERO_TIME, Action, Moment, Progress, Steps, dry_run_steps, duration
 from kscale.objects.api.core import LimitRange, Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.vpa import VerticalPodAutoscaler
@@ -196,7 +196,7 @@ class VpaUpdater:
         actions: list[Action] = []
         now = progress.now
         steps = self._loop_steps(copy.deepcopy(self.state), inputs, now, ScalingDirectionAdmission())
-        result: UpdaterResult = yield from foreseen_steps(steps, actions.append, now=now)
+        result: UpdaterResult = yield from dry_run_steps(steps, actions.append, now=now)
         cluster = planner.cluster(sight.beside, sight.pods)
         yield from planner.report_steps(update_plan(cluster, inputs, result, actions, now=now), progress)
 

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from typing import Any, Final
 
 from kscale.effects.actions import Action, InBackground, Machine, Steps, Together, Wait, Within
-from kscale.effects.legal_outcomes import ANSWERS, WrongAnswerError, check_answer
+from kscale.effects.legal_outcomes import LEGAL_OUTCOMES, IllegalOutcomeError, check_outcome
 from kscale.effects.moments import LAST_TIME, Moment, to_text
 from kscale.effects.outcomes import DEADLINE_EXCEEDED, Outcome
 from kscale.objects.times import virtual_moment
@@ -227,8 +227,8 @@ class VirtualTime:
         """Check whether the machine's deadline has passed, so that this action fails."""
         if running.deadline is None or self.now < running.deadline:
             return False
-        answer = ANSWERS.get(type(action))
-        return answer is not None and answer.refusable
+        rule = LEGAL_OUTCOMES.get(type(action))
+        return rule is not None and rule.refusable
 
     def _lateness(self, running: Running, action: Action) -> int:
         """Return the nanoseconds until an action is performed."""
@@ -253,14 +253,14 @@ class VirtualTime:
     def _check_outcome(self, running: Running, action: Action, found: Outcome) -> Outcome:
         """Check an outcome against the table of legal outcomes, the clock and the machine's deadline, and return it.
 
-        An outcome after the deadline is replaced by the error DEADLINE_EXCEEDED. Raises WrongAnswerError.
+        An outcome after the deadline is replaced by the error DEADLINE_EXCEEDED. Raises IllegalOutcomeError.
         """
-        check_answer(action, found)
+        check_outcome(action, found)
         if found.at < self.now:
             text = f"it ended at {_text(found.at)}, before it began ({_text(self.now)})"
-            raise WrongAnswerError(action, found, text)
+            raise IllegalOutcomeError(action, found, text)
         deadline = running.deadline
-        if deadline is not None and found.at > deadline and ANSWERS[type(action)].refusable:
+        if deadline is not None and found.at > deadline and LEGAL_OUTCOMES[type(action)].refusable:
             return Outcome(at=max(self.now, deadline), error=DEADLINE_EXCEEDED)
         return found
 
