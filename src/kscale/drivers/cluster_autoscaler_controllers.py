@@ -143,8 +143,8 @@ def _grounds(stores: Stores, buffers: Sequence[CapacityBuffer]) -> Iterator[Hash
             yield _version(stores.get(spec.scalable_ref.kind, buffer.namespace, spec.scalable_ref.name))
 
 
-def _version(held: Any) -> Hashable:
-    return None if held is None else (held.metadata.uid, held.metadata.resource_version)
+def _version(item: Any) -> Hashable:
+    return None if item is None else (item.metadata.uid, item.metadata.resource_version)
 
 
 class QuotaController:

@@ -211,18 +211,18 @@ class VpaUpdater:
 
 
 def updater_program(
-    around: ProgramContext, *, options: UpdaterOptions, plan: Callable[[VPARoundPlan], None] | None = None
+    context: ProgramContext, *, options: UpdaterOptions, plan: Callable[[VPARoundPlan], None] | None = None
 ) -> Program:
     """Build the updater's program. For ``plan`` see :class:`VpaUpdater`."""
-    health = ActivityCheck(5 * options.updater_interval, around.steady.now())
+    health = ActivityCheck(5 * options.updater_interval, context.steady.now())
     driver = VpaUpdater(
         options,
-        monitored=lambda: health.start_monitoring(around.steady.now()),
-        active=lambda: health.update_last_activity(around.steady.now()),
+        monitored=lambda: health.start_monitoring(context.steady.now()),
+        active=lambda: health.update_last_activity(context.steady.now()),
         plan=plan,
     )
     if options.legacy:  # release 1.3 monitors from the start
-        health.start_monitoring(around.steady.now())
+        health.start_monitoring(context.steady.now())
     if options.eviction_rate_limit <= 0:
         _log.info("Rate limit disabled")
     metrics = LEGACY_UPDATER_METRICS if options.legacy else UPDATER_METRICS

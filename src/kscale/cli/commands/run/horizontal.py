@@ -112,19 +112,19 @@ def _build(options: HPAOptions, flags: _Flags) -> Build:
     from kscale.drivers.process import Program, ProgramContext
     from kscale.world.metrics.rest import RESTMetrics
 
-    def build(around: ProgramContext) -> Program:
+    def build(context: ProgramContext) -> Program:
         renewal = options.horizontal_pod_autoscaler_sync_period
         driver = HorizontalAutoscaler(
             options,
             selector=flags.hpa_selector,
             manager=_AGENT,
-            take_over=flags.take_over or around.dry_run,  # who writes nothing, fights nobody
+            take_over=flags.take_over or context.dry_run,  # who writes nothing, fights nobody
         )
         return Program(
             driver=driver,
             metrics=HORIZONTAL_METRICS,
             clock_set=driver.clock_set,
-            source=RESTMetrics(around.client, around.resources, around.steady, renewal=renewal),
+            source=RESTMetrics(context.client, context.resources, context.steady, renewal=renewal),
         )
 
     return build
