@@ -24,7 +24,7 @@ _TOLERANCE: Final = "horizontal_pod_autoscaler_tolerance"
 _FORMS: Final = {f"horizontal_pod_autoscaler_{name}": DURATION for name in _DURATIONS}
 
 
-@struct_flags(HPAOptions, _TOLERANCE, *_FORMS, forms=_FORMS, least={_TOLERANCE: 0.0})
+@struct_flags(HPAOptions, _TOLERANCE, *_FORMS, forms=_FORMS, minimum={_TOLERANCE: 0.0})
 class DecisionFlags(StructFlags):
     """Flags of kube-controller-manager that change HPA decisions.
 

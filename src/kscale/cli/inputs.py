@@ -51,31 +51,31 @@ __all__ = [
 ]
 
 
-_MADE: Final = 50_000
-"""Objects that are made before the collector looks at them: decisions make very many, and few in circles."""
+_GC_THRESHOLD: Final = 50_000
+"""Objects that are created before the collector runs: decisions create very many, and few in cycles."""
 
-_ours = False
+_is_own_process = False
 """Whether the process is the command's own."""
 
 
 def start() -> None:
     """Stop the garbage collector while the process imports: imported objects are not garbage."""
-    global _ours  # noqa: PLW0603 - there is one collector a process
-    _ours = True
+    global _is_own_process  # noqa: PLW0603 - there is one collector a process
+    _is_own_process = True
     gc.disable()
 
 
 def start_garbage_collector() -> None:
     """Start the garbage collector, ignoring all imported objects. Called when a command begins."""
-    if _ours:
+    if _is_own_process:
         gc.freeze()
-        gc.set_threshold(_MADE)
+        gc.set_threshold(_GC_THRESHOLD)
         gc.enable()
 
 
 def freeze_objects() -> None:
     """Skip all current objects in later garbage collections. Called after a dump was read."""
-    if _ours:
+    if _is_own_process:
         gc.freeze()
 
 
@@ -221,8 +221,8 @@ class Dump(Files):
         """Return those of ``kinds`` that the cluster may have although :meth:`load` read none."""
         return kinds
 
-    def load(self, terminal: Terminal, tell: Callable[[str], None]) -> Cluster:  # noqa: ARG002  # a live cluster says more
-        """Load the cluster from the files. Raises InputError. ``tell`` is called with progress messages."""
+    def load(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:  # noqa: ARG002  # a live cluster says more
+        """Load the cluster from the files. Raises InputError. ``update`` is called with progress messages."""
         with convert_dump_errors():
             return kscale.load(*self.filename, strict=not self.skip_invalid, threads=self.threads)
 
@@ -363,8 +363,8 @@ def read_cluster(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()
     the options contradict each other.
     """
     source.check()
-    with terminal.step(f"reading {source.source_names}") as tell, collector_paused():
-        cluster = source.load(terminal, tell)
+    with terminal.step(f"reading {source.source_names}") as update, collector_paused():
+        cluster = source.load(terminal, update)
         freeze_objects()
     log_read_objects(cluster.report, source.source_names, terminal, source.unknown(matter))
     return cluster

@@ -36,7 +36,7 @@ _LEVELS: Final = {10: "D", 20: "I", 30: "W", 40: "E", 50: "F"}
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
-def set_up_logs(verbosity: int, format_: str, *, least: int = 0, stream: TextIO | None = None) -> None:
+def set_up_logs(verbosity: int, format_: str, *, min_level: int = 0, stream: TextIO | None = None) -> None:
     """Write kscale's log messages to ``stream``, by default stderr.
 
     Parameters
@@ -45,12 +45,12 @@ def set_up_logs(verbosity: int, format_: str, *, least: int = 0, stream: TextIO 
         As klog's ``-v``: details are included from 4 on.
     format_ : str
         ``text`` or ``json``. Values passed as ``extra`` become keys in JSON and follow the message in text.
-    least : int
+    min_level : int
         Lowest level of Python's logging that is written.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if format_ == "json" else _Text())
-    handler.setLevel(least)
+    handler.setLevel(min_level)
     log = logging.getLogger("kscale")
     log.handlers = [handler]
     log.propagate = False
@@ -154,7 +154,7 @@ def run_program(
     access = load_access(flags.kubeconfig, context=flags.context)
     if server:
         access = access.with_server(server)
-    set_up_logs(flags.verbosity, flags.log_format, least=level)
+    set_up_logs(flags.verbosity, flags.log_format, min_level=level)
     _log.info("kscale %s %s%s", name, kscale.__version__, " (dry run: nothing is written)" if flags.dry_run else "")
     _log.info("flags", extra={flag: without_password(value) for flag, value in given_flags()})
     for flag, why in idle_flags().items():

@@ -74,7 +74,7 @@ class PrometheusFlags(OptionGroup):
             if name != "prometheus_url" and getattr(self, name) not in (None, False, []):
                 raise typer.BadParameter("needs --prometheus-url", param_hint="--" + name.replace("_", "-"))
 
-    def series(self, asked: Sequence[str], now: Moment | None, terminal: Terminal) -> list[Series]:
+    def series(self, expressions: Sequence[str], now: Moment | None, terminal: Terminal) -> list[Series]:
         """Run the queries and return the series of each one up to ``now`` (None: the clock's time), in order.
 
         Logs the number of queries and bytes, and warns with the server's warnings. Raises InputError.
@@ -85,8 +85,8 @@ class PrometheusFlags(OptionGroup):
         queries, server = self._queries()
 
         async def one_by_one() -> list[Series]:
-            questions = [QueryPrometheus(query=query, start=start, end=end, step=step) for query in asked]
-            return [await series_of(queries, question) for question in questions]
+            requests = [QueryPrometheus(query=query, start=start, end=end, step=step) for query in expressions]
+            return [await series_of(queries, request) for request in requests]
 
         series = asyncio.run(one_by_one())
         _note(queries, server, terminal)
@@ -206,9 +206,9 @@ def _label(text: str) -> tuple[str, str]:
 def _run(items: AsyncIterator[_T]) -> Iterator[_T]:
     """Yield the items of an asynchronous iterator. Its tasks go on only while the next item is awaited."""
 
-    async def following() -> Any:
+    async def next_item() -> Any:
         return await anext(items, None)
 
     with asyncio.Runner() as runner:
-        while (item := runner.run(following())) is not None:
+        while (item := runner.run(next_item())) is not None:
             yield item

@@ -169,8 +169,8 @@ class History(OptionGroup):
         return UsageFiles(self.history, self.columns(), self.time_unit or "s", threads, self.metric or "")
 
 
-def recommender_options(strategy: Strategy, given: Mapping[str, float | None]) -> RecommenderOptions:
-    """Return the recommender's options; ``given`` has the values by flag, None for the default.
+def recommender_options(strategy: Strategy, values: Mapping[str, float | None]) -> RecommenderOptions:
+    """Return the recommender's options; ``values`` has the values by flag, None for the default.
 
     Raises typer.BadParameter for a bad number, or if the strategy does not use the option.
     """
@@ -180,7 +180,7 @@ def recommender_options(strategy: Strategy, given: Mapping[str, float | None]) -
         "--margin": "recommendation_margin_fraction",
     }
     options: dict[str, Any] = {}
-    for option, value in given.items():
+    for option, value in values.items():
         if value is None:
             continue
         if not strategy.uses_recommendation:

@@ -82,7 +82,7 @@ _NOT_NEGATIVE: Final = (
     "capacity_buffer_pod_injection_enabled",
     "expendable_pods_priority_cutoff",
     forms=_FORMS,
-    least=dict.fromkeys(_NOT_NEGATIVE, 0),
+    minimum=dict.fromkeys(_NOT_NEGATIVE, 0),
     optional=True,
 )
 class ScaleDownFlags(StructFlags):

@@ -85,15 +85,15 @@ def starting_hints(starting: Mapping[str, StartingNodes]) -> list[str]:
 def _headline(plan: ScaleUpPlan) -> str:
     if plan.error is not None:
         return f"The scale-up fails: {plan.error.message}"
-    asked = plan.lists.asked - plan.fake_pods.asked
-    total = _total(plan, pods(asked) if asked else "", plan.fake_pods.asked)
+    requested = plan.lists.asked - plan.fake_pods.asked
+    total = _total(plan, pods(requested) if requested else "", plan.fake_pods.asked)
     if plan.scale_ups:
         parts = [f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.scale_ups]
         balanced = ", balanced" if len(parts) > 1 else ""
         nodes = f"{plan.new_nodes:,} {plural('node', plan.new_nodes)}{balanced}"
         helped = len(plan.triggered) - len(plan.beyond_limits)
         whom = _total(
-            plan, f"{helped:,} of {pods(asked)}" if asked else "", plan.fake_pods.asked, plan.fake_pods.helped
+            plan, f"{helped:,} of {pods(requested)}" if requested else "", plan.fake_pods.asked, plan.fake_pods.helped
         )
         return f"Scale up {' and '.join(parts)} ({nodes}) for {whom}."
     if plan.min_sizes and plan.result == "ScaleUpNotNeeded":

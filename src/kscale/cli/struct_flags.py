@@ -116,7 +116,7 @@ def struct_flags(
     *names: str,
     without: Collection[str] = (),
     forms: Mapping[str, Form] | None = None,
-    least: Mapping[str, float] | None = None,
+    minimum: Mapping[str, float] | None = None,
     optional: bool = False,
 ) -> Callable[[type[_T]], type[_T]]:
     """Return a decorator that makes an option group of a class, with a flag for each field of ``struct``.
@@ -130,8 +130,8 @@ def struct_flags(
     without : collection of str
     forms : mapping of str to Form
         Form of a field, by default that of its type.
-    least : mapping of str to float
-        Least value of a number.
+    minimum : mapping of str to float
+        Minimum of a number.
     optional : bool
         Whether a flag that is not set is None, and does not have the default of its field.
     """
@@ -148,7 +148,7 @@ def struct_flags(
             if optional and kind is Switch:
                 kind = Annotated[bool | None, typer.Option(f"{flag_of(name)}/--no-{flag_of(name)[2:]}")]
             elif kind is not Switch:
-                declared = typer.Option(metavar=form.metavar, min=(least or {}).get(name))
+                declared = typer.Option(metavar=form.metavar, min=(minimum or {}).get(name))
                 kind = Annotated[kind | None if optional else kind, declared]
             cls.__annotations__[name] = kind
             setattr(cls, name, None if optional else form.show(default))

@@ -42,12 +42,12 @@ def command(
         parsed = replace(parsed, horizon=horizon)
     if seed is not None:
         parsed = replace(parsed, seed=seed)
-    with show.terminal.step("simulating") as tell:
+    with show.terminal.step("simulating") as update:
         compared = compare_profiles(
             parsed,
             source=str(scenario),
             folder=scenario.parent,
-            progress=lambda profile: tell(f"simulating: {profile}"),
+            progress=lambda profile: update(f"simulating: {profile}"),
         )
     return Answer(compared, lambda: comparison_view(compared))
 

@@ -70,8 +70,8 @@ def command(
     return Answer(report, lambda: fit_view(report), exit_code=0 if report.fit == report.replicas else 1)
 
 
-def _scores(wanted: bool) -> ScoreOptions | None:
-    if not wanted:
+def _scores(enabled: bool) -> ScoreOptions | None:
+    if not enabled:
         return None
     from kscale.scheduling.scores.options import ScoreOptions
 

@@ -68,10 +68,10 @@ def generate_cluster(
         Say nothing on stderr except errors.
     """
     terminal = Terminal(quiet=quiet)
-    with terminal.step("generating") as tell:
+    with terminal.step("generating") as update:
         cluster = generate(nodes, pods, seed=seed, pending=pending, lean=lean)
         with _file(to) as file:
-            cluster.write(file, progress=lambda done: tell(f"generating: {done:,} objects"))
+            cluster.write(file, progress=lambda done: update(f"generating: {done:,} objects"))
     if groups is not None:
         import yaml
 

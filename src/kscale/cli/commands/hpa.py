@@ -176,7 +176,7 @@ def _read(
     namespaces: Collection[str] | None,
 ) -> Dump:
     """Read the inputs of HPA decisions from files, or from a live cluster for these ``namespaces`` only (None: all)."""
-    with terminal.step(f"reading {source.source_names}") as tell, convert_dump_errors():
+    with terminal.step(f"reading {source.source_names}") as update, convert_dump_errors():
         if not source.live:
             return read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
         if metrics:
@@ -184,8 +184,8 @@ def _read(
         from kscale.drivers.live_dump import read_live_dump
         from kscale.world.clock import SystemClock
 
-        def question(client: Client) -> Awaitable[tuple[Dump, Listing]]:
-            strict, shown = not source.skip_invalid, source.shown(tell)
+        def request(client: Client) -> Awaitable[tuple[Dump, Listing]]:
+            strict, report = not source.skip_invalid, source.report_progress(update)
             return read_live_dump(
                 client,
                 SystemClock(),
@@ -193,10 +193,10 @@ def _read(
                 options=options,
                 strict=strict,
                 namespaces=namespaces,
-                tell=shown,
+                tell=report,
             )
 
-        dump, listing = source.run_with_client(question)
+        dump, listing = source.run_with_client(request)
     source.warn_refused(listing, terminal)
     return dump
 

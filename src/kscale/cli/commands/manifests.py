@@ -135,11 +135,11 @@ def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]]) -> None:
 def _yaml(documents: Sequence[Mapping[str, Any]]) -> str:
     import yaml
 
-    class Whole(yaml.SafeDumper):
+    class WithoutAliases(yaml.SafeDumper):
         def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - yaml's signature
             return True
 
-    text: str = yaml.dump_all(documents, Dumper=Whole, sort_keys=False)
+    text: str = yaml.dump_all(documents, Dumper=WithoutAliases, sort_keys=False)
     return text
 
 

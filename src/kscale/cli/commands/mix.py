@@ -139,7 +139,7 @@ def check_budget(budget: float) -> None:
 
 
 def within(budget: float, *, few_types: bool = False) -> tuple[Callable[[], bool], ...]:
-    """Return functions that tell when to end the bound and the plan, to finish within ``budget`` seconds from now.
+    """Return functions that return when to end the bound and the plan, to finish within ``budget`` seconds from now.
 
     ``few_types`` leaves time for plans with few instance types.
     """

@@ -134,8 +134,8 @@ def command(
     source.check()
     source.check_alone(("-o", show.output if show.output in (Shape.VPA, Shape.PATCH) else None))
     threads = source.threads or _THREADS
-    with terminal.step(f"reading {source.source_names}") as tell:
-        cluster = source.load_with_owners(terminal, tell)
+    with terminal.step(f"reading {source.source_names}") as update:
+        cluster = source.load_with_owners(terminal, update)
     if cluster.report is not None:
         log_read_objects(cluster.report, source.source_names, terminal)
     saved = list(cluster.all("VerticalPodAutoscalerCheckpoint")) if checkpoints and chosen.uses_recommendation else []
@@ -156,7 +156,7 @@ def command(
         usage: Iterable[UsageBatch] = prometheus.batches(spaces, moment, terminal)
     else:
         usage = history.batches(threads)
-    with terminal.step("reading the history") as tell:
+    with terminal.step("reading the history") as update:
         advice = recommend(
             cluster,
             usage,
@@ -169,7 +169,7 @@ def command(
             selector=selector,
             points_required=history.points_required,
             threads=threads,
-            progress=lambda rows: tell(f"reading the history: {rows:,} rows"),
+            progress=lambda rows: update(f"reading the history: {rows:,} rows"),
         )
     if show.qos is not None:
         advice = with_quality(advice, show.qos.value)

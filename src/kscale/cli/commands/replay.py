@@ -301,8 +301,8 @@ def replay_decisions(
     source.check()
     recorded = read_decisions(decisions)
     setup = setup_of(scenario, source, horizon, seed, show)
-    with show.terminal.step("replaying") as tell:
-        report = replay_decisions(recorded, setup, progress=lambda done, of: tell(f"replaying: {done * 100 // of} %"))
+    with show.terminal.step("replaying") as update:
+        report = replay_decisions(recorded, setup, progress=lambda done, of: update(f"replaying: {done * 100 // of} %"))
     return Answer(report, lambda: _decisions_view(report), exit_code=int(bool(fail_on) and report.differs))
 
 

@@ -90,7 +90,7 @@ def ranker(rule: str, groups_file: str = "") -> Callable[[RankOptions], Ranking 
     if groups_file and rule != "least-cost":
         raise InputError(Problem(f"{rule} does not look at prices", field="--groups"))
     if rule == "least-waste":
-        return lambda question: _best(least_waste(question))
+        return lambda request: _best(least_waste(request))
     if rule == "least-cost":
         if not groups_file:
             raise InputError(Problem("least-cost needs the groups' prices", field="--groups"))
@@ -99,7 +99,7 @@ def ranker(rule: str, groups_file: str = "") -> Callable[[RankOptions], Ranking 
         prices = {group.id: group.price for group in read_groups(groups_file) if group.price is not None}
         if not prices:
             raise InputError(Problem("no group has a price", groups_file))
-        return lambda question: _best(least_cost(question, prices))
+        return lambda request: _best(least_cost(request, prices))
     return _users(rule)
 
 
@@ -116,23 +116,23 @@ def _best(ranked: list[RankedOption]) -> Ranking:
 def _users(rule: str) -> Callable[[RankOptions], Ranking]:
     from kscale.effects import Ranking
 
-    place, colon, name = rule.rpartition(":")
+    module_name, colon, name = rule.rpartition(":")
     if not colon:
         raise InputError(Problem(f"no rule {rule!r}: there are least-cost, least-waste, FILE.py:NAME", field="RULE"))
     try:
-        module = _load_module(Path(place)) if place.endswith(".py") else import_module(place)
+        module = _load_module(Path(module_name)) if module_name.endswith(".py") else import_module(module_name)
     except (Exception, SystemExit) as error:
-        raise InputError(Problem(f"{type(error).__name__}: {error}", place)) from error
+        raise InputError(Problem(f"{type(error).__name__}: {error}", module_name)) from error
     function: Any = getattr(module, name, None)
     if not callable(function):
-        raise InputError(Problem(f"there is no function {name}", place))
+        raise InputError(Problem(f"there is no function {name}", module_name))
 
-    def rank(question: RankOptions) -> Ranking:
-        ranked = function(question)
+    def rank(request: RankOptions) -> Ranking:
+        ranked = function(request)
         if isinstance(ranked, str) or not isinstance(ranked, Iterable):
             raise InputError(f"{rule} gave {ranked!r}, not ids of groups")
         groups = list(ranked)
-        offered = {option.group for option in question.options}
+        offered = {option.group for option in request.options}
         for group in groups:
             if group not in offered:
                 raise InputError(f"{rule} gave {group!r}, which it was not asked about")

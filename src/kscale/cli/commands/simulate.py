@@ -62,9 +62,9 @@ def command(
     source.check()
     source.check_alone(("--to", to))
     setup = setup_of(scenario, source, horizon, seed, show)
-    with show.terminal.step("simulating") as tell, _interruptible() as stop:
+    with show.terminal.step("simulating") as update, _interruptible() as stop:
         run = simulate(
-            setup, stop=stop, progress=lambda done, of: tell(f"simulating: {done * 100 // of} %"), ideal=ideal
+            setup, stop=stop, progress=lambda done, of: update(f"simulating: {done * 100 // of} %"), ideal=ideal
         )
     if to is not None:
         with show.terminal.step("writing"):

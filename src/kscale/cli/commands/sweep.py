@@ -213,7 +213,7 @@ def _collect_rows(
 
     rows: list[list[SweepRow] | None] = [None] * len(names)
     done = 0
-    with show.terminal.step("deciding") as tell:
+    with show.terminal.step("deciding") as update:
         try:
             for answer in answers:
                 cluster, scenarios = names[answer.index]
@@ -227,7 +227,7 @@ def _collect_rows(
                 else:
                     rows[answer.index] = answer.value
                 done += 1
-                tell(f"deciding: {done:,} of {len(names):,}")
+                update(f"deciding: {done:,} of {len(names):,}")
         except KeyboardInterrupt:
             return rows, True
     return rows, False

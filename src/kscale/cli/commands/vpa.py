@@ -61,8 +61,8 @@ def command(
 
     terminal = show.terminal
     source.check()
-    with terminal.step(f"reading {source.source_names}") as tell:
-        cluster = source.load_with_owners(terminal, tell)
+    with terminal.step(f"reading {source.source_names}") as update:
+        cluster = source.load_with_owners(terminal, update)
     if cluster.report is not None:
         log_read_objects(cluster.report, source.source_names, terminal)
     at = moment(parse_moment(now)) if now else newest_time(cluster)

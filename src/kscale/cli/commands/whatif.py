@@ -65,7 +65,7 @@ def command(
     from kscale.capacity.whatif import Base, parse_condition, read_scenarios, whatif
 
     conditions = [parse_condition(text) for text in fail_on or []]
-    asked = read_scenarios(scenarios)
+    parsed = read_scenarios(scenarios)
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     groups = group_source.read_groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
@@ -77,23 +77,23 @@ def command(
         group_source.read_catalogue(show.terminal),
         scenarios.parent,
         bound,
-        simulate=simulator(asked, simulation),
+        simulate=simulator(parsed, simulation),
         source=str(scenarios),
     )
-    with show.terminal.step("deciding") as tell:
-        report = whatif(base, asked, conditions=conditions, told=lambda row: tell(f"deciding: {row.name}"))
+    with show.terminal.step("deciding") as update:
+        report = whatif(base, parsed, conditions=conditions, told=lambda row: update(f"deciding: {row.name}"))
     crossed = any(row.crossed for row in report.scenarios)
     return Answer(report, lambda: whatif_view(report), exit_code=1 if crossed else 0)
 
 
-def simulator(asked: Iterable[Scenario], file: Path | None) -> Simulate | None:
+def simulator(scenarios: Iterable[Scenario], file: Path | None) -> Simulate | None:
     """Return the simulator if a scenario has the question ``simulate``; else None.
 
     Raises BadParameter if ``--simulation`` names a ``file`` that no scenario needs.
     """
     from kscale.capacity.whatif import Question
 
-    if not any(each.question is Question.SIMULATE for each in asked):
+    if not any(each.question is Question.SIMULATE for each in scenarios):
         if file is not None:
             raise typer.BadParameter("no scenario has the question simulate", param_hint="--simulation")
         return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
-from kscale.cli.commands.run.simulated import WorldFlags, ran_simulated
+from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
 from kscale.cli.go_flags import KLOG_IDLE, GoCommand, Idle
 from kscale.cli.hpa_options import DURATION, ControllerFlags
 from kscale.cli.options import flag_of
@@ -93,8 +93,8 @@ def command(
     except SelectorError as error:
         raise InputError(Problem(str(error), field="--hpa-selector")) from None
     options = decisions.options(**work)
-    heeded = [flag_of(_SYNCS), flag_of(_PERIOD)]
-    if ran_simulated(world, "horizontal", options, idle=[process, lease, flags], heeded=heeded):
+    allowed = [flag_of(_SYNCS), flag_of(_PERIOD)]
+    if run_if_simulated(world, "horizontal", options, idle=[process, lease, flags], allowed=allowed):
         return
     run_program(
         "horizontal-pod-autoscaler",

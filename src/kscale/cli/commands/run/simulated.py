@@ -13,7 +13,7 @@ from kscale.cli.options import OptionGroup
 from kscale.cli.output import Answer, Show
 from kscale.errors import InputError, Problem
 
-__all__ = ["WorldFlags", "ran_simulated"]
+__all__ = ["WorldFlags", "run_if_simulated"]
 
 _WORLDS: Final = ("live", "simulated")
 
@@ -34,13 +34,13 @@ class WorldFlags(OptionGroup):
     scenario: str = ""
 
 
-def ran_simulated(
+def run_if_simulated(
     flags: WorldFlags,
     controller: str,
     options: Any,
     *,
     idle: Sequence[OptionGroup],
-    heeded: Collection[str] = (),
+    allowed: Collection[str] = (),
     **more: Any,
 ) -> bool:
     """Run a controller in a simulated cluster and print the result, if the flags request it.
@@ -52,7 +52,7 @@ def ran_simulated(
     options : struct
         Options of the controller. Other controllers of the scenario run as the scenario says.
     idle : sequence of OptionGroup
-        Flags that have no effect in a simulation and are refused, except those in ``heeded``.
+        Flags that have no effect in a simulation and are refused, except those in ``allowed``.
     **more
         Further arguments of :func:`kscale.simulation.build`.
 
@@ -71,7 +71,7 @@ def ran_simulated(
         if flags.scenario:
             raise InputError(Problem("is of use with --world simulated only", field="--scenario"))
         return False
-    useless = [flag for group in idle for flag in flags_given_of(group) if flag not in heeded]
+    useless = [flag for group in idle for flag in flags_given_of(group) if flag not in allowed]
     useless += idle_flags()
     if useless:
         raise InputError([Problem("has no effect with --world simulated", field=flag) for flag in useless])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kscale.cli.commands.run.simulated import WorldFlags, ran_simulated
+from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.options import OptionGroup, Switch
 from kscale.cli.process import run_program
@@ -145,7 +145,7 @@ def command(
         raise InputError(Problem("an address is needed to register by URL", field="--webhook-address"))
     own = os.environ.get("NAMESPACE", "")
     options = struct_of(flags, AdmissionOptions, status_lease_namespace=flags.status_lease_namespace or own)
-    if ran_simulated(world, "vpa_admission", options, idle=[process, api, webhook]):
+    if run_if_simulated(world, "vpa_admission", options, idle=[process, api, webhook]):
         return
     from kscale.drivers.vpa_admission import ReviewLimits, Serving, admission_program
     from kscale.drivers.vpa_registration import RegistrationOptions

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 import typer
 
-from kscale.cli.commands.run.simulated import WorldFlags, ran_simulated
+from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
 from kscale.cli.go_flags import GoCommand, Idle, flags_given_of, read_int
 from kscale.cli.options import OptionGroup, Switch
 from kscale.cli.process import print_record, run_program
@@ -226,7 +226,7 @@ def command(
     """
     options = struct_of(flags, RecommenderOptions)
     idle = [process, api, lease, prometheus, history, strategy, explaining]
-    if ran_simulated(world, "vpa_recommender", options, idle=idle):
+    if run_if_simulated(world, "vpa_recommender", options, idle=idle):
         return
     prometheus.authorization()
     history_options = msgspec.structs.replace(

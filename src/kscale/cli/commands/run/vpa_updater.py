@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from functools import partial
 
-from kscale.cli.commands.run.simulated import WorldFlags, ran_simulated
+from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.options import OptionGroup, Switch
 from kscale.cli.process import print_record, run_program
@@ -77,7 +77,7 @@ def command(
     own = "" if flags.profile == LEGACY else os.environ.get("NAMESPACE", "")
     namespace = flags.admission_controller_status_lease_namespace or own
     options = struct_of(flags, UpdaterOptions, admission_controller_status_lease_namespace=namespace)
-    if ran_simulated(world, "vpa_updater", options, idle=[process, api, lease, planning]):
+    if run_if_simulated(world, "vpa_updater", options, idle=[process, api, lease, planning]):
         return
     from kscale.drivers.vpa_updater import updater_program
 
