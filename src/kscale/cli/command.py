@@ -13,7 +13,7 @@ import typer
 from kscale.cli.failures import BAD_INPUT
 from kscale.cli.inputs import start_garbage_collector
 from kscale.cli.options import OptionGroup, command_parameters, fields, split_docstring
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View
 from kscale.cli.terminal import Terminal, plural
 from kscale.errors import KscaleError
 from kscale.records import Record, to_builtins
@@ -86,16 +86,13 @@ def run_for_all(commands: Mapping[str, Callable[[], Answer]], terminal: Terminal
     )
 
 
-_Row = list[Cell | str | float | None]
-
-
 def _view(results: Sequence[ClusterAnswer], views: Mapping[str, View]) -> View:
     """Merge the clusters' views into one.
 
     Tables with the same title and columns are joined, with the cluster as the first column. The headlines of the
     clusters form the footer. A cluster that failed becomes a row of the first table.
     """
-    rows: dict[tuple[str, tuple[Column, ...]], list[_Row]] = {}
+    rows: dict[tuple[str, tuple[Column, ...]], list[Row]] = {}
     for name, view in views.items():
         for table in view.tables:
             same_table = rows.setdefault((table.title, tuple(table.columns)), [])
@@ -116,7 +113,7 @@ def _view(results: Sequence[ClusterAnswer], views: Mapping[str, View]) -> View:
 def _with_errors(table: Table, errors: Mapping[str, str], results: Sequence[ClusterAnswer]) -> Table:
     """Return the table with an ERROR column and one row per failed cluster, in the order of the clusters."""
     blank = [Cell("", value=("",) * len(column.fields) if column.fields else "") for column in table.columns[1:]]
-    rows: list[_Row] = []
+    rows: list[Row] = []
     for name in (each.cluster for each in results):
         if name in errors:
             rows.append([name, *blank, Cell(errors[name], "bad")])

@@ -18,7 +18,7 @@ from kscale.views import Block, Cell, Column, Table, Tone, View, as_cell
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-__all__ = ["Answer", "Cell", "Column", "Format", "Show", "Table", "View", "make_columns", "render"]
+__all__ = ["Answer", "Cell", "Column", "Format", "Row", "Show", "Table", "View", "make_columns", "render", "share_cell"]
 
 _STYLES: dict[Tone, str] = {"": "", "good": "green", "warn": "yellow", "bad": "red", "dim": "dim"}
 
@@ -48,6 +48,15 @@ class Answer:
     view: Callable[[], View]
     exit_code: int = 0
     blocks: Callable[[], Sequence[Block]] = tuple
+
+
+Row = list[Cell | str | float | None]
+"""Cells of one row of a table."""
+
+
+def share_cell(share: float | None) -> Cell:
+    """Return a cell with a share in percent; ``-`` for None."""
+    return Cell("-", value="") if share is None else Cell(f"{share:.0%}", value=round(share, 4))
 
 
 def make_columns(*titles: str, align: Literal["left", "right"] = "left", wide: bool = False) -> list[Column]:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kscale.cli.output import Cell, Column, Table, View, make_columns
+from kscale.cli.output import Cell, Column, Row, Table, View, make_columns
 from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _explain_untried(plan: ScaleUpPlan) -> str:
     return f"{next(iter(messages), 'Cluster is not ready')}."
 
 
-def _option_row(choice: ScaleUpChoice) -> list[Cell | str | float | None]:
+def _option_row(choice: ScaleUpChoice) -> Row:
     scores = [_score(score) for score in choice.scores]
     why = ", ".join(choice.skipped) or ("" if choice.nodes else "no pod fits its nodes")
     return [
@@ -164,16 +164,16 @@ def _score(score: ExpanderScore) -> str:
     return text
 
 
-def _build_pending_row(pending: PendingPods) -> list[Cell | str | float | None]:
+def _build_pending_row(pending: PendingPods) -> Row:
     return [len(pending.pods), pending.pods[0], pending.why]
 
 
 def _matrix(plan: ScaleUpPlan) -> Table:
     """Build the table of each node group's rejections of the pods that stay pending."""
     groups = [choice for choice in plan.options if not choice.skipped]
-    rows: list[list[Cell | str | float | None]] = []
+    rows: list[Row] = []
     for pending in plan.pending:
-        row: list[Cell | str | float | None] = [pending.pods[0]]
+        row: Row = [pending.pods[0]]
         for choice in groups:
             rejection = pending.rejected.get(choice.group)
             row.append(", ".join(rejection.reasons) or rejection.plugin if rejection is not None else "fits")

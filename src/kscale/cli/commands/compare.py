@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kscale.cli.commands.simulate import HorizonOption, SeedOption
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Column, Row, Show, Table, View
 
 if TYPE_CHECKING:
     from kscale.simulation import ComparedDecision, ComparedRun, ProfileComparison, ReleaseRule
@@ -56,7 +56,7 @@ def comparison_view(compared: ProfileComparison) -> View:
     """Build the view of a comparison: totals of both runs, decisions side by side, and the rules that differ."""
     differ = sum(bool(each.rule) for each in compared.decisions)
     name = f"{compared.name}: " if compared.name else ""
-    rows: list[Sequence[Cell | str | float | None]] = [
+    rows: list[Row] = [
         [
             str(number),
             _time(min(t for t in (each.legacy_at, each.current_at) if t is not None)),
@@ -117,7 +117,7 @@ def _format_rule(rule: ReleaseRule, decisions: Sequence[ComparedDecision]) -> li
     return lines
 
 
-def _run(run: ComparedRun) -> list[Cell | str | float | None]:
+def _run(run: ComparedRun) -> Row:
     cost = None if run.cost is None else f"{run.cost:,.2f}"
     return [run.profile, f"{run.node_hours:,.1f}", cost, f"{run.most_nodes:,}", f"{run.pending_p95:,.0f} s"]
 

@@ -11,7 +11,7 @@ from kscale.cli.commands.mix import check_budget
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def cost_view(report: CostReport) -> View:
         if ideal.bound is not None:
             parts[-1] += f" (at least ${ideal.bound:,.2f})"
         parts[-1] += "." if not ideal.nowhere else f", without {pods(ideal.nowhere)} that fit on none of these types."
-    pools: list[list[Cell | str | float | None]] = [
+    pools: list[Row] = [
         [
             line.name or "(none)",
             line.nodes,
@@ -104,7 +104,7 @@ def cost_view(report: CostReport) -> View:
     )
 
 
-def _row(line: CostShare) -> list[Cell | str | float | None]:
+def _row(line: CostShare) -> Row:
     return [
         line.name,
         Cell(f"{line.cost:,.3f}", value=line.cost),

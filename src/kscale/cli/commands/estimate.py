@@ -13,7 +13,7 @@ from kscale.cli.estimate_options import BoundSource, CSIOption
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, share_cell
 from kscale.cli.pictures import estimate_blocks
 from kscale.cli.terminal import expendable_room, pods, program, rejections
 
@@ -184,22 +184,18 @@ def _estimate_headline(report: EstimateReport, of: str) -> str:
     return f"{pods(report.pending)} {of}: {', '.join(parts)}."
 
 
-def _estimate_row(group: GroupEstimate) -> list[Cell | str | float | None]:
+def _estimate_row(group: GroupEstimate) -> Row:
     return [
         group.group,
         group.nodes,
         group.bound if group.pods else None,
         group.bound_method or None,
         group.pods,
-        _share(group.utilization.get("cpu")),
-        _share(group.utilization.get("memory")),
+        share_cell(group.utilization.get("cpu")),
+        share_cell(group.utilization.get("memory")),
         group.limited_by or "",
         group.current,
         group.maximum,
         None if group.price is None else Cell(f"{group.price:,.2f}", value=group.price),
         rejections(group.rejections),
     ]
-
-
-def _share(share: float | None) -> Cell:
-    return Cell("-", value="") if share is None else Cell(f"{share:.0%}", value=round(share, 4))

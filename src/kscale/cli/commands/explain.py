@@ -12,7 +12,7 @@ from kscale.cli.estimate_options import CSIOption
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, check_namespace, namespaces_of, read
 from kscale.cli.live_inputs import NamingClusters
-from kscale.cli.output import Answer, Cell, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Row, Show, Table, View, make_columns
 from kscale.cli.registry import complete_explain
 from kscale.cli.terminal import plural
 from kscale.objects.api.core import Pod
@@ -139,7 +139,7 @@ def _eviction(report: Explanation) -> str:
     return f"\n{some} only after evicting expendable pods ({which}).{now}"
 
 
-def _verdict_row(verdict: NodeVerdict) -> list[Cell | str | float | None]:
+def _verdict_row(verdict: NodeVerdict) -> Row:
     first = verdict.first
     if first.shortages:
         requested = ", ".join(f"{short.resource} {short.asked}" for short in first.shortages)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kscale.capacity.records import FitReport, WorkloadFit
 from kscale.cli.inputs import DUMP_HELP, check_namespace, manifests, namespaces_of, read
 from kscale.cli.live_inputs import NamingClusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.terminal import object_name, on_nodes, plural, rejections
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def fit_view(report: FitReport) -> View:
         *make_columns("REPLICAS", "FIT NOW", "DO NOT", align="right"),
         Column("WHY NOT MORE"),
     )
-    rows: list[Sequence[Cell | str | float | None]] = [
+    rows: list[Row] = [
         [
             f"{item.kind}/{item.name}",
             item.replicas,

@@ -10,14 +10,12 @@ from msgspec.structs import replace
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Column, Row, Show, Table, View, make_columns
 from kscale.cli.pictures import headroom_blocks
 from kscale.cli.terminal import object_name, on_nodes, plural, pods
 from kscale.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kscale.capacity.headroom import HeadroomReport
     from kscale.capacity.losses import Loss, Repair
 
@@ -128,7 +126,7 @@ def headroom_view(report: HeadroomReport, hint: str = "") -> View:
     ]
     if len(report.pods) > 1:
         columns = (Column("WORKLOAD"), Column("MORE", "right"), *make_columns("LAND ON", "WHY NOT MORE"))
-        more: list[Sequence[Cell | str | float | None]] = [
+        more: list[Row] = [
             [
                 f"{item.kind}/{item.name}",
                 item.more,
@@ -162,7 +160,7 @@ _COLUMNS = (
 
 def _build_loss_view(report: HeadroomReport) -> View:
     """Build the view of the requested losses and the worst pairs of nodes."""
-    rows: list[list[Cell | str | float | None]] = []
+    rows: list[Row] = []
     parts = []
     if report.lost:
         bad = [loss for loss in report.lost if loss.homeless]
@@ -180,7 +178,7 @@ def _build_loss_view(report: HeadroomReport) -> View:
     return View(headline=" ".join(parts), tables=[Table(_COLUMNS, rows)])
 
 
-def _loss(loss: Loss, kind: str = "") -> list[Cell | str | float | None]:
+def _loss(loss: Loss, kind: str = "") -> Row:
     if not kind:
         kind, _, name = loss.name.partition("=")
         return [kind, name, loss.pods, loss.homeless, ", ".join(loss.first)]

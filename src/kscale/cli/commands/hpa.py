@@ -14,7 +14,7 @@ from kscale.cli.hpa_options import ControllerFlags
 from kscale.cli.inputs import SHOWN, check_namespace
 from kscale.cli.live_inputs import AskedClusters, NamingClusters
 from kscale.cli.options import option_errors
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.pictures import hpa_blocks
 from kscale.cli.terminal import Terminal, format_counts, object_name, plural
 from kscale.effects import ZERO_TIME, Moment, from_text
@@ -247,7 +247,7 @@ _MODES = {
 
 
 def _build_list_view(report: HPAReport, changed_only: bool = False) -> View:
-    rows: list[Sequence[Cell | str | float | None]] = []
+    rows: list[Row] = []
     shown = [each for each in report.hpas if each.rescales or not changed_only]
     for each in shown:
         conditions = ", ".join(f"{c.type}={c.status}/{c.reason}" for c in each.conditions)
@@ -342,7 +342,7 @@ def _build_explain_view(report: HPAReport, changed_only: bool = False) -> View:
         if left:
             heads = [*make_columns("METRIC", "GROUP"), Column("COUNT", "right"), Column("PODS")]
             tables.append(Table(heads, left, title=f"{name}: pods that are not ready, not measured or not counted"))
-        steps: list[Sequence[Cell | str | float | None]] = [
+        steps: list[Row] = [
             ["current size", each.current_replicas],
             ["largest proposal", each.proposal],
             ["after stabilisation", each.stabilized],
@@ -376,7 +376,7 @@ _METRIC_COLUMNS = (
 )
 
 
-def _metric_row(metric: MetricDetail) -> list[Cell | str | float | None]:
+def _metric_row(metric: MetricDetail) -> Row:
     counts = [metric.group_counts.get(group) for group in ("ready", "unready", "missing", "ignored")]
     ratio = None if metric.ratio is None or metric.error else f"{metric.ratio:.4g}"
     second = f"{metric.second_ratio:.4g}" if metric.second_ratio and not metric.error else None

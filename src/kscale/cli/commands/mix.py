@@ -16,7 +16,7 @@ import typer
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, share_cell
 from kscale.cli.pictures import mix_blocks
 from kscale.cli.terminal import pods as pods_text
 from kscale.errors import InputError
@@ -334,25 +334,21 @@ def _money(amount: float) -> str:
     return f"{amount:,.2f}" if amount >= 100 else f"{amount:,.3f}"
 
 
-def _row(line: MixLine) -> list[Cell | str | float | None]:
+def _row(line: MixLine) -> Row:
     return [
         line.type,
         line.arch or None,
         line.capacity_type,
         line.nodes,
         line.pods,
-        _share(line.utilization.get("cpu")),
-        _share(line.utilization.get("memory")),
+        share_cell(line.utilization.get("cpu")),
+        share_cell(line.utilization.get("memory")),
         Cell(f"{line.price:,.4g}", value=line.price),
         Cell(_money(line.cost), value=line.cost),
-        _share(line.share),
+        share_cell(line.share),
         _counts(line.zones),
         _counts(line.groups),
     ]
-
-
-def _share(share: float | None) -> Cell:
-    return Cell("-", value="") if share is None else Cell(f"{share:.0%}", value=round(share, 4))
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -17,7 +17,7 @@ from kscale.cli.commands.simulate import HorizonOption, SeedOption, setup_of
 from kscale.cli.inputs import parse_duration_option, parse_moment
 from kscale.cli.live_inputs import BeginningCluster
 from kscale.cli.options import option_errors
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Column, Row, Show, Table, View, make_columns
 from kscale.cli.prometheus_options import PrometheusFlags
 from kscale.cli.terminal import object_name
 from kscale.effects import moment
@@ -230,7 +230,7 @@ def _limit(text: str) -> float | None:
 
 def _view(report: ReplayReport) -> View:
     best = min(report.summaries, key=lambda each: (each.under_provisioned_seconds, each.pod_hours))
-    rows: list[Sequence[Cell | str | float | None]] = [
+    rows: list[Row] = [
         [
             each.name,
             f"{each.pod_hours:,.1f}",

@@ -11,7 +11,7 @@ from kscale.cli.estimate_options import GpuLabel, LoopMemory
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View
 from kscale.cli.pictures import scale_down_blocks
 from kscale.cli.scale_down_options import LastChanges, ScaleDownFlags
 from kscale.cli.terminal import plural, pods
@@ -132,7 +132,7 @@ def _headline(report: ScaleDownReport) -> str:
     return f"{text}: {report.empty:,} {are} empty{moving}. Saves {saved}."
 
 
-def _row(item: ScaleDownNode) -> list[Cell | str | float | None]:
+def _row(item: ScaleDownNode) -> Row:
     share = None if item.utilization is None else Cell(f"{item.utilization:.0%}", value=round(item.utilization, 4))
     return [item.node, item.group, share, item.decision, item.reason, item.why or _moves(item)]
 

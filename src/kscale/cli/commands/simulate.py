@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kscale.cli.inputs import read_cluster
 from kscale.cli.live_inputs import BeginningCluster
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.pictures import simulation_blocks
 from kscale.cli.terminal import plural, pods
 
@@ -131,7 +131,7 @@ def simulation_view(report: SimulationReport) -> View:
         parts.append(f"{complete:,} of {len(report.jobs):,} {plural('job', len(report.jobs))} completed")
     if report.late is not None:
         parts.append(f"{report.late:.1%} of the work was late")
-    groups: list[Sequence[Cell | str | float | None]] = [
+    groups: list[Row] = [
         [
             each.group,
             each.instance_type or None,
@@ -143,7 +143,7 @@ def simulation_view(report: SimulationReport) -> View:
         ]
         for each in report.groups
     ]
-    queues: list[Sequence[Cell | str | float | None]] = [
+    queues: list[Row] = [
         [each.workload, f"{each.arrived:,.0f}", f"{each.late:.1%}", f"{each.left:,.0f}"] for each in report.queues
     ]
     offered = f"{cores.provisioned:,.1f} offered, {cores.requested:,.1f} asked for by pods on nodes"
@@ -193,7 +193,7 @@ def _jobs(report: SimulationReport) -> Table:
         Column("LOST WORK", "right"),
     )
     jobs = sorted(report.jobs, key=lambda each: _OUTCOMES.index(each.outcome))
-    rows: list[Sequence[Cell | str | float | None]] = [
+    rows: list[Row] = [
         [
             each.job,
             Cell(each.outcome, "bad") if each.outcome in ("failed", "deleted") else each.outcome,
@@ -220,7 +220,7 @@ def _interruptions(report: SimulationReport) -> list[str]:
 def _build_recommendation_table(report: SimulationReport) -> Table:
     """Build the table of the VPAs' recommendations at the end."""
     names = ("cpu", "memory")
-    rows: list[Sequence[Cell | str | float | None]] = [
+    rows: list[Row] = [
         [each.vpa, each.container, *(each.target.get(name) for name in names)] for each in report.recommendations
     ]
     return Table([Column("VPA"), Column("CONTAINER"), *(Column(name.upper(), "right") for name in names)], rows)

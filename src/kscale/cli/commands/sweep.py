@@ -19,7 +19,7 @@ from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, grown, notes_of,
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_moment, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.terminal import plural
 from kscale.errors import InputError, KscaleError
 from kscale.libraries import library
@@ -264,8 +264,8 @@ def sweep_view(report: SweepReport) -> View:
     )
 
 
-def _row(row: SweepRow, fleet: bool, waited: bool) -> list[Cell | str | float | None]:
-    first: list[Cell | str | float | None] = [row.cluster] if fleet else []
+def _row(row: SweepRow, fleet: bool, waited: bool) -> Row:
+    first: Row = [row.cluster] if fleet else []
     if row.row is None or row.baseline is None:
         return [*first, row.scenario, *[None] * (7 if waited else 6), Cell(row.error, "bad")]
     now, before = row.row, row.baseline

@@ -10,7 +10,7 @@ import typer
 
 from kscale.cli.inputs import DUMP_HELP, log_read_objects, parse_moment
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Column, Row, Show, Table, View, make_columns
 from kscale.cli.terminal import object_name, plural
 from kscale.effects import ZERO_TIME, moment
 from kscale.errors import InputError, Problem
@@ -89,7 +89,7 @@ def command(
 
 def vpa_view(plan: VPARoundPlan, vpas: Sequence[PlannedVPA], *, pods: bool = False) -> View:
     """Build the view with one row per VPA; with ``pods``, also a row per pod and container."""
-    rows: list[list[Cell | str | float | None]] = []
+    rows: list[Row] = []
     for each in vpas:
         reasons = Counter(pod.reason for pod in each.unchanged)
         left = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
@@ -140,13 +140,13 @@ def _changes(vpa: PlannedVPA) -> str | None:
 
 def _details(vpa: PlannedVPA) -> list[Table]:
     name = f"{vpa.namespace}/{vpa.name}"
-    rows: list[list[Cell | str | float | None]] = [[pod, "evicted", None] for pod in vpa.evict]
+    rows: list[Row] = [[pod, "evicted", None] for pod in vpa.evict]
     rows += [[pod, "resized", None] for pod in vpa.resize]
     rows += [[each.pod, each.reason, each.message] for each in vpa.unchanged]
     tables = [Table([Column("POD"), Column("UPDATE"), Column("WHY")], rows, limit=200, title=f"{name}: pods")]
     if vpa.admission:
         heads = [*make_columns("CONTAINER", "RESOURCE"), *make_columns("NOW", "NEW POD", align="right")]
-        lines: list[list[Cell | str | float | None]] = []
+        lines: list[Row] = []
         for each in vpa.admission:
             for label, old, new in (
                 ("request", each.requests, each.new_requests),

@@ -11,7 +11,7 @@ import typer
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_moment, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.terminal import plural
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def seconds(value: float) -> Cell:
     return Cell(f"{value:,.0f} s", value=value)
 
 
-def _row(row: ScenarioRow, baseline: ScenarioRow) -> list[Cell | str | float | None]:
+def _row(row: ScenarioRow, baseline: ScenarioRow) -> Row:
     nodes = row.nodes - baseline.nodes
     change = None
     if row.cost is not None and baseline.cost:
