@@ -186,6 +186,7 @@ class LoopMemory(OptionGroup):
 
 
 def check_expanders(options: AutoscalingOptions) -> None:
+    """Raise BadParameter for an unusable ``--expander``, or one that lacks its further options."""
     from kscale.ca.errors import AutoscalerError
     from kscale.ca.expander.chain import EXPANDER_NAMES, GRPC_EXPANDER, build_expander_chain
 
@@ -217,6 +218,11 @@ def expander_input(
     per_core: float | None,
     per_gib: float | None,
 ) -> ExpanderInput:
+    """Return the inputs of the expanders ``names``: priorities from the file ``config``, and prices.
+
+    Raises InputError for a group without a price that the price expander needs, and BadParameter for options that are
+    missing or have no effect.
+    """
     from kscale.ca.expander.types import ExpanderInput
 
     if "price" in names:

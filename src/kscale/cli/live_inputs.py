@@ -124,7 +124,7 @@ class Clusters(Dump, ServerLimitFlags):
             return kscale.load(*listing.pages, strict=not self.skip_invalid, threads=self.threads)
 
     def load_with_owners(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:
-        """The cluster with the owners and VPA targets of custom kinds, of which a live cluster is asked for the scales.
+        """Load the cluster, with the scales of owners and VPA targets of custom kinds if it is live.
 
         Raises InputError.
         """

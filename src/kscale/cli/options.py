@@ -1,10 +1,9 @@
 """Declare options: by the fields of option groups, or by the parameters of a command's function.
 
 The name, the type and the default of an option are those of the field or parameter: ``max_types: int | None = None``
-is ``--max-types``. Its help text, and how the help names the value, come from the NumPy docstring::
+is ``--max-types``. Its help text, and how the help names the value, come from the section Parameters or Attributes of
+the NumPy docstring::
 
-    Parameters
-    ----------
     max_types : K
         Maximum number of different instance types.
 

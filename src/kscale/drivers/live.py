@@ -239,7 +239,7 @@ _T = TypeVar("_T")
 
 
 class LostLeadershipError(KscaleError, RuntimeError):
-    """This process does not lead any more, and must not act."""
+    """Another process may lead now: this one must not act."""
 
 
 class Scope:
