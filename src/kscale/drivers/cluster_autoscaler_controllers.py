@@ -94,7 +94,7 @@ class BufferController:
                 name=name,
                 buffers=buffers,
                 quotas=quotas[name],
-                version=(*_grounds(stores, buffers), *map(_ground_of_quota, quotas[name])),
+                version=(*_input_versions(stores, buffers), *map(_quota_version, quotas[name])),
             )
             for name, buffers in by_namespace.items()
         ]
@@ -121,11 +121,11 @@ class BufferController:
         yield from p.observe(*self._times.build_observations(buffers, p.now))
 
 
-def _ground_of_quota(quota: ResourceQuota) -> Hashable:
+def _quota_version(quota: ResourceQuota) -> Hashable:
     return quota.metadata.uid, msgspec.json.encode(quota.status, enc_hook=enc_hook, order="sorted")
 
 
-def _grounds(stores: Stores, buffers: Sequence[CapacityBuffer]) -> Iterator[Hashable]:
+def _input_versions(stores: Stores, buffers: Sequence[CapacityBuffer]) -> Iterator[Hashable]:
     """Yield the values whose change makes a reconcile necessary.
 
     Buffers count with their generation, as the controller itself writes their status. Referenced objects count with

@@ -159,7 +159,7 @@ class NamesOfTables:
         self._texts: dict[str, int] = {"": 0}
         self._names: list[str] = [""]
         self._series = _usage_text.SeriesNumbers()
-        self._series = ReaderSeries()
+        self._reader_series = ReaderSeries()
 
     def number(self, table: Any, names: Mapping[str, str], source: str) -> Numbered:
         """Return the series of the rows of a table. Raises InputError if names are not texts."""
@@ -178,7 +178,7 @@ class NamesOfTables:
         fresh: list[Names] = [
             (self._names[a], self._names[b], self._names[c], self._names[d]) for a, b, c, d in new_series
         ]
-        return Numbered(series, fresh, self._series)
+        return Numbered(series, fresh, self._reader_series)
 
     def _number_of(self, text: str) -> int:
         number = self._texts.setdefault(text, len(self._names))
