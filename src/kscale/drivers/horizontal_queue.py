@@ -38,7 +38,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     last: HorizontalPodAutoscaler | None = None
 
 
-Seen = HorizontalPodAutoscaler | Tombstone
+HpaOrTombstone = HorizontalPodAutoscaler | Tombstone
 
 
 class HorizontalController:
@@ -103,7 +103,7 @@ class HorizontalController:
         else:
             self._queue.add(key, time)
 
-    def updated(self, old: Seen, new: Seen, *, now: datetime | Moment) -> None:
+    def updated(self, old: HpaOrTombstone, new: HpaOrTombstone, *, now: datetime | Moment) -> None:
         """Handle a change of an HPA from ``old`` to ``new``, or a resync.
 
         Only a changed generation counts like a new object.
@@ -119,7 +119,7 @@ class HorizontalController:
         else:
             self._add_rate_limited(_key(new), time)
 
-    def deleted(self, hpa: Seen) -> None:
+    def deleted(self, hpa: HpaOrTombstone) -> None:
         """Remove an HPA. Its histories stay until its key is taken and the object is not found."""
         if self.selectors.delete(*_names(hpa)):
             self.num_horizontal_pod_autoscalers -= 1
@@ -184,17 +184,17 @@ class HorizontalController:
             self._add_rate_limited(key, time)
         self._queue.done(key, time)
 
-    def done_all(self, found: BatchResult, *, ended: datetime | Moment) -> None:
-        """Mark a batch as done; ``found`` is its result.
+    def done_all(self, result: BatchResult, *, ended: datetime | Moment) -> None:
+        """Mark a batch as done, with its result.
 
         Each HPA is requeued a period after its own reconcile ended; unfinished ones are due at once.
         """
         over = moment(ended, "ended")
-        self.kept.put(found.keys, found.histories, found.plain_states)
+        self.kept.put(result.keys, result.histories, result.plain_states)
         period = self.options.sync_period_ns
-        for keys, end in reversed(self._group_by_end(found)):
+        for keys, end in reversed(self._group_by_end(result)):
             self._queue.done_until(keys, self._next_sync(end), over, within=self._within, period=period)
-        for key in found.unfinished:
+        for key in result.unfinished:
             self._queue.add(key, over)
             self._queue.done(key, over)
 
@@ -226,9 +226,9 @@ class HorizontalController:
         return -((self._within - ended - period) // period) * period if self._aligned else ended + period
 
 
-def _names(hpa: Seen) -> tuple[str, str]:
+def _names(hpa: HpaOrTombstone) -> tuple[str, str]:
     return (hpa.namespace, hpa.name) if isinstance(hpa, Tombstone) else (hpa.metadata.namespace, hpa.metadata.name)
 
 
-def _key(hpa: Seen) -> str:
+def _key(hpa: HpaOrTombstone) -> str:
     return "/".join(_names(hpa))

@@ -74,6 +74,21 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     :data:`FEATURE_GATES` by name. ``kubernetes_version``, such as ``1.35`` or ``v1.35.4-eks.1``, selects the minor
     (1.34 to 1.37; empty: the newest) whose defaults hold for the other gates; only the ``current`` profile takes it.
     Raises :class:`~kscale.errors.InputError` for an unknown profile, version or gate, and for less than one worker.
+
+    Attributes
+    ----------
+    concurrent_horizontal_pod_autoscaler_syncs
+        Maximum number of HPAs whose requests are in flight at a time.
+    horizontal_pod_autoscaler_sync_period
+        Time between two decisions on the same HPA.
+    horizontal_pod_autoscaler_downscale_stabilization
+        Stabilization window for scaling down, for HPAs whose behavior names none.
+    horizontal_pod_autoscaler_tolerance
+        Relative difference from the target below which an HPA whose behavior names no tolerance does not scale.
+    horizontal_pod_autoscaler_cpu_initialization_period
+        Time after a pod's start during which its CPU usage counts only while the pod is ready.
+    horizontal_pod_autoscaler_initial_readiness_delay
+        Time after a pod's start during which an unready pod counts as never having been ready.
     """
 
     concurrent_horizontal_pod_autoscaler_syncs: int = 5

@@ -220,7 +220,34 @@ class RangeQuery(NamedTuple):
 class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
     """Options of the recommender's Prometheus history: upstream's flags of the same names, with its defaults.
 
-    ``namespace``: restrict the queries to this namespace.
+    Attributes
+    ----------
+    prometheus_cadvisor_job_name
+        Value of the job label of cAdvisor's series; empty: any.
+    history_length
+        Length of the history to load, as a Prometheus duration.
+    history_resolution
+        Time between two samples of the history, as a Prometheus duration.
+    history_cpu_metric
+        Name of the metric that counts CPU seconds.
+    history_memory_metric
+        Name of the metric of memory usage in bytes.
+    metric_for_pod_labels
+        Metric whose labels include the labels of pods.
+    pod_label_prefix
+        Prefix of the metric labels that are labels of the pod.
+    pod_namespace_label
+        Label of the pod-labels metric that names the pod's namespace.
+    pod_name_label
+        Label of the pod-labels metric that names the pod.
+    container_namespace_label
+        Label of usage series that names the namespace.
+    container_pod_name_label
+        Label of usage series that names the pod.
+    container_name_label
+        Label of usage series that names the container.
+    namespace
+        Namespace to which the queries are restricted; empty: all.
     """
 
     prometheus_cadvisor_job_name: str = "kubernetes-cadvisor"

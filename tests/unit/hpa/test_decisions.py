@@ -22,8 +22,8 @@ from kscale.effects import (
     GetScale,
     List,
     PutScale,
-    as_if_done,
     from_text,
+    run_dry,
     to_text,
 )
 from kscale.errors import InputError
@@ -286,7 +286,7 @@ def one_by_one(
         refusal = (refusals or {}).get(key)
         try:
             out.append(
-                as_if_done(
+                run_dry(
                     machine,
                     now=NOW,
                     respond=lambda action, key=key: answer(key, action),  # type: ignore[misc]  # bound on purpose

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from kscale.effects import Action
-from kscale.effects.legal_outcomes import ANSWERS
+from kscale.effects.legal_outcomes import LEGAL_OUTCOMES
 from kscale.errors import InputError
 from kscale.hpa.batch.decisions import Decisions, decide
 from kscale.objects.api.autoscaling import Scale, ScaleSpec, ScaleStatus
@@ -22,7 +22,7 @@ def _decided(world: World) -> Decisions:
 
 def _done(actions: list[Action]) -> list[Action]:
     """What changes something: what was asked for the decisions is not told."""
-    return [each for each in actions if not ANSWERS[type(each)].question]
+    return [each for each in actions if not LEGAL_OUTCOMES[type(each)].reads]
 
 
 def _agree(found: Decisions) -> None:

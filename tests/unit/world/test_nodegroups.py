@@ -15,7 +15,7 @@ import trustme
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.candidates import count_registered_nodes, filter_atomic_groups
-from kscale.effects import ANSWERS, ApiError, Delete, Outcome, Refresh
+from kscale.effects import LEGAL_OUTCOMES, ApiError, Delete, Outcome, Refresh
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, NodeSpec
 from kscale.objects.api.meta import ObjectMeta
@@ -188,7 +188,7 @@ def test_a_node_whose_group_is_not_told_is_named_and_the_others_have_theirs(
     cloud.node_errors = {"n1": "no such machine"}
     found = ask_cloud(client, Refresh())
     assert isinstance(found, Groups)
-    assert ANSWERS[Refresh].fits(Refresh(), found)
+    assert LEGAL_OUTCOMES[Refresh].fits(Refresh(), found)
     assert found.node_errors == {"n1": "rpc error: code = Unknown desc = no such machine"}
     assert found.ids_of_nodes(["n1", "n2", "other"]) == [None, "b", None]
     cloud.node_errors = {}

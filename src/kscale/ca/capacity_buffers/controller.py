@@ -25,7 +25,7 @@ from kscale.ca.go_math import divide_truncated, wrap_int32
 from kscale.ca.metrics import build_observation
 from kscale.effects import (
     SECOND,
-    GetWhole,
+    GetUnstructured,
     Moment,
     Observation,
     Progress,
@@ -415,7 +415,7 @@ def _reconcile_template(
 ) -> StepsOf[BufferControllerAction, tuple[PodTemplate | None, str]]:
     assert buffer.spec.pod_template_ref is not None
     source = yield from p.act(
-        GetWhole(
+        GetUnstructured(
             kind="PodTemplate", api_version="v1", namespace=buffer.namespace, name=buffer.spec.pod_template_ref.name
         )
     )

@@ -29,7 +29,7 @@ from kscale.ca.scale_down.actuation.actuator import sync_deletions
 from kscale.ca.state.loop_state import LoopState
 from kscale.ca.static_autoscaler.loop import AutoscalerLoop, LoopAction, build_actuator
 from kscale.ca.static_autoscaler.report import LoopInputs, LoopReport
-from kscale.effects import Action, ApiError, Get, HasInstances, List, Moment, Respond, StepsOf, as_if_done, moment
+from kscale.effects import Action, ApiError, Get, HasInstances, List, Moment, Respond, StepsOf, moment, run_dry
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroups import Groups, GroupsLike
@@ -124,7 +124,7 @@ def run_once(
     respond = build_snapshot_responder(
         snapshot, has_instance or {}, build_dry_run_responder(loop_inputs.expander_input, rank, prices)
     )
-    done = as_if_done(steps, now=now, respond=respond)
+    done = run_dry(steps, now=now, respond=respond)
     report = done.value
     report.state = save_targets(sync_deletions(report.state, actuator.tracker), described, report.groups)
     report.actions, report.events, report.observations = done.actions, done.events, done.observations

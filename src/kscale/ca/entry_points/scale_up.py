@@ -35,8 +35,8 @@ from kscale.effects import (
     Progress,
     StepsOf,
     WriteStatus,
-    as_if_done,
     moment,
+    run_dry,
 )
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
@@ -100,7 +100,7 @@ def scale_up(
     known = restore_targets(groups, cluster, state, moment(now))
     steps = scale_up_steps(cluster, known, now=now, options=options, state=state, inputs=inputs)
     expander_input = inputs.expander_input if inputs is not None else None
-    done = as_if_done(steps, now=moment(now), respond=build_dry_run_responder(expander_input, rank))
+    done = run_dry(steps, now=moment(now), respond=build_dry_run_responder(expander_input, rank))
     return done.value.with_events(done.events).remembering(described)
 
 

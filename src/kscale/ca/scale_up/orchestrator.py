@@ -48,9 +48,9 @@ from kscale.effects import (
     RankOptions,
     StepsOf,
     Wait,
-    as_if_done,
     duration,
     moment,
+    run_dry,
 )
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -517,5 +517,5 @@ def orchestrate(
         The chosen option and its execution.
     """
     respond = build_dry_run_responder(ground.inputs.expander_input, rank)
-    done = as_if_done(orchestrate_steps(snapshot, pods, ground, now=now), now=moment(now), respond=respond)
+    done = run_dry(orchestrate_steps(snapshot, pods, ground, now=now), now=moment(now), respond=respond)
     return replace(done.value, events=done.events)

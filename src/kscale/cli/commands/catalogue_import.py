@@ -29,33 +29,32 @@ or anything of the above that has prices."""
 
 
 def import_catalogue(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The machines of a cloud, in one of the forms below.")],
+    file: str,
     *,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the imported catalogue; the default is the file's name.")
-    ] = None,
-    prices: Annotated[
-        list[str] | None,
-        typer.Option("--prices", metavar="FILE", help="File with prices that replace those in FILE. Repeatable."),
-    ] = None,
-    overhead: Annotated[
-        Overhead | None,
-        typer.Option(
-            "--overhead",
-            help="Formula of a managed Kubernetes for the part of each machine that pods cannot use, "
-            "where FILE does not say it. The default is that of the cloud whose form FILE has.",
-        ),
-    ] = None,
-    max_pods: Annotated[
-        int | None,
-        typer.Option("--max-pods", min=1, help="Maximum number of pods on each node, instead of what FILE says."),
-    ] = None,
+    name: str | None = None,
+    prices: list[str] | None = None,
+    overhead: Overhead | None = None,
+    max_pods: Annotated[int | None, typer.Option(min=1)] = None,
     show: Show,
 ) -> Answer:
     """Keep the machines of a cloud under a name: --catalogue NAME means them from now on.
 
     It is written to the user's data directory ($XDG_DATA_HOME/kscale, else ~/.local/share/kscale) and replaces an
     earlier one of that name. Nothing is fetched from the network.
+
+    Parameters
+    ----------
+    file : FILE
+        The machines of a cloud, in one of the forms below.
+    name
+        Name of the imported catalogue; the default is the file's name.
+    prices : FILE
+        File with prices that replace those in FILE. Repeatable.
+    overhead
+        Formula of a managed Kubernetes for the part of each machine that pods cannot use, where FILE does not say
+        it. The default is that of the cloud whose form FILE has.
+    max_pods
+        Maximum number of pods on each node, instead of what FILE says.
     """
     from kscale.capacity.catalogue import read_catalogue, read_prices, store_catalogue
     from kscale.capacity.catalogue.types import CatalogueList, summary

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -13,20 +13,14 @@ import typer
 from kscale.cli.cluster_autoscaler_flags import LoopFlags
 from kscale.cli.command import option_groups
 from kscale.cli.hpa_options import DecisionFlags
+from kscale.cli.options import OptionGroup, flag_of, option_errors
 from kscale.cli.output import Format, Show
 from kscale.cli.registry import find
 from kscale.files import read_file, replace_file
 
 __all__ = [
-    "Flags",
-    "Image",
-    "Namespace",
-    "Replicas",
-    "ShowObjects",
-    "own_options",
     "print_cluster_autoscaler",
     "print_horizontal",
-    "print_objects",
     "print_reader",
     "print_vpa_admission",
     "print_vpa_crds",
@@ -35,13 +29,46 @@ __all__ = [
 ]
 
 
-Image = Annotated[str, typer.Option("--image", metavar="NAME", help="A container image with kscale in it.")]
-Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace in which the program runs.")]
-Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Number of replicas: one leads, the others wait.")]
-Flags = Annotated[
-    list[str] | None,
-    typer.Option("--flag", metavar="--NAME=VALUE", help="Flag for kscale run with this program. Repeatable."),
-]
+@dataclass(eq=False, repr=False)
+class DeploymentFlags(OptionGroup):
+    """Options of a program's Deployment.
+
+    Attributes
+    ----------
+    image : NAME
+        A container image with kscale in it.
+    namespace
+        Namespace in which the program runs.
+    replicas
+        Number of replicas: one leads, the others wait.
+    flag : --NAME=VALUE
+        Flag for kscale run with this program. Repeatable.
+    """
+
+    image: str
+    namespace: Annotated[str, typer.Option("-n", "--namespace")] = "kube-system"
+    replicas: Annotated[int, typer.Option(min=1)] = 2
+    flag: list[str] | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as arguments of the functions that build the objects."""
+        return {
+            "image": self.image, "namespace": self.namespace, "replicas": self.replicas, "flags": self.flag or (),
+        }  # fmt: skip
+
+
+@dataclass(eq=False, repr=False)
+class AdmissionDeploymentFlags(DeploymentFlags):
+    """Options of the admission controller's Deployment.
+
+    Attributes
+    ----------
+    replicas
+        Number of replicas; all of them answer.
+    """
+
+    replicas: Annotated[int, typer.Option(min=1)] = 1
+
 
 _NO_TLS = "the Deployment mounts no such file, and its probes ask without TLS: patch them with it"
 _NO_FILE: Final = "the Deployment mounts no such file: patch it with it"
@@ -61,16 +88,15 @@ _BASE: Final = "kustomization.yaml"
 
 @dataclass(eq=False, repr=False)
 class ShowObjects(Show):
-    """Output options, and the directory for a kustomize base."""
+    """Output options, and the directory for a kustomize base.
 
-    directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--directory",
-            metavar="DIR",
-            help=f"Directory for a kustomize base instead of stdout: {_BASE} and {_OBJECTS}.",
-        ),
-    ] = None
+    Attributes
+    ----------
+    directory : DIR
+        Directory for a kustomize base instead of stdout: kustomization.yaml and kscale.yaml.
+    """
+
+    directory: Path | None = None
 
 
 def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]]) -> None:
@@ -109,11 +135,11 @@ def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]]) -> None:
 def _yaml(documents: Sequence[Mapping[str, Any]]) -> str:
     import yaml
 
-    class Whole(yaml.SafeDumper):
+    class WithoutAliases(yaml.SafeDumper):
         def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - yaml's signature
             return True
 
-    text: str = yaml.dump_all(documents, Dumper=Whole, sort_keys=False)
+    text: str = yaml.dump_all(documents, Dumper=WithoutAliases, sort_keys=False)
     return text
 
 
@@ -132,14 +158,14 @@ def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Pat
     show.terminal.note(f"wrote {len(objects)} objects to {listed}")
 
 
-def own_options(program: str, flags: Sequence[str], **own: str) -> dict[str, Any]:
+def own_options(program: str, deployment: DeploymentFlags, **own: str) -> dict[str, Any]:
     """Return the values of the options of ``kscale run PROGRAM`` with these flags, by name.
 
     Parameters
     ----------
     program : str
-    flags : sequence of str
-        Flags that the user adds.
+    deployment : DeploymentFlags
+        Has the flags that the user adds.
     **own : str
         Options that the manifests command itself sets.
 
@@ -149,17 +175,17 @@ def own_options(program: str, flags: Sequence[str], **own: str) -> dict[str, Any
         If the program does not accept a flag, if a flag contradicts one of ``own``, or if the printed objects do not
         depend on the flag as they would have to.
     """
-    options = {name: f"--{name.replace('_', '-')}" for name in own}
-    values = _option_values(["run", program, *(f"{options[name]}={value}" for name, value in own.items()), *flags])
+    arguments = ["run", program, *(f"{flag_of(name)}={value}" for name, value in own.items())]
+    values = _option_values([*arguments, *(deployment.flag or ())])
     for name, value in own.items():
         if values[name] != value:
             raise typer.BadParameter(
-                f"{options[name]} is said by this command: its rules go by it", param_hint="--flag"
+                f"{flag_of(name)} is said by this command: its rules go by it", param_hint="--flag"
             )
-    usual = _option_values(["run", program, *(f"{options[name]}={value}" for name, value in own.items())])
+    usual = _option_values(arguments)
     for name, why in _FOLLOWED_BY_NOTHING.items():
         if name in values and values[name] != usual[name]:
-            raise typer.BadParameter(f"--{name.replace('_', '-')}: {why}", param_hint="--flag")
+            raise typer.BadParameter(f"{flag_of(name)}: {why}", param_hint="--flag")
     return values
 
 
@@ -185,68 +211,63 @@ def _option_values(arguments: Sequence[str]) -> dict[str, Any]:
 
 def print_cluster_autoscaler(
     *,
-    image: Image,
-    namespace: Namespace = "kube-system",
-    cloud_provider: Annotated[
-        str, typer.Option("--cloud-provider", metavar="NAME", help="Cloud provider: externalgrpc, kwok or clusterapi.")
-    ] = "externalgrpc",
-    cloud_config: Annotated[
-        str,
-        typer.Option(
-            "--cloud-config",
-            metavar="SECRET",
-            help="Secret that holds the cloud provider's configuration file under the key config.",
-        ),
-    ] = "",
-    replicas: Replicas = 2,
-    flag: Flags = None,
-    monitoring: Annotated[
-        bool,
-        typer.Option(
-            "--monitoring",
-            help="Also print objects for the Prometheus operator (what to scrape, alert rules) and a "
-            "Grafana dashboard.",
-        ),
-    ] = False,
+    deployment: DeploymentFlags,
+    cloud_provider: str = "externalgrpc",
+    cloud_config: str = "",
+    monitoring: bool = False,
     show: ShowObjects,
 ) -> None:
-    """Print what kubectl apply takes: an account with the least rights, a Deployment, a budget, a NetworkPolicy."""
+    """Print what kubectl apply takes: an account with the least rights, a Deployment, a budget, a NetworkPolicy.
+
+    Parameters
+    ----------
+    cloud_provider : NAME
+        Cloud provider: externalgrpc, kwok or clusterapi.
+    cloud_config : SECRET
+        Secret that holds the cloud provider's configuration file under the key config.
+    monitoring
+        Also print objects for the Prometheus operator (what to scrape, alert rules) and a Grafana dashboard.
+    """
     from kscale.drivers.manifests.cluster_autoscaler import cluster_autoscaler_manifests, cluster_autoscaler_monitoring
 
     if cloud_provider not in ("externalgrpc", "kwok", "clusterapi"):
         raise typer.BadParameter(f"there is no cloud provider {cloud_provider!r} here", param_hint="--cloud-provider")
-    flags = flag or ()
-    options = own_options("cluster-autoscaler", flags, cloud_provider=cloud_provider, namespace=namespace)
-    objects = cluster_autoscaler_manifests(
-        image=image,
-        namespace=namespace,
-        config=cloud_config,
-        flags=flags,
-        options=options,
-        replicas=replicas,
-    )
+    namespace = deployment.namespace
+    options = own_options("cluster-autoscaler", deployment, cloud_provider=cloud_provider, namespace=namespace)
+    objects = cluster_autoscaler_manifests(config=cloud_config, options=options, **deployment.arguments())
     if monitoring:
         objects += cluster_autoscaler_monitoring(namespace, options["leader_elect_resource_name"])
     print_objects(show, objects)
 
 
-def print_horizontal(
-    *, image: Image, namespace: Namespace = "kube-system", replicas: Replicas = 2, flag: Flags = None, show: ShowObjects
-) -> None:
-    """Print what kubectl apply takes for the horizontal pod autoscaler.
+def _print_autoscaler(program: str, title: str, *namespaces: str) -> Callable[..., None]:
+    """Return the command that prints the objects of an autoscaler with leader election.
+
+    ``namespaces``: options of the program that are set to the namespace in which it runs.
+    """
+
+    def command(*, deployment: DeploymentFlags, show: ShowObjects) -> None:
+        from kscale.drivers.manifests.autoscalers import autoscaler_manifests
+
+        options = own_options(program, deployment, **dict.fromkeys(namespaces, deployment.namespace))
+        print_objects(show, autoscaler_manifests(program, options=options, **deployment.arguments()))
+
+    command.__doc__ = f"""Print what kubectl apply takes for {title}.
 
     An account with the least rights, a Deployment, a budget, a NetworkPolicy.
     """
-    from kscale.drivers.manifests.autoscalers import autoscaler_manifests
+    return command
 
-    flags = flag or ()
-    options = own_options("horizontal", flags, leader_elect_resource_namespace=namespace)
-    print_objects(
-        show,
-        autoscaler_manifests(
-            "horizontal", image=image, namespace=namespace, flags=flags, options=options, replicas=replicas
-        ),
-    )
+
+_LEASE: Final = "leader_elect_resource_namespace"
+print_horizontal = _print_autoscaler("horizontal", "the horizontal pod autoscaler", _LEASE)
+print_vpa_recommender = _print_autoscaler("vpa-recommender", "the recommender of the Vertical Pod Autoscaler", _LEASE)
+print_vpa_updater = _print_autoscaler(
+    "vpa-updater",
+    "the updater of the Vertical Pod Autoscaler",
+    _LEASE,
+    "admission_controller_status_lease_namespace",
+)
 
 
 def print_vpa_crds(*, show: ShowObjects) -> None:
@@ -256,102 +277,42 @@ def print_vpa_crds(*, show: ShowObjects) -> None:
     print_objects(show, vpa_definitions())
 
 
-def print_vpa_recommender(
-    *, image: Image, namespace: Namespace = "kube-system", replicas: Replicas = 2, flag: Flags = None, show: ShowObjects
-) -> None:
-    """Print what kubectl apply takes for the recommender of the Vertical Pod Autoscaler.
-
-    An account with the least rights, a Deployment, a budget, a NetworkPolicy.
-    """
-    from kscale.drivers.manifests.autoscalers import autoscaler_manifests
-
-    flags = flag or ()
-    options = own_options("vpa-recommender", flags, leader_elect_resource_namespace=namespace)
-    print_objects(
-        show,
-        autoscaler_manifests(
-            "vpa-recommender", image=image, namespace=namespace, flags=flags, options=options, replicas=replicas
-        ),
-    )
-
-
-def print_vpa_updater(
-    *, image: Image, namespace: Namespace = "kube-system", replicas: Replicas = 2, flag: Flags = None, show: ShowObjects
-) -> None:
-    """Print what kubectl apply takes for the updater of the Vertical Pod Autoscaler.
-
-    An account with the least rights, a Deployment, a budget, a NetworkPolicy.
-    """
-    from kscale.drivers.manifests.autoscalers import autoscaler_manifests
-
-    flags = flag or ()
-    options = own_options(
-        "vpa-updater",
-        flags,
-        leader_elect_resource_namespace=namespace,
-        admission_controller_status_lease_namespace=namespace,
-    )
-    print_objects(
-        show,
-        autoscaler_manifests(
-            "vpa-updater", image=image, namespace=namespace, flags=flags, options=options, replicas=replicas
-        ),
-    )
-
-
 def print_vpa_admission(
     *,
-    image: Image,
-    namespace: Namespace = "kube-system",
-    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Number of replicas; all of them answer.")] = 1,
-    tls_secret: Annotated[
-        str,
-        typer.Option(
-            "--tls-secret",
-            metavar="NAME",
-            help="Secret with serverCert.pem, serverKey.pem and caCert.pem, as upstream's script creates it.",
-        ),
-    ] = "vpa-tls-certs",
-    cert_manager: Annotated[
-        bool,
-        typer.Option("--cert-manager", help="Have cert-manager make and renew the certificate."),
-    ] = False,
-    self_signed: Annotated[
-        bool,
-        typer.Option("--self-signed", help="Make an authority and a certificate now, good for ten years."),
-    ] = False,
-    api_server_network: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--api-server-network",
-            metavar="CIDR",
-            help="Network of the API servers, the only ones that may reach the webhook. Repeatable; default: any.",
-        ),
-    ] = None,
-    flag: Flags = None,
+    deployment: AdmissionDeploymentFlags,
+    tls_secret: str = "vpa-tls-certs",
+    cert_manager: bool = False,
+    self_signed: bool = False,
+    api_server_network: list[str] | None = None,
     show: ShowObjects,
 ) -> None:
     """Print what kubectl apply takes for the admission controller of the Vertical Pod Autoscaler.
 
     An account with the least rights, a Service, a Deployment, a budget, a NetworkPolicy. It registers its webhook
     itself.
+
+    Parameters
+    ----------
+    tls_secret : NAME
+        Secret with serverCert.pem, serverKey.pem and caCert.pem, as upstream's script creates it.
+    cert_manager
+        Have cert-manager make and renew the certificate.
+    self_signed
+        Make an authority and a certificate now, good for ten years.
+    api_server_network : CIDR
+        Network of the API servers, the only ones that may reach the webhook. Repeatable; default: any.
     """
     from kscale.drivers.manifests.autoscalers import admission_manifests, secret_of, webhook_service
 
     if cert_manager and self_signed:
         raise typer.BadParameter("--cert-manager and --self-signed exclude each other", param_hint="--self-signed")
-    callers = [_network(text) for text in api_server_network or ()]
-    flags = flag or ()
-    options = own_options("vpa-admission", flags, status_lease_namespace=namespace)
+    with option_errors("--api-server-network"):
+        callers = [str(ip_network(text)) for text in api_server_network or ()]
+    namespace = deployment.namespace
+    options = own_options("vpa-admission", deployment, status_lease_namespace=namespace)
+    keys = "cert-manager" if cert_manager else "upstream"
     objects = admission_manifests(
-        image=image,
-        namespace=namespace,
-        flags=flags,
-        options=options,
-        replicas=replicas,
-        secret=tls_secret,
-        keys="cert-manager" if cert_manager else "upstream",
-        callers=callers,
+        options=options, secret=tls_secret, keys=keys, callers=callers, **deployment.arguments()
     )
     if self_signed:
         from datetime import UTC, datetime
@@ -363,24 +324,20 @@ def print_vpa_admission(
     print_objects(show, objects)
 
 
-def _network(text: str) -> str:
-    try:
-        return str(ip_network(text))
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--api-server-network") from None
-
-
 def print_reader(
     *,
-    namespace: Annotated[
-        str, typer.Option("-n", "--namespace", help="Namespace of the service account.")
-    ] = "kube-system",
+    namespace: Annotated[str, typer.Option("-n", "--namespace")] = "kube-system",
     show: ShowObjects,
 ) -> None:
     """Print what kubectl apply takes for an account that may read what --context asks for, and nothing else.
 
     A ServiceAccount, a ClusterRole and its binding, all named kscale-reader: lists of the kinds that plans depend on
     (no Secret, no ConfigMap), scales, and the metrics APIs. kubectl create token kscale-reader makes a token of it.
+
+    Parameters
+    ----------
+    namespace
+        Namespace of the service account.
     """
     from kscale.drivers.manifests.autoscalers import reader_manifests
 

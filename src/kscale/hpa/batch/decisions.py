@@ -26,9 +26,9 @@ from kscale.effects import (
     List,
     Moment,
     PutScale,
-    as_if_done,
-    done_at_once,
     moment,
+    run_dry,
+    run_dry_at_once,
 )
 from kscale.hpa.batch.columns import (
     CONDITION_REASONS,
@@ -342,7 +342,7 @@ class Decisions(Result):
         if row in self.problems:
             raise self.problems[row]
         refusal = self.refusals.get(self.keys[row])
-        return as_if_done(
+        return run_dry(
             self.machine(row),
             now=origin.now,
             respond=lambda action: _respond(action, row, origin),
@@ -378,7 +378,7 @@ class Decisions(Result):
                 now=origin.now,
                 options=origin.options,
             )
-            out.append(done_at_once(decided.remaining_steps(), now=origin.now))
+            out.append(run_dry_at_once(decided.remaining_steps(), now=origin.now))
         return out
 
     def decided_by_metrics(self) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.effects import Action, GetMetric, Progress, StepsOf, as_if_done
+from kscale.effects import Action, GetMetric, Progress, StepsOf, run_dry
 from kscale.errors import InputError
 from kscale.hpa.batch.columns import MetricRows
 from kscale.hpa.batch.hpas import SpecColumns, SpecMetric
@@ -318,7 +318,7 @@ class CalculatorInputsBuilder:
         return result
 
     def _run(self, query: StepsOf[GetMetric, _T]) -> _T:
-        return as_if_done(query, now=0, respond=self._respond).value
+        return run_dry(query, now=0, respond=self._respond).value
 
     def _respond(self, action: Action) -> Any:
         assert isinstance(action, GetMetric)

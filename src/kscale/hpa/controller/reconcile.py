@@ -174,7 +174,7 @@ def reconcile(
     seen_version: str | None = None,
     known: PrecomputedDecision | None = None,
 ) -> ReconcileSteps:
-    """Reconcile one HPA as a step machine; :func:`kscale.effects.as_if_done` runs it as a plain call.
+    """Reconcile one HPA as a step machine; :func:`kscale.effects.run_dry` runs it as a plain call.
 
     Pods are listed as the watch has delivered them.
 

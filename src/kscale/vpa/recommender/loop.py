@@ -19,8 +19,8 @@ from kscale.effects import (
     Moment,
     Progress,
     StepsOf,
-    as_if_done,
     moment,
+    run_dry,
     timedelta_of,
 )
 from kscale.effects.outcomes import NOT_FOUND
@@ -128,7 +128,7 @@ def run_once(state: RecommenderState, inputs: RecommenderRound, *, now: datetime
     and observations. ``state`` is changed in place.
     """
     begun = moment(now)
-    done = as_if_done(recommender_steps(state, inputs, now=begun), now=begun, respond=_respond_empty)
+    done = run_dry(recommender_steps(state, inputs, now=begun), now=begun, respond=_respond_empty)
     return msgspec.structs.replace(done.value, actions=done.actions, observations=done.observations)
 
 

@@ -24,9 +24,9 @@ from kscale.effects import (
     Resize,
     StepsOf,
     Wait,
-    as_if_done,
     duration,
     moment,
+    run_dry,
 )
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.api.coordination import Lease, LeaseSpec
@@ -498,7 +498,7 @@ def dry_run_loop(
             )
         return ApiError("nothing more is known", 404, NOT_FOUND)
 
-    done = as_if_done(steps, now=now, respond=respond, refuse=refuse)
+    done = run_dry(steps, now=now, respond=respond, refuse=refuse)
     return msgspec.structs.replace(done.value, actions=done.actions, events=done.events, observations=done.observations)
 
 

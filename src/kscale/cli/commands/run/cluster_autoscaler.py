@@ -11,9 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kscale.cli.cluster_autoscaler_flags import IDLE, REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
+from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
 from kscale.cli.go_flags import GoCommand, flags_given_of
-from kscale.cli.process import WorldFlags, ran_simulated, run_program
-from kscale.cli.process_flags import go_duration, host_name
+from kscale.cli.process import run_program
+from kscale.cli.process_flags import host_name
+from kscale.cli.struct_flags import go_duration
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 
@@ -62,9 +64,9 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
         text = "release 1.3 has no such flag"
         raise InputError([Problem(text, field=flag) for flag in sorted(younger)])
     frequent = process.frequent_loops_enabled and not options.legacy
-    heeded = ["--frequent-loops-enabled"]
-    if ran_simulated(
-        world, "cluster_autoscaler", options, idle=[process, lease], heeded=heeded, frequent_loops=frequent
+    allowed = ["--frequent-loops-enabled"]
+    if run_if_simulated(
+        world, "cluster_autoscaler", options, idle=[process, lease], allowed=allowed, frequent_loops=frequent
     ):
         return
     _profile(process.scheduler_config_file)
