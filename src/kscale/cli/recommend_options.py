@@ -166,7 +166,7 @@ class History(OptionGroup):
 
     def batches(self, threads: int) -> UsageFiles:
         """Return an iterable over the rows of all files."""
-        return UsageFiles(self.history, self.columns(), self.time_unit or "s", threads, self.metric or "")
+        return UsageFiles(self.history, self.make_columns(), self.time_unit or "s", threads, self.metric or "")
 
 
 def recommender_options(strategy: Strategy, values: Mapping[str, float | None]) -> RecommenderOptions:

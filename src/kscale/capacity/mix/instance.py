@@ -100,7 +100,7 @@ class Instance:
         self._judge = judge
         session = judge.session
         self.ctx = Context(snapshot, SchedulerProfile())
-        classes = list(session.pods[: session.finish_classes])
+        classes = list(session.pods[: session.checked_count])
         self.classes: list[PodClass] = classes
         numbers = session.classes_of(snapshot.classify(self.asked)).astype(np.int64)
         counts = np.bincount(numbers, minlength=len(classes))

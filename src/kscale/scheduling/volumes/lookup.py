@@ -237,8 +237,8 @@ class Volumes:
             values.add((claim.metadata.annotations or {}).get(SELECTED_NODE, ""))
         for storage_class in informers.storage_classes.values():
             for topology in storage_class.allowed_topologies:
-                for expression in topology.match_label_expressions:
-                    values.update(expression.values)
+                for label in topology.match_label_expressions:
+                    values.update(label.values)
         for entry in informers.capacities:
             if entry.node_topology is not None:
                 values.update((entry.node_topology.match_labels or {}).values())

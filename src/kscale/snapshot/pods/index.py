@@ -88,7 +88,7 @@ class PodSelection:
     def columns(self, *names: str) -> list[NDArray[Any]]:
         """Return columns of the table by name, at the rows of these pods."""
         columns = self.table.columns
-        return [columns[name].array[self.rows] for name in names]
+        return [columns[name][self.rows] for name in names]
 
     @property
     def phase(self) -> NDArray[np.int8]:
