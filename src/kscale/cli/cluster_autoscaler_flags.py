@@ -188,7 +188,6 @@ _NO_SUCH_CLOUD: Final = "there is no such cloud provider here"
 _DECIDES: Final = "decisions do not depend on it"
 
 REFUSED: Final[Mapping[str, str]] = {
-    "nodes": "groups come from the cloud provider",
     "feature-gates": "features have flags of their own",
 }
 """Flags of upstream's and of other commands that ask for something else than what would be done here, and why."""
@@ -208,7 +207,7 @@ IDLE: Final[Mapping[str, Idle]] = {
     **idle_texts("objects are read as JSON", "kube-api-content-type"),
     **idle_texts(_NO_SUCH_CLOUD, "cluster-name", "gce-mig-instances-min-refresh-wait-time"),
     "gce-concurrent-refreshes": Idle(_NO_SUCH_CLOUD, read_int),
-    **idle_switches(_NO_SUCH_CLOUD, "regional", "aws-use-static-instance-list", "bulk-mig-instances-listing-enabled"),
+    **idle_switches(_NO_SUCH_CLOUD, "regional", "bulk-mig-instances-listing-enabled"),
     **idle_switches("it is Go's", "profiling"),
     **idle_switches(_DECIDES, "enable-inter-pod-affinity-hostname-fast-path"),
 }
@@ -307,7 +306,7 @@ class AutoscalerFlags(ProcessFlags):
     cloud_provider: Annotated[
         str,
         typer.Option(
-            "--cloud-provider", metavar="NAME", help="Cloud provider: externalgrpc, kwok, clusterapi or static."
+            "--cloud-provider", metavar="NAME", help="Cloud provider: aws, externalgrpc, kwok, clusterapi or static."
         ),
     ] = "kwok"
     cloud_config: Annotated[
@@ -315,8 +314,8 @@ class AutoscalerFlags(ProcessFlags):
         typer.Option(
             "--cloud-config",
             metavar="FILE",
-            help="Configuration file of the cloud provider. externalgrpc: settings; clusterapi: "
-            "kubeconfig of the management cluster; static: node groups.",
+            help="Configuration file of the cloud provider. aws: endpoints (ServiceOverride); externalgrpc: settings; "
+            "clusterapi: kubeconfig of the management cluster; static: node groups.",
         ),
     ] = ""
     static_sizes: Annotated[
@@ -339,10 +338,31 @@ class AutoscalerFlags(ProcessFlags):
         list[str] | None,
         typer.Option(
             "--node-group-auto-discovery",
-            metavar="clusterapi:KEY=VALUE,...",
-            help="Node groups to manage, by namespace, clusterName or labels. Repeatable.",
+            metavar="CLOUD:KEY=VALUE,...",
+            help="Node groups to manage. clusterapi:KEY=VALUE,...: by namespace, clusterName or labels; "
+            "asg:tag=KEY[=VALUE],...: Auto Scaling groups with all these tags. Repeatable.",
         ),
     ] = None
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option("--nodes", metavar="MIN:MAX:NAME", help="aws: a node group by name, with its limits. Repeatable."),
+    ] = None
+    aws_use_static_instance_list: Annotated[
+        bool,
+        typer.Option(
+            "--aws-use-static-instance-list/--no-aws-use-static-instance-list",
+            help="aws: take instance types from --aws-instance-types only, and do not ask EC2 for them.",
+        ),
+    ] = False
+    aws_instance_types: Annotated[
+        str,
+        typer.Option(
+            "--aws-instance-types",
+            metavar="NAME|FILE",
+            help="aws: catalogue of the instance types that EC2 does not describe (kscale catalogue import --help). "
+            "The default is the imported catalogue aws, if there is one.",
+        ),
+    ] = ""
     record_duplicated_events: Annotated[
         bool,
         typer.Option(

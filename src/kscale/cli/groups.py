@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from kscale.capacity.records import UNLIMITED
+from kscale.cli.aws import GROUPS_PREFIX, read_live_groups
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal
 from kscale.errors import InputError
@@ -71,7 +72,13 @@ class GroupSource(OptionGroup):
 
     groups_file: Annotated[
         str | None,
-        typer.Option("-g", "--groups", metavar="FILE", help="Node groups, as YAML or JSON."),
+        typer.Option(
+            "-g",
+            "--groups",
+            metavar="FILE",
+            help="Node groups, as YAML or JSON; or Auto Scaling groups of AWS: aws: (all of the region), "
+            "aws:tag=KEY=VALUE,... or aws:NAME,...",
+        ),
     ] = None
     node: Annotated[
         str | None, typer.Option("--node", metavar="NAME", help="One group of nodes like this node of the dump.")
@@ -182,6 +189,8 @@ class GroupSource(OptionGroup):
             known = None
             if self.catalogue is not None:
                 known = self.read_catalogue(terminal)  # also if no entry needs it, as its name may be misspelt
+            if self.groups_file.startswith(GROUPS_PREFIX):
+                return read_live_groups(self.groups_file, snapshot.columns.objects, known, terminal)
             return read_groups(self.groups_file, node_names=snapshot.columns.index, catalogue=known)
         if self.node is not None:
             return [NodeGroup(id=f"like-{self.node}", from_node=self.node, target_size=0, max_size=UNLIMITED)]
