@@ -399,7 +399,7 @@ class AwsClient:
 
     def _pages(self, service: str, operation: str, **parameters: Any) -> Iterator[Any]:
         """Yield the pages of an operation. Raises AwsError for more than 1,000 pages or a repeated token."""
-        token = None
+        token: str | None = None
         for _ in range(_MOST_PAGES):
             page = self._call(service, operation, **parameters, **({"NextToken": token} if token else {}))
             yield page
