@@ -529,7 +529,7 @@ def test_a_termination_that_fails_leaves_the_earlier_ones_counted() -> None:
         (node("test-instance-id-2"), "node is not present in aws"),
         (node("test-instance-id-2", **{"k8s.io/cluster-autoscaler-enabled": "false"}), False),
         (node("aws:///us-east-1a/i-placeholder-g-1"), True),
-        (node("aws123"), "wrong id"),
+        (node("aws:123"), "wrong id"),
         (node("gce:///a/b"), "wrong id: expected format aws:///<zone>/<name>, got gce:///a/b"),
         (node("aws://test-az/test-instance-id"), "wrong id"),
         (node("aws:///eu-central-1c/i-placeholder-K3-EKS-spotr5xlasgsubnet02af-14"), "node is not present in aws"),
