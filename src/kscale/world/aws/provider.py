@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceError, InstanceStatus, NodeGroup, ProviderError
@@ -42,6 +42,7 @@ class AwsGroups(Provider):
     def __init__(self, groups: AutoScalingGroups, nodes: Nodes) -> None:
         self._groups = groups
         self._nodes = nodes
+        self._built: dict[str, tuple[tuple[Any, ...], NodeGroup]] = {}
 
     def refresh(self) -> Sequence[NodeGroup]:
         """Return the groups. AWS is read once a minute, and after a deletion."""
@@ -51,7 +52,17 @@ class AwsGroups(Provider):
             group = self._groups.group_of_instance(node.spec.provider_id or "")
             if group is not None:
                 members.setdefault(group.name, []).append(node.name)
-        return [_build_group(group, members.get(group.name, [])) for group in registered]
+        self._built = {group.name: self._build(group, members.get(group.name, [])) for group in registered}
+        return [group for _, group in self._built.values()]
+
+    def _build(self, group: RegisteredGroup, members: list[str]) -> tuple[tuple[Any, ...], NodeGroup]:
+        """Return the inputs of a group and the group: that of the previous refresh if its inputs are the same."""
+        inputs = (
+            group.minimum, group.maximum, group.size, group.instances, members,
+            group.template, group.template_error, group.options,
+        )  # fmt: skip
+        previous = self._built.get(group.name)
+        return previous if previous is not None and previous[0] == inputs else (inputs, _build_group(group, members))
 
     def has_instance(self, node: Node) -> bool:
         """Check whether the instance of a node exists.
