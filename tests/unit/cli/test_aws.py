@@ -104,13 +104,23 @@ def test_a_scale_up_goes_by_the_limits_and_sizes_of_the_account(tmp_path: Path) 
     assert (increase["group"], increase["currentSize"], increase["newSize"], increase["maxSize"]) == ("web", 0, 1, 5)
 
 
+M5 = {
+    "InstanceType": "m5.large", "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo": {"SizeInMiB": 8192},
+    "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+    "NetworkInfo": {"MaximumNetworkInterfaces": 3, "Ipv4AddressesPerInterface": 10},
+}  # fmt: skip
+
+
 @pytest.mark.usefixtures("account")
-def test_the_types_of_a_live_account_become_a_catalogue_and_the_fallback_of_the_provider() -> None:
+def test_the_types_of_a_live_account_become_a_catalogue_and_the_fallback_of_the_provider(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # moto takes minutes to list its types
+    monkeypatch.setattr("kscale.world.aws.client.AwsClient.all_instance_types", lambda _: [M5])
     answer = run("catalogue", "import", "--live", "aws", "-o", "json")
     assert answer.code == 0, answer.stderr
     (catalogue,) = json.loads(answer.stdout)["catalogues"]
-    assert catalogue["name"] == "aws"
-    assert catalogue["types"] > 300
+    assert (catalogue["name"], catalogue["types"]) == ("aws", 1)
     flags = AutoscalerFlags(nodes=["0:3:web"], aws_use_static_instance_list=True)
     provider, client = build_provider(flags, SystemClock(), list)
     (group,) = provider.refresh()
