@@ -53,9 +53,10 @@ def check_flags(process: AutoscalerFlags) -> None:
 
 
 def build_provider(process: AutoscalerFlags, clock: Clock, nodes: Nodes) -> tuple[AwsGroups, AwsClient]:
-    """Return the cloud provider and its client, which has to be closed. Blocks while a region is looked up.
+    """Return the cloud provider and its client, which has to be closed. Blocks while the groups are read.
 
-    Raises InputError for unusable flags or without a region, MissingExtraError without boto3.
+    Raises InputError for unusable flags, without a region, and if AWS cannot be read: as upstream, the program does not
+    start then. Raises MissingExtraError without boto3.
     """
     from kscale.world.aws.auto_scaling_groups import AutoScalingGroups, read_auto_discovery, read_group_spec
     from kscale.world.aws.client import AwsClient, read_cloud_config
@@ -76,6 +77,11 @@ def build_provider(process: AutoscalerFlags, clock: Clock, nodes: Nodes) -> tupl
         machines=_machines_of(process.aws_instance_types),
         describe_machines=not process.aws_use_static_instance_list,
     )
+    try:
+        groups.refresh()
+    except ProviderError as error:
+        client.close()
+        raise InputError(Problem(error.message, field="--cloud-provider")) from None
     return AwsGroups(groups, nodes), client
 
 
