@@ -49,8 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--golden-kind", metavar="KIND", action="append", help="only this kind (repeatable)")
     group.addoption("--reference-all", action="store_true", help="run the reference on every large recorded case, too")
     plans = parser.getgroup("plans")
-    plans.addoption("--plans", metavar="N", type=int, default=100, help="questions at each door of planning")
-    plans.addoption("--plans-seed", metavar="N", type=int, default=0, help="the number of the first question")
+    plans.addoption("--plans", metavar="N", type=int, default=100, help="random instances per test of plans")
+    plans.addoption("--plans-seed", metavar="N", type=int, default=0, help="seed of the first instance")
     parser.getgroup("hypothesis").addoption(
         "--property-time",
         metavar="SECONDS",

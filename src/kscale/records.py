@@ -1,32 +1,169 @@
-"""Base class of result records: typed data with ``apiVersion`` and ``kind``, JSON, and a JSON Schema."""
+"""Base classes of results: plain data, JSON with ``apiVersion`` and ``kind``, JSON Schema, Arrow tables, HTML."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import NoneType
+from typing import Any, ClassVar, NamedTuple, get_args
 
 import msgspec
 
-__all__ = ["API_VERSION", "Record", "components_of", "nulls_last", "schema_of", "to_builtins", "to_json"]
+from kscale.errors import InputError
+from kscale.libraries import library
+
+__all__ = [
+    "API_VERSION",
+    "Record",
+    "Result",
+    "Rows",
+    "components_of",
+    "nulls_last",
+    "schema_of",
+    "to_builtins",
+    "to_json",
+]
 
 API_VERSION = "kscale.dev/v1alpha1"
 
 
-class Record(msgspec.Struct, kw_only=True, omit_defaults=False, rename="camel", frozen=True):
-    """A decision, or a document that describes one. Subclasses set ``KIND``; fields are camelCase in JSON.
+class Rows(NamedTuple):
+    """A result as one table: the type of each column by its name, and the rows."""
 
+    columns: Mapping[str, type]
+    rows: Sequence[Sequence[Any]]
+
+
+class Result:
+    """What all results have in common: plain data, JSON, an Arrow table and HTML for notebooks.
+
+    pandas, polars and DuckDB read a result directly, by the Arrow PyCapsule interface:
+    ``polars.DataFrame(kscale.place(snapshot))``. Subclasses implement :meth:`table_rows`.
+    """
+
+    __slots__ = ()
+
+    def table_rows(self) -> Rows:
+        """Return the result as one table. Types are str, int, float, bool and list (of texts)."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain dicts and lists, with ``kind`` first."""
+        columns, rows = self.table_rows()
+        return {
+            "apiVersion": API_VERSION,
+            "kind": type(self).__name__,
+            "rows": [dict(zip(columns, row, strict=True)) for row in rows],
+        }
+
+    def to_json(self, *, indent: int = 0) -> bytes:
+        """Encode the result as JSON: one line, or indented by ``indent`` spaces."""
+        text = msgspec.json.encode(self.to_dict())
+        return msgspec.json.format(text, indent=indent) if indent else text
+
+    def to_arrow(self) -> Any:
+        """Return the table of the result as a ``pyarrow.Table``.
+
+        Raises
+        ------
+        MissingExtraError
+            If pyarrow is not installed (the extra ``data``).
+        """
+        pa = library("pyarrow", "an Arrow table")
+        arrow_types = {
+            str: pa.string(),
+            int: pa.int64(),
+            float: pa.float64(),
+            bool: pa.bool_(),
+            list: pa.list_(pa.string()),
+        }
+        columns, rows = self.table_rows()
+        values = zip(*rows, strict=True) if rows else ([] for _ in columns)
+        arrays = [pa.array(column, arrow_types[kind]) for kind, column in zip(columns.values(), values, strict=True)]
+        return pa.Table.from_arrays(arrays, names=list(columns))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the table as an Arrow stream (Arrow PyCapsule interface)."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str:
+        """Return an HTML view of the result, for notebooks."""
+        from kscale.html import notebook
+
+        columns, rows = self.table_rows()
+        return notebook.listing(
+            repr(self), list(columns), [["" if cell is None else cell for cell in row] for row in rows]
+        )
+
+
+class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="camel", frozen=True):
+    """A result whose fields are its JSON document. Subclasses set ``KIND``; fields are camelCase in JSON.
+
+    Subclasses also set ``ROWS``, the field with the list that is the table of the result, unless they have none.
     Texts are formatted when the document is created, not when the decision is made: a decision object may keep columns
     and build its record on request.
     """
 
     KIND: ClassVar[str] = ""
+    ROWS: ClassVar[str] = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain dicts and lists, with ``apiVersion`` and ``kind`` first."""
+        return to_builtins(self)
+
+    def table_rows(self) -> Rows:
+        """Return the list of the field ``ROWS``, one row per item.
+
+        Columns are the fields of the items; nested objects and lists of objects are JSON texts.
+        """
+        if not self.ROWS:
+            raise InputError(f"{type(self).__name__} is not a table: use to_dict()")
+        (annotation,) = (field.type for field in msgspec.structs.fields(self) if field.name == self.ROWS)
+        columns = dict(_columns_of(get_args(annotation)[0]))
+        rows = [
+            [_cell(value, kind) for value, kind in zip(_values_of(item, columns), columns.values(), strict=True)]
+            for item in getattr(self, self.ROWS)
+        ]
+        return Rows(columns, rows)
 
     def _repr_html_(self) -> str:
         """Return an HTML view of the record, for notebooks."""
         from kscale.html import notebook
 
         return notebook.document(type(self).KIND, msgspec.to_builtins(self))
+
+
+def _columns_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type]]:
+    """Yield name and type of each column; the fields of a nested object are columns ``object.field``."""
+    for field in msgspec.structs.fields(struct):
+        name = prefix + field.encode_name
+        alternatives = [each for each in get_args(field.type) if each is not NoneType]
+        kind = alternatives[0] if len(alternatives) == 1 and NoneType in get_args(field.type) else field.type
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            yield from _columns_of(kind, f"{name}.")
+        elif kind in (str, int, float, bool):
+            yield name, kind
+        else:
+            yield name, list if get_args(kind) == (str,) else str
+
+
+def _values_of(item: Any, columns: Mapping[str, type]) -> list[Any]:
+    document = msgspec.to_builtins(item)
+    values = []
+    for name in columns:
+        value = document
+        for part in name.split("."):
+            value = None if value is None else value.get(part)
+        values.append(value)
+    return values
+
+
+def _cell(value: Any, kind: type) -> Any:
+    if value is None or isinstance(value, kind):
+        return value
+    if kind is float:
+        return float(value)
+    return msgspec.json.encode(value).decode()
 
 
 def to_builtins(record: Record) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""Bounds are true and plans hold: random small questions against every content of every node.
+"""Plans are feasible and bounds are valid: random small instances against an exact model.
 
-`--plans N` asks N questions instead of 100, every third of them at the slower doors; `--plans-seed` begins at another
-number.
+`--plans N` draws N instances instead of 100 (the slower tests take every third); `--plans-seed` is the first seed. Each
+test prints how many instances it compared; `-rP` shows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +32,27 @@ NOW = datetime(2027, 1, 1, tzinfo=UTC)
 CLOSE = 1e-6
 
 
+@dataclass
+class Tally:
+    """Instances of one test: how many were drawn, how many bounds were compared, and what is wrong with which."""
+
+    name: str
+    instances: int = 0
+    bounds: int = 0
+    infeasible: dict[int, Any] = field(default_factory=dict)
+    false_bounds: dict[int, Any] = field(default_factory=dict)
+
+    def finish(self, more: str = "") -> None:
+        """Print the counts, and fail if anything is wrong."""
+        print(
+            f"{self.name}: {self.instances} instances, {self.bounds} bounds compared, {len(self.false_bounds)} false, "
+            f"{len(self.infeasible)} infeasible plans{more}"
+        )
+        assert not self.infeasible
+        assert not self.false_bounds
+        assert self.bounds
+
+
 def seeds(request: pytest.FixtureRequest) -> range:
     first, count = request.config.getoption("plans_seed"), request.config.getoption("plans")
     return range(first, first + count)
@@ -48,16 +69,16 @@ def some_cases(request: pytest.FixtureRequest) -> Iterator[tuple[int, Case]]:
 
 
 def faults_of(case: Case, plan: MixPlan) -> list[str]:
-    """What the plain look at a plan finds wrong with it."""
+    """List what the plain-Python checker finds wrong with a plan."""
     assert plan.placement is not None
     assert plan.existing is not None
     new = [(node.offer, bare(node.pods)) for node in plan.placement]
     there = {name: bare(pods) for name, pods in plan.existing.items()}
     price = {machine.name: machine.price for machine in case.problem.machines}
-    found = faults(case.problem, new, there, set(bare(plan.nowhere_pods)))
+    problems = faults(case.problem, new, there, set(bare(plan.nowhere_pods)))
     if plan.cost != pytest.approx(sum(price[name] for name, _ in new)):
-        found.append(f"{plan.cost} is not what the nodes cost")
-    return found
+        problems.append(f"{plan.cost} is not what the nodes cost")
+    return problems
 
 
 def bare(names: list[str]) -> list[str]:
@@ -65,70 +86,74 @@ def bare(names: list[str]) -> list[str]:
 
 
 def without_spread(problem: Problem) -> Problem:
-    """What a bound sees."""
+    """Return the instance without spread constraints, which bounds do not consider."""
     return replace(problem, shapes=[replace(shape, even=False) for shape in problem.shapes])
 
 
-def false_bound(case: Case, plan: MixPlan) -> list[str]:
-    """What the optimum for the same pods says about the bound."""
+def compare_bound(tally: Tally, seed: int, case: Case, plan: MixPlan) -> None:
+    """Compare the bound of a plan with the optimum for the same pods."""
     best = cheapest(without_spread(case.problem))
-    if plan.bound.cost is None or best is None or plan.nowhere != best[0] or plan.bound.cost <= best[1] + CLOSE:
-        return []
-    return [f"the bound {plan.bound.cost} is more than the optimum {best[1]}"]
+    if plan.bound.cost is None or best is None or plan.nowhere != best[0]:
+        return
+    tally.bounds += 1
+    if plan.bound.cost > best[1] + CLOSE:
+        tally.false_bounds[seed] = f"the bound {plan.bound.cost} is more than the optimum {best[1]}"
 
 
 def test_mixes_hold_and_are_the_cheapest(cases: Iterator[tuple[int, Case]]) -> None:
-    wrong: dict[int, Any] = {}
+    tally = Tally("mix")
     gaps = {}
     for seed, case in cases:
+        tally.instances += 1
         best = cheapest(case.problem)
         try:
             plan = mix(case.cluster, case.groups, options=case.options, placements=True)
         except kscale.InputError as error:
             if best is not None:
-                wrong[seed] = str(error)
+                tally.infeasible[seed] = str(error)
             continue
         if best is None:
-            wrong[seed] = "the limits contradict each other"
+            tally.infeasible[seed] = "the limits contradict each other"
             continue
-        found = faults_of(case, plan)
+        problems = faults_of(case, plan)
         if plan.nowhere > best[0]:
-            found.append(f"{plan.nowhere} pods are left, {best[0]} have to be")
-        found += false_bound(case, plan)
-        if found:
-            wrong[seed] = found
+            problems.append(f"{plan.nowhere} pods are left, {best[0]} have to be")
+        compare_bound(tally, seed, case, plan)
+        if problems:
+            tally.infeasible[seed] = problems
         elif plan.nowhere == best[0] and best[1] > 0:
             gaps[seed] = plan.cost / best[1] - 1.0
-    print(f"{len(gaps)} plans: gap {sum(gaps.values()) / len(gaps):.3%} on average, {max(gaps.values()):.2%} at worst")
-    assert not wrong
-    assert max(gaps.values()) <= 0.05
+    mean, worst = sum(gaps.values()) / len(gaps), max(gaps.values())
+    tally.finish(f"; {len(gaps)} gaps to the optimum: {mean:.3%} on average, {worst:.2%} at worst")
+    assert worst <= 0.05
     assert sum(gap > CLOSE for gap in gaps.values()) <= 0.03 * len(gaps)
 
 
 def test_mixes_hold_without_a_solver(some_cases: Iterator[tuple[int, Case]], monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("solve", "exact"):
         monkeypatch.setattr(f"kscale.capacity.mix.{module}.have_solver", lambda: False)
-    wrong: dict[int, Any] = {}
+    tally = Tally("mix without a solver")
     for seed, case in some_cases:
+        tally.instances += 1
         try:
             plan = mix(case.cluster, case.groups, options=case.options, placements=True)
         except kscale.InputError as error:
             if cheapest(case.problem) is not None:
-                wrong[seed] = str(error)
+                tally.infeasible[seed] = str(error)
             continue
-        found = [*faults_of(case, plan), *false_bound(case, plan)]
-        if found:
-            wrong[seed] = found
-    assert not wrong
+        compare_bound(tally, seed, case, plan)
+        if problems := faults_of(case, plan):
+            tally.infeasible[seed] = problems
+    tally.finish()
 
 
 @pytest.mark.parametrize("question", ["scale-up", "estimate", "mix"])
 def test_no_decision_costs_less_than_its_bound(some_cases: Iterator[tuple[int, Case]], question: str) -> None:
-    """Minima are those of the autoscaler's own making: only the question mix buys them."""
-    wrong: dict[int, Any] = {}
+    """Only the question mix buys the minimum sizes of groups; the autoscaler takes them as they are."""
+    tally = Tally(f"whatif, question {question}")
     scenario = {"name": "x", "question": question, "edits": []}
-    proven = 0
     for seed, case in some_cases:
+        tally.instances += 1
         problem = replace(case.problem, limits={}, spot_share=None, max_types=None)
         if question != "mix":
             problem = replace(problem, machines=[replace(machine, least=0) for machine in problem.machines])
@@ -138,19 +163,18 @@ def test_no_decision_costs_less_than_its_bound(some_cases: Iterator[tuple[int, C
         (row,) = report.scenarios
         if row.bound is None:
             continue
-        proven += 1
+        tally.bounds += 1
         best = cheapest(without_spread(problem))
         assert best is not None
         if row.cost is not None and row.bound > row.cost + CLOSE:
-            wrong[seed] = f"{row.bound} is more than the decision's {row.cost}"
+            tally.false_bounds[seed] = f"{row.bound} is more than the decision's {row.cost}"
         elif row.pending == 0 and not best[0] and row.bound > best[1] + CLOSE:
-            wrong[seed] = f"{row.bound} is more than the optimum {best[1]}"
-    assert not wrong
-    assert proven
+            tally.false_bounds[seed] = f"{row.bound} is more than the optimum {best[1]}"
+    tally.finish()
 
 
 def free_groups(case: Case) -> list[NodeGroup]:
-    """A group of no price that has the nodes that exist, so that they cost nothing."""
+    """Return one group without a price per existing node, so that these cost nothing."""
     return [
         NodeGroup(id=machine.name, min_size=1, max_size=1, target_size=1, nodes=[machine.name], price=0.0)
         for machine in case.problem.machines
@@ -159,41 +183,44 @@ def free_groups(case: Case) -> list[NodeGroup]:
 
 
 def test_what_a_cluster_costs_at_least(some_cases: Iterator[tuple[int, Case]]) -> None:
-    """The cluster is a mix itself, without the rules that a cost report does not know."""
-    wrong: dict[int, Any] = {}
+    """The cluster itself is a mix, without the rules that a cost report does not consider."""
+    tally = Tally("cost")
     for seed, case in some_cases:
+        tally.instances += 1
         plan = mix(case.cluster, case.groups, options=MixOptions(existing=False), placements=True)
         if not plan.nodes or plan.nowhere:
             continue
         objects, described = running(case, plan)
         cluster = kscale.load(objects)
         groups = with_templates(cluster, cluster.snapshot(dra=True), groups_from(described))
-        found = ideal_mix(cluster, groups)
+        ideal = ideal_mix(cluster, groups)
         problem = replace(case.problem, limits={}, spot_share=None, max_types=None)
         problem = replace(problem, machines=[machine for machine in problem.machines if not machine.exists])
         best = cheapest(without_spread(problem))
         assert best is not None
-        assert found.bound is not None
-        if found.bound > min(best[1], plan.cost) + CLOSE:
-            wrong[seed] = f"the bound {found.bound}, the cluster costs {plan.cost}, the optimum {best[1]}"
-    assert not wrong
+        assert ideal.bound is not None
+        tally.bounds += 1
+        if ideal.bound > min(best[1], plan.cost) + CLOSE:
+            tally.false_bounds[seed] = f"the bound {ideal.bound}, the cluster costs {plan.cost}, the optimum {best[1]}"
+    tally.finish()
 
 
 def test_what_simulated_nodes_cost_at_least(
     some_cases: Iterator[tuple[int, Case]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every fourth of them begins a simulation; each mix that it looks for is compared with the optimum."""
+    """Simulate every fourth instance, and compare each mix that the simulation computes with the optimum."""
     plans: list[MixPlan] = []
 
-    def watched(*arguments: Any, **more: Any) -> MixPlan:
+    def recorded_mix(*arguments: Any, **more: Any) -> MixPlan:
         plans.append(mix(*arguments, **more))
         return plans[-1]
 
-    monkeypatch.setattr(accounting, "mix", watched)
-    wrong: dict[int, Any] = {}
+    monkeypatch.setattr(accounting, "mix", recorded_mix)
+    tally = Tally("simulate --ideal")
     for seed, case in some_cases:
         if seed % 4:
             continue
+        tally.instances += 1
         plan = mix(case.cluster, case.groups, options=MixOptions(existing=False), placements=True)
         if not plan.nodes or plan.nowhere:
             continue
@@ -213,9 +240,11 @@ def test_what_simulated_nodes_cost_at_least(
         best = cheapest(without_spread(replace(problem, machines=machines)))
         assert report is not None
         assert best is not None
-        for each in plans:
-            if each.pods == plan.pods and each.bound.cost is not None and each.bound.cost > best[1] + CLOSE:
-                wrong[seed] = f"the bound {each.bound.cost}, the optimum {best[1]}"
+        for computed in plans:
+            if computed.pods == plan.pods and computed.bound.cost is not None:
+                tally.bounds += 1
+                if computed.bound.cost > best[1] + CLOSE:
+                    tally.false_bounds[seed] = f"the bound {computed.bound.cost}, the optimum {best[1]}"
         if report.bound > report.ideal + CLOSE:
-            wrong[seed] = f"{report}"
-    assert not wrong
+            tally.false_bounds[seed] = f"{report}"
+    tally.finish()

@@ -158,6 +158,7 @@ class CostReport(Record, frozen=True):
     """
 
     KIND: ClassVar[str] = "CostReport"
+    ROWS: ClassVar[str] = "workloads"
 
     nodes: int
     unpriced: int

@@ -73,6 +73,7 @@ class HeadroomReport(Record, frozen=True):
     """
 
     KIND: ClassVar[str] = "HeadroomReport"
+    ROWS: ClassVar[str] = "nodes"
 
     pod: str | None
     more: int | None

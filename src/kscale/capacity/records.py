@@ -87,6 +87,7 @@ class EstimateReport(Record, frozen=True):
     """
 
     KIND = "EstimateReport"
+    ROWS = "groups"
     pending: int
     gated: int
     expendable: int
@@ -181,6 +182,7 @@ class Explanation(Record, frozen=True):
     """
 
     KIND = "Explanation"
+    ROWS = "verdicts"
     pod: str
     node: str | None
     fits: bool
@@ -224,6 +226,7 @@ class FitReport(Record, frozen=True):
     """Whether workloads that are not in the cluster yet would fit on the existing nodes."""
 
     KIND = "FitReport"
+    ROWS = "workloads"
     replicas: int
     fit: int
     workloads: list[WorkloadFit]

@@ -173,6 +173,7 @@ class ScaleDownReport(Record, frozen=True):
     """
 
     KIND: ClassVar[str] = "ScaleDownReport"
+    ROWS: ClassVar[str] = "nodes"
 
     result: str
     exhaustive: bool

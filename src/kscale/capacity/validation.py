@@ -170,6 +170,7 @@ class Validation(Record, frozen=True):
     """
 
     KIND = "Validation"
+    ROWS = "kinds"
     valid: bool
     sources: list[str]
     objects: int

@@ -96,6 +96,7 @@ class VPARoundPlan(Record, frozen=True):
     """
 
     KIND = "VPARoundPlan"
+    ROWS = "vpas"
     now: str | None
     program: str
     vpas: Sequence[PlannedVPA]

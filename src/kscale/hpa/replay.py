@@ -478,6 +478,7 @@ class ReplayReport(Record, frozen=True):
     """
 
     KIND = "ReplayReport"
+    ROWS = "summaries"
     begin: str | None
     end: str | None
     syncs: int

@@ -17,6 +17,7 @@ from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed
 from kscale.objects.kinds import DEFAULT_NAMESPACE
+from kscale.records import Result, Rows
 from kscale.scheduling.coercion import PodsLike, SnapshotLike, pods_of, record_of, short, snapshot_of
 from kscale.scheduling.prefilter import PreFilterReport
 from kscale.scheduling.profile import SchedulerProfile
@@ -72,7 +73,7 @@ def fit(
     return FitResult(snapshot, wanted, list(snapshot.nodes if nodes is None else nodes), profile)
 
 
-class FitResult:
+class FitResult(Result):
     """Verdicts by pod and node. ``pods``, ``nodes``: their names, in order."""
 
     def __init__(
@@ -96,12 +97,10 @@ class FitResult:
         )
         return f"<FitResult: {fit}; {len(self.nodes)} nodes>"
 
-    def _repr_html_(self) -> str:
-        """Return an HTML table of pods and the number of nodes that each fits, for notebooks."""
-        from kscale.html import notebook
-
-        rows = list(zip(self.pods, self._node_counts.tolist(), strict=True))
-        return notebook.listing(repr(self), ("pod", "nodes that it fits"), rows)
+    def table_rows(self) -> Rows:
+        """Return one row per pod: its name and the number of nodes that it fits."""
+        counts = self._node_counts.tolist()
+        return Rows({"pod": str, "nodes": int}, list(zip(self.pods, counts, strict=True)))
 
     @cached_property
     def codes(self) -> NDArray[np.uint16]:

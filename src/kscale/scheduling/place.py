@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kscale._native import _packing
 from kscale.errors import InputError, StateError
 from kscale.objects.argument_types import typed
+from kscale.records import Result, Rows
 from kscale.scheduling.coercion import PodsLike, SnapshotLike, pods_of, position_of, priorities_of, short, snapshot_of
 from kscale.scheduling.devices.ledger import reserve
 from kscale.scheduling.equivalent_pods import shapes_of
@@ -63,7 +64,7 @@ class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
             raise StateError(f"not a place state: {problem}") from None
 
 
-class PlaceResult:
+class PlaceResult(Result):
     """Placement of pods on nodes. ``node``: int32[n] in the order of ``records``, -1 = fits no node, -2 = not tried.
 
     ``records``: pods in the order in which they were tried, by descending priority, then as passed. ``positions``:
@@ -100,12 +101,12 @@ class PlaceResult:
         )
         return f"<PlaceResult: {len(self._order)} of {len(self.node)} pods placed on {nodes} nodes{stay}>"
 
-    def _repr_html_(self) -> str:
-        """Return an HTML table of pods and their nodes, for notebooks."""
-        from kscale.html import notebook
-
-        rows = [*self.placement.items(), *((pod, "") for pod in self.unschedulable)]
-        return notebook.listing(repr(self), ("pod", "node"), rows)
+    def table_rows(self) -> Rows:
+        """Return one row per pod: its name, its node, and why it has none."""
+        reasons = [("fits no node", self.unschedulable), ("not tried", self.not_tried)]
+        placed = [(pod, node, None) for pod, node in self.placement.items()]
+        pending = [(pod, None, reason) for reason, pods in reasons for pod in pods]
+        return Rows({"pod": str, "node": str, "reason": str}, [*placed, *pending])
 
     @cached_property
     def unschedulable_positions(self) -> NDArray[np.int64]:

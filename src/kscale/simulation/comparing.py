@@ -573,6 +573,7 @@ class ProfileComparison(Record, frozen=True):
     """
 
     KIND = "ProfileComparison"
+    ROWS = "decisions"
 
     name: str
     begin: str

@@ -226,6 +226,7 @@ class SimulationReport(Record, frozen=True):
     """
 
     KIND = "SimulationReport"
+    ROWS = "groups"
 
     name: str
     begin: str

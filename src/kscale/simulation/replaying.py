@@ -47,6 +47,7 @@ class DecisionReplay(Record, frozen=True):
     """
 
     KIND = "DecisionReplay"
+    ROWS = "autoscalers"
 
     name: str
     recorded: int

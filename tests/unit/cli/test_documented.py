@@ -27,6 +27,7 @@ SHOWING = (
     "programs-of-2018-2020",
     "simulate",
     "sweep",
+    "troubleshooting",
     "tutorial",
     "tutorial-simulation",
     "whatif",

@@ -99,10 +99,10 @@ def test_scale_down_and_a_whole_loop() -> None:
     groups = [kscale.NodeGroup(id="g", max_size=5, nodes=[node.metadata.name for node in nodes])]
     options = kscale.ca.AutoscalingOptions(scale_down_unneeded_time=timedelta(0))
     down = kscale.scale_down(cluster, groups, now=1_800_000_000 * SECOND, options=options)._repr_html_()
-    assert "<th>node</th><th>what becomes of it</th><th>why</th>" in down
-    assert "<td>idle</td><td>deleted</td><td></td>" in down
-    assert "<td>moves</td><td>drained</td><td>1 pods move</td>" in down
-    assert "<td>full</td><td>stays</td><td>NotUnderutilized</td>" in down
+    assert "<th>node</th><th>decision</th><th>movedPods</th><th>reason</th>" in down
+    assert "<td>idle</td><td>deleted</td><td>0</td><td></td>" in down
+    assert "<td>moves</td><td>drained</td><td>1</td><td></td>" in down
+    assert "<td>full</td><td>stays</td><td></td><td>NotUnderutilized</td>" in down
     report = kscale.ca.run_once(cluster, groups, now=1_800_000_000 * SECOND, options=options)
     whole = report._repr_html_()
     assert whole.startswith("<div><p><strong>LoopReport(scale_up=")
@@ -133,7 +133,7 @@ def test_decisions_of_hpas() -> None:
     scale = Scale(spec=ScaleSpec(replicas=3), status=ScaleStatus(replicas=3, selector="app=web"))
     decisions = hpa.decide(hpas, {"d/a<b": scale}, [], hpa.MetricLists(), now=1_800_000_000 * SECOND)
     shown = decisions._repr_html_()
-    assert "<th>HPA</th><th>current</th><th>desired</th><th>decided by</th><th>reason</th>" in shown
+    assert "<th>hpa</th><th>current</th><th>desired</th><th>decidedBy</th><th>reason</th>" in shown
     assert "<td>d/a&lt;b</td><td>3</td><td>2</td><td>above_max</td><td>above_max</td>" in shown
     assert "<td>d/none</td><td></td><td></td><td>no_scale</td><td>none</td>" in shown
 

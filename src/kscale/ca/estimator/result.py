@@ -18,6 +18,7 @@ from kscale._native import _packing
 from kscale.ca.estimator.limiter import EstimateOptions
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.pod_resources import CPU, MEMORY
+from kscale.records import Result, Rows
 from kscale.scheduling.coercion import PodsLike, pods_of
 from kscale.scheduling.devices.ledger import PLENTY
 from kscale.scheduling.equivalent_pods import equivalence_groups, shapes_of
@@ -130,7 +131,7 @@ def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
 NO_NODE_PERMITTED: Final = "no further node was permitted"
 
 
-class EstimateResult:
+class EstimateResult(Result):
     """How many nodes are needed, where the pods go, and which pods remain unschedulable.
 
     Attributes
@@ -203,12 +204,11 @@ class EstimateResult:
         name = self.template.node.metadata.name
         return f"<EstimateResult: {self.node_count} nodes like {name} for {len(self.order_numbers)} pods{stay}>"
 
-    def _repr_html_(self) -> str:
-        """Render the result as HTML for a notebook."""
-        from kscale.html import notebook
-
-        rows = [*self.placement.items(), *self.unscheduled.items()]
-        return notebook.listing(repr(self), ("pod", "node, or why not"), rows)
+    def table_rows(self) -> Rows:
+        """Return one row per pod: its name, its node, and why it has none."""
+        placed = [(pod, node, None) for pod, node in self.placement.items()]
+        pending = [(pod, None, reason) for pod, reason in self.unscheduled.items()]
+        return Rows({"pod": str, "node": str, "reason": str}, [*placed, *pending])
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes to pickle, without the session, which is rebuilt on demand."""

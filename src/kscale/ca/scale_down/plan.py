@@ -26,6 +26,7 @@ from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Moment
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroups import Groups
+from kscale.records import Result, Rows
 
 __all__ = ["AloneVerdicts", "NodesToDelete", "ScaleDownPlan", "build_not_tried_plan", "choose_nodes_to_delete"]
 
@@ -89,7 +90,7 @@ def choose_nodes_to_delete(
 AloneVerdicts = dict[str, RemovableNode | UnremovableCandidate]
 
 
-class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
+class ScaleDownPlan(Result, msgspec.Struct, kw_only=True, dict=True):
     """Result of one loop of scale-down: its observations and the nodes to delete.
 
     - ``result``: ``ScaleDownInCooldown``, ``ScaleDownNoCandidates``, ``ScaleDownNoNodeDeleted`` or
@@ -132,16 +133,14 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
         parts += [f"drains {name}" for bucket in self.delete.drain for name in bucket.nodes]
         return f"ScaleDownPlan({self.result}: {', '.join(parts)})"
 
-    def _repr_html_(self) -> str:
-        """Render the plan as HTML for a notebook."""
-        from kscale.html import notebook
-
+    def table_rows(self) -> Rows:
+        """Return one row per node: what becomes of it (deleted, drained, stays), the number of its pods, and why."""
         rows = [
-            *((name, "deleted", "") for name in self.delete_empty),
-            *((name, "drained", f"{len(pods):,} pods move") for name, pods in self.drain.items()),
-            *((name, "stays", _format_unremovable(node)) for name, node in self.unremovable.items()),
+            *((name, "deleted", 0, None) for name in self.delete_empty),
+            *((name, "drained", len(pods), None) for name, pods in self.drain.items()),
+            *((name, "stays", None, _format_unremovable(node)) for name, node in self.unremovable.items()),
         ]
-        return notebook.listing(repr(self), ("node", "what becomes of it", "why"), rows)
+        return Rows({"node": str, "decision": str, "movedPods": int, "reason": str}, rows)
 
     @cached_property
     def state(self) -> LoopState:

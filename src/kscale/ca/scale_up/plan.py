@@ -44,6 +44,7 @@ from kscale.ca.scale_up_status import (
 from kscale.ca.state.loop_state import LoopState, RememberedTemplate
 from kscale.effects import Event
 from kscale.objects.nodegroups import Groups
+from kscale.records import Result, Rows
 from kscale.scheduling.place import PlaceResult
 from kscale.snapshot.snapshot import Snapshot
 
@@ -236,7 +237,7 @@ _NOT_TRIED_TEXTS = {
 }
 
 
-class ScaleUpPlan:
+class ScaleUpPlan(Result):
     """One loop of scale-up as if everything succeeded (or with the outcomes that the actions had).
 
     ``result``, ``error``, ``scale_ups``, ``min_sizes``, ``lists``, ``groups`` and ``warnings`` are available at once;
@@ -285,12 +286,14 @@ class ScaleUpPlan:
         )
         return f"ScaleUpPlan({self.result}: {', '.join(parts)})"
 
-    def _repr_html_(self) -> str:
-        """Render the plan as HTML for a notebook."""
-        from kscale.html import notebook
-
+    def table_rows(self) -> Rows:
+        """Return one row per node group that grows: its name, its size now, and its new size."""
         rows = [(info.group, info.current, info.new) for info in self.scale_ups]
-        return notebook.listing(repr(self), ("group", "size", "new size"), rows)
+        return Rows({"group": str, "current": int, "new": int}, rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the complete plan as plain data, as :meth:`record` has it."""
+        return self.record().to_dict()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes to pickle, with the example templates instead of the function that builds them."""

@@ -116,6 +116,7 @@ class ScaleUpPlanRecord(Record, frozen=True):
     """
 
     KIND = "ScaleUpPlan"
+    ROWS = "scale_ups"
     result: str
     error: ErrorRecord | None = None
     chosen: str | None = None

@@ -25,6 +25,7 @@ from kscale.effects import Action, Event, Observation
 from kscale.errors import UnreadableObjectError
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups
+from kscale.records import Result, Rows
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot
 
@@ -82,7 +83,7 @@ def build_unreadable_error(error: UnreadableObjectError) -> AutoscalerError:
     return AutoscalerError(INTERNAL_ERROR, f"failed to read an object of the cluster: {error}")
 
 
-class LoopReport(msgspec.Struct, kw_only=True, dict=True):
+class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
     """Result of one loop: decisions, actions and the state for the next loop.
 
     - ``state``: for the next loop; ``groups``: the current groups, with the targets that were requested.
@@ -132,6 +133,16 @@ class LoopReport(msgspec.Struct, kw_only=True, dict=True):
             f"deleting={[item.node for item in self.started.nodes]}" if self.started and self.started.nodes else "",
         ]
         return f"LoopReport({', '.join(part for part in parts if part)})"
+
+    def table_rows(self) -> Rows:
+        """Return one row per node group that grows and per node whose deletion starts."""
+        up = self.scale_up
+        grown = [] if up is None else [*up.scale_ups, *up.min_sizes]
+        rows = [
+            *(("group", info.group, f"{info.current} -> {info.new}") for info in grown),
+            *(("node", item.node, "deleted") for item in (self.started.nodes if self.started is not None else ())),
+        ]
+        return Rows({"kind": str, "name": str, "change": str}, rows)
 
     def _repr_html_(self) -> str:
         """Return an HTML representation for notebooks."""

@@ -351,6 +351,7 @@ class CatalogueList(Record, frozen=True):
     """The imported catalogues, by name; ``damaged``: those that cannot be read."""
 
     KIND: ClassVar[str] = "CatalogueList"
+    ROWS: ClassVar[str] = "catalogues"
     catalogues: list[CatalogueSummary]
     damaged: list[DamagedCatalogue] = msgspec.field(default_factory=list)
 
@@ -371,6 +372,7 @@ class InstanceTypeList(Record, frozen=True):
     """Types of a catalogue; prices are those of ``region`` (empty: each type's first region)."""
 
     KIND: ClassVar[str] = "InstanceTypeList"
+    ROWS: ClassVar[str] = "types"
     catalogue: str
     region: str
     types: list[InstanceTypeRow]

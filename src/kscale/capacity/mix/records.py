@@ -119,6 +119,7 @@ class MixPlan(Record, frozen=True):
     """
 
     KIND: ClassVar[str] = "MixPlan"
+    ROWS: ClassVar[str] = "lines"
 
     pods: int
     on_existing: int

@@ -358,6 +358,7 @@ class SweepReport(Record, frozen=True):
     stopped."""
 
     KIND: ClassVar[str] = "SweepReport"
+    ROWS: ClassVar[str] = "rows"
     rows: list[SweepRow]
     unfinished: int
 

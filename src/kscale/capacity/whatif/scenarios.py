@@ -98,6 +98,7 @@ class WhatIfReport(Record, frozen=True):
     """
 
     KIND: ClassVar[str] = "WhatIfReport"
+    ROWS: ClassVar[str] = "scenarios"
     baselines: list[ScenarioRow]
     scenarios: list[ScenarioRow]
     """In the order in which they were asked."""

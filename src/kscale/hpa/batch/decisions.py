@@ -58,6 +58,7 @@ from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import PodsMetricSource
 from kscale.objects.argument_types import typed
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
+from kscale.records import Result, Rows
 from kscale.snapshot.caches import collector_paused
 
 __all__ = [
@@ -204,7 +205,7 @@ class DecisionInputs:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Decisions:
+class Decisions(Result):
     """Decisions with one row per HPA, in input order. ``keys``: ``namespace/name``.
 
     - ``branch`` uint8 (:data:`DECISION_BRANCHES`);
@@ -305,19 +306,17 @@ class Decisions:
             texts.append(f"{failed:,} undecided")
         return f"<Decisions of {len(self):,} HPAs: {', '.join(texts)}>"
 
-    def _repr_html_(self) -> str:
-        """Render a table for a notebook, with empty cells for undecided values."""
-        from kscale.html import notebook
-
-        sizes = ([("" if value is None else value) for value in size.tolist()] for size in (self.current, self.desired))
+    def table_rows(self) -> Rows:
+        """Return one row per HPA: its name, sizes (None: undecided), what decided, and the reason of the rescale."""
         rows = zip(
             self.keys or [str(row) for row in range(len(self))],
-            *sizes,
+            self.current.tolist(),
+            self.desired.tolist(),
             (DECISION_BRANCHES[value] for value in self.branch.tolist()),
             (RESCALE_REASONS[value] for value in self.reason.tolist()),
             strict=True,
         )
-        return notebook.listing(repr(self), ("HPA", "current", "desired", "decided by", "reason"), list(rows))
+        return Rows({"hpa": str, "current": int, "desired": int, "decidedBy": str, "reason": str}, list(rows))
 
     def __reduce__(self) -> tuple[object, ...]:
         values = {each.name: getattr(self, each.name) for each in fields(self)}

@@ -269,6 +269,7 @@ class HPAReport(Record, frozen=True):
     """
 
     KIND = "HPAReport"
+    ROWS = "hpas"
     now: str | None
     state_mode: str
     hpas: Sequence[HPADecision]

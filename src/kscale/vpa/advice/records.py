@@ -143,6 +143,7 @@ class RecommendationReport(Record, frozen=True):
     """
 
     KIND: ClassVar[str] = "RecommendationReport"
+    ROWS: ClassVar[str] = "containers"
 
     strategy: str
     now: str | None

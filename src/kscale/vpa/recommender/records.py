@@ -31,6 +31,7 @@ from kscale.effects import (
 from kscale.objects.api.core import Pod
 from kscale.objects.api.vpa import RecommendedPodResources, VerticalPodAutoscaler, VerticalPodAutoscalerStatus
 from kscale.objects.argument_types import typed
+from kscale.records import Result, Rows
 from kscale.vpa.controllers import Controllers
 from kscale.vpa.model.saved_state import AggregateKey, RecommenderState, Usage, UsageError
 from kscale.vpa.model.usage import OutOfMemory
@@ -142,7 +143,7 @@ class VpaResult(msgspec.Struct, kw_only=True):
         return f"<VpaResult {self.namespace}/{self.name}: {count} containers, {written}>"
 
 
-class RecommenderResult(msgspec.Struct, kw_only=True):
+class RecommenderResult(Result, msgspec.Struct, kw_only=True):
     """Result of a round.
 
     - ``vpas``: those of this recommender, in listed order.
@@ -167,18 +168,17 @@ class RecommenderResult(msgspec.Struct, kw_only=True):
         counts = f"{len(self.vpas)} VPAs, {written} statuses written, {len(self.errors)} samples refused"
         return f"<RecommenderResult: {counts}>"
 
-    def _repr_html_(self) -> str:
-        """Return the targets of every container as HTML for notebooks."""
-        from kscale.html import notebook
-
+    def table_rows(self) -> Rows:
+        """Return one row per container: its VPA, its name, and the target of each resource as a quantity."""
         rows = [
             (
-                f"{each.namespace}/{each.name}",
-                one.container_name,
-                *((one.target or {}).get(name, "") for name in _TARGET_RESOURCES),
+                f"{vpa.namespace}/{vpa.name}",
+                container.container_name,
+                *(str(targets[name]) if name in targets else None for name in _TARGET_RESOURCES),
             )
-            for each in self.vpas
-            if each.recommendation is not None
-            for one in each.recommendation.container_recommendations
+            for vpa in self.vpas
+            if vpa.recommendation is not None
+            for container in vpa.recommendation.container_recommendations
+            for targets in [container.target or {}]
         ]
-        return notebook.listing(repr(self), ("VPA", "container", *_TARGET_RESOURCES), rows)
+        return Rows({"vpa": str, "container": str, **dict.fromkeys(_TARGET_RESOURCES, str)}, rows)

@@ -29,6 +29,7 @@ from kscale.effects import (
 from kscale.errors import KscaleError
 from kscale.objects.api.core import ObjectReference, Pod
 from kscale.objects.api.vpa import RecommendedPodResources, VerticalPodAutoscaler
+from kscale.records import Result, Rows
 from kscale.vpa.capping import LimitRangeLookup
 from kscale.vpa.controllers import Controllers
 from kscale.vpa.metrics import LoopGauges
@@ -191,7 +192,7 @@ class UnchangedPod(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     message: str
 
 
-class UpdaterResult(msgspec.Struct, kw_only=True):
+class UpdaterResult(Result, msgspec.Struct, kw_only=True):
     """Result of a loop.
 
     - ``chosen``: by VPA, the most urgent first; whether each is updated depends on budgets and limits.
@@ -216,12 +217,10 @@ class UpdaterResult(msgspec.Struct, kw_only=True):
         stopped = ", stopped early" if self.stopped_early else ""
         return f"<UpdaterResult: {len(self.chosen)} pods chosen, {len(self.actions)} actions{stopped}>"
 
-    def _repr_html_(self) -> str:
-        """Return the chosen pods as HTML for notebooks."""
-        from kscale.html import notebook
-
-        rows = [(f"{each.namespace}/{each.pod}", each.vpa, each.targets) for each in self.chosen]
-        return notebook.listing(repr(self), ("pod", "VPA", "targets"), rows)
+    def table_rows(self) -> Rows:
+        """Return one row per chosen pod: its name, its VPA, and its targets."""
+        rows = [(f"{pod.namespace}/{pod.pod}", pod.vpa, pod.targets) for pod in self.chosen]
+        return Rows({"pod": str, "vpa": str, "targets": str}, rows)
 
 
 UpdaterAction = Get | GetScale | Evict | Resize | Patch | Wait | Within | Emit | Observe
