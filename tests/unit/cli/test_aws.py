@@ -1,9 +1,9 @@
-"""Commands on a live AWS account, which moto emulates on loopback."""
+"""Commands on a live AWS account, with a stand-in for the calls to AWS."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,41 +11,59 @@ import pytest
 
 from kscale.cli.aws import build_provider
 from kscale.cli.cluster_autoscaler_flags import AutoscalerFlags
+from kscale.world.aws.api import AutoScalingGroup
+from kscale.world.aws.client import AwsCredentialsError, AwsError
 from kscale.world.clock import SystemClock
 from unit.cli.support import kscale as run
+from unit.world.test_aws_groups import Aws, described
 
-boto3 = pytest.importorskip("boto3")
-moto = pytest.importorskip("moto.server")
+M5 = {
+    "InstanceType": "m5.large", "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo": {"SizeInMiB": 8192},
+    "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+    "NetworkInfo": {"MaximumNetworkInterfaces": 3, "Ipv4AddressesPerInterface": 10},
+}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the URL of an account with the groups ``web`` (m5.large, no instances) and ``other``."""
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    url = "http://{}:{}".format(*server.get_host_and_port())
-    folder = tmp_path_factory.mktemp("aws")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("AWS_PROFILE", raising=False)
-        for name, value in {
-            "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": url, "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": str(folder / "config"),
-            "AWS_SHARED_CREDENTIALS_FILE": str(folder / "credentials"), "XDG_DATA_HOME": str(folder),
-        }.items():  # fmt: skip
-            patch.setenv(name, value)
-        ec2, autoscaling = (boto3.client(name, region_name="us-east-1") for name in ("ec2", "autoscaling"))
-        image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
-        launch = {"InstanceType": "m5.large", "ImageId": image}
-        ec2.create_launch_template(LaunchTemplateName="launch", LaunchTemplateData=launch)
-        for name, desired in (("web", 0), ("other", 1)):
-            tag = {"Key": "team", "Value": name, "PropagateAtLaunch": False}
-            autoscaling.create_auto_scaling_group(
-                AutoScalingGroupName=name, MinSize=0, MaxSize=5, DesiredCapacity=desired,
-                LaunchTemplate={"LaunchTemplateName": "launch"}, AvailabilityZones=["us-east-1a"],
-                Tags=[tag | {"ResourceId": name, "ResourceType": "auto-scaling-group"}],
-            )  # fmt: skip
-        yield url
-    server.stop()
+class Account(Aws):
+    """An account with the groups ``web`` (without instances) and ``other``, as the commands' client."""
+
+    region = "us-east-1"
+
+    def __init__(self) -> None:
+        super().__init__(*(
+            described(name, len(ids), *ids, MinSize=0, Tags=[{"Key": "team", "Value": name}])
+            for name, ids in (("web", ()), ("other", ("i-1",)))
+        ))  # fmt: skip
+        self.types = {"m5.large": M5}
+        self.closed = 0
+
+    def __call__(self, region: str = "", **_: Any) -> Account:
+        self.region = region or self.region
+        return self
+
+    def groups_tagged(self, tags: Mapping[str, str]) -> list[AutoScalingGroup]:
+        return [
+            group
+            for group in super().groups_tagged(tags)
+            if all(
+                any(tag.key == key and value in ("", tag.value) for tag in group.tags) for key, value in tags.items()
+            )
+        ]
+
+    def all_instance_types(self) -> list[dict[str, Any]]:
+        self.called("DescribeInstanceTypes")
+        return list(self.types.values())
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Account:
+    made = Account()
+    monkeypatch.setattr("kscale.world.aws.client.AwsClient", made)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return made
 
 
 def dump_of(folder: Path, *nodes: dict[str, Any]) -> Path:
@@ -101,33 +119,58 @@ def test_a_scale_up_goes_by_the_limits_and_sizes_of_the_account(tmp_path: Path) 
     answer = run("scale-up", "-f", dump_of(tmp_path), "-g", "aws:web", "-o", "json")
     assert answer.code == 0, answer.stderr
     (increase,) = json.loads(answer.stdout)["scaleUps"]
-    assert (increase["group"], increase["currentSize"], increase["newSize"], increase["maxSize"]) == ("web", 0, 1, 5)
+    assert increase == {"group": "web", "current": 0, "new": 1, "max": 5}
 
 
-M5 = {
-    "InstanceType": "m5.large", "VCpuInfo": {"DefaultVCpus": 2}, "MemoryInfo": {"SizeInMiB": 8192},
-    "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
-    "NetworkInfo": {"MaximumNetworkInterfaces": 3, "Ipv4AddressesPerInterface": 10},
-}  # fmt: skip
-
-
-@pytest.mark.usefixtures("account")
-def test_the_types_of_a_live_account_become_a_catalogue_and_the_fallback_of_the_provider(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # moto takes minutes to list its types
-    monkeypatch.setattr("kscale.world.aws.client.AwsClient.all_instance_types", lambda _: [M5])
-    answer = run("catalogue", "import", "--live", "aws", "-o", "json")
+def test_the_types_of_a_live_account_become_a_catalogue_and_the_fallback_of_the_provider(account: Account) -> None:
+    answer = run("catalogue", "import", "--live", "aws", "--region", "eu-west-1", "-o", "json")
     assert answer.code == 0, answer.stderr
     (catalogue,) = json.loads(answer.stdout)["catalogues"]
-    assert (catalogue["name"], catalogue["types"]) == ("aws", 1)
+    assert (catalogue["name"], catalogue["types"], account.region, account.closed) == ("aws", 1, "eu-west-1", 1)
     flags = AutoscalerFlags(nodes=["0:3:web"], aws_use_static_instance_list=True)
-    provider, client = build_provider(flags, SystemClock(), list)
+    provider, _ = build_provider(flags, SystemClock(), list)
     (group,) = provider.refresh()
-    client.close()
     assert (group.max_size, group.template_error) == (3, None)
     assert group.template is not None
     assert (group.template.node.status.capacity or {})["memory"].value() == 8 << 30
+    assert account.calls["DescribeInstanceTypes"] == 1  # by the import
+
+
+def test_an_account_that_cannot_be_read_is_an_error_of_the_input(account: Account, tmp_path: Path) -> None:
+    account.errors["DescribeAutoScalingGroups"] = AwsCredentialsError(
+        "DescribeAutoScalingGroups", "ExpiredToken", "old"
+    )
+    account.errors["DescribeInstanceTypes"] = AwsError("DescribeInstanceTypes", "UnauthorizedOperation", "no")
+    estimate = run("estimate", "-f", dump_of(tmp_path), "-g", "aws:")
+    assert (estimate.code, "aws:: DescribeAutoScalingGroups: ExpiredToken: old" in estimate.stderr) == (2, True)
+    imported = run("catalogue", "import", "--live", "aws")
+    assert (imported.code, "DescribeInstanceTypes: UnauthorizedOperation: no" in imported.stderr) == (2, True)
+    assert account.closed == 2
+
+
+@pytest.mark.usefixtures("account")
+def test_a_group_without_a_template_is_left_out_with_the_reason(account: Account, tmp_path: Path) -> None:
+    account.types = {}
+    node = {
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"providerID": "aws:///us-east-1a/i-1"},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"},
+                   "conditions": [{"type": "Ready", "status": "True"}]},
+    }  # fmt: skip
+    answer = run("estimate", "-f", dump_of(tmp_path, node), "-g", "aws:", "-o", "json")
+    assert 'group web left out: ASG "web" uses the unknown EC2 instance type "m5.large"' in answer.stderr
+    # The other one is modelled on its node.
+    assert [each["group"] for each in json.loads(answer.stdout)["groups"]] == ["other"]
+
+
+def test_a_mix_has_the_prices_of_the_catalogue(account: Account, tmp_path: Path) -> None:
+    table = tmp_path / "types.csv"
+    table.write_text(
+        "instance_type,arch,vcpu,memory_mib,gpu,ondemand_usd_per_hour_us_east_1\nm5.large,amd64,2,8192,0,0.096\n"
+    )
+    answer = run("mix", "-f", dump_of(tmp_path), "-g", "aws:web", "--catalogue", table, "-o", "json")
+    assert answer.code == 0, answer.stderr
+    assert account.closed == 1
+    assert json.loads(answer.stdout)["cost"] == 0.096
 
 
 @pytest.mark.parametrize(
