@@ -186,7 +186,7 @@ def sweep(
 
     Yields
     ------
-    Done
+    CompletedTask
         The result of a scenario, or the error that its function raised.
 
     Raises

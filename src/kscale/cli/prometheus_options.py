@@ -100,6 +100,25 @@ class PrometheusFlags(OptionGroup):
             rich_help_panel=_PANEL,
         ),
     ] = None
+    prometheus_max_response_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--prometheus-max-response-bytes",
+            metavar="BYTES",
+            min=1 << 16,
+            help="Largest response, decompressed (default 512 MiB).",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    prometheus_query_timeout: Annotated[
+        str | None,
+        typer.Option(
+            "--prometheus-query-timeout",
+            metavar="TIME",
+            help="Timeout of one Prometheus query (default 5m).",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
 
     def check(self) -> None:
         """Raise BadParameter for options that have no effect."""
@@ -144,12 +163,13 @@ class PrometheusFlags(OptionGroup):
         if self.prometheus_budget is not None:
             limits = replace(limits, total_bytes=_bytes(self.prometheus_budget, "--prometheus-budget"))
         client = self._client()
-        return RangeQueries(client.query, limits), client.server
+        return RangeQueries(client.query, limits, source=client.url), client.server
 
     def _client(self) -> Prometheus:
         from kscale.series.prometheus import authorization
-        from kscale.world.metrics.prometheus import Prometheus
+        from kscale.world.metrics.prometheus import RESPONSE_BYTES, Prometheus
 
+        timeout = "5m" if self.prometheus_query_timeout is None else self.prometheus_query_timeout
         file = self.prometheus_bearer_token_file
 
         def token() -> str:
@@ -162,7 +182,14 @@ class PrometheusFlags(OptionGroup):
                 raise InputError(Problem(text, str(file), field="--prometheus-bearer-token-file")) from None
 
         headers = dict(_header(text) for text in self.prometheus_header or ())
-        return Prometheus(self.prometheus_url, authorization=token, headers=headers, insecure=self.prometheus_insecure)
+        return Prometheus(
+            self.prometheus_url,
+            authorization=token,
+            headers=headers,
+            insecure=self.prometheus_insecure,
+            timeout=_duration(timeout, "--prometheus-query-timeout") / 10**9,
+            response_bytes=self.prometheus_max_response_bytes or RESPONSE_BYTES,
+        )
 
 
 @dataclass

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from kscale.capacity.architectures import arch_of
+from kscale.capacity.group_templates import with_templates
 from kscale.capacity.mix.check import Checked, Planned, Room, check
 from kscale.capacity.mix.exact import SmallMix
 from kscale.capacity.mix.instance import MONEY, Instance
@@ -251,7 +252,8 @@ def mix(
     cluster : Cluster or Snapshot
         Existing nodes and pods.
     offers : iterable of Offer or NodeGroup
-        Nodes that can be bought, see :class:`Offer`; node groups need a template and a price.
+        Nodes that can be bought, see :class:`Offer`; node groups need a price. A group without a template is modelled
+        on its nodes in the Cluster; with a Snapshot it needs a template.
     pods : sequence of str, "all" or None
         None: pending pods. A list: names of pending pods. ``"all"``: every running or pending pod, on new nodes only,
         as
@@ -282,7 +284,7 @@ def mix(
     """
     options = options or MixOptions()
     options.check()
-    chosen = offers_of(offers, anew=pods == ALL)
+    chosen = offers_of(_complete(cluster, offers), anew=pods == ALL)
     if not chosen:
         raise InputError("no offer: nothing may be bought")
     snapshot, names, options = subjects(cluster, pods, options)
@@ -310,6 +312,16 @@ def mix(
         best.instance, best.solution, best.planned, best.checked, placements=placements, comparable=comparable
     )
     return msgspec.structs.replace(plan, curve=points if options.curve else [])
+
+
+def _complete(cluster: Cluster | Snapshot, offers: Iterable[Offer | NodeGroup]) -> list[Offer | NodeGroup]:
+    """Return the offers; node groups without a template get one from the cluster's nodes."""
+    offers = list(offers)
+    incomplete = [offer for offer in offers if isinstance(offer, NodeGroup) and offer.template is None]
+    if not incomplete or isinstance(cluster, Snapshot):
+        return offers
+    completed = {group.id: group for group in with_templates(cluster, cluster.snapshot(dra=True), incomplete)}
+    return [completed.get(offer.id, offer) if isinstance(offer, NodeGroup) else offer for offer in offers]
 
 
 @typed
