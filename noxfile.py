@@ -21,7 +21,7 @@ nox.needs_version = ">=2024.4"
 nox.options.sessions = ["lint", "test"]
 nox.options.reuse_existing_virtualenvs = True
 
-EXTRAS = "certificates,cli,dask,data,dra,grpc,kube,metrics,plots,plugins,regex,solver"
+EXTRAS = "aws,certificates,cli,dask,data,dra,grpc,kube,metrics,plots,plugins,regex,solver"
 
 
 MINORS = (11, 12, 13, 14)

@@ -152,11 +152,14 @@ class LoopContext:
         gpu_label: str = DEFAULT_GPU_LABEL,
         given_templates: Mapping[str, NodeTemplate] | None = None,
         known_templates: Mapping[str, RememberedTemplate] | None = None,
+        *,
+        add_provider_resources: bool = False,
     ) -> None:
         self.found = coerce_loop_snapshot(given, options, now)
         # Release 1.3 builds templates from all pods on a node; its loop drops uncounted pods later.
         self.snapshot = self.found if options.legacy else drop_uncounted_pods(self.found, options)
         self.now, self.options, self.profile = now, options, profile
+        self._add_provider_resources = add_provider_resources
         self.adopt(groups)
         lacks = None
         if not options.legacy:  # release 1.3 has neither devices nor CSINodes
@@ -213,6 +216,7 @@ class LoopContext:
             options=self.options,
             cache=cache,
             kept=caches.templates,
+            completed=caches.completed if self._add_provider_resources else None,
         )
         caches.tidy({group.id for group in others}, self.found.columns.index)
         self.warnings += built.warnings

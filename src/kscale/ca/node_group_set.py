@@ -356,7 +356,8 @@ def compare_templates(one: NodeTemplate, other: NodeTemplate, comparator: Compar
 
 def find_differences(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | None = None) -> list[str]:
     """Return what :func:`compare_templates` finds to differ: the labels or resources, and their values, those of
-    ``one`` first; empty for similar templates. As there, only the first comparison that fails counts."""
+    ``one`` first; empty for similar templates. As there, only the first comparison that fails counts.
+    """
     comparator = comparator or Comparator()
     ours, theirs = TemplateProfile(one.node, one.pods), TemplateProfile(other.node, other.pods)
     return (

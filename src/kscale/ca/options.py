@@ -592,7 +592,8 @@ def _format_go_atoi_error(text: str) -> str:
 
 def parse_range(text: str) -> ResourceRange:
     """Parse ``min:max`` of ``--cores-total`` and ``--memory-total``. Raises :class:`InputError` with upstream's
-    text."""
+    text.
+    """
     parts = text.split(":")
     if len(parts) != 2:
         raise InputError(f"wrong nodes configuration: {text}")

@@ -214,7 +214,8 @@ def _domain_detail(number: dict[str, Any]) -> str:
 
 def _use_detail(number: dict[str, Any]) -> str:
     """Describe a conflict over a port, disk, claim, driver or device request: how much is free and which pods use
-    it."""
+    it.
+    """
     if "volume" in number:
         bound = f"claim {number['claim']} is bound to volume {number['volume']}"
         if "wanted" not in number:

@@ -126,7 +126,8 @@ class PluginVerdict(Part, frozen=True):
 
 class NodeVerdict(Part, frozen=True):
     """Why the pod does not fit this node: ``first`` is where upstream stops, ``also`` every later plug-in's
-    rejection."""
+    rejection.
+    """
 
     node: str
     first: PluginVerdict

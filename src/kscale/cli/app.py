@@ -10,8 +10,8 @@ Adding a command takes one file and one line:
 
            More, shown by --help.
 
-           Parameters
-           ----------
+Parameters
+----------
            expander : NAMES
                The help text of --expander (kscale.cli.options: how options are declared).
            '''

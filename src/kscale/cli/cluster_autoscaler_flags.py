@@ -23,7 +23,6 @@ _NO_SUCH_CLOUD: Final = "there is no such cloud provider here"
 _DECIDES: Final = "decisions do not depend on it"
 
 REFUSED: Final[Mapping[str, str]] = {
-    "nodes": "groups come from the cloud provider",
     "feature-gates": "features have flags of their own",
 }
 """Flags of upstream's and of other commands that ask for something else than what would be done here, and why."""
@@ -43,7 +42,7 @@ IDLE: Final[Mapping[str, Idle]] = {
     **idle_texts("objects are read as JSON", "kube-api-content-type"),
     **idle_texts(_NO_SUCH_CLOUD, "cluster-name", "gce-mig-instances-min-refresh-wait-time"),
     "gce-concurrent-refreshes": Idle(_NO_SUCH_CLOUD, read_int),
-    **idle_switches(_NO_SUCH_CLOUD, "regional", "aws-use-static-instance-list", "bulk-mig-instances-listing-enabled"),
+    **idle_switches(_NO_SUCH_CLOUD, "regional", "bulk-mig-instances-listing-enabled"),
     **idle_switches("it is Go's", "profiling"),
     **idle_switches(_DECIDES, "enable-inter-pod-affinity-hostname-fast-path"),
 }
@@ -129,16 +128,24 @@ class AutoscalerFlags(ProcessFlags):
     user_agent
         User agent of requests to the API server.
     cloud_provider : NAME
-        Cloud provider: externalgrpc, kwok, clusterapi or static.
+        Cloud provider: aws, externalgrpc, kwok, clusterapi or static.
     cloud_config : FILE
-        Configuration file of the cloud provider. externalgrpc: settings; clusterapi: kubeconfig of the management
-        cluster; static: node groups.
+        Configuration file of the cloud provider. aws: endpoints (ServiceOverride); externalgrpc: settings;
+        clusterapi: kubeconfig of the management cluster; static: node groups.
     static_sizes : FILE
         static: file to which the sizes that groups shall have are written, for the program that makes machines.
     clusterapi_cloud_config_authoritative
         Use the cluster of this pod as the management cluster if --cloud-config is not set.
-    node_group_auto_discovery : clusterapi:KEY=VALUE,...
-        Node groups to manage, by namespace, clusterName or labels. Repeatable.
+    node_group_auto_discovery : CLOUD:KEY=VALUE,...
+        Node groups to manage. clusterapi:KEY=VALUE,...: by namespace, clusterName or labels;
+        asg:tag=KEY[=VALUE],...: Auto Scaling groups with all these tags. Repeatable.
+    nodes : MIN:MAX:NAME
+        aws: a node group by name, with its limits. Repeatable.
+    aws_use_static_instance_list
+        aws: take instance types from --aws-instance-types only, and do not ask EC2 for them.
+    aws_instance_types : NAME|FILE
+        aws: catalogue of the instance types that EC2 does not describe (kscale catalogue import --help). The default
+        is the imported catalogue aws, if there is one.
     record_duplicated_events
         Send equal events again instead of counting them.
     capacity_buffer_controller_enabled
@@ -168,6 +175,9 @@ class AutoscalerFlags(ProcessFlags):
     static_sizes: str = ""
     clusterapi_cloud_config_authoritative: Switch = False
     node_group_auto_discovery: list[str] | None = None
+    nodes: list[str] | None = None
+    aws_use_static_instance_list: Switch = False
+    aws_instance_types: str = ""
     record_duplicated_events: Switch = False
     capacity_buffer_controller_enabled: Switch = False
     capacity_buffer_pod_dry_run_enabled: Switch = True

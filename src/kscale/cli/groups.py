@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from kscale.capacity.records import UNLIMITED
+from kscale.cli.aws import GROUPS_PREFIX, read_live_groups
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal
 from kscale.errors import InputError
@@ -72,7 +73,8 @@ class GroupSource(OptionGroup):
     Attributes
     ----------
     groups_file : FILE
-        Node groups, as YAML or JSON.
+        Node groups, as YAML or JSON; or Auto Scaling groups of AWS: aws: (all of the region), aws:tag=KEY=VALUE,...
+        or aws:NAME,...
     node : NAME
         One group of nodes like this node of the dump.
     catalogue : NAME|FILE
@@ -170,6 +172,8 @@ class GroupSource(OptionGroup):
             known = None
             if self.catalogue is not None:
                 known = self.read_catalogue(terminal)  # also if no entry needs it, as its name may be misspelt
+            if self.groups_file.startswith(GROUPS_PREFIX):
+                return read_live_groups(self.groups_file, snapshot.columns.objects, known, terminal)
             return read_groups(self.groups_file, node_names=snapshot.columns.index, catalogue=known)
         if self.node is not None:
             return [NodeGroup(id=f"like-{self.node}", from_node=self.node, target_size=0, max_size=UNLIMITED)]

@@ -117,7 +117,8 @@ _KINDS: Final = {kind.lower(): kind for kind in (*_SHORT.values(), "Job")}
 
 def kind_of(text: str) -> str:
     """Return the kind for a resource name such as ``deployments``, ``deploy`` or ``deployment.apps``; other text as it
-    is."""
+    is.
+    """
     name = text.lower().partition(".")[0]
     return _SHORT.get(name) or _KINDS.get(name) or _KINDS.get(name.removesuffix("s")) or text
 

@@ -156,7 +156,8 @@ class ProcessFlags(ServerFlags, ServerLimitFlags):
 
     def tls(self) -> ReloadingContext | None:
         """Return the TLS context for endpoints; None without TLS. Raises InputError if only one of both files is
-        set."""
+        set.
+        """
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
             raise InputError("--tls-cert-file and --tls-private-key-file go together")
         if not self.tls_cert_file:

@@ -65,7 +65,8 @@ class Driver(Protocol[_Sight]):
 
     def next_due(self) -> Moment | None:
         """Return when the next round is due; None to wait for the next change. Called after each change and each
-        round."""
+        round.
+        """
         ...
 
     def observe(self, stores: Stores, now: Moment) -> _Sight:

@@ -71,7 +71,8 @@ __all__ = [
 
 def discover_steps(progress: Progress, longest: int) -> StepsOf[Within, Outcome]:
     """Return the outcome of :class:`~kscale.effects.Discover`; an error if it takes longer than ``longest``
-    nanoseconds."""
+    nanoseconds.
+    """
 
     def discover(now: Moment) -> StepsOf[Discover, Outcome]:
         return (yield from Progress(now).act(Discover()))

@@ -298,7 +298,8 @@ class Scope:
 
     async def limit(self, work: Awaitable[_T]) -> _T | ApiError:
         """Run ``work`` within the scope. Returns its result, or the error that cut it short or kept it from
-        starting."""
+        starting.
+        """
         if (over := self.error) is not None:
             if asyncio.iscoroutine(work):
                 work.close()

@@ -61,7 +61,8 @@ RECOMMENDER_METRICS: Final = (
 @dataclass(frozen=True, slots=True)
 class RecommenderView:
     """Inputs of a round. ``refresh``: only scales are refreshed; ``live``, ``beside``: all pods, and other objects that
-    only plans use."""
+    only plans use.
+    """
 
     vpas: Sequence[VerticalPodAutoscaler]
     controllers: Controllers

@@ -1,5 +1,6 @@
 """Dry runs of step machines: actions succeed without being performed, or reads are forwarded to the world. Not in
-upstream."""
+upstream.
+"""
 
 from __future__ import annotations
 

@@ -140,7 +140,8 @@ def refuse_depth(text: bytes | memoryview) -> None:
 
 def _deepest_step(view: memoryview) -> tuple[str, memoryview]:
     """Return the path step to the most deeply nested child, and the child's text; an empty step if no child is
-    nested."""
+    nested.
+    """
     children = [
         (f"[{key}]" if "." in key or "/" in key else f".{key}", value) for key, value in json_members(view).items()
     ]

@@ -43,7 +43,8 @@ _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
 
 class ScaleError(ValueError):
     """An error of the ``/scale`` endpoint, with the API server's text. ``conflict`` is set if the object has
-    changed."""
+    changed.
+    """
 
     def __init__(self, message: str, *, conflict: bool = False) -> None:
         super().__init__(message)

@@ -79,7 +79,8 @@ def _parse_long_int64(text: str) -> int | None:
 
 class Requirement(msgspec.Struct, frozen=True):
     """One condition on labels. ``operator`` has upstream's internal spelling: in, notin, =, ==, !=, exists, !, gt,
-    lt."""
+    lt.
+    """
 
     key: str
     operator: str

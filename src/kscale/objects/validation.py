@@ -380,7 +380,8 @@ def _limit_range(obj: Any, findings: list[Finding]) -> None:
 
 def _workload(*fields: str) -> Callable[[Any, list[Finding]], None]:
     """Return a check of a controller's pod template, which also reports negative numbers in these fields of its
-    spec."""
+    spec.
+    """
 
     def check_workload(obj: Any, findings: list[Finding]) -> None:
         for name in fields:

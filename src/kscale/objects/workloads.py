@@ -247,7 +247,8 @@ def _pod(
 
 def _number_pods(workload: KubeObject, template: PodTemplateSpec, numbers: range, classes: PodClasses) -> Iterator[Pod]:
     """Yield pods ``<workload>-0``, ``<workload>-1`` and so on. Upstream has five random characters instead of the
-    number."""
+    number.
+    """
     labels = template.metadata.labels
     spec = with_defaults(template.spec, labels, classes, _namespace(workload))
     for number in numbers:

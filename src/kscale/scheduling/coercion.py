@@ -1,5 +1,6 @@
 """Coercion of callers' arguments: snapshots, node templates, pod names, and pods as structs, dicts or client
-objects."""
+objects.
+"""
 
 from __future__ import annotations
 

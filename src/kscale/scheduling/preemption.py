@@ -36,7 +36,8 @@ _OFFSET: Final = 2**31  # what upstream adds to each priority before it sums the
 
 class Preemption(msgspec.Struct, frozen=True, kw_only=True):
     """``pod`` fits ``node`` after ``victims`` are evicted (the most important first). ``violations``: how many of these
-    evictions violate a disruption budget."""
+    evictions violate a disruption budget.
+    """
 
     pod: str
     node: str
@@ -46,7 +47,8 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
 
 class Candidates(NamedTuple):
     """How many candidate nodes are enough: ``least_percentage`` percent of the nodes (``minCandidateNodesPercentage``),
-    but at least ``least_candidates`` (``minCandidateNodesAbsolute``)."""
+    but at least ``least_candidates`` (``minCandidateNodesAbsolute``).
+    """
 
     least_percentage: int = 10
     least_candidates: int = 100
@@ -160,7 +162,8 @@ class _Candidate(msgspec.Struct, frozen=True):
 
 class _DryRun:
     """Simulates evictions, one node after the other (``SelectVictimsOnNode``). Pods are removed and put back by
-    class."""
+    class.
+    """
 
     def __init__(
         self, snapshot: Snapshot, record: PodRecord, budgets: _Budgets, profile: SchedulerProfile | None

@@ -17,7 +17,8 @@ __all__ = ["PreFilterOutcome", "PreFilterReport", "prefilter_report", "run_prefi
 
 class PreFilterOutcome(msgspec.Struct, frozen=True):
     """Combined result of the PreFilters. ``failure``: the pod fits no node; ``plugin`` may be empty then. ``nodes``:
-    the only nodes to check, if not None, as selected by the plug-ins ``choosers``."""
+    the only nodes to check, if not None, as selected by the plug-ins ``choosers``.
+    """
 
     plugin: str = ""
     failure: Status | None = None
@@ -32,7 +33,8 @@ _WITH_PREFILTER = implementing("prefilter")
 
 class PreFilterReport(msgspec.Struct):
     """Results of all PreFilters, each run alone, even after one that fails: skipped (sorted), failures and node sets in
-    order."""
+    order.
+    """
 
     skipped: list[str] = msgspec.field(default_factory=list)
     failures: list[tuple[str, Status]] = msgspec.field(default_factory=list)

@@ -1,5 +1,6 @@
 """Scheduler profile: arguments of its plug-ins, and the profile applied to a snapshot and its nodes (upstream:
-``KubeSchedulerConfiguration``)."""
+``KubeSchedulerConfiguration``).
+"""
 
 from __future__ import annotations
 
@@ -136,7 +137,8 @@ class NodeFacts(msgspec.Struct):
 
 class Context:
     """A profile applied to a snapshot. ``memo``: results that plug-ins cached for this context; ``snapshot.memo`` has
-    those that depend on nothing but the snapshot."""
+    those that depend on nothing but the snapshot.
+    """
 
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self.snapshot = snapshot

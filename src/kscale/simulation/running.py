@@ -241,7 +241,8 @@ class _Run:
 
     def _until(self, end: Moment, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> bool:
         """Run the world up to a moment; return whether the run was interrupted. Raises InputError if time stands
-        still."""
+        still.
+        """
         world, stands = self.world, 0
         while (due := world.time.next_due) is not None and due <= end:
             if stop():

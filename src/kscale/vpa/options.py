@@ -48,7 +48,8 @@ IN_PLACE_GATE: Final = "InPlace"
 
 def is_gate_enabled(gates: Mapping[str, bool], name: str) -> bool:
     """Check whether a feature gate is on, by name or by ``AllAlpha``. All gates of the VPA are alpha, so the default is
-    off."""
+    off.
+    """
     return gates.get(name, gates.get("AllAlpha", False))
 
 
@@ -210,7 +211,8 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def problems(self) -> list[Problem]:
         """Return what upstream rejects at start-up, with its texts, and options without effect. ``field`` is the
-        option."""
+        option.
+        """
         problems = _find_namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
         problems += _find_gate_problems(self.feature_gates)
         if self.min_checkpoints != 10:

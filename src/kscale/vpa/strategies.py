@@ -286,7 +286,8 @@ def _drop_empty(pods: Iterable[SampleArray]) -> list[SampleArray]:
 
 class PercentileSettings(msgspec.Struct, frozen=True):
     """Settings of percentiles: ``cpu_percentile`` in percent; memory is the peak plus ``memory_buffer_percentage``;
-    minimum requests."""
+    minimum requests.
+    """
 
     cpu_percentile: Percent = 95.0
     memory_buffer_percentage: Buffer = 15.0

@@ -312,7 +312,8 @@ def _get_scopes(quota: ResourceQuota) -> list[ScopeSelectorRequirement]:
 
 def _is_in_scope(pod: Pod, scope: ScopeSelectorRequirement) -> bool:
     """Check whether a buffer's pod, which never terminates, is in the scope. Raises SelectorError for an invalid
-    selector."""
+    selector.
+    """
     match scope.scope_name:
         case "NotTerminating":
             return True

@@ -161,7 +161,15 @@ class AutoscalerLoopBase:
         self.p = p = Progress(now)
         self.now, self.options, self.inputs = now, options, inputs
         self.scene = scene = LoopContext(
-            cluster, groups, now, options, inputs.profile, inputs.gpu_label, inputs.templates, before.templates
+            cluster,
+            groups,
+            now,
+            options,
+            inputs.profile,
+            inputs.gpu_label,
+            inputs.templates,
+            before.templates,
+            add_provider_resources=inputs.add_provider_resources,
         )
         self.actuator = inputs.actuator or build_actuator(before, scene.found, options, inputs)
         self.up = ScaleUpLoop(

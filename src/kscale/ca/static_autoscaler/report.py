@@ -39,6 +39,8 @@ class LoopInputs(msgspec.Struct, kw_only=True, frozen=True):
       which the deletions of the state are in progress as long as their nodes exist.
     - ``templates`` replace the computed templates of groups; ``gpu_label``: the node label that names the type of
       GPU (a cloud provider's), ``gpu_types``: the types that the cloud lists (for metrics).
+    - ``add_provider_resources``: templates from nodes get the resources that only the provider's template has, as on
+      AWS.
     - ``expander_input``, ``quotas``, ``comparator``, ``rng``, ``enforcer``, ``max_looks``, ``process_age``, ``profile``
       as in :class:`kscale.ca.ScaleUpInputs`; ``limits``, ``max_simulations``, ``threads`` as in
       :class:`kscale.ca.ScaleDownInputs`.
@@ -48,6 +50,7 @@ class LoopInputs(msgspec.Struct, kw_only=True, frozen=True):
     templates: Mapping[str, NodeTemplate] = {}
     gpu_label: str = DEFAULT_GPU_LABEL
     gpu_types: Collection[str] = ()
+    add_provider_resources: bool = False
     profile: SchedulerProfile | None = None
     process_age: timedelta | None = None
     # scale-up

@@ -188,7 +188,8 @@ def _folder() -> Path:
 
 def is_stored(source: str | os.PathLike[str]) -> bool:
     """Check whether a source is the file of an imported catalogue, or the name of one without a local file of that
-    name."""
+    name.
+    """
     path = Path(source)
     return path.parent == _folder() or (not path.exists() and path.name in list_catalogues())
 

@@ -84,7 +84,8 @@ def allocatable(of: Overhead, cpu: int, memory: int, pods: int, arch: str) -> tu
 
 def _steps_of_cpu(cpu: int) -> int:
     """Return reserved milli-cores: 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the
-    rest."""
+    rest.
+    """
     remaining, reserved = cpu, 0
     for width, share in ((1_000, 600), (1_000, 100), (2_000, 50)):
         part = min(remaining, width)

@@ -392,7 +392,8 @@ class _Result:
 
 def _best(results: Sequence[_Result]) -> _Result:
     """Return the best result: within the limits, then with the fewest unplaced pods, then the cheapest; ties: the
-    first."""
+    first.
+    """
     return min(results, key=lambda result: (result.breaks_limits, result.homeless, round(result.cost, 9)))
 
 

@@ -71,7 +71,8 @@ class Bound(Part, frozen=True):
 class Repairs(Part, frozen=True):
     """What the check by the exact predicates changed: ``moved`` pods are on another node than planned, ``added`` nodes
     were
-    not planned and cost ``cost`` per hour."""
+    not planned and cost ``cost`` per hour.
+    """
 
     moved: int
     added: int
@@ -81,7 +82,8 @@ class Repairs(Part, frozen=True):
 class TypesPoint(Part, frozen=True):
     """The cheapest plan found with at most ``types`` types (null: no limit), after the exact check; ``nowhere`` pods
     fit no
-    node of these types."""
+    node of these types.
+    """
 
     types: int | None
     cost: float

@@ -248,7 +248,8 @@ _OF_MACHINE = ("kubernetes.io/", "beta.kubernetes.io/", _TYPE)
 
 def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
     """Return a world with groups added, removed or changed. Raises InputError if nothing is changed or a group is
-    unknown."""
+    unknown.
+    """
     if not (edit.add or edit.remove or edit.set):
         raise InputError("add, remove or set something")
     groups = list(world.groups)

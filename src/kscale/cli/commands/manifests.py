@@ -78,12 +78,14 @@ _FOLLOWED_BY_NOTHING: Final = {
     "tls_private_key_file": _NO_TLS,
     "client_ca_file": _NO_FILE,
     "prometheus_bearer_token_file": _NO_FILE,
+    "aws_instance_types": _NO_FILE,
 }
 """Flags that objects besides the arguments would have to follow, and do not."""
 
 
 _OBJECTS: Final = "kscale.yaml"
 _BASE: Final = "kustomization.yaml"
+_POLICY: Final = "iam-policy.json"
 
 
 @dataclass(eq=False, repr=False)
@@ -99,10 +101,10 @@ class ShowObjects(Show):
     directory: Path | None = None
 
 
-def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]]) -> None:
+def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]], *, policy: str = "") -> None:
     """Print the objects as YAML documents or as a List in JSON, or write them as a kustomize base.
 
-    YAML is written without anchors, so equal parts are repeated.
+    YAML is written without anchors, so equal parts are repeated. ``policy``: IAM policy to write beside a base.
 
     Raises
     ------
@@ -117,7 +119,7 @@ def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]]) -> None:
     if show.directory is not None:
         if show.output not in (Format.TABLE, Format.YAML):
             raise typer.BadParameter("a kustomize base is written as yaml", param_hint="-o")
-        _write_base(show, objects, show.directory)
+        _write_base(show, objects, show.directory, {_POLICY: policy} if policy else {})
         return
     write = show.terminal.stdout.write
     match show.output:
@@ -143,19 +145,25 @@ def _yaml(documents: Sequence[Mapping[str, Any]]) -> str:
     return text
 
 
-def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Path) -> None:
+def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Path, others: Mapping[str, str]) -> None:
     base = _yaml([{"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [_OBJECTS]}])
     file, listed = directory / _BASE, directory / _OBJECTS
     if file.exists():
         if read_file(file) != base.encode():
             raise typer.BadParameter(f"{file} is there, and is another kustomization", param_hint="--directory")
-    elif listed.exists():
-        raise typer.BadParameter(f"{listed} is there, without the {_BASE} of this command", param_hint="--directory")
+    else:
+        for path in (listed, *(directory / name for name in others)):
+            if path.exists():
+                text = f"{path} is there, without the {_BASE} of this command"
+                raise typer.BadParameter(text, param_hint="--directory")
     directory.mkdir(parents=True, exist_ok=True)
     # Written first: otherwise objects of an interrupted run would seem to belong to somebody else.
     replace_file(file, base.encode())
     replace_file(listed, _yaml(objects).encode(), secret=True)  # it may contain a Secret
     show.terminal.note(f"wrote {len(objects)} objects to {listed}")
+    for name, content in others.items():
+        replace_file(directory / name, content.encode())
+        show.terminal.note(f"wrote {directory / name}")
 
 
 def own_options(program: str, deployment: DeploymentFlags, **own: str) -> dict[str, Any]:
@@ -215,6 +223,8 @@ def print_cluster_autoscaler(
     cloud_provider: str = "externalgrpc",
     cloud_config: str = "",
     monitoring: bool = False,
+    role_arn: str = "",
+    iam_policy: bool = False,
     show: ShowObjects,
 ) -> None:
     """Print what kubectl apply takes: an account with the least rights, a Deployment, a budget, a NetworkPolicy.
@@ -222,22 +232,73 @@ def print_cluster_autoscaler(
     Parameters
     ----------
     cloud_provider : NAME
-        Cloud provider: externalgrpc, kwok or clusterapi.
+        Cloud provider: externalgrpc, kwok, clusterapi or aws.
     cloud_config : SECRET
         Secret that holds the cloud provider's configuration file under the key config.
     monitoring
         Also print objects for the Prometheus operator (what to scrape, alert rules) and a Grafana dashboard.
+    role_arn : ARN
+        IAM role of the service account (--cloud-provider=aws).
+    iam_policy
+        Print the least IAM policy instead of the objects (--cloud-provider=aws). With --directory it is always
+        written, as iam-policy.json.
     """
+    from kscale.drivers.manifests.aws_policy import ROLE_ANNOTATION
     from kscale.drivers.manifests.cluster_autoscaler import cluster_autoscaler_manifests, cluster_autoscaler_monitoring
 
-    if cloud_provider not in ("externalgrpc", "kwok", "clusterapi"):
+    if cloud_provider not in ("externalgrpc", "kwok", "clusterapi", "aws"):
         raise typer.BadParameter(f"there is no cloud provider {cloud_provider!r} here", param_hint="--cloud-provider")
     namespace = deployment.namespace
     options = own_options("cluster-autoscaler", deployment, cloud_provider=cloud_provider, namespace=namespace)
-    objects = cluster_autoscaler_manifests(config=cloud_config, options=options, **deployment.arguments())
+    policy = ""
+    if cloud_provider == "aws":
+        policy = _aws_policy(options, role_arn)
+    else:
+        for name, value in (("--role-arn", role_arn), ("--iam-policy", iam_policy), ("--nodes", options["nodes"])):
+            if value:
+                raise typer.BadParameter("is of use with --cloud-provider=aws only", param_hint=name)
+    if iam_policy and show.directory is None:
+        if show.output not in (Format.TABLE, Format.JSON):
+            raise typer.BadParameter("an IAM policy is JSON", param_hint="-o")
+        show.terminal.stdout.write(policy)
+        return
+    objects = cluster_autoscaler_manifests(
+        config=cloud_config,
+        options=options,
+        account_annotations={ROLE_ANNOTATION: role_arn} if role_arn else {},
+        **deployment.arguments(),
+    )
     if monitoring:
         objects += cluster_autoscaler_monitoring(namespace, options["leader_elect_resource_name"])
-    print_objects(show, objects)
+    print_objects(show, objects, policy=policy)
+
+
+def _aws_policy(options: Mapping[str, Any], role_arn: str) -> str:
+    """Return the IAM policy for the groups that the flags name, as JSON.
+
+    Raises BadParameter if the flags name no groups: the policy would allow nothing, or everything.
+    """
+    import msgspec
+
+    from kscale.drivers.manifests.aws_policy import aws_policy, read_role
+    from kscale.world.aws.auto_scaling_groups import read_auto_discovery, read_group_spec
+
+    names = [read_group_spec(text).name for text in options["nodes"] or ()]
+    tags = {
+        key: value
+        for text in options["node_group_auto_discovery"] or ()
+        for key, value in read_auto_discovery(text).items()
+    }
+    if not names and not tags:
+        text = "--cloud-provider=aws needs --node-group-auto-discovery=asg:tag=... or --nodes=MIN:MAX:NAME"
+        raise typer.BadParameter(text, param_hint="--flag")
+    document = aws_policy(
+        names=names,
+        tags=tags,
+        static_types=bool(options["aws_use_static_instance_list"]),
+        partition=read_role(role_arn) if role_arn else "aws",
+    )
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
 def _print_autoscaler(program: str, title: str, *namespaces: str) -> Callable[..., None]:

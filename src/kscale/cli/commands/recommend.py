@@ -197,7 +197,8 @@ def command(
 
 def _namespaces(cluster: Cluster, patterns: Sequence[str]) -> list[str]:
     """Return the selected namespaces. A pattern stands for the input's namespaces that match, or for itself without
-    any."""
+    any.
+    """
     if not any(char in text for text in patterns for char in "*?["):
         return list(patterns)
     existing = {item.name for item in cluster.all("Namespace")}

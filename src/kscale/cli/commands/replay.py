@@ -1,5 +1,6 @@
 """``kscale replay hpa`` and ``kscale replay decisions``: recorded load and recorded decisions, replayed in virtual
-time."""
+time.
+"""
 
 from __future__ import annotations
 

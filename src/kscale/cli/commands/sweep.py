@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from kscale.cli.aws import GROUPS_PREFIX
 from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, grown, notes_of, seconds, simulator
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_moment, read
@@ -99,6 +100,8 @@ def command(
         else:
             if group_source.node is not None or group_source.instance_type:
                 raise typer.BadParameter("a fleet takes -g, or groups recognised in the labels", param_hint="-f")
+            if (group_source.groups_file or "").startswith(GROUPS_PREFIX):
+                raise typer.BadParameter("groups of a live account are of one cluster", param_hint="-g")
             fleet = Fleet(group_source.groups_file, catalogue, moment, options, simulate)
             tasks = [(dump, all_scenarios) for dump in dumps]
             answers = sweep(rows_of_fleet, tasks, base=fleet, executor=pool, workers=count, chunk=1, share=share)

@@ -128,6 +128,7 @@ def cluster_autoscaler_manifests(
     flags: Sequence[str] = (),
     options: Mapping[str, Any] = _DEFAULTS,
     replicas: int = 2,
+    account_annotations: Mapping[str, str] | None = None,
 ) -> list[ApiObject]:
     """Build the objects of the Cluster Autoscaler, in the order in which they must be applied.
 
@@ -146,6 +147,8 @@ def cluster_autoscaler_manifests(
         their defaults.
     replicas : int
         Number of replicas.
+    account_annotations : mapping of str to str, optional
+        Annotations of the service account, by which a cloud gives it a role.
 
     Returns
     -------
@@ -167,7 +170,15 @@ def cluster_autoscaler_manifests(
         arguments.append("--cloud-config=/etc/kscale/config")
         files = {"config": ("/etc/kscale", config)}
     program = ProgramManifest(
-        name=_NAME, arguments=arguments, port=8085, wide=wide, own=own, replicas=replicas, ports={}, files=files
+        name=_NAME,
+        arguments=arguments,
+        port=8085,
+        wide=wide,
+        own=own,
+        replicas=replicas,
+        ports={},
+        files=files,
+        account_annotations=account_annotations or {},
     )
     return program_manifests(program, image=image, namespace=namespace)
 

@@ -100,7 +100,8 @@ class PrecomputedReconcile:
 
     def write(self) -> StepsOf[WriteStatus | Emit, ReconcileResult]:
         """Write the status, for a reconcile that does not change the scale. The final observations are added to
-        ``observations``."""
+        ``observations``.
+        """
         reconcile = self._reconcile
         pending = yield from reconcile.write_news()
         self.observations += reconcile.build_observations()

@@ -210,7 +210,8 @@ class MetricLists:
 
     def lacks_selectors(self, namespace: str, metric: str, selector: str) -> bool:
         """Return True if ``selector`` is set and values of a custom metric lack the selector they were requested
-        with."""
+        with.
+        """
         items = self._custom.get((namespace, metric), {}).values()
         return bool(selector) and any(_get_requested_selector(each) is None for each in items)
 

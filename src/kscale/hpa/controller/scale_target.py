@@ -101,7 +101,8 @@ class SelectorStore:
 
     def matching(self, namespace: str, label_sets: Iterable[Mapping[str, str] | None], limit: int = 0) -> list[str]:
         """Return the sorted names of the HPAs whose selector matches any of the ``label_sets``, at most ``limit`` (0:
-        all)."""
+        all).
+        """
         if namespace not in self._index:
             return []
         names: set[str] = set()

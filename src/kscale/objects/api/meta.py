@@ -216,7 +216,8 @@ class StatusDetails(ApiStruct):
 
 class Status(ApiStruct):
     """An API error: ``status`` is ``Failure``, ``code`` the HTTP status, ``reason`` a machine-readable word
-    (``Expired``)."""
+    (``Expired``).
+    """
 
     api_version: str = ""
     kind: str = ""

@@ -47,7 +47,8 @@ _DEAR = 1000.0  # cost of an item without a bin, in multiples of the most expens
 
 class Flow(msgspec.Struct, frozen=True):
     """Result of a fluid program. ``share`` float64[T, K]: items of each class in bins of each kind; ``bins``
-    int64[T]."""
+    int64[T].
+    """
 
     share: NDArray[np.float64]
     bins: NDArray[np.int64]
@@ -55,7 +56,8 @@ class Flow(msgspec.Struct, frozen=True):
 
 class Fluid:
     """The fluid relaxation of an instance (extra ``[solver]``): items flow into bins that have capacity for the sum of
-    their demands, and for no more items of one class than fit one bin alone."""
+    their demands, and for no more items of one class than fit one bin alone.
+    """
 
     def __init__(self, kinds: BinKinds) -> None:
         make = silent_solver()

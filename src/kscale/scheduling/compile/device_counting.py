@@ -28,7 +28,8 @@ PLENTY = 1 << 62
 
 class _Kind(msgspec.Struct, eq=False):
     """Requests for devices of one class, with the same selectors and tolerations. ``resource``: the extended resource
-    requested, if any."""
+    requested, if any.
+    """
 
     claim: ResourceClaim
     exact: ExactDeviceRequest

@@ -32,7 +32,8 @@ def _get_counted_demand(pod: PodClass, ctx: Context) -> dict[str, int]:
 
 class _Amounts:
     """Amounts that classes request and use. ``scalars``: resources that the classes to be checked request. Cached with
-    the classes."""
+    the classes.
+    """
 
     def __init__(self, classes: PodClasses, ctx: Context) -> None:
         self.demands: list[Mapping[str, int]] = [_get_counted_demand(pod, ctx) for pod in classes.pods]

@@ -37,7 +37,8 @@ def copy_number(name: str) -> tuple[str, int] | None:
 
 class _HostNames(dict[str, dict[int, int]]):
     """Template name -> {copy number: domain}, for host names in the cluster that have the form of a copy's name; cached
-    with a snapshot."""
+    with a snapshot.
+    """
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _HostNames:

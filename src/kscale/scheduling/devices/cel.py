@@ -369,7 +369,8 @@ _TOO_DEEP = "compilation failed: the expression is nested too deep"
 
 class SelectorError(ValueError):
     """An expression that does not compile, fails on a device or gives no boolean. The text is upstream's; ``compiles``:
-    the expression compiles, but fails on a device."""
+    the expression compiles, but fails on a device.
+    """
 
     def __init__(self, text: str, *, compiles: bool = False) -> None:
         super().__init__(text)
@@ -432,7 +433,8 @@ class CelLibrary:
 
         class Domains(map_type):  # type: ignore[misc]  # cel-python is not typed
             """A map in which a domain that the device does not have reads as empty; ``in`` still reports it as
-            absent."""
+            absent.
+            """
 
             def __getitem__(self, key: Any) -> Any:
                 return super().__getitem__(key) if key in self else map_type()

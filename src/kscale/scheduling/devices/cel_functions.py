@@ -611,7 +611,8 @@ def _optionals(types: Any) -> dict[str, Callable[..., Any]]:
 
     class Optional(map_type):  # type: ignore[misc]  # cel-python is not typed
         """An optional value. Its fields and items are optional, too. It is a map, because cel-python indexes only
-        those."""
+        those.
+        """
 
         def __init__(self, *value: Any) -> None:
             super().__init__()

@@ -1,5 +1,6 @@
 """Resource claims of pods: which are allocated, which need devices, and whether allocated devices suit a node; the
-devices of nodes."""
+devices of nodes.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ class ClaimError(Exception):
 class ClaimRequests(msgspec.Struct, frozen=True):
     """What a pod requests. ``allocated``: claims that have devices; ``open``: claims that need some; ``extended``:
     amounts of extended resources that a device class provides. ``stale``: an earlier claim for these resources is in
-    the way."""
+    the way.
+    """
 
     allocated: tuple[ResourceClaim, ...] = ()
     open: tuple[ResourceClaim, ...] = ()
@@ -293,7 +295,8 @@ def _is_binding_overdue(claim: ResourceClaim, now: int | None, timeout: timedelt
 
 class Devices:
     """Devices of a context. ``local_slices``: slices of nodes that the snapshot does not have; set them before any
-    query."""
+    query.
+    """
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx

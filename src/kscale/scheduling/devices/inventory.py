@@ -174,7 +174,8 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 class Offer(msgspec.Struct, eq=False):
     """A device that a node can use. ``trouble``: why the pool's devices cannot be allocated (empty: they can);
     ``kind``: equal for devices of one driver that differ only in name and pool; ``local``: only one node can use the
-    device, else ``selector`` selects nodes (None: all)."""
+    device, else ``selector`` selects nodes (None: all).
+    """
 
     identity: DeviceId
     device: Device

@@ -62,7 +62,8 @@ ClaimKey = tuple[str, str]
 
 class ClaimState(msgspec.Struct, frozen=True, eq=False):
     """A claim in the simulation. ``claim``: as observed; ``consumers``, ``allocation``, ``holds``: in the current
-    state. Without ``allocation`` it holds no devices."""
+    state. Without ``allocation`` it holds no devices.
+    """
 
     claim: ResourceClaim
     consumers: tuple[ResourceClaimConsumerReference, ...]
@@ -219,7 +220,8 @@ class Needs:
 
 class _Node(msgspec.Struct, frozen=True, eq=False):
     """A node's facts and offers. ``number``: identity of the node in its current state, independent of the engine's
-    number."""
+    number.
+    """
 
     number: int
     facts: NodeFacts

@@ -42,7 +42,8 @@ NOTHING = PreFilter()
 
 class Judge(msgspec.Struct, frozen=True, eq=False):
     """Decides on single nodes. ``key``: judges of a plug-in with equal keys agree on every node; ``columns``: what they
-    read of a node (label keys and the columns of :mod:`kscale.scheduling.profile`)."""
+    read of a node (label keys and the columns of :mod:`kscale.scheduling.profile`).
+    """
 
     key: Hashable
     columns: frozenset[str]
@@ -97,7 +98,8 @@ P = TypeVar("P", bound=Part)
 
 class ExplainContext(Protocol):
     """What a plug-in may query to explain a verdict. Nodes and classes are identified by their numbers in the
-    engine."""
+    engine.
+    """
 
     @property
     def ctx(self) -> Context: ...

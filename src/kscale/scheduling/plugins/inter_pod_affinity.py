@@ -130,7 +130,8 @@ class TermIndex:
 
 class _CarriedTerms(TermIndex):
     """Anti-affinity terms of placed pods. ``carriers``: positions in ``placed_classes`` of those that carry one. Cached
-    with a snapshot."""
+    with a snapshot.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
@@ -148,7 +149,8 @@ class _CarriedTerms(TermIndex):
 
 class TermNumbers(Part):
     """Counter rows of the terms that classes have, or that placed pods have against them. ``terms``: (affinity,
-    anti-affinity) of a class, ``blockers``: the terms that placed pods may have against it, by its index."""
+    anti-affinity) of a class, ``blockers``: the terms that placed pods may have against it, by its index.
+    """
 
     def __init__(self, rows: Rows) -> None:
         self.terms: dict[int, tuple[_Terms, _Terms]] = {}

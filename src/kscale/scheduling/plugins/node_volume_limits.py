@@ -125,7 +125,8 @@ def _attachments(ctx: Context) -> dict[str, list[tuple[str, str]]]:
 
 class _BrokenNodes(dict[str, str]):
     """Nodes with placed pods whose generic ephemeral claim belongs to another pod -> upstream's text. Cached with a
-    snapshot."""
+    snapshot.
+    """
 
     @classmethod
     def of(cls, ctx: Context) -> _BrokenNodes:
@@ -148,7 +149,8 @@ class _BrokenNodes(dict[str, str]):
 
 class _NodeLimits:
     """Limits of nodes. ``migrated``: uint32[nodes], ``drivers``: those with a limit on some node. Updated if CSINodes
-    change."""
+    change.
+    """
 
     def __init__(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode], last: _NodeLimits | None) -> None:
         self._of = names, csi_nodes

@@ -44,7 +44,8 @@ _REASON = "node(s) didn't match pod topology spread constraints"
 
 class _Inclusion(msgspec.Struct, frozen=True):
     """Which nodes count: those that have all ``keys`` and, if a policy honours them, pass the pod's selection and
-    tolerations (facets of the pod)."""
+    tolerations (facets of the pod).
+    """
 
     keys: frozenset[str]
     selection: int | None

@@ -31,7 +31,8 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 class _BoundVolume(msgspec.Struct, frozen=True, eq=False):
     """A volume that a claim is bound to. ``required``: its node affinity. On nodes whose CSINode says that the in-tree
-    ``plugin`` was migrated, ``translated`` replaces it, or the error ``instead``."""
+    ``plugin`` was migrated, ``translated`` replaces it, or the error ``instead``.
+    """
 
     required: NodeSelector | None
     plugin: int = -1

@@ -22,7 +22,8 @@ _ZoneRequirements = tuple[tuple[str, frozenset[str]], ...]
 
 class VolumeZone(Plugin):
     """The node's zone and region labels match the volume's. A stable key of the node may match a beta key of the
-    volume, but not the reverse. A node without any such label passes."""
+    volume, but not the reverse. A node without any such label passes.
+    """
 
     name = "VolumeZone"
 

@@ -30,7 +30,8 @@ class NodeScores(msgspec.Struct, frozen=True, kw_only=True):
     """Scores of the nodes that a pod fits. ``nodes``: their names in list order; ``by_plugin``: plug-in -> a score from
     0 to 100 for each node, before weights; ``total``: weighted sums; ``chosen``: the first node with the highest total,
     None if the pod fits no node. A pod with an invalid preference has no scores, and a chosen node only if it fits
-    exactly one."""
+    exactly one.
+    """
 
     pod: str
     nodes: list[str]

@@ -32,7 +32,8 @@ _PREFER: Final = "PreferNoSchedule"
 
 class _Avoided:
     """PreferNoSchedule taints: ``kinds``: distinct lists of taints; ``of``: index of each node's list. Cached with a
-    snapshot."""
+    snapshot.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         numbers: dict[tuple[tuple[str, str], ...], int] = {}
@@ -50,7 +51,8 @@ class _Avoided:
 class CompiledScores:
     """Pods as Score plug-ins see them. ``scorer``: the native scorer, including placed pods; ``class_of`` int32[pods]:
     class of each pod in it; ``names``: the plug-ins in its order; ``broken``: per class, whether a preference is
-    invalid, so that scoring fails."""
+    invalid, so that scoring fails.
+    """
 
     def __init__(
         self,

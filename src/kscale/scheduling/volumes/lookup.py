@@ -126,7 +126,8 @@ def not_owned(pod: PodClass, claim: PersistentVolumeClaim) -> str | None:
 
 class Volumes:
     """The informers' storage objects, and what is derived from them. Shared by all snapshots until one of the objects
-    changes."""
+    changes.
+    """
 
     def __init__(self, informers: Informers) -> None:
         self._informers = informers
@@ -260,7 +261,8 @@ def _selectors(required: NodeSelector | None) -> list[Selector]:
 
 class ClaimUsers(dict[tuple[str, str], int]):
     """Number of placed pods that name each claim, without generic ephemeral volumes (``updatePVCRefCounts``). Cached
-    with a snapshot."""
+    with a snapshot.
+    """
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> ClaimUsers:

@@ -49,7 +49,8 @@ def reaches(required: NodeSelector | None, node: NodeFacts) -> bool:
 
 class PodVolumes(msgspec.Struct, eq=False):
     """``bindings``: claims with existing volumes for them; ``provisions``: claims whose volumes would be provisioned,
-    with the published capacity that was used, if the driver publishes any."""
+    with the published capacity that was used, if the driver publishes any.
+    """
 
     bindings: list[tuple[PersistentVolumeClaim, PersistentVolume]] = msgspec.field(default_factory=list)
     provisions: list[tuple[PersistentVolumeClaim, CSIStorageCapacity | None]] = msgspec.field(default_factory=list)

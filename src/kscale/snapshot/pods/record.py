@@ -1,5 +1,6 @@
 """A pod together with the text or data that it was read from, and the changes of state while its shape stays the
-same."""
+same.
+"""
 
 from __future__ import annotations
 

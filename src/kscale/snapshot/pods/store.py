@@ -653,7 +653,8 @@ class PodStore:
 
     def pods_on(self, nodes: Collection[str]) -> Iterator[Pod]:
         """Yield the pods that are bound to some nodes, in order of first appearance; no other nodes' pods are
-        decoded."""
+        decoded.
+        """
         at = self.table.columns["at"]
         numbers = self.nodes.find(list(nodes))
         rows = np.flatnonzero(np.isin(at, numbers[numbers >= 0]) & (self.table.columns["state"] != REMOVED))

@@ -250,7 +250,8 @@ _BOUNDARY: Final = re.compile(rb"^(?=---[ \t\r\n]|---\Z)|(?<=^\.\.\.\n)|(?<=^\.\
 
 def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
     """Split a stream where documents begin: the lines before each, and its text. A line that begins with ``---`` can be
-    nothing else, whatever is before it, and ``...`` ends one."""
+    nothing else, whatever is before it, and ``...`` ends one.
+    """
     start, line = 0, 0
     for match in _BOUNDARY.finditer(text):
         piece = text[start : match.start()]
@@ -422,7 +423,8 @@ _ITEM: Final = re.compile(rb"[ ]*(?=- )")
 
 def _block_items(text: bytes) -> list[tuple[int, bytes]]:
     """The items of a list of objects in block style, each as a sequence of one: lines before it, and its text. Empty if
-    the text is something else."""
+    the text is something else.
+    """
     match = _ITEMS.search(text)
     first = match and _ITEM.match(text, match.end())
     if match is None or not first:

@@ -1,5 +1,6 @@
 """The webhook as a function from an AdmissionReview request to its response (upstream:
-``admission-controller/logic/server.go``)."""
+``admission-controller/logic/server.go``).
+"""
 
 from __future__ import annotations
 

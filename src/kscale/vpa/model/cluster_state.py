@@ -498,7 +498,8 @@ _MAX_CACHED_PLANS: Final = 8
 
 class MergedContainers(NamedTuple):
     """Row *i* of ``store`` is what is known of ``names[i]``: a VPA and one of its container names. ``names`` is the
-    very same list while nothing else is to be merged of the same VPAs."""
+    very same list while nothing else is to be merged of the same VPAs.
+    """
 
     names: Sequence[tuple[Vpa, str]]
     store: AggregateStore

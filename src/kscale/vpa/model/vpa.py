@@ -130,7 +130,8 @@ CONFIG_DEPRECATED: Final = "ConfigDeprecated"
 
 class CachedPodRecommendation(NamedTuple):
     """Formatted recommendation: of each container its name, controlled resources and amounts (see
-    :mod:`kscale.vpa.recommender.estimators`); ``recommendation`` is not post-processed."""
+    :mod:`kscale.vpa.recommender.estimators`); ``recommendation`` is not post-processed.
+    """
 
     amounts: Sequence[tuple[str, tuple[str, ...], list[list[int]]]]
     options: RecommenderOptions

@@ -270,7 +270,8 @@ class VpaUpdate:
 
     def _try_in_place(self, pod: Pod, to_evict: list[Pod]) -> StepsOf[UpdaterAction, None]:
         """Decide again on an in-place update, and resize the pod. A pod that cannot be resized may be added to
-        ``to_evict``."""
+        ``to_evict``.
+        """
         in_place_only = self._restriction.mode == "InPlace"
         decision = self._can_update_in_place(pod)
         if decision == inplace.IN_PLACE_INFEASIBLE_CACHED or (

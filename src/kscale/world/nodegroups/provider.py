@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from kscale.effects import SECOND, Action, ApiError, GetPrices, Outcome, Prices
-from kscale.objects.api.core import Node
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceStatus, NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
 from kscale.world.protocols import MOST_NODES, PerformLive
 
-__all__ = ["CLOUD_ERROR", "Nodes", "Provider"]
+__all__ = ["CLOUD_ERROR", "Nodes", "Provider", "kube_proxy"]
 
 
 CLOUD_ERROR = "cloudProviderError"
@@ -163,3 +164,22 @@ def value_of(outcome: Outcome, words: str = "") -> Any:
     if error is not None:
         raise ProviderError(f"{words}: {error.message}" if words else error.message, CLOUD_ERROR)
     return outcome.value
+
+
+def kube_proxy(group: str) -> Pod:
+    """Return the kube-proxy pod that upstream puts on every template node (``cloudprovider.BuildKubeProxy``)."""
+    pod = {
+        "metadata": {
+            "name": f"kube-proxy-{group}",
+            "namespace": "kube-system",
+            "labels": {"component": "kube-proxy", "tier": "node"},
+            "annotations": {
+                "kubernetes.io/config.source": "file",
+                "scheduler.alpha.kubernetes.io/critical-pod": "true",
+                "kubernetes.io/config.mirror": "1234567890abcdef",
+            },
+        },
+        "spec": {"containers": [{"name": "", "image": "kubeproxy", "resources": {"requests": {"cpu": "100m"}}}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    return from_dict(pod, Pod)

@@ -42,7 +42,7 @@ _YOUNGER: Final = frozenset(
     }
 )
 """Flags of the process that release 1.3 did not have."""
-CLOUDS = ("externalgrpc", "kwok", "clusterapi", "static")
+CLOUDS = ("aws", "externalgrpc", "kwok", "clusterapi", "static")
 _log = logging.getLogger(__name__)
 
 
@@ -80,6 +80,7 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
         raise InputError(Problem(text, field="--cloud-provider"))
     if process.cloud_provider in ("static", "externalgrpc") and not process.cloud_config:
         raise InputError(Problem(f"{process.cloud_provider} needs one", field="--cloud-config"))
+    _check_aws_flags(process)
     run_program(
         "cluster-autoscaler",
         process,
@@ -91,6 +92,16 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
         user_agent=process.user_agent,
         server=process.kubernetes,
     )
+
+
+def _check_aws_flags(process: AutoscalerFlags) -> None:
+    """Raise InputError for unusable flags of the provider aws, and for ``--nodes`` with another provider."""
+    if process.cloud_provider == "aws":
+        from kscale.cli.aws import check_flags
+
+        check_flags(process)
+    elif process.nodes:
+        raise InputError(Problem(f"groups come from the cloud provider {process.cloud_provider}", field="--nodes"))
 
 
 def build(process: AutoscalerFlags, options: AutoscalingOptions) -> Build:
@@ -155,6 +166,7 @@ async def _put_together(
             rank=ranker,
             prices=groups.prices if "price" in chain and process.cloud_provider == "externalgrpc" else None,
             profile=_profile(process.scheduler_config_file),
+            on_aws=process.cloud_provider == "aws" and not options.legacy,
         ),
         around.steady,
         health,
@@ -257,6 +269,12 @@ async def _cloud(
         external = ExternalGroups(config, board, defaults=options.node_group_defaults, cache=cache)
         held.callback(external.disconnect)
         return external
+    if process.cloud_provider == "aws":
+        from kscale.cli.aws import build_provider
+
+        provider, client = await asyncio.to_thread(build_provider, process, around.clock, board)
+        held.callback(client.close)
+        return provider
     from kscale.world.kubernetes.performer import Performer
     from kscale.world.nodegroups.provider import blocking
 
