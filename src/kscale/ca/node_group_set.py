@@ -1,4 +1,4 @@
-"""Similar node groups, and the balancing of new nodes between them (upstream: "``processors/nodegroupset``)."
+"""Similar node groups, and the balancing of new nodes between them (upstream: ``processors/nodegroupset``).
 
 The other conditions for groups that share a scale-up are in ``ca/scale_up/node_groups.py``.
 """

@@ -223,7 +223,7 @@ class NodeClasses:
 
 
 def _number_codes(codes: Codes) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Number codes in order of appearance; return the number of each code, and the first position of each number."""
+    """Give codes numbers in order of appearance; return the number of each code, and the first position of each."""
     width = int(codes.max(initial=-1)) + 1
     if width <= 1:
         return np.zeros(len(codes), dtype=np.int32), np.zeros(width, dtype=np.int64)

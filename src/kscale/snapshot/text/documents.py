@@ -422,8 +422,9 @@ _ITEM: Final = re.compile(rb"[ ]*(?=- )")
 
 
 def _block_items(text: bytes) -> list[tuple[int, bytes]]:
-    """The items of a list of objects in block style, each as a sequence of one: lines before it, and its text. Empty if
-    the text is something else.
+    """Split a list of objects in block style into its items, each as a sequence of one: lines before it, and its text.
+
+    Return an empty list if the text is something else.
     """
     match = _ITEMS.search(text)
     first = match and _ITEM.match(text, match.end())

@@ -133,7 +133,7 @@ _NUMBER: Final = {name: number for number, name in enumerate(_pod_columns.COLUMN
 
 
 class PodBatch(msgspec.Struct, frozen=True, eq=False):
-    """Pods by ``keys``, with columns as in :class:`~kscale.snapshot.pods.table.PodTable` and these:
+    """Pods by ``keys``, with columns as in :class:`~kscale.snapshot.pods.table.PodTable` and further ones.
 
     ``where``: index among the items of the text; ``bound``: whether it is bound to its node, not only nominated;
     ``node_of``: index in ``nodes`` (which grows and has nodes of other batches too), -1 without a node; ``begin``,
