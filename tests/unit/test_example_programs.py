@@ -26,6 +26,7 @@ def load_program(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # other tests compare the folder
     monkeypatch.setitem(sys.modules, name, module)  # worker processes import its functions by name
     spec.loader.exec_module(module)
     return module

@@ -22,6 +22,7 @@ from kscale.objects.api.storage import (
     StorageClass,
     default_storage_class,
 )
+from kscale.objects.argument_types import typed
 from kscale.objects.kinds import DEFAULT_NAMESPACE, custom_kind_key, group_of, is_custom_group
 from kscale.objects.pod_admission import COMPLETING_KINDS, PodClasses, with_defaults
 from kscale.objects.pod_claims import AVAILABLE, bind, create_claims, find_volume, is_bound, needs_claims
@@ -281,6 +282,7 @@ class AppliedManifests(NamedTuple):
     """Short texts on what an answer about these pods does not consider."""
 
 
+@typed
 def apply_manifests(cluster: Cluster, *sources: Any, namespace: str = DEFAULT_NAMESPACE) -> AppliedManifests:
     """Apply manifests to a copy of a cluster, as the API server and the controllers would.
 
@@ -323,6 +325,7 @@ def apply_manifests(cluster: Cluster, *sources: Any, namespace: str = DEFAULT_NA
     return AppliedManifests(changed, pods, manifests.list_unmodelled(changed))
 
 
+@typed
 def fit_manifests(
     cluster: Cluster,
     *sources: Any,

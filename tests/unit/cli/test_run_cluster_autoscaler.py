@@ -256,8 +256,8 @@ def test_the_connection_to_a_provider_ends_with_the_program(
     pytest.importorskip("grpc")
     closed: list[str] = []
 
-    def connect(url: str, credentials: object, *, what: str) -> Any:
-        made = channel(url, credentials, what=what)
+    def connect(url: str, credentials: object, *, what: str, **options: object) -> Any:
+        made = channel(url, credentials, what=what, **options)
         close = made.close
 
         def closes() -> None:

@@ -127,10 +127,10 @@ def test_groups_are_kept_while_labels_stay() -> None:
     cluster = Cluster([pod("a", app="w"), pod("b", app="v")])
     before = cluster.pod_index()
     assert before.select("x", "app=w").keys == ["x/a"]
-    table = before.pods._table  # that the work is not done anew cannot be seen from outside
+    table = before.pods.table  # that the work is not done anew cannot be seen from outside
     cluster.apply({**pod("a", app="w"), "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}})
     after = cluster.pod_index()
-    assert after.pods._table.population is table.population  # see above
+    assert after.pods.table.population is table.population  # see above
     assert after.select("x", "app=w").started.tolist() == [moment_of("2026-01-01T00:00:00Z")]
     assert before.select("x", "app=w").started.tolist() == [ZERO_TIME]
     cluster.apply(pod("a", app="v"))

@@ -50,7 +50,7 @@ class World:
         if error is not None:
             return Outcome(at=now + self.took, error=error)
         answer = LEGAL_OUTCOMES[type(action)]
-        return Outcome(at=now + self.took, value=self.answer(action) if answer.question else None)
+        return Outcome(at=now + self.took, value=self.answer(action) if answer.reads else None)
 
     def run(self, steps: Steps[Any], now: Moment) -> Any:
         """What a machine returns here; ``self.now`` is when everything was over."""

@@ -212,7 +212,7 @@ class EstimateResult(Result):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes to pickle, without the session, which is rebuilt on demand."""
-        return {**vars(self), "_kept_session": None, "_number": 0}
+        return {**vars(self), "_cached_session": None, "_number": 0}
 
     @property
     def _session(self) -> Session:
