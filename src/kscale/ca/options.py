@@ -304,7 +304,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     skip_nodes_with_system_pods
         Keep nodes with kube-system pods.
     blocking_system_pod_distruption_timeout
-        Age after which kube-system pods no longer keep their node.
+        Age after which kube-system pods no longer keep their node (upstream's spelling).
     skip_nodes_with_local_storage
         Keep nodes with pods that use local storage.
     skip_nodes_with_custom_controller_pods
@@ -441,8 +441,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     daemonset_eviction_for_empty_nodes: bool = False
     daemonset_eviction_for_occupied_nodes: bool = True
     skip_nodes_with_system_pods: bool = True
-    blocking_system_pod_distruption_timeout: timedelta = timedelta(hours=1)
-    """The spelling is upstream's."""
+    blocking_system_pod_distruption_timeout: timedelta = timedelta(hours=1)  # upstream's spelling
     skip_nodes_with_local_storage: bool = True
     skip_nodes_with_custom_controller_pods: bool = True
     min_replica_count: int = 0
