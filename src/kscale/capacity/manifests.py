@@ -287,7 +287,7 @@ def apply_manifests(cluster: Cluster, *sources: Any, namespace: str = DEFAULT_NA
     """Apply manifests to a copy of a cluster, as the API server and the controllers would.
 
     Deployments, StatefulSets, Jobs and other workloads become pending pods; their claims are created. All other
-    objects, such as PriorityClasses or PersistentVolumeClaims, are added or replaced.
+    objects, such as PriorityClasses or PersistentVolumeClaims, are added or replaced. Not in upstream.
 
     Parameters
     ----------
@@ -334,6 +334,8 @@ def fit_manifests(
     scores: ScoreOptions | None = None,
 ) -> FitReport:
     """Report how many replicas of each workload of manifests fit on the existing nodes now, and why not more.
+
+    Not in upstream; the order of nodes is that of upstream's ``HintingSimulator``.
 
     Parameters
     ----------

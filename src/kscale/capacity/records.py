@@ -224,7 +224,11 @@ class WorkloadFit(Part, frozen=True):
 
 
 class FitReport(Record, frozen=True):
-    """Whether workloads that are not in the cluster yet would fit on the existing nodes."""
+    """Whether workloads that are not in the cluster yet would fit on the existing nodes.
+
+    ``replicas``: replicas of all workloads; ``fit``: how many of them fit. ``unmodelled`` lists what the result does
+    not consider.
+    """
 
     KIND = "FitReport"
     ROWS = "workloads"

@@ -136,6 +136,8 @@ def write_examples(
 def _list_bundled_files(folder: Traversable, directory: Path) -> Iterator[tuple[Path, Traversable]]:
     """Yield each file of a folder of the package with its target path."""
     for each in sorted(folder.iterdir(), key=lambda file: file.name):
+        if each.name == "__pycache__":  # an installer compiles the programs
+            continue
         if each.is_dir():
             yield from _list_bundled_files(each, directory / each.name)
         else:

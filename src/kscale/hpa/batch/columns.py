@@ -321,7 +321,10 @@ class StateStore(MutableMapping[str, HPAState]):
         self._last: tuple[Sequence[str], _BatchStates] | None = None  # the last batch, if its states are all current
 
     def put(self, keys: Sequence[str], histories: StateColumns, plain_states: Sequence[HPAState]) -> None:
-        """Store the result of a batch in the order of the keys: histories as columns, and states without them."""
+        """Store the result of a batch in the order of the keys.
+
+        ``histories``: columns of the histories; ``plain_states``: the states without histories.
+        """
         if self._last is not None and self._last[0] is keys:
             shelf = self._last[1]
             shelf.histories, shelf.plain_states = histories, plain_states

@@ -6,6 +6,7 @@ Upstream: ``cloudprovider/aws/auto_scaling_groups.go``, ``instance_type_cache.go
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -516,8 +517,8 @@ class AutoScalingGroups:
         ]
         types, errors = _instance_types(self._api, [group.described for group in groups if group.described], templates)
         for name, type_ in types.items():
-            lifetime = (_TYPE_LIFETIME - self._rng.uniform(*_TYPE_JITTER)) * SECOND
-            self._types[name] = _CachedType(type_, now + int(lifetime), now + _TYPE_LIFETIME * SECOND)
+            lifetime = math.trunc((_TYPE_LIFETIME - self._rng.uniform(*_TYPE_JITTER)) * SECOND)
+            self._types[name] = _CachedType(type_, now + lifetime, now + _TYPE_LIFETIME * SECOND)
         self._types = {name: cached for name, cached in self._types.items() if cached.expires > now}
         for name, error in errors.items():
             _log.error("Failed to look up the instance type of ASG %s: %s", name, error)

@@ -167,7 +167,10 @@ def value_of(outcome: Outcome, words: str = "") -> Any:
 
 
 def kube_proxy(group: str) -> Pod:
-    """Return the kube-proxy pod that upstream puts on every template node (``cloudprovider.BuildKubeProxy``)."""
+    """Return the kube-proxy pod that upstream puts on every template node of a ``group``.
+
+    Upstream: ``cloudprovider.BuildKubeProxy``.
+    """
     pod = {
         "metadata": {
             "name": f"kube-proxy-{group}",
