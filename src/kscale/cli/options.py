@@ -47,6 +47,8 @@ class OptionGroup:
 
     documented: ClassVar[tuple[type[Any], ...]] = ()
     """Other classes whose docstrings describe options."""
+    listed_last: ClassVar[frozenset[str]] = frozenset()
+    """Options that the help lists after all others."""
 
     def split_by_context(self) -> dict[str, OptionGroup]:
         """Return the options for each cluster by its name if they name several clusters; else empty."""
@@ -117,12 +119,14 @@ def command_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return what typer reads for a command's function: its arguments and options, with those of its groups."""
     docs = split_docstring(function.__doc__)[1]
     declared = []
+    last: frozenset[str] = frozenset()
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
         if isinstance(parameter.annotation, type) and issubclass(parameter.annotation, OptionGroup):
             declared += group_parameters(parameter.annotation)
+            last |= parameter.annotation.listed_last
         else:
             declared.append(_declare(parameter, docs))
-    return declared
+    return sorted(declared, key=lambda option: option.name in last)
 
 
 def _declare(parameter: inspect.Parameter, docs: Mapping[str, OptionDoc]) -> inspect.Parameter:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kscale.cli.go_flags import KLOG_IDLE, Idle, idle_switches
-from kscale.cli.options import OptionGroup, Switch
+from kscale.cli.options import OptionGroup, Switch, fields
 from kscale.cli.struct_flags import go_duration, positive_seconds
 from kscale.errors import InputError, Problem
 
@@ -27,7 +27,7 @@ __all__ = ["IDLE", "ApiFlags", "LeaseFlags", "ProcessFlags", "ServerFlags", "Ser
 
 @dataclass
 class ServerLimitFlags(OptionGroup):
-    """How much is taken from an API server.
+    """Limits of what is read from an API server.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class ServerLimitFlags(OptionGroup):
     kube_api_max_retry_after: str = "30s"
 
     def limits(self) -> ServerLimits:
-        """How much is taken from an API server. Raises InputError."""
+        """Return the limits of what is read from an API server. Raises InputError."""
         from kscale.world.kubernetes.transport import ServerLimits
 
         request = go_duration(self.kube_api_request_timeout, "--kube-api-request-timeout").total_seconds()
@@ -66,6 +66,9 @@ class ServerLimitFlags(OptionGroup):
         limited = ("response_bytes", "buffered_bytes", "list_pages", "line_bytes", "header_bytes")
         limits = {name: getattr(self, f"kube_api_max_{name}") for name in limited}
         return ServerLimits(request_seconds=request, retry_seconds=retry, **limits)
+
+
+ServerLimitFlags.listed_last = frozenset(fields(ServerLimitFlags))
 
 
 _SEVERITIES: Final = {"INFO": 0, "WARNING": 30, "ERROR": 40, "FATAL": 50}
