@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import typer
@@ -375,12 +375,20 @@ _METRIC_COLUMNS = (
     Column("WHY"),
 )
 
+_PATH_TEXTS: Final = {
+    "hold_first_pass": "within tolerance",
+    "second_pass": "corrected for unready and unmeasured pods",
+    "hold_second_pass": "within tolerance when corrected",
+    "hold_count_direction": "the corrected count goes the other way, so the size stays",
+}
+"""Text of each step in ``MetricDetail.path``."""
+
 
 def _metric_row(metric: MetricDetail) -> Row:
     counts = [metric.group_counts.get(group) for group in ("ready", "unready", "missing", "ignored")]
     ratio = None if metric.ratio is None or metric.error else f"{metric.ratio:.4g}"
     second = f"{metric.second_ratio:.4g}" if metric.second_ratio and not metric.error else None
-    why = metric.error or ", ".join(each.replace("_", " ") for each in metric.path)
+    why = metric.error or ", ".join(_PATH_TEXTS[step] for step in metric.path)
     if metric.tolerated and not why:
         why = "within tolerance"
     if metric.note:
