@@ -16,7 +16,7 @@ from kscale.cli.options import OptionGroup, command_parameters, fields, split_do
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View
 from kscale.cli.terminal import Terminal, plural
 from kscale.errors import KscaleError
-from kscale.records import Record, to_builtins
+from kscale.records import Record
 from kscale.views import Block
 
 __all__ = ["ClusterAnswer", "ClusterAnswers", "callback", "option_groups", "run_for_all"]
@@ -72,7 +72,7 @@ def run_for_all(commands: Mapping[str, Callable[[], Answer]], terminal: Terminal
     for name in commands:
         failure = failures.get(name)
         if failure is None:
-            results.append(ClusterAnswer(cluster=name, answer=to_builtins(answers[name].record)))
+            results.append(ClusterAnswer(cluster=name, answer=answers[name].record.to_dict()))
         else:
             text = failure.format_message() if isinstance(failure, typer.BadParameter) else str(failure)
             terminal.error(f"{name}: {text}")

@@ -12,7 +12,7 @@ import typer
 
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal, on_one_line, printable
-from kscale.records import Record, to_builtins, to_json
+from kscale.records import Record
 from kscale.views import Block, Cell, Column, Table, Tone, View, as_cell
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _yaml(record: Record) -> str:
     import yaml
 
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(to_builtins(record), Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
+    text: str = yaml.dump(record.to_dict(), Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
     return text
 
 
@@ -200,7 +200,7 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
     write = terminal.stdout.write
     match form:
         case Format.JSON:
-            write(to_json(answer.record, indent=2).decode() + "\n")
+            write(answer.record.to_json(indent=2).decode() + "\n")
         case Format.YAML:
             write(_yaml(answer.record))
         case Format.NAME:
@@ -212,7 +212,7 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
         case Format.HTML:
             from kscale.html import page
 
-            write(page(type(answer.record).KIND, answer.view(), answer.blocks(), record=to_json(answer.record)))
+            write(page(type(answer.record).KIND, answer.view(), answer.blocks(), record=answer.record.to_json()))
         case _:
             _print_view(answer.view(), terminal, wide=form is Format.WIDE)
     terminal.stdout.flush()

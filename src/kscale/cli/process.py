@@ -22,7 +22,7 @@ from kscale.cli.process_flags import ProcessFlags
 from kscale.cli.terminal import on_one_line
 from kscale.effects import to_text
 from kscale.errors import InputError, KscaleError, Problem
-from kscale.records import Record, to_json
+from kscale.records import Record
 
 if TYPE_CHECKING:
     from kscale.drivers.leader_election import LeaderElectionOptions
@@ -189,7 +189,7 @@ def run_program(
 
 def print_record(record: Record) -> None:
     """Print a record on stdout as one line of JSON."""
-    sys.stdout.write(to_json(record).decode() + "\n")
+    sys.stdout.write(record.to_json().decode() + "\n")
     sys.stdout.flush()
 
 

@@ -117,14 +117,11 @@ class Simulation:
 
     - ``report``: totals.
     - ``timeline``: the cluster at the beginning and after every ``sample`` of the scenario: ``nodes``; paid
-      ``machines``;
-      ``pods`` on nodes and ``pending`` ones; ``allocatable_cores`` of all nodes, ``requested_cores`` of pods on nodes
-      and
-      ``pending_cores`` of pending pods, in cores (float64, exact to a thousandth).
+      ``machines``; ``pods`` on nodes and ``pending`` ones; ``allocatable_cores`` of all nodes, ``requested_cores`` of
+      pods on nodes and ``pending_cores`` of pending pods, in cores (float64, exact to a thousandth).
     - ``workloads``: each Deployment, StatefulSet, ReplicationController and Job (``workload``: kind, namespace and
-      name)
-      at the same moments: ``replicas`` of its spec (of a Job: the number it currently wants), and how many of them are
-      ``ready``. For a Job also the numbers of ``active``, ``succeeded`` and ``failed`` pods; 0 for others.
+      name) at the same moments: ``replicas`` of its spec (of a Job: the number it currently wants), and how many of
+      them are ``ready``. For a Job also the numbers of ``active``, ``succeeded`` and ``failed`` pods; 0 for others.
     - ``decisions``: requests of autoscalers that change the cluster or the cloud, in order, including refused ones.
     """
 
@@ -143,12 +140,10 @@ class Simulation:
 
         Raises InputError if the folder cannot be created or written to.
         """
-        from kscale.records import to_json
-
         try:
             folder.mkdir(parents=True, exist_ok=True)
             report, decisions = folder / "report.json", folder / "decisions.jsonl"
-            replace_file(report, to_json(self.report, indent=2) + b"\n")
+            replace_file(report, self.report.to_json(indent=2) + b"\n")
             replace_file(decisions, self.decisions.to_bytes())
             written = [report, decisions]
             for name, timeline in (("timeline", self.timeline), ("workloads", self.workloads)):
