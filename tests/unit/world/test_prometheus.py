@@ -87,11 +87,17 @@ def response(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
 
 
 def hostile(
-    answer: bytes, use: Callable[[RangeQueries], Awaitable[Any]], *, flood: bytes = b"", **options: Any
+    answer: bytes,
+    use: Callable[[RangeQueries], Awaitable[Any]],
+    *,
+    flood: bytes = b"",
+    stays_open: bool = False,
+    **options: Any,
 ) -> tuple[str, list[bytes]]:
     """Return the error of a use of a server that answers with bytes, and ``flood`` again and again; and its requests.
 
-    The URL of the server has a password and a token.
+    With ``stays_open``, the server says nothing more and waits until the client closes the connection. The URL of the
+    server has a password and a token.
     """
     requests: list[bytes] = []
 
@@ -103,6 +109,8 @@ def hostile(
             while flood:
                 writer.write(flood)
                 await writer.drain()
+            if stays_open:
+                await reader.read()
         except ConnectionError:
             pass
         finally:
@@ -245,8 +253,10 @@ def test_answers_without_end(answer: bytes, flood: bytes, said: str) -> None:
 
 
 def test_a_slow_body_runs_into_the_timeout() -> None:
-    text, _ = hostile(head("200 OK", "Content-Length: 9"), read_series, flood=b"", timeout=0.0)
-    assert "Prometheus does not answer" in text
+    body_without_end = head("200 OK", "Content-Length: 9") + b"{"
+    text, requests = hostile(body_without_end, read_series, stays_open=True, timeout=0.2)
+    assert len(requests) >= 1  # it was asked, and the error is that of the body
+    assert "Prometheus does not answer: TimeoutError" in text
 
 
 def test_labels_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
