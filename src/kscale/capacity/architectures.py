@@ -26,8 +26,7 @@ class Architectures:
     """Architectures as ``kubernetes.io/arch`` names them.
 
     A dump does not say for which architectures an image exists. A pod that names none is therefore assumed to run on
-    the
-    architectures of the existing nodes only.
+    the architectures of the existing nodes only.
 
     Attributes
     ----------

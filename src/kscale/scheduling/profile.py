@@ -106,7 +106,7 @@ def selector_columns(selector: NodeSelector | None) -> frozenset[str]:
 
 
 class NodeFacts(msgspec.Struct):
-    """What predicates read of a node.
+    """The parts of a node that predicates read.
 
     ``offered``: resources with a positive allocatable amount; empty without dynamic resource allocation, which alone
     reads it.

@@ -246,8 +246,7 @@ def read_catalogue(
         Google's price table.
     overhead : Overhead, optional
         Formula of allocatable resources that the source does not state. Default: that of the provider whose format it
-        is;
-        none for a CSV that names no provider.
+        is; none for a CSV that names no provider.
     max_pods : int, optional
         Maximum of pods per node, instead of the source's.
 

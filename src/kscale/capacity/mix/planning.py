@@ -256,14 +256,12 @@ def mix(
         on its nodes in the Cluster; with a Snapshot it needs a template.
     pods : sequence of str, "all" or None
         None: pending pods. A list: names of pending pods. ``"all"``: every running or pending pod, on new nodes only,
-        as
-        if the cluster were rebuilt (needs a Cluster).
+        as if the cluster were rebuilt (needs a Cluster).
     options : MixOptions, optional
         Limits and effort.
     stop : sequence of callables
         Polled while the bound, while the plan, and (third, default: the second) while plans of fewer types are
-        computed.
-        If one returns True, that search ends with its current result.
+        computed. If one returns True, that search ends with its current result.
     placements : bool
         Whether the result contains the node of each pod.
 

@@ -60,8 +60,7 @@ class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     ``nodes`` is the number of nodes after the decision, ``cost`` their price per hour (null: some price is not known).
     ``bound``: no decision on these groups that places the same pods costs less (null: not computed, or not known). For
     the question simulate, ``nodes`` is the number at the end and ``cost`` the hourly average; ``pending_seconds`` is
-    how
-    long pods were pending, summed over all pods (null for other questions).
+    how long pods were pending, summed over all pods (null for other questions).
 
     ``pending`` counts pods that stay unscheduled, ``homeless`` those of them that ran on a node that was lost. For the
     question headroom, ``homeless`` counts the pods that the worst loss of one more node, or of one more zone, would

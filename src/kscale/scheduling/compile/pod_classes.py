@@ -60,7 +60,7 @@ _PLAIN: Final = _Phases(plugin for plugin in PROFILE if plugin.checks_plain_pods
 
 
 class CompiledPod(msgspec.Struct, eq=False):
-    """What verdicts on a class depend on; classes may share one.
+    """Inputs of the verdicts on a class; classes may share one.
 
     ``counters``: (name of a plug-in, the counters that it reads); ``columns``: node columns that judges and PreFilters
     read; ``dependencies``: the objects that all of this depends on; ``checked_for``: version of the plug-ins' shared

@@ -192,7 +192,7 @@ def node_group_options(options: Mapping[str, str], group: str, warnings: list[st
 
 @dataclass(frozen=True, slots=True)
 class ManagedNodegroup:
-    """What EKS says of new nodes of a managed node group."""
+    """Labels, taints and tags that EKS gives the nodes of a managed node group."""
 
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
