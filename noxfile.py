@@ -21,7 +21,7 @@ nox.needs_version = ">=2024.4"
 nox.options.sessions = ["lint", "test"]
 nox.options.reuse_existing_virtualenvs = True
 
-EXTRAS = "certificates,cli,dask,data,dra,grpc,kube,metrics,plots,plugins,regex,solver"
+EXTRAS = "aws,certificates,cli,dask,data,dra,grpc,kube,metrics,plots,plugins,regex,solver"
 
 
 MINORS = (11, 12, 13, 14)
@@ -85,7 +85,7 @@ def environment(session: nox.Session) -> Path:
         pip = [str(folder / "bin" / "python"), "-m", "pip"]
         session.run(*pip, "uninstall", "-q", "-y", "kscale-core", external=True)  # else the same version stays
         session.run(
-            *pip, "install", "-q", f"{wheel}[{EXTRAS}]", *groups("lint", "test", "docs", "frames"), external=True
+            *pip, "install", "-q", f"{wheel}[{EXTRAS}]", *groups("lint", "test", "docs", "examples"), external=True
         )
         installed.write_text(digest)
     return folder / "bin"
@@ -130,7 +130,7 @@ def lowest_versions() -> list[str]:
 def lowest(session: nox.Session) -> None:
     """Run all tests with the lowest versions that pyproject.toml allows; other sessions use the newest versions."""
     session.run("pip", "uninstall", "-q", "-y", "kscale-core")
-    session.install(f"{tree_wheel(session)}[{EXTRAS}]", *lowest_versions(), *groups("test", "frames"))
+    session.install(f"{tree_wheel(session)}[{EXTRAS}]", *lowest_versions(), *groups("test", "examples"))
     session.run("python", "-m", "pytest", "-n", "auto", "-q", *session.posargs)
 
 
@@ -215,6 +215,7 @@ def lint(session: nox.Session) -> None:
     run(session, "ruff", "check")
     run(session, "ruff", "format", "--check")
     run(session, "mypy")
+    run(session, "mypy", *map(str, sorted(Path("examples/programs").glob("*.py"))))
     run(session, "lint-imports")
 
 

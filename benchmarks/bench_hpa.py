@@ -25,15 +25,13 @@ import pytest
 from numpy.typing import NDArray
 
 import kscale
+from kscale._native._names import NameTable
 from kscale.effects import SECOND, Action, GetMetric, GetScale, Outcome, from_text, run_virtually
 from kscale.hpa.api.validation import apply_defaults
 from kscale.hpa.batch.columns import (
     ConditionColumns,
     KernelState,
     MetricRows,
-    PodRowIndex,
-    SampleTable,
-    StateColumns,
     StateStore,
     TargetColumns,
     calculate_rows,
@@ -42,7 +40,7 @@ from kscale.hpa.batch.decisions import Decisions, decide, decide_columns
 from kscale.hpa.batch.inputs import BatchColumns
 from kscale.hpa.batch.reconcile_all import BatchResult, reconcile_all
 from kscale.hpa.batch.requests import MetricLists
-from kscale.hpa.controller.behavior import HistoryColumns, ScalingRuleColumns
+from kscale.hpa.controller.behavior import HistoryColumns, ScalingRuleColumns, StateColumns
 from kscale.hpa.controller.replica_calculator import PodColumns, SampleColumns
 from kscale.hpa.controller.scale_target import SelectorStore
 from kscale.hpa.controller.state import Recommendation, ScaleEvent
@@ -388,36 +386,15 @@ def test_kernel_join_samples_by_name(benchmark: Any, world: dict[str, Any], orde
     keys = world["keys"]
     chosen = np.arange(len(keys)) if order == "listed" else np.random.default_rng(3).permutation(len(keys))
     given = [keys[i] for i in chosen]
-    usage, time, window = world["usage"][chosen], world["time"], world["window"]
+    usage = world["usage"][chosen]
 
-    def join() -> SampleTable:
-        table = SampleTable(PodRowIndex(keys))
-        table.update(given, usage, time, window)
-        return table
+    def join() -> NDArray[np.int64]:
+        rows = NameTable(keys).rows(given)
+        value = np.zeros(len(keys), np.int64)
+        value[rows] = usage
+        return value
 
-    table = benchmark(join)
-    assert np.array_equal(table.columns.value, world["usage"])
-
-
-def test_kernel_join_the_same_pods_again(benchmark: Any, world: dict[str, Any]) -> None:
-    """The next scrape: the same names, other values."""
-    keys = world["keys"]
-    table = SampleTable(PodRowIndex(keys))
-    table.update(keys, world["usage"], world["time"], world["window"])
-    benchmark(table.update, keys, world["usage"], world["time"], world["window"])
-    assert np.array_equal(table.columns.value, world["usage"])
-
-
-def test_kernel_join_one_percent_of_changes(benchmark: Any, world: dict[str, Any]) -> None:
-    """Target: in proportion to the changes."""
-    keys = world["keys"]
-    table = SampleTable(PodRowIndex(keys))
-    table.update(keys, world["usage"], world["time"], world["window"])
-    changed = keys[::100]
-    value = np.full(len(changed), 5, np.int64)
-    unknown = benchmark(table.update, changed, value, world["time"][: len(changed)], world["window"][: len(changed)])
-    assert not len(unknown)
-    assert table.columns.value[0] == 5
+    assert np.array_equal(benchmark(join), world["usage"])
 
 
 def test_kernel_full_reconcile(benchmark: Any, world: dict[str, Any]) -> None:

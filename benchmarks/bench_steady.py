@@ -47,7 +47,7 @@ def change(made: kscale.Cluster, seed: int) -> None:
 
 def session(made: kscale.Cluster) -> int:
     snapshot = made.snapshot()
-    return Session(snapshot, snapshot.placed_classes, moving=True).finish_classes
+    return Session(snapshot, snapshot.placed_classes, moving=True).checked_count
 
 
 def place(made: kscale.Cluster) -> int:

@@ -120,7 +120,7 @@ class Cluster:
             gone.append((old.namespace, old.name))
             self.pods[at] = pod(at // PODS, at % PODS, self.generation)
         fresh = self.pods[self.generation % 100 :: 100]
-        return PodChanges(changed=fresh, gone=gone), measured(self.pods, self.now - 5 * SECOND)
+        return PodChanges(changed=fresh, deleted=gone), measured(self.pods, self.now - 5 * SECOND)
 
 
 def check(result: RecommenderResult) -> None:

@@ -227,7 +227,7 @@ def test_pods_given_as_structs(benchmark: Any) -> None:
             for at in range(0, len(pods), 500):
                 spent(cluster.apply_pods, pods[at : at + 500])
         for at in range(0, len(gone), 500):
-            spent(lambda at=at: cluster.apply_pods((), gone=gone[at : at + 500]))
+            spent(lambda at=at: cluster.apply_pods((), removed=gone[at : at + 500]))
         spent(cluster.tidy)
 
     benchmark.pedantic(fed, rounds=1)

@@ -81,7 +81,7 @@ def own_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The cyclic garbage collector as Python sets it, and nobody who has it at ease: a round that another test has
     abandoned holds it until it is collected."""
     before = gc.get_threshold()
-    monkeypatch.setattr("kscale.snapshot.caches._EASE", GarbageCollectionPause())
+    monkeypatch.setattr("kscale.snapshot.caches._PAUSE", GarbageCollectionPause())
     gc.set_threshold(700, 10, 10)
     yield
     gc.set_threshold(*before)

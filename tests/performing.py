@@ -1,4 +1,4 @@
-"""Running a step machine against a function that may refuse: what ``as_if_done`` never does."""
+"""Running a step machine against a function that may refuse: what ``run_dry`` never does."""
 
 from __future__ import annotations
 

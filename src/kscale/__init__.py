@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_up.plan import ScaleUpPlan
     from kscale.capacity.groups import read_groups
+    from kscale.capacity.manifests import AppliedManifests, apply_manifests, fit_manifests
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
     from kscale.capacity.sweep import sweep
     from kscale.capacity.whatif import whatif
@@ -38,6 +39,9 @@ __version__ = "0.1.0"
 
 # Public name -> the module that defines it. A name that equals its module's name is a module itself.
 _LAZY: dict[str, str] = {
+    "AppliedManifests": "kscale.capacity.manifests",
+    "apply_manifests": "kscale.capacity.manifests",
+    "fit_manifests": "kscale.capacity.manifests",
     "build_info": "kscale.build",
     "Quantity": "kscale.objects.quantity",
     "mix": "kscale.capacity.mix",
@@ -76,6 +80,7 @@ _LAZY: dict[str, str] = {
 }
 
 __all__ = [
+    "AppliedManifests",
     "Cluster",
     "EstimateOptions",
     "InputError",
@@ -93,11 +98,13 @@ __all__ = [
     "ScoreOptions",
     "Snapshot",
     "__version__",
+    "apply_manifests",
     "build_info",
     "ca",
     "estimate",
     "estimate_many",
     "fit",
+    "fit_manifests",
     "fork",
     "from_columns",
     "hpa",

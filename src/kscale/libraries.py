@@ -11,6 +11,8 @@ __all__ = ["EXTRAS", "library"]
 
 EXTRAS: Final = {
     "aiohttp": "kube",
+    "boto3": "aws",
+    "botocore": "aws",
     "celpy": "dra",
     "distributed": "dask",
     "google": "grpc",

@@ -20,8 +20,6 @@ __all__ = [
     "components_of",
     "nulls_last",
     "schema_of",
-    "to_builtins",
-    "to_json",
 ]
 
 API_VERSION = "kscale.dev/v1alpha1"
@@ -35,7 +33,7 @@ class Rows(NamedTuple):
 
 
 class Result:
-    """What all results have in common: plain data, JSON, an Arrow table and HTML for notebooks.
+    """Base class of results: plain data, JSON, an Arrow table and HTML for notebooks.
 
     pandas, polars and DuckDB read a result directly, by the Arrow PyCapsule interface:
     ``polars.DataFrame(kscale.place(snapshot))``. Subclasses implement :meth:`table_rows`.
@@ -109,12 +107,13 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain dicts and lists, with ``apiVersion`` and ``kind`` first."""
-        return to_builtins(self)
+        return {"apiVersion": API_VERSION, "kind": self.KIND, **msgspec.to_builtins(self)}
 
     def table_rows(self) -> Rows:
         """Return the list of the field ``ROWS``, one row per item.
 
-        Columns are the fields of the items; nested objects and lists of objects are JSON texts.
+        Columns are the fields of the items. The fields of a nested object are columns ``object.field``; maps and lists
+        of objects are JSON texts.
         """
         if not self.ROWS:
             raise InputError(f"{type(self).__name__} is not a table: use to_dict()")
@@ -130,7 +129,7 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
         """Return an HTML view of the record, for notebooks."""
         from kscale.html import notebook
 
-        return notebook.document(type(self).KIND, msgspec.to_builtins(self))
+        return notebook.document(self.KIND, msgspec.to_builtins(self))
 
 
 def _columns_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type]]:
@@ -164,18 +163,6 @@ def _cell(value: Any, kind: type) -> Any:
     if kind is float:
         return float(value)
     return msgspec.json.encode(value).decode()
-
-
-def to_builtins(record: Record) -> dict[str, Any]:
-    """Return the record as plain dicts and lists, with ``apiVersion`` and ``kind`` first."""
-    body: dict[str, Any] = msgspec.to_builtins(record)
-    return {"apiVersion": API_VERSION, "kind": type(record).KIND, **body}
-
-
-def to_json(record: Record, *, indent: int = 0) -> bytes:
-    """Encode the record as JSON: one line, or indented by ``indent`` spaces."""
-    text = msgspec.json.encode(to_builtins(record))
-    return msgspec.json.format(text, indent=indent) if indent else text
 
 
 def components_of(kind: Any, schema_hook: Callable[[Any], Any] | None = None) -> tuple[str, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The documents that kscale writes, and their JSON Schemas (``docs/schemas/*.json``, ``kscale schema``). kscale's own:
-not in upstream."""
+not in upstream.
+"""
 
 from __future__ import annotations
 

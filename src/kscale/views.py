@@ -82,7 +82,8 @@ class View(msgspec.Struct, frozen=True):
 
 class DrawnPod(NamedTuple):
     """A pod on a drawn node. Pods of one ``kind`` have one colour; ``amounts``: what it uses of each resource, in the
-    units of the node's ``room``."""
+    units of the node's ``room``.
+    """
 
     name: str
     kind: str
@@ -91,7 +92,8 @@ class DrawnPod(NamedTuple):
 
 class DrawnNode(msgspec.Struct, frozen=True):
     """Equivalent nodes, drawn once; ``names``: the names of all. ``room``: capacity of each resource, and ``shown``:
-    its text; ``note``: a description; ``pods``: those of the first node."""
+    its text; ``note``: a description; ``pods``: those of the first node.
+    """
 
     names: Sequence[str]
     note: str
@@ -118,7 +120,8 @@ class Folded(msgspec.Struct, frozen=True):
 
 class Chart(msgspec.Struct, frozen=True):
     """Lines over time: ``x`` in seconds from the beginning; each of ``lines`` has the same length. ``steps``: a value
-    holds until the next one."""
+    holds until the next one.
+    """
 
     title: str
     x: Sequence[float]

@@ -83,7 +83,7 @@ def test_plain_classes_ask_what_each_would_ask_by_itself(data: st.DataObject) ->
         snapshot = kscale.Cluster([*world["objects"], *pods]).snapshot(dra=dra)
         known = PodCompiler(Context(snapshot, kscale.SchedulerProfile()))
         for pod in filter(known.is_plain, snapshot.pending_classes):
-            shared, own = known.get(pod), known._question(pod, ())
+            shared, own = known.get(pod), known._compile(pod, ())
             assert (shared.outcome, shared.judges, shared.columns) == (own.outcome, own.judges, own.columns)
-            assert own.looks == ()
-            assert known._grounds(pod) == ()
+            assert own.counters == ()
+            assert known._get_dependencies(pod) == ()

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,16 @@ def kubeconfig(whole: ControlPlane) -> str:
 
 
 class Autoscaler:
-    """A process of its own; its log is in ``log``."""
+    """A process of its own; its log is in ``log``. ``environment``: further environment variables."""
 
-    def __init__(self, kubeconfig: str, url: str, directory: Path, *flags: str) -> None:
+    def __init__(
+        self,
+        kubeconfig: str,
+        url: str,
+        directory: Path,
+        *flags: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         config = directory / "cloud.yaml"
         config.write_text(json.dumps({"address": url}))
         self.log = directory / "log"
@@ -55,6 +63,7 @@ class Autoscaler:
                 [sys.executable, "-m", "kscale", *words, f"--kubeconfig={kubeconfig}", *FLAGS, *flags],
                 stderr=log,
                 stdout=subprocess.DEVNULL,
+                env={**os.environ, **(environment or {})},
             )
 
     def said(self) -> str:
@@ -62,7 +71,7 @@ class Autoscaler:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(120)
 
 
 def nodes(plane: ControlPlane) -> list[dict[str, Any]]:

@@ -30,8 +30,8 @@ from kscale.objects.protobuf.conversion import decode, encode
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.selectors import SelectorError as LabelSelectorError
 from kscale.objects.selectors import parse_selector
-from kscale.scheduling.devices.allocator import SelectorError as DeviceSelectorError
-from kscale.scheduling.devices.allocator import selects
+from kscale.scheduling.devices.cel import SelectorError as DeviceSelectorError
+from kscale.scheduling.devices.cel import selects
 from kscale.series import read_csv, read_parquet, read_prometheus
 from kscale.simulation import build
 from kscale.simulation.scenario import Scenario

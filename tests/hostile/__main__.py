@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from hostile.campaign import Campaign
 from hostile.client import attack_all
+from hostile.provider import SCENARIOS as OF_PROVIDER
 from hostile.scenarios import SCENARIOS
 from hostile.soak import soak
 
@@ -42,4 +43,6 @@ with tempfile.TemporaryDirectory(prefix="hostile") as folder:
     if given.client:
         sys.exit(asyncio.run(attack_all(Path(folder), scale=scale, only=given.only, smoke=given.smoke)))
     chosen = [each for each in SCENARIOS if given.only in each.name and (each.smoke or not given.smoke)]
-    sys.exit(asyncio.run(Campaign(Path(folder), scale, commands=not given.without_commands).run(chosen)))
+    of_provider = [each for each in OF_PROVIDER if given.only in each.name and (each.smoke or not given.smoke)]
+    campaign = Campaign(Path(folder), scale, commands=not given.without_commands)
+    sys.exit(asyncio.run(campaign.run(chosen, of_provider)))

@@ -7,11 +7,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from hostile.commands import COMMANDS, Command
 from hostile.http_server import Api, HostileServer
 from hostile.programs import PROGRAMS, Cluster, Process
+from hostile.provider import ROOM, HostileProvider, ProviderScenario
 from hostile.scenarios import Scenario
 from hostile.tls_front import SPOILT, TlsFront
 from kscale.world.clock import SystemClock
@@ -24,11 +26,11 @@ _START: float = 240.0
 """Seconds for five programs that start at once to do their first work."""
 _FAULT: float = 4.0
 _COMMANDS: float = 60.0
-_ROOM: int = 192 << 20
-"""Bytes that a program may hold beyond what it held before the first fault."""
 _ONLY_PROGRAMS = ("watch:", "metrics:", "scale:", "write:")
 """Faults that a command which only lists does not meet."""
 _CLOCK_SET = "clock: an hour ahead, and back"
+_WITH_PROVIDER = "cluster-autoscaler"
+"""The program that asks a cloud behind gRPC."""
 
 
 class Campaign:
@@ -45,27 +47,32 @@ class Campaign:
         self._number = 0
         self.clock = directory / "ahead"
 
-    async def run(self, scenarios: Sequence[Scenario]) -> int:
-        """Run scenarios; returns the exit status."""
+    async def run(self, scenarios: Sequence[Scenario], of_provider: Sequence[ProviderScenario] = ()) -> int:
+        """Run scenarios, and then those of a cloud behind gRPC; returns the exit status."""
         api = Api(SystemClock(), resources=SERVED)
         self.cluster = Cluster(api)
         async with HostileServer(api) as self.server:
             try:
-                await self.start(PROGRAMS)
+                if scenarios:
+                    await self.start(PROGRAMS)
                 commands = self._commands(scenarios[0]) if scenarios else []
-                for scenario, following in zip(scenarios, [*scenarios[1:], None], strict=True):
+                for scenario, following in zip_longest(scenarios, scenarios[1:]):
                     began = time.monotonic()
                     commands = await self.scenario(scenario, commands, following)
-                    found = self.outcomes[scenario.name]
-                    odd = {program: outcome for program, outcome in found.items() if outcome != "ok"}
-                    print(f"{time.monotonic() - began:6.1f} s  {scenario.name}  {odd or 'ok'}", flush=True)
+                    self._print_outcome(scenario.name, began)
                 if len(scenarios) > 1:
                     await self._set_clock()
                     await self._spoil_tls()
+                if of_provider:
+                    await self._spoil_provider(of_provider)
             finally:
                 for program in self.programs.values():
                     program.end()
         return self._report()
+
+    def _print_outcome(self, name: str, began: float) -> None:
+        odd = {program: outcome for program, outcome in self.outcomes[name].items() if outcome != "ok"}
+        print(f"{time.monotonic() - began:6.1f} s  {name}  {odd or 'ok'}", flush=True)
 
     # -- one scenario ------------------------------------------------------------------------------------------------
 
@@ -117,8 +124,8 @@ class Campaign:
         if os.environ.get("KSCALE_HOSTILE_VERBOSE"):
             print(f"        met by {dict(self.server.hits)}", flush=True)
 
-    async def check(self, outcomes: dict[str, str], seconds: float = _WORK) -> None:
-        """All programs are given work at once."""
+    async def check(self, outcomes: dict[str, str], seconds: float = _WORK, room: int = ROOM) -> None:
+        """All programs are given work at once. ``room``: bytes that they may hold beyond what they held at first."""
 
         async def of(program: Process) -> None:
             done = await self.cluster.work(program, self._seconds(seconds))
@@ -128,7 +135,7 @@ class Campaign:
         await asyncio.gather(*map(of, self.programs.values()))
         measuring.cancel()
         for program in self.programs.values():
-            if program.baseline and program.highest > program.baseline + _ROOM:
+            if program.baseline and program.highest > program.baseline + room:
                 outcomes[program.name] = f"unbounded ({program.highest >> 20} MiB)"
         if os.environ.get("KSCALE_HOSTILE_VERBOSE"):
             more = {each.name: f"{(each.highest - each.baseline) >> 20} MiB" for each in self.programs.values()}
@@ -190,6 +197,58 @@ class Campaign:
                 await self._mend(self.outcomes[name])
             for program in self.programs.values():
                 program.end()
+
+    async def _spoil_provider(self, scenarios: Sequence[ProviderScenario]) -> None:
+        """Run the scenarios of a cloud behind gRPC, with the cluster autoscaler alone."""
+        for program in self.programs.values():
+            program.end()
+        self.programs, self.url, self.ca = {}, "", None
+        async with HostileProvider(self.cluster.api, self.directory, self.cluster.build_node) as provider:
+            self.more_flags = (
+                "--cloud-provider=externalgrpc", f"--cloud-config={provider.config}",
+                "--initial-node-group-backoff-duration=1s", "--max-node-group-backoff-duration=1s",
+                "--node-info-cache-expire-time=1s",  # a node that was said to be of a group would stand for it
+            )  # fmt: skip
+            await self.start([_WITH_PROVIDER])
+            for scenario in scenarios:
+                began = time.monotonic()
+                await self._provider_scenario(provider, scenario)
+                self._print_outcome(scenario.name, began)
+            self.more_flags = ()
+
+    async def _provider_scenario(self, provider: HostileProvider, scenario: ProviderScenario) -> None:
+        """Run a scenario: the loops go on while the cloud lies, also with a pod that needs a node; then it works."""
+        outcomes = self.outcomes.setdefault(scenario.name, {})
+        await provider.begin(scenario.fault())
+        if scenario.start:
+            await self.start([_WITH_PROVIDER], healthy=False)
+        program = self.programs[_WITH_PROVIDER]
+        pending = asyncio.create_task(self.cluster.work(program, self._seconds(_WORK)))
+        loops = await self._until_loops(program, scenario.loops, _START if scenario.start else _WORK)
+        pending.cancel()
+        await asyncio.wait([pending])
+        if os.environ.get("KSCALE_HOSTILE_VERBOSE"):
+            print(f"        {loops} loops, met by {dict(provider.hits)}", flush=True)
+        await provider.end()
+        await self.check(outcomes, _START if scenario.start else _WORK, scenario.room)
+        if outcomes[program.name] == "ok" and loops < scenario.loops:
+            outcomes[program.name] = f"stuck meanwhile ({loops} loops)"
+        await self._mend(outcomes)
+
+    async def _until_loops(self, program: Process, loops_needed: int, seconds: float) -> int:
+        """Wait until the program has begun some loops, or takes too long; returns the loops."""
+        end = time.monotonic() + self._seconds(seconds)
+        least = time.monotonic() + self._seconds(_FAULT)
+        loops, last = 0, await program.last_loop()
+        while program.alive and time.monotonic() < end:
+            if loops >= loops_needed and time.monotonic() > least:
+                break
+            self._measure()
+            await asyncio.sleep(0.05)
+            now = await program.last_loop()
+            loops += now > last
+            last = max(now, last)
+        return loops
 
     def _seconds(self, seconds: float) -> float:
         return seconds * self.scale

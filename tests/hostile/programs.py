@@ -102,8 +102,8 @@ class Cluster:
         for space in ("kube-system", HPA_SPACE, RECOMMENDED, UPDATED, ADMITTED, "default"):
             put("namespaces", {"metadata": {"name": space}})
         self.now = to_text(api.clock.now() - 3600 * 10**9)
-        put("nodes", self._node("n", {}))
-        template = {"kind": "Node", "apiVersion": "v1", **self._node("template", {"pool": "pool"})}
+        put("nodes", self.build_node("n", {}))
+        template = {"kind": "Node", "apiVersion": "v1", **self.build_node("template", {"pool": "pool"})}
         texts = {
             "kwok-provider-config": {"config": _KWOK},
             "kwok-templates": {"templates": json.dumps({"items": [template]})},
@@ -135,7 +135,7 @@ class Cluster:
             within(ADMITTED, autoscaler("web", status=_recommendation("1m"), updatePolicy={"updateMode": "Recreate"})),
         )
 
-    def _node(self, name: str, labels: dict[str, str]) -> Object:
+    def build_node(self, name: str, labels: dict[str, str]) -> Object:
         room = {"cpu": "2", "memory": "8Gi", "pods": "110"}
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": self.now, "lastHeartbeatTime": self.now}
         metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}}
@@ -365,6 +365,19 @@ class Process:
                 name = name.partition("{")[0]
                 sums[name] = sums.get(name, 0.0) + float(value)
         return sums
+
+    async def last_loop(self) -> float:
+        """Return when a loop of the cluster autoscaler last began; 0 if that is not known."""
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session,
+                session.get(f"http://127.0.0.1:{self.metrics_port}/metrics") as answer,
+            ):
+                text = await answer.text()
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return 0.0
+        line = re.search(r'^cluster_autoscaler_last_activity\{activity="main"\} (\S+)$', text, re.MULTILINE)
+        return float(line[1]) if line else 0.0
 
     def end(self) -> None:
         if self.alive:

@@ -27,6 +27,8 @@ __all__ = ["Campaign", "Difference", "Report", "compare", "input_of", "small_exa
 Json = dict[str, Any]
 
 BATCH = 100
+_PROGRESS = 300.0
+"""Seconds between two lines that tell how far a campaign is."""
 _SHRUNK = 25
 """Different differences that are made small; the others are counted."""
 
@@ -153,7 +155,7 @@ class Campaign:
     def run(self, *, cases: int = 0, seconds: float = 0.0, stop_at_first: bool = False) -> Report:
         """Run until ``cases`` were compared, or ``seconds`` have passed; returns the report."""
         report = Report(self.seed)
-        begin = time.monotonic()
+        begin, shown = time.monotonic(), 0.0
         batches = self._batches(cases)
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(
@@ -167,8 +169,15 @@ class Campaign:
                 if not pending:
                     break
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                passed = time.monotonic() - begin
                 for future in done:
-                    self._count(report, future.result(), time.monotonic() - begin)
+                    self._count(report, future.result(), passed)
+                if passed - shown > _PROGRESS:
+                    shown = passed
+                    print(
+                        f"{report.cases.total()} cases after {passed:.0f} s, {report.differing.total()} different",
+                        flush=True,
+                    )
         report.seconds = time.monotonic() - begin
         return report
 
@@ -196,7 +205,10 @@ class Campaign:
             key = difference.kind, difference.where
             current = report.examples.get(key)
             if current is None:
-                print(f"DIFFERENT after {seconds:.0f} s: {difference.kind} {difference.index}, {difference.where}")
+                print(
+                    f"DIFFERENT after {seconds:.0f} s: {difference.kind} {difference.index}, {difference.where}",
+                    flush=True,
+                )
             if current is None or len(str(difference.input)) < len(str(current.input)):
                 report.examples[key] = difference
 

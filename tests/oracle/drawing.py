@@ -19,8 +19,13 @@ ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
 HOSTNAME: Final = "kubernetes.io/hostname"
 EXTENDED: Final = "example.com/gpu"
+CLAIMS: Final = ("c0", "c1", "c2", "c3")
+CSI_DRIVER: Final = "csi.example.com"
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+NUMBERS: Final = ("4", "4", "6", "08", "+6", "-3", "0", "9223372036854775807")
+"""Label values, bounds and values of taints that are compared as numbers: one alphabet, so that many are equal."""
 
 _CPU = ("100m", "250m", "500m", "1", "100.5m", "0", "1n", "1500m", "2")
 _MEMORY = ("64Mi", "100M", "0.1Gi", "512Mi", "1Gi", "0", "1500M", "1e9", "200M")
@@ -155,7 +160,7 @@ def node_requirement(random: Random) -> Json:
             (ZONE, ("z1", "z2", "z3")),
             ("rack", ("r1", "r2")),
             (HOSTNAME, ("n0", "n1")),
-            ("cores", ("4", "8")),
+            ("cores", ("4", "6", "-3")),
             ("disk", ("",)),
         )
     )
@@ -164,8 +169,7 @@ def node_requirement(random: Random) -> Json:
     if operator in ("In", "NotIn"):
         result["values"] = some(random, pick(values), 1, 2)
     if chance(random, 5):
-        bound = random.choice(("4", "08", "-1", "+6", "9223372036854775807", "0"))
-        result = {"key": "cores", "operator": random.choice(("Gt", "Lt")), "values": [bound]}
+        result = {"key": "cores", "operator": random.choice(("Gt", "Lt")), "values": [random.choice(NUMBERS)]}
         if chance(random, 10):
             result["values"] = random.choice((["many"], [], ["1", "2"], ["9223372036854775808"], ["1.5"]))
     elif chance(random, 40):
@@ -197,10 +201,12 @@ def node_labels(random: Random, name: str) -> Json:
     result: Json = {HOSTNAME: name}
     if not chance(random, 8):
         result |= {ZONE: random.choice(("z1", "z2", "z2", "z3")), REGION: random.choice(("r", "r", "s"))}
+    if chance(random, 4):  # what drivers of migrated volumes call a zone
+        result |= {f"topology.{driver}/zone": random.choice(("z1", "z2")) for driver in ("ebs.csi.aws.com", "gke.io")}
     if chance(random, 2):
         result["rack"] = random.choice(("r1", "r2"))
-    if chance(random, 3):
-        result["cores"] = random.choice(("4", "8", "+6", "6.0", "-3", "007", "9223372036854775808"))
+    if chance(random, 2):
+        result["cores"] = random.choice((*NUMBERS, "6.0", "9223372036854775808"))
     if chance(random, 20):
         result.pop(HOSTNAME)
     if chance(random, 6):
@@ -214,8 +220,23 @@ def taint(random: Random) -> Json:
         "key": random.choice(("dedicated", "dedicated", "spot", "size")),
         "effect": random.choice(("NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule", "PreferNoSchedule")),
     }
-    sometimes(random, result, "value", pick(("a", "b", "5", "10", "-3", "05")), 2)
+    sometimes(random, result, "value", pick(("a", "b", *NUMBERS)), 2)
     return result
+
+
+def _long(random: Random, short: int) -> tuple[int, int]:
+    """Return the lowest and highest length of a list: ``short``, at times more than any shortcut for few takes."""
+    return (9, 12) if chance(random, 20) else (1, short)
+
+
+def taints(random: Random) -> list[Json]:
+    """Return taints of a node, at times many."""
+    return some(random, taint, *_long(random, 2))
+
+
+def tolerations(random: Random) -> list[Json]:
+    """Return tolerations of a pod, at times many."""
+    return some(random, toleration, *_long(random, 3))
 
 
 def toleration(random: Random) -> Json:
@@ -227,7 +248,7 @@ def toleration(random: Random) -> Json:
     if operator is not None:
         result["operator"] = operator
     if operator != "Exists" and not chance(random, 6):
-        result["value"] = random.choice(("a", "b", "5", "7", "-3", ""))
+        result["value"] = random.choice(("a", "b", "", *NUMBERS))
     if chance(random, 2):
         result["effect"] = random.choice(("NoSchedule", "NoExecute", "PreferNoSchedule"))
     return result
@@ -251,7 +272,7 @@ def node(random: Random, name: str, features: frozenset[str]) -> Json:
     status: Json = {"allocatable": capacity}
     spec: Json = {}
     if "taints" in features:
-        sometimes(random, spec, "taints", lambda r: some(r, taint, 1, 2), 2)
+        sometimes(random, spec, "taints", taints, 2)
         sometimes(random, spec, "unschedulable", lambda _: True, 6)
     if "plain" in features:
         declared = (
@@ -365,7 +386,7 @@ def pod(random: Random, name: str, features: frozenset[str], *, eager: bool = Fa
     if "resources" in features:
         sometimes(random, spec, "resources", lambda r: _pod_level(r, features), 10)
     if "taints" in features:
-        sometimes(random, spec, "tolerations", lambda r: some(r, toleration, 1, 3), 2)
+        sometimes(random, spec, "tolerations", tolerations, 2)
     if "node-affinity" in features:
         selectors: tuple[Json, ...] = (
             {},
@@ -395,7 +416,7 @@ def pod(random: Random, name: str, features: frozenset[str], *, eager: bool = Fa
         spec["topologySpreadConstraints"] = list(keys.values())
     volumes: list[Json] = []
     if "volumes" in features and chance(random, 1 if eager else 3):
-        for _ in range(random.randint(1, 2)):
+        for _ in range(random.choice((1, 2, 2, 3))):
             claimed = {"persistentVolumeClaim": {"claimName": random.choice(CLAIMS)}}
             volumes.append(claimed if random.random() < 0.8 else {"ephemeral": {"volumeClaimTemplate": {"spec": {}}}})
     if "disks" in features and chance(random, 1 if eager else 2):
@@ -445,262 +466,4 @@ def namespaces() -> list[Json]:
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": tags}}
         for name, tags in named.items()
-    ]
-
-
-# -- volumes -----------------------------------------------------------------------------------------------------------
-
-CLAIMS: Final = ("c0", "c1", "c2", "c3")
-CSI_DRIVER: Final = "csi.example.com"
-_SIZES = ("1Gi", "5Gi", "1500M", "3Gi")
-_STORAGE = "storage.k8s.io/v1"
-_MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
-
-
-def storage(random: Random, node_names: Sequence[str]) -> list[Json]:
-    """Return classes, claims that are bound, waiting, immediate or missing, volumes, and what drivers tell of nodes."""
-    objects: list[Json] = []
-    for name, provisioner, mode in (
-        ("wait", CSI_DRIVER, "WaitForFirstConsumer"),
-        ("local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer"),
-        ("now", CSI_DRIVER, "Immediate"),
-    ):
-        storage_class: Json = {"apiVersion": _STORAGE, "kind": "StorageClass", "metadata": {"name": name}}
-        storage_class |= {"provisioner": provisioner, "volumeBindingMode": mode}
-        if name == "wait" and chance(random, 3):
-            zones = [
-                {"matchLabelExpressions": [{"key": ZONE, "values": random.sample(("z1", "z2"), random.randint(1, 2))}]}
-            ]
-            storage_class["allowedTopologies"] = random.choice(([], zones, zones))
-        if not chance(random, 15):
-            objects.append(storage_class)
-    for index, name in enumerate(CLAIMS):
-        kind = random.choice(("bound", "bound", "bound", "wait", "wait", "local", "now", "missing", "lost volume"))
-        if kind != "missing":
-            objects += _claim(random, name, kind, f"pv-{index}", node_names)
-    for index in range(random.randint(0, 2)):
-        objects.append(_volume(random, f"free-{index}", random.choice(("local", "wait")), node_names))
-    if chance(random, 2):
-        objects += _drivers(random, node_names)
-    if chance(random, 3):
-        objects += _rooms(random)
-    return objects
-
-
-def _claim(random: Random, name: str, kind: str, volume: str, node_names: Sequence[str]) -> list[Json]:
-    metadata: Json = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
-    claim: Json = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": metadata,
-        "spec": {
-            "accessModes": [random.choice(("ReadWriteOnce", "ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"))],
-            "resources": {"requests": {"storage": random.choice(_SIZES)}},
-            "storageClassName": kind if kind in ("wait", "local", "now") else "wait",
-        },
-        "status": {"phase": "Pending"},
-    }
-    if kind in ("wait", "local"):
-        sometimes(random, claim["spec"], "selector", lambda _: {"matchLabels": {"kind": "fast"}}, 8)
-        if chance(random, 8):
-            metadata["annotations"] = {"volume.kubernetes.io/selected-node": random.choice((*node_names, "absent"))}
-    if kind not in ("bound", "lost volume"):
-        return [claim]
-    claim["spec"]["volumeName"] = volume
-    metadata["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"} if not chance(random, 15) else {}
-    claim["status"]["phase"] = "Bound" if not chance(random, 20) else "Lost"
-    if kind == "lost volume":
-        return [claim]
-    bound = _volume(random, volume, "wait", node_names) | {"status": {"phase": "Bound"}}
-    bound["spec"]["claimRef"] = {
-        "kind": "PersistentVolumeClaim",
-        "namespace": "default",
-        "name": name,
-        "uid": f"uid-{name}",
-    }
-    return [claim, bound]
-
-
-def _volume(random: Random, name: str, storage_class: str, node_names: Sequence[str]) -> Json:
-    tags: Json = {}
-    sometimes(random, tags, ZONE, pick(("z1", "z2", "z1__z2", "z1__", "")), 3)
-    sometimes(random, tags, REGION, pick(("r", "s")), 6)
-    sometimes(random, tags, "kind", pick(("fast",)), 4)
-    spec: Json = {
-        "accessModes": random.choice((["ReadWriteOnce", "ReadWriteOncePod"], ["ReadWriteOnce"], ["ReadWriteMany"])),
-        "capacity": {"storage": random.choice(("1Gi", "10Gi", "3Gi"))},
-        "storageClassName": storage_class,
-        "csi": {"driver": CSI_DRIVER, "volumeHandle": f"handle-{random.choice((name, name, 'same'))}"},
-    }
-    if chance(random, 4):
-        del spec["csi"]
-        spec |= random.choice(
-            (
-                {"awsElasticBlockStore": {"volumeID": "aws://z1/vol-1"}},
-                {"awsElasticBlockStore": {"volumeID": "vol-1"}},
-                {"gcePersistentDisk": {"pdName": "disk"}},
-                {"hostPath": {"path": "/x"}},
-                {"local": {"path": "/x"}},
-            )
-        )
-    if chance(random, 3):
-        requirement: Json = {"key": HOSTNAME, "operator": "In", "values": [random.choice(node_names)]}
-        if chance(random, 2):
-            requirement = {"key": ZONE, "operator": "In", "values": [random.choice(("z1", "z2"))]}
-        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}
-    metadata = {"name": name, "labels": tags, "uid": f"uid-{name}"}
-    status = {"phase": "Available"}
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec, "status": status}
-
-
-def _drivers(random: Random, node_names: Sequence[str]) -> list[Json]:
-    """Return CSINode objects of most nodes, CSIDriver objects and attachments."""
-    objects: list[Json] = []
-    for name in node_names:
-        if chance(random, 6):
-            continue
-        drivers: list[Json] = []
-        for driver in (CSI_DRIVER, "ebs.csi.aws.com", "pd.csi.storage.gke.io"):
-            if chance(random, 2):
-                drivers.append({"name": driver, "nodeID": name})
-                sometimes(random, drivers[-1], "allocatable", lambda r: {"count": r.randint(0, 2)}, 2)
-        migrated = random.choice(("", "kubernetes.io/aws-ebs", "kubernetes.io/gce-pd,kubernetes.io/aws-ebs"))
-        metadata: Json = {"name": name, "annotations": {_MIGRATED: migrated}}
-        objects.append({"apiVersion": _STORAGE, "kind": "CSINode", "metadata": metadata, "spec": {"drivers": drivers}})
-    if chance(random, 3):
-        spec = {"preventPodSchedulingIfMissing": chance(random, 2), "storageCapacity": chance(random, 2)}
-        objects.append({"apiVersion": _STORAGE, "kind": "CSIDriver", "metadata": {"name": CSI_DRIVER}, "spec": spec})
-    if chance(random, 4):
-        attached: Json = {
-            "attacher": CSI_DRIVER,
-            "nodeName": random.choice(node_names),
-            "source": {"persistentVolumeName": f"pv-{random.randint(0, 3)}"},
-        }
-        attachment = {"apiVersion": _STORAGE, "kind": "VolumeAttachment", "metadata": {"name": "va"}, "spec": attached}
-        objects.append({**attachment, "status": {"attached": True}})
-    return objects
-
-
-def _rooms(random: Random) -> list[Json]:
-    """Return a driver that tells of its capacity, and what it tells."""
-    objects: list[Json] = [
-        {
-            "apiVersion": _STORAGE,
-            "kind": "CSIDriver",
-            "metadata": {"name": CSI_DRIVER},
-            "spec": {"storageCapacity": True},
-        }
-    ]
-    for index in range(random.randint(0, 3)):
-        room: Json = {"storageClassName": "wait", "capacity": random.choice(("2Gi", "7Gi", "10Gi", "100G"))}
-        sometimes(random, room, "maximumVolumeSize", pick(("2Gi", "7Gi")), 4)
-        topologies: tuple[Json | None, ...] = ({}, {"matchLabels": {ZONE: "z1"}}, {"matchLabels": {ZONE: "z2"}}, None)
-        topology = random.choice(topologies)
-        if topology is not None:
-            room["nodeTopology"] = topology
-        metadata = {"name": f"room-{index}", "namespace": "default"}
-        objects.append({"apiVersion": _STORAGE, "kind": "CSIStorageCapacity", "metadata": metadata, **room})
-    return objects
-
-
-# -- devices -----------------------------------------------------------------------------------------------------------
-
-DEVICE_DRIVER: Final = "gpu.example.com"
-DEVICE_CLAIMS: Final = ("d0", "d1")
-_RESOURCE = "resource.k8s.io/v1"
-_BROKEN = [{"key": "broken", "effect": "NoSchedule"}]
-
-
-def devices(random: Random, node_names: Sequence[str]) -> list[Json]:
-    """Return device classes, slices of most nodes, and claims that are open, allocated or missing."""
-    everything = _device_class(DEVICE_DRIVER, f"device.driver == '{DEVICE_DRIVER}'")
-    if chance(random, 3):
-        everything["spec"]["extendedResourceName"] = EXTENDED
-    objects = [everything, _device_class("small.example.com", f"device.attributes['{DEVICE_DRIVER}'].model == 'x'")]
-    offering = []
-    for name in node_names:
-        offered = _slices(random, name)
-        objects += offered
-        offering += [name] if offered else []
-    for name in DEVICE_CLAIMS:
-        if chance(random, 6):
-            continue
-        claim: Json = {
-            "apiVersion": _RESOURCE,
-            "kind": "ResourceClaim",
-            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
-            "spec": {"devices": {"requests": [_device_request(random, f"r{i}") for i in range(random.randint(1, 2))]}},
-            "status": {},
-        }
-        if chance(random, 4):
-            kind = random.choice(("matchAttribute", "distinctAttribute"))
-            constraint: Json = {kind: f"{DEVICE_DRIVER}/{random.choice(('model', 'numa', 'absent'))}"}
-            sometimes(random, constraint, "requests", lambda _: ["r0"], 3)
-            claim["spec"]["devices"]["constraints"] = [constraint]
-        if offering and chance(random, 5):
-            where = offering.pop(random.randrange(len(offering)))
-            field = {"key": "metadata.name", "operator": "In", "values": [where]}
-            result = {"request": "r0", "driver": DEVICE_DRIVER, "pool": where, "device": "dev0"}
-            selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-            claim["status"]["allocation"] = {"devices": {"results": [result]}, "nodeSelector": selector}
-        objects.append(claim)
-    return objects
-
-
-def _device_class(name: str, expression: str) -> Json:
-    spec = {"selectors": [{"cel": {"expression": expression}}]}
-    return {"apiVersion": _RESOURCE, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
-
-
-def _device_request(random: Random, name: str) -> Json:
-    def exact() -> Json:
-        classes = (DEVICE_DRIVER, DEVICE_DRIVER, DEVICE_DRIVER, "small.example.com", "none")
-        result: Json = {"deviceClassName": random.choice(classes)}
-        if chance(random, 4):
-            result["allocationMode"] = "All"
-        else:
-            result |= {"allocationMode": "ExactCount", "count": random.randint(1, 2)}
-        if chance(random, 3):
-            model = random.choice("xy")
-            expression = f"device.attributes['{DEVICE_DRIVER}'].model == '{model}'"
-            result["selectors"] = [{"cel": {"expression": expression}}]
-        sometimes(random, result, "tolerations", lambda _: [{"key": "broken", "operator": "Exists"}], 3)
-        sometimes(random, result, "capacity", lambda r: {"requests": {"memory": str(r.randint(1, 5))}}, 8)
-        return result
-
-    if chance(random, 4):
-        return {"name": name, "firstAvailable": [{"name": f"or{i}", **exact()} for i in range(2)]}
-    wanted = exact()
-    sometimes(random, wanted, "adminAccess", lambda _: True, 10)
-    return {"name": name, "exactly": wanted}
-
-
-def _slices(random: Random, name: str) -> list[Json]:
-    found = []
-    counted, shared = chance(random, 5), chance(random, 5)
-    for i in range(random.randint(0, 3)):
-        device: Json = {"name": f"dev{i}", "attributes": {"model": {"string": random.choice("xy")}}}
-        device["attributes"]["numa"] = {"int": random.randint(0, 1)}
-        sometimes(random, device, "taints", lambda _: _BROKEN, 5)
-        if shared:
-            device["capacity"] = {"memory": {"value": str(random.randint(2, 8))}}
-            sometimes(random, device, "allowMultipleAllocations", lambda _: True, 2)
-        if counted:
-            counters = {"slots": {"value": str(random.randint(1, 2))}}
-            device["consumesCounters"] = [{"counterSet": "board", "counters": counters}]
-        found.append(device)
-    if not found:
-        return []
-    parts: list[Json] = [{"devices": found}]
-    if counted:
-        parts.append({"sharedCounters": [{"name": "board", "counters": {"slots": {"value": "2"}}}]})
-    pool = {"name": name, "generation": 1, "resourceSliceCount": len(parts) + chance(random, 10)}
-    return [
-        {
-            "apiVersion": _RESOURCE,
-            "kind": "ResourceSlice",
-            "metadata": {"name": f"s{i}-{name}"},
-            "spec": {"driver": DEVICE_DRIVER, "nodeName": name, "pool": pool, **part},
-        }
-        for i, part in enumerate(parts)
     ]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 import golden_support
 from oracle.campaign import Difference, compare, input_of, small_example, write_reproducer
+from oracle.edges import amount, meet_edges
 from oracle.families import Kind, find_kinds
 from oracle.process import Oracle, OracleError
 from oracle.record import renew
@@ -43,6 +46,70 @@ def test_an_input_depends_on_seed_kind_and_index_alone(kind: Kind) -> None:
     assert inputs == [json.dumps(input_of(kind, 7, index)) for index in range(20)]
     assert len(set(inputs)) > 10
     assert inputs != [json.dumps(input_of(kind, 8, index)) for index in range(20)]
+
+
+def compares_equal_numbers(given: dict[str, Any]) -> bool:
+    labels = {node["labels"].get("cores") for node in given["nodes"]}
+    items = [item for term in given["selector"]["nodeSelectorTerms"] for item in term.get("matchExpressions", ())]
+    return any(
+        item["operator"] in ("Gt", "Lt") and item["values"][:1] and item["values"][0] in labels for item in items
+    )
+
+
+def has_many_of_both(given: dict[str, Any]) -> bool:
+    return len(given["taints"]) > 8 and len(given["tolerations"]) > 8 and bool(given["comparison_operators"])
+
+
+def constrains_several_requests(given: dict[str, Any]) -> bool:
+    claims = [each["spec"]["devices"] for each in given["objects"] if each["kind"] == "ResourceClaim"]
+    return any(
+        "matchAttribute" in constraint and not constraint.get("requests") and len(claim["requests"]) > 1
+        for claim in claims
+        for constraint in claim.get("constraints", ())
+    )
+
+
+def has_capacities_of_several_classes(given: dict[str, Any]) -> bool:
+    return len({each["storageClassName"] for each in given["objects"] if each["kind"] == "CSIStorageCapacity"}) > 1
+
+
+def differs_by_the_threshold(given: dict[str, Any]) -> bool:
+    items = given["vpa"]["status"].get("recommendation", {}).get("containerRecommendations", ())
+    return any(item["target"].get("cpu") == "1100m" for item in items)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reaches"),
+    [
+        ("node-selector", compares_equal_numbers),
+        ("tolerations", has_many_of_both),
+        ("fit", constrains_several_requests),
+        ("scores", has_capacities_of_several_classes),
+        ("vpa-priority", differs_by_the_threshold),
+    ],
+)
+def test_drawn_values_meet_where_rules_compare_them(kind: str, reaches: Callable[[dict[str, Any]], bool]) -> None:
+    assert any(reaches(input_of(KINDS[kind], 7, index)) for index in range(400))
+
+
+def test_amounts_of_the_alphabets_are_numbers() -> None:
+    texts = ("100.5m", "1n", "0.1Gi", "1e9", "10E", "2")
+    numbers = [Fraction(201, 2000), Fraction(1, 10**9), Fraction(2**30, 10), Fraction(10**9), Fraction(10**19), 2]
+    assert [amount(text) for text in texts] == numbers
+
+
+def test_a_node_is_left_with_exactly_what_a_pod_requests_or_a_unit_beside_it() -> None:
+    def container(cpu: str) -> dict[str, Any]:
+        return {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+
+    placed = {"kind": "Pod", "spec": {"nodeName": "n", "containers": [container("250m")]}}
+    pod = {"kind": "Pod", "spec": {"containers": [container("1"), container("0.5")]}}
+    drawn = set()
+    for seed in range(200):
+        node: dict[str, Any] = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}}
+        meet_edges(Random(seed), [node, placed], pod, shares=(50,))
+        drawn.add(node["status"]["allocatable"]["cpu"])
+    assert drawn == {"4", "1749m", "1750m", "1751m", "3499m", "3500m", "3501m"}
 
 
 def recorded(name: str) -> dict[str, Any]:

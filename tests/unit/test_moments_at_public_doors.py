@@ -28,7 +28,7 @@ OUTSIDE: Final = {
     "later": "arithmetic of moments",
     "to_text": "shows a moment",
     "to_datetime": "shows a moment",
-    "Outcome": "what a world answers: check_answer() holds it, for it is made for every action",
+    "Outcome": "what a world answers: check_outcome() holds it, for it is made for every action",
     "Running": "made by VirtualTime, which has looked at the deadline",
     "QueryPrometheus": "an action, made by machines",
     "OutOfMemory": "a row of what a watch brought",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import msgspec
 import pyarrow as pa
 import pytest
 
 import kscale
-from kscale import hpa, schemas
+from kscale import hpa, records, schemas
 from kscale.capacity.cost import cost
 from kscale.errors import InputError, MissingExtraError
 from kscale.objects.api.core import Node
@@ -157,14 +157,31 @@ def test_without_pyarrow_the_error_names_the_extra(cluster: kscale.Cluster, monk
         kscale.fit(cluster.snapshot()).to_arrow()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in schemas.DOCUMENTS if kind != "SchemaList"])
+@pytest.mark.parametrize("kind", sorted({*schemas.DOCUMENTS} - {"ClusterAnswers", "SchemaList"}))
 def test_every_published_record_is_a_table_of_known_columns(kind: str) -> None:
     record = schemas.record_type(kind)
-    assert kind == "ClusterAnswers" or record.ROWS in record.__struct_fields__
+    (annotation,) = (field.type for field in msgspec.structs.fields(record) if field.name == record.ROWS)
+    columns = list(records._columns_of(get_args(annotation)[0]))
+    assert columns
+    assert len(dict(columns)) == len(columns)
+    assert {type_ for _, type_ in columns} <= {str, int, float, bool, list}
+
+
+def test_reports_of_the_example_are_tables() -> None:
+    cluster, groups = kscale.load(EXAMPLES / "cluster.json.gz"), kscale.read_groups(EXAMPLES / "groups.yaml")
+    applied = kscale.fit_manifests(cluster, EXAMPLES / "web.yaml", placements=True)
+    (row,) = applied.to_arrow().to_pylist()
+    assert (row["name"], row["replicas"], row["fit"]) == ("web", 80, 12)
+    assert sum(json.loads(row["placement"]).values()) == 12
+    plan = kscale.mix(cluster, groups, options=kscale.MixOptions(plan_effort=1, bound_effort=1))
+    assert [line["nodes"] for line in plan.to_arrow().to_pylist()] == [line.nodes for line in plan.lines]
+    dump = hpa.read_dump(EXAMPLES / "shop.json")
+    sizes = {row["name"]: row["desiredReplicas"] for row in hpa.hpa_report(dump).to_arrow().to_pylist()}
+    assert (sizes["pay"], sizes["mail"]) == (5, None)
 
 
 def test_costs_have_one_row_per_workload() -> None:
     report = cost(kscale.load(EXAMPLES / "cluster.json.gz"), kscale.read_groups(EXAMPLES / "groups.yaml"))
     table = report.to_arrow()
-    assert table.num_rows == len(report.workloads)
-    assert set(table.column_names) >= {"name"}
+    assert table["name"].to_pylist() == [share.name for share in report.workloads]
+    assert table["cost"].to_pylist() == [share.cost for share in report.workloads]

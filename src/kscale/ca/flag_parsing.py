@@ -98,7 +98,8 @@ _FALSE_TEXTS = ("0", "f", "F", "false", "FALSE", "False")
 
 class ParsedFlags(msgspec.Struct, kw_only=True):
     """Parsed flags: ``values`` by field of :class:`~kscale.ca.AutoscalingOptions`; ``idle``: flags without effect, and
-    why."""
+    why.
+    """
 
     values: dict[str, Any] = {}
     idle: dict[str, str] = {}

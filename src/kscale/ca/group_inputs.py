@@ -15,7 +15,7 @@ from kscale.ca.state.loop_state import LoopState, RememberedTarget
 from kscale.effects import Moment
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups, GroupsLike, read_alike
+from kscale.objects.nodegroups import Groups, GroupsLike, have_equal_group_inputs
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -41,7 +41,7 @@ def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
     cache = snapshot.interner.memo.get(_LastGroups, _LastGroups)
     if cache.last is not None:
         before, described, known = cache.last
-        if described == every and (before is nodes or read_alike(described, before, nodes)):
+        if described == every and (before is nodes or have_equal_group_inputs(described, before, nodes)):
             cache.last = nodes, described, known
             return known
     resolved = Groups.of(every, nodes)

@@ -122,6 +122,8 @@ class LoopInputs(msgspec.Struct, kw_only=True, frozen=True):
     - ``gpu_label``: the node label that names the type of GPU (a cloud provider's; None: that of ``expander_input``).
       Nodes that have it and show no device are not ready yet, and limits by type (``gpu_total``) use it.
       ``gpu_types``: the types that the cloud lists (for metrics).
+    - ``add_provider_resources``: templates from nodes get the resources that only the provider's template has, as on
+      AWS.
     - ``process_age``: how long the autoscaler has been running (None: long enough).
 
     Scale-up:
@@ -147,6 +149,7 @@ class LoopInputs(msgspec.Struct, kw_only=True, frozen=True):
     templates: Mapping[str, NodeTemplate] = {}
     gpu_label: str | None = None
     gpu_types: Collection[str] = ()
+    add_provider_resources: bool = False
     profile: SchedulerProfile | None = None
     process_age: timedelta | None = None
     # scale-up
@@ -273,6 +276,7 @@ class LoopContext:
             options=self.options,
             cache=cache,
             kept=caches.templates,
+            completed=caches.completed if self.inputs.add_provider_resources else None,
         )
         caches.tidy({group.id for group in others}, self.observed.columns.index)
         self.warnings += built.warnings
@@ -302,7 +306,7 @@ class LoopContext:
         for each in informers.resource_slices:
             slices.setdefault(each.spec.node_name, []).append(each)
         rows, added = snapshot.placed.rows, snapshot.placed.added
-        stamps, memo = snapshot.table.column("stamp"), snapshot.table.memo
+        stamps, memo = snapshot.table.columns["stamp"], snapshot.table.memo
 
         def example(node: Node) -> NodeTemplate:
             name = node.metadata.name

@@ -1,4 +1,4 @@
-"""Similar node groups, and the balancing of new nodes between them (upstream: "``processors/nodegroupset``)."
+"""Similar node groups, and the balancing of new nodes between them (upstream: ``processors/nodegroupset``).
 
 The other conditions for groups that share a scale-up are in ``ca/scale_up/node_groups.py``.
 """
@@ -356,7 +356,8 @@ def compare_templates(one: NodeTemplate, other: NodeTemplate, comparator: Compar
 
 def find_differences(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | None = None) -> list[str]:
     """Return what :func:`compare_templates` finds to differ: the labels or resources, and their values, those of
-    ``one`` first; empty for similar templates. As there, only the first comparison that fails counts."""
+    ``one`` first; empty for similar templates. As there, only the first comparison that fails counts.
+    """
     comparator = comparator or Comparator()
     ours, theirs = TemplateProfile(one.node, one.pods), TemplateProfile(other.node, other.pods)
     return (

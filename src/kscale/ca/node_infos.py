@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 from operator import is_
 from typing import Any, Final, TypeVar
 
@@ -20,7 +21,7 @@ from kscale.effects.moments import ComparedDuration
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Container as PodContainer
 from kscale.objects.api.core import Node, PodSpec
-from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.meta import ObjectMeta, ResourceList
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.api.storage import CSINode
 from kscale.objects.decode import from_dict, to_dict
@@ -136,13 +137,14 @@ class TemplateCache:
 class LoopTemplateCaches:
     """Templates that the last loop over a cluster built and wrote into its state.
 
-    They are cached with the interner that the snapshots of a cluster share. ``templates`` are by group, ``examples`` by
-    the name of the node.
+    They are cached with the interner that the snapshots of a cluster share. ``templates`` and ``completed`` are by
+    group, ``examples`` by the name of the node.
     """
 
     def __init__(self) -> None:
         self.templates = TemplateCache()
         self.examples = TemplateCache()
+        self.completed = TemplateCache()
         self._read: IdentityCache[dict[str, Any], NodeTemplate] = IdentityCache()
         self._written: IdentityCache[NodeTemplate, dict[str, Any]] = IdentityCache()
 
@@ -154,6 +156,7 @@ class LoopTemplateCaches:
     def tidy(self, groups: Container[str], nodes: Container[str]) -> None:
         """Remove cache entries of other groups and nodes than these."""
         self.templates.forget_others(groups)
+        self.completed.forget_others(groups)
         self.examples.forget_others(nodes)
 
     def decode(self, items: Mapping[str, RememberedTemplate]) -> dict[str, CachedTemplate]:
@@ -245,12 +248,15 @@ def build_node_templates(
     cache_ttl: int | None = None,
     suffix: str = "0",
     kept: TemplateCache | None = None,
+    completed: TemplateCache | None = None,
 ) -> TemplatesResult:
     """Build the template of every group: from its first good node, else cached, else the provider's, else any node.
 
     ``examples_of`` returns nodes with their pods in the snapshot (None: the node is missing, which is an error).
     ``cache_ttl`` is in nanoseconds (default: the option's). ``suffix`` ends the names of template nodes and their pods;
     upstream's are random. ``kept`` caches what earlier calls built of the same examples and DaemonSets.
+    With ``completed``, which caches the results, templates from nodes get the resources that only the provider's
+    template has, as upstream does on AWS (``asg_tag_resource_node_info_provider.go``).
 
     Raises :class:`AutoscalerError` if a node is missing from the snapshot.
     """
@@ -309,4 +315,30 @@ def build_node_templates(
     for (name, node), example in zip(last.items(), examples_of([*last.values()]), strict=True):
         result.templates[name] = make(node, groups[name], example)
         result.warnings.append(f"Built template for {name} based on unready/unschedulable node {node.metadata.name}")
+    return result if completed is None else _complete_templates(result, groups, completed)
+
+
+def _complete_templates(result: TemplatesResult, groups: Groups, completed: TemplateCache) -> TemplatesResult:
+    """Add the resources that only the providers' templates have to the templates."""
+    for group in groups:
+        built, provided = result.templates.get(group.id), group.template
+        if built is not None and provided is not None:
+            add = partial(_add_missing_resources, built, provided)
+            result.templates[group.id] = completed.get(group.id, (built, provided), (), add)
     return result
+
+
+def _add_missing_resources(template: NodeTemplate, provided: NodeTemplate) -> NodeTemplate:
+    """Return the template with the resources that only the provider's template has; itself if there are none."""
+    status = template.node.status
+    missing: dict[str, ResourceList] = {}
+    for field in ("capacity", "allocatable"):
+        known: ResourceList = getattr(status, field) or {}
+        others = {
+            name: amount for name, amount in (getattr(provided.node.status, field) or {}).items() if name not in known
+        }
+        if others:
+            missing[field] = {**known, **others}
+    if not missing:
+        return template
+    return replace(template, node=replace(template.node, status=replace(status, **missing)))

@@ -110,8 +110,231 @@ class DrainPriority(msgspec.Struct, frozen=True):
 class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     """All options of a Cluster Autoscaler decision: upstream's flags of the same names, with its defaults.
 
-    ``profile`` says whose decision: ``current``, or ``legacy`` for release 1.3 of 2019. It changes no other option:
-    :meth:`for_profile` also takes the defaults of that release.
+    ``profile`` changes no other option: :meth:`for_profile` also takes the defaults of that release.
+
+    Attributes
+    ----------
+    profile
+        Release whose decision it is: ``current``, or ``legacy`` for release 1.3 of 2019.
+    max_nodes_total
+        Maximum number of nodes in the cluster; 0: no limit.
+    cores_total
+        Minimum and maximum number of cores in the cluster, MIN:MAX.
+    memory_total
+        Minimum and maximum GiB of memory in the cluster, MIN:MAX.
+    gpu_total
+        Minimum and maximum number of GPUs of a type in the cluster, TYPE:MIN:MAX. Repeatable.
+    capacity_quotas_enabled
+        Also limit the cluster by CapacityQuota objects.
+    max_total_unready_percentage
+        Share of unready nodes, in percent, above which the cluster is not healthy.
+    ok_total_unready_count
+        Number of unready nodes up to which the cluster counts as healthy, whatever their share.
+    max_node_provision_time
+        Time within which a new node must register.
+    max_node_startup_time
+        Time within which a registered node must become ready.
+    initial_node_group_backoff_duration
+        How long a group is not scaled up after its first failure.
+    max_node_group_backoff_duration
+        Longest time that a group is not scaled up after repeated failures.
+    node_group_backoff_reset_timeout
+        Time without a failure after which the backoff of a group starts anew.
+    force_delete_unregistered_nodes
+        Delete instances that never registered even if the group falls below its minimum size.
+    force_delete_failed_nodes
+        Delete instances whose creation failed even if the group falls below its minimum size.
+    node_info_cache_expire_time
+        How long a template that was made from a node is used.
+    enable_graceful_degradation
+        Leave pods for which a loop has no time to the next loop.
+    pending_pods_batching_timeout
+        Wait before the next loop after one that had no time for all pods.
+    scan_interval
+        Longest time between the starts of two loops.
+    predicate_parallelism
+        Accepted as upstream's flag; decisions here are those of 1 whatever it says.
+    scale_up_from_zero
+        Also scale up while no node of the cluster is ready.
+    enforce_node_group_min_size
+        Scale groups that are below their minimum size up to it.
+    estimator
+        Estimator of node counts: binpacking; basic with --profile legacy only.
+    expander
+        How to choose a node group: random, most-pods, least-waste, least-nodes, price, priority or grpc, or a
+        list of them.
+    grpc_expander_cert
+        PEM file of the certificates that the gRPC expander's server certificate is checked against.
+    grpc_expander_url
+        Address of the gRPC expander's server.
+    max_nodes_per_scaleup
+        Maximum number of nodes that one scale-up adds to a group.
+    max_nodegroup_binpacking_duration
+        Time limit for estimating one node group.
+    max_binpacking_time
+        Time limit for estimating all node groups of one loop.
+    fastpath_binpacking_enabled
+        Estimate large numbers of equal pods by arithmetic instead of one by one.
+    balance_similar_node_groups
+        Spread new nodes over similar node groups.
+    balancing_ignore_label
+        Label that is ignored when node groups are compared for similarity. Repeatable.
+    balancing_label
+        Label that alone decides whether node groups are similar. Repeatable.
+    memory_difference_ratio
+        Largest relative difference in memory between similar node groups.
+    max_free_difference_ratio
+        Largest relative difference in free resources between similar node groups.
+    max_allocatable_difference_ratio
+        Largest relative difference in allocatable resources between similar node groups.
+    parallel_scale_up
+        Resize the chosen node groups in parallel.
+    salvo_scale_up
+        Do several scale-ups in one loop.
+    salvo_scale_up_budget
+        Time limit for all scale-ups of one loop.
+    new_pod_scale_up_delay
+        Age below which pods do not cause a scale-up.
+    bypassed_scheduler_names
+        Schedulers whose pods count as pending before the scheduler has tried them, separated by commas.
+    allowed_scheduler_names
+        Schedulers whose pods count, separated by commas; pods of other schedulers are ignored.
+    expendable_pods_priority_cutoff
+        Priority below which pods neither cause a scale-up nor keep a node.
+    scale_from_unschedulable
+        Also make templates from cordoned nodes.
+    force_ds
+        Put all suitable DaemonSet pods into the templates of new nodes.
+    scaleup_simulation_for_skipped_node_groups_enabled
+        Also report how many pods the skipped node groups would have helped.
+    async_node_groups
+        Create node groups in the background, while loops go on.
+    enable_proactive_scaleup
+        Also count pods that controllers have not created yet.
+    pod_injection_limit
+        Maximum number of pending pods up to which not yet created pods are added.
+    capacity_buffer_pod_injection_enabled
+        Count the pods of ready CapacityBuffers as pending.
+    enable_provisioning_requests
+        Serve ProvisioningRequests.
+    provisioning_request_initial_backoff_time
+        Wait before a ProvisioningRequest without capacity is tried again.
+    provisioning_request_max_backoff_time
+        Longest wait before a ProvisioningRequest is tried again; the wait grows each time.
+    provisioning_request_max_backoff_cache_size
+        Number of ProvisioningRequests whose wait is remembered; 0: all.
+    check_capacity_batch_processing
+        Process several check-capacity ProvisioningRequests in one loop.
+    check_capacity_provisioning_request_max_batch_size
+        Maximum number of check-capacity ProvisioningRequests in one loop.
+    check_capacity_provisioning_request_batch_timebox
+        Time limit for the check-capacity ProvisioningRequests of one loop.
+    check_capacity_processor_instance
+        Process only check-capacity ProvisioningRequests whose parameter processorInstance has this value.
+    enable_dynamic_resource_allocation
+        Enable dynamic resource allocation. It is always on; the flag is accepted for compatibility.
+    enable_csi_node_aware_scheduling
+        Take the volume limits of CSI drivers into account, on new nodes too.
+    startup_taint
+        Taint that a node has while it starts: such a node is not ready. Repeatable.
+    ignore_taint
+        Old name of --startup-taint. Repeatable.
+    status_taint
+        Taint that is left out of templates of new nodes. Repeatable.
+    startup_taint_prefix
+        Prefix of the keys of startup taints. Repeatable.
+    scale_down_enabled
+        Delete nodes that are not needed.
+    scale_down_unready_enabled
+        Also delete unneeded nodes that are not ready.
+    scale_down_delay_after_add
+        Time after a scale-up during which no node is deleted.
+    scale_down_delay_after_delete
+        Time after a deletion during which no further node is deleted.
+    scale_down_delay_after_failure
+        Time after a failed deletion during which no node is deleted.
+    scale_down_delay_type_local
+        Apply the delays after scale-ups and deletions to each node group instead of the whole cluster.
+    scale_down_unneeded_time
+        How long a node must be unneeded before it is deleted.
+    scale_down_unready_time
+        How long a node that is not ready must be unneeded before it is deleted.
+    scale_down_utilization_threshold
+        Utilization up to which a node is considered for removal.
+    scale_down_gpu_utilization_threshold
+        GPU utilization up to which a node with GPUs is considered for removal.
+    ignore_daemonsets_utilization
+        Leave DaemonSet pods out of a node's utilization.
+    ignore_mirror_pods_utilization
+        Leave mirror pods out of a node's utilization.
+    scale_down_non_empty_candidates_count
+        Maximum number of nodes with pods that one loop simulates the removal of.
+    scale_down_candidates_pool_ratio
+        Share of all nodes that one loop considers as further candidates for removal.
+    scale_down_candidates_pool_min_count
+        Minimum number of nodes that one loop considers as further candidates for removal.
+    scale_down_simulation_timeout
+        Time limit for simulating removals in one loop.
+    unremovable_node_recheck_timeout
+        How long a node that cannot be removed is not checked again.
+    max_scale_down_parallelism
+        Maximum number of nodes that are deleted at a time.
+    max_drain_parallelism
+        Maximum number of nodes that are drained at a time.
+    node_deletion_delay_timeout
+        How long annotations of a node may delay its deletion.
+    node_deletion_batcher_interval
+        How long deletions of one node group are collected before they are requested.
+    node_delete_delay_after_taint
+        Wait between tainting a node and deleting it.
+    dynamic_node_delete_delay_after_taint_enabled
+        Adapt the wait between taint and deletion to the latency of the API server.
+    max_pod_eviction_time
+        How long the eviction of a pod is retried.
+    max_graceful_termination_sec
+        Longest grace period, in seconds, that an evicted pod gets.
+    drain_priority_config
+        Grace periods by pod priority, in the order of eviction: PRIORITY:SECONDS,...
+    cordon_node_before_terminating
+        Cordon nodes before they are deleted.
+    daemonset_eviction_for_empty_nodes
+        Evict DaemonSet pods from empty nodes before they are deleted.
+    daemonset_eviction_for_occupied_nodes
+        Evict DaemonSet pods from drained nodes before they are deleted.
+    skip_nodes_with_system_pods
+        Keep nodes with kube-system pods.
+    blocking_system_pod_distruption_timeout
+        Age after which kube-system pods no longer keep their node (upstream's spelling).
+    skip_nodes_with_local_storage
+        Keep nodes with pods that use local storage.
+    skip_nodes_with_custom_controller_pods
+        Keep nodes with pods whose controller is not one of Kubernetes' own.
+    min_replica_count
+        Pods of smaller ReplicaSets hold their node.
+    max_bulk_soft_taint_count
+        Maximum number of candidates for deletion that one loop taints; 0: none.
+    max_bulk_soft_taint_time
+        Time limit for tainting candidates for deletion in one loop.
+    node_deletion_candidate_ttl
+        How long the taint of a candidate for deletion is trusted after a restart.
+    node_removal_latency_tracking_enabled
+        Export how long unneeded nodes stay.
+    max_node_skip_eval_time_tracker_enabled
+        Export the longest time for which a node was not considered for removal.
+    node_autoprovisioning_enabled
+        Create node groups that a scale-up needs, and delete those that nothing needs.
+    max_autoprovisioned_node_group_count
+        Maximum number of groups that are created.
+    max_empty_bulk_delete
+        Maximum number of empty nodes that are deleted at a time.
+    namespace
+        Namespace of the lease, the status ConfigMap and the priority expander's ConfigMap.
+    write_status_configmap
+        Write the status to a ConfigMap.
+    status_config_map_name
+        Name of the status ConfigMap.
+    emit_per_nodegroup_metrics
+        Export metrics of each node group.
     """
 
     profile: str = CURRENT_PROFILE
@@ -120,7 +343,6 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     max_nodes_total: int = 0
     cores_total: ResourceRange = ResourceRange(0, 320_000)
     memory_total: ResourceRange = ResourceRange(0, 6_400_000)
-    """GiB."""
     gpu_total: list[GpuLimits] = msgspec.field(default_factory=list)
     capacity_quotas_enabled: bool = False
 
@@ -139,14 +361,12 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     pending_pods_batching_timeout: timedelta = timedelta(minutes=4)
     scan_interval: timedelta = timedelta(seconds=10)
     predicate_parallelism: int = 4
-    """Accepted as upstream's flag; decisions here are those of 1 whatever it says."""
 
     # Scale-up
     scale_up_from_zero: bool = True
     enforce_node_group_min_size: bool = False
     estimator: str = "binpacking"
     expander: str = "least-waste"
-    """A chain: names separated by commas."""
     grpc_expander_cert: str = ""
     grpc_expander_url: str = ""
     max_nodes_per_scaleup: int = 1000
@@ -221,8 +441,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     daemonset_eviction_for_empty_nodes: bool = False
     daemonset_eviction_for_occupied_nodes: bool = True
     skip_nodes_with_system_pods: bool = True
-    blocking_system_pod_distruption_timeout: timedelta = timedelta(hours=1)
-    """The spelling is upstream's."""
+    blocking_system_pod_distruption_timeout: timedelta = timedelta(hours=1)  # upstream's spelling
     skip_nodes_with_local_storage: bool = True
     skip_nodes_with_custom_controller_pods: bool = True
     min_replica_count: int = 0
@@ -372,7 +591,8 @@ def _format_go_atoi_error(text: str) -> str:
 
 def parse_range(text: str) -> ResourceRange:
     """Parse ``min:max`` of ``--cores-total`` and ``--memory-total``. Raises :class:`InputError` with upstream's
-    text."""
+    text.
+    """
     parts = text.split(":")
     if len(parts) != 2:
         raise InputError(f"wrong nodes configuration: {text}")

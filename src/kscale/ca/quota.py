@@ -234,7 +234,8 @@ class QuotaTracker:
         gpu_label: str = DEFAULT_GPU_LABEL,
     ) -> QuotaTracker:
         """Create a tracker of what may still be removed: usage minus limit, at least 0. Errors as in
-        :meth:`maximum`."""
+        :meth:`maximum`.
+        """
         return cls._make(quotas, nodes, groups, gpu_label, lambda limit, usage: usage - limit)
 
     @classmethod

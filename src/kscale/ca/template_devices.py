@@ -1,5 +1,6 @@
 """Devices (DRA) and volume drivers (CSI) that a group's template promises: nodes that still lack them, and mismatches
-on ready nodes (upstream: ``processors/customresources``, ``simulator/dynamicresources/comparator``)."""
+on ready nodes (upstream: ``processors/customresources``, ``simulator/dynamicresources/comparator``).
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def get_promised_slices(
     group: NodeGroup, given: Mapping[str, NodeTemplate], known: Mapping[str, RememberedTemplate]
 ) -> list[ResourceSlice] | None:
     """Return the slices of the caller's, the cached or the provider's template, in this order; None without
-    template."""
+    template.
+    """
     if group.id in given:
         return given[group.id].resource_slices
     if group.id in known:

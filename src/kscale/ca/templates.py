@@ -175,7 +175,8 @@ def build_template_from_group(
 
 def copy_template(template: NodeTemplate, suffix: str) -> NodeTemplate:
     """Copy a template under the name ``<node name>-<suffix>``, with unchanged taints (upstream:
-    ``SanitizedNodeInfo``)."""
+    ``SanitizedNodeInfo``).
+    """
     name = f"{template.node.name}-{suffix}"
     return NodeTemplate(
         node=_rename_node(template.node, name, None),

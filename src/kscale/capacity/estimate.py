@@ -9,7 +9,7 @@ import msgspec
 
 from kscale.ca.estimator import EstimateOptions, estimate_many
 from kscale.ca.pod_lists.lists import TPU_RESOURCE_PREFIX, clear_tpu_requests, drop_expendable_pods
-from kscale.capacity.catalogue.types import arch_of
+from kscale.capacity.architectures import arch_of
 from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, PluginVerdict, Rejection, Shortage
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
@@ -214,7 +214,8 @@ def _domain_detail(number: dict[str, Any]) -> str:
 
 def _use_detail(number: dict[str, Any]) -> str:
     """Describe a conflict over a port, disk, claim, driver or device request: how much is free and which pods use
-    it."""
+    it.
+    """
     if "volume" in number:
         bound = f"claim {number['claim']} is bound to volume {number['volume']}"
         if "wanted" not in number:

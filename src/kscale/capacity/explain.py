@@ -138,7 +138,8 @@ def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
 
 def distance(verdict: NodeVerdict) -> tuple[int, float]:
     """Return how far a node is from taking the pod: (number of rejections without shortage, largest relative
-    shortage)."""
+    shortage).
+    """
     rejections = [verdict.first, *verdict.also]
     ratios = [_ratio(shortage) for no in rejections for shortage in no.shortages]
     return sum(not no.shortages for no in rejections), max(ratios, default=0.0)

@@ -296,7 +296,8 @@ def _daemonset(
 
 def summarize_rejections(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tuple[list[Rejection], str]:
     """Group unplaced pods by rejection (its most frequent reasons first); return (rejections, event of the first
-    pod)."""
+    pod).
+    """
     if not stays:
         return [], ""
     nodes = snapshot.columns.objects

@@ -257,7 +257,7 @@ def _place_more_pods(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str,
 def count_more_pods(snapshot: Snapshot, pod: Pod) -> int:
     """Return how many more pods like this one fit on existing nodes, placed one after the other (at most a million)."""
     # The node of a running pod does not restrict where equal pods may go.
-    session = Session(snapshot, [snapshot.interner.classify(pod, placed=True)], alike=True)
+    session = Session(snapshot, [snapshot.interner.classify(pod, placed=True)], exchangeable=True)
     engine = session.engine
     if session.fails_prefilter(0):
         return 0

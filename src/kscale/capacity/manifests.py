@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from kscale.capacity.fit import check_count
+from kscale.capacity.fit import check_count, fit_workloads
+from kscale.capacity.records import FitReport
 from kscale.errors import InputError, Problem
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Namespace, Node, Pod
@@ -21,15 +22,26 @@ from kscale.objects.api.storage import (
     StorageClass,
     default_storage_class,
 )
+from kscale.objects.argument_types import typed
 from kscale.objects.kinds import DEFAULT_NAMESPACE, custom_kind_key, group_of, is_custom_group
 from kscale.objects.pod_admission import COMPLETING_KINDS, PodClasses, with_defaults
 from kscale.objects.pod_claims import AVAILABLE, bind, create_claims, find_volume, is_bound, needs_claims
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.objects.workloads import WORKLOADS, claims_of, derived_uid, pods_of, spec_of
+from kscale.scheduling.scores.options import ScoreOptions
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import LoadReport, load_objects
 
-__all__ = ["Manifests", "completing_classes", "read_manifests", "with_manifests", "with_objects"]
+__all__ = [
+    "AppliedManifests",
+    "Manifests",
+    "apply_manifests",
+    "completing_classes",
+    "fit_manifests",
+    "read_manifests",
+    "with_manifests",
+    "with_objects",
+]
 
 _WAITS: Final = "WaitForFirstConsumer"
 
@@ -257,6 +269,107 @@ def with_manifests(cluster: Cluster, workloads: Iterable[KubeObject]) -> tuple[C
     if problems:
         raise InputError(problems)
     return result, list(names)
+
+
+class AppliedManifests(NamedTuple):
+    """A cluster after manifests were applied to it, and the pending pods that they create."""
+
+    cluster: Cluster
+    """A copy; the cluster that was passed does not change."""
+    pods: list[str]
+    """``namespace/name`` of each new pod, in the order of the manifests."""
+    unmodelled: list[str]
+    """Short texts on what an answer about these pods does not consider."""
+
+
+@typed
+def apply_manifests(cluster: Cluster, *sources: Any, namespace: str = DEFAULT_NAMESPACE) -> AppliedManifests:
+    """Apply manifests to a copy of a cluster, as the API server and the controllers would.
+
+    Deployments, StatefulSets, Jobs and other workloads become pending pods; their claims are created. All other
+    objects, such as PriorityClasses or PersistentVolumeClaims, are added or replaced. Not in upstream.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    *sources : path, bytes or data
+        What :func:`kscale.load` takes: files, directories, dicts, objects, a ``List`` as ``helm template`` writes it.
+    namespace : str
+        The namespace of objects that name none.
+
+    Returns
+    -------
+    AppliedManifests
+        The new cluster, the names of the new pods, and what is not modelled.
+
+    Raises
+    ------
+    InputError
+        If a source cannot be read, contains no workload, or admission would refuse its pods.
+
+    Examples
+    --------
+    >>> import kscale
+    >>> amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    >>> node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": amounts}}
+    >>> container = {"name": "app", "resources": {"requests": {"cpu": "3"}}}
+    >>> template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+    >>> spec = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    >>> web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+    >>> applied = kscale.apply_manifests(kscale.load(node), web)
+    >>> kscale.place(applied.cluster, applied.pods)
+    <PlaceResult: 1 of 3 pods placed on 1 nodes, 2 fit nowhere>
+    """
+    manifests = read_manifests(*sources, namespace=namespace)
+    changed, pods = with_manifests(with_objects(cluster, manifests.objects), manifests.workloads)
+    return AppliedManifests(changed, pods, manifests.list_unmodelled(changed))
+
+
+@typed
+def fit_manifests(
+    cluster: Cluster,
+    *sources: Any,
+    namespace: str = DEFAULT_NAMESPACE,
+    placements: bool = False,
+    scores: ScoreOptions | None = None,
+) -> FitReport:
+    """Report how many replicas of each workload of manifests fit on the existing nodes now, and why not more.
+
+    Not in upstream; the order of nodes is that of upstream's ``HintingSimulator``.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    *sources : path, bytes or data
+        What :func:`kscale.load` takes.
+    namespace : str
+        The namespace of objects that name none.
+    placements : bool
+        Whether the report contains the number of replicas per node.
+    scores : ScoreOptions, optional
+        Place each replica on the node that kube-scheduler's scores prefer, instead of on the first node that takes it.
+
+    Returns
+    -------
+    FitReport
+        One entry per workload.
+
+    Raises
+    ------
+    InputError
+        If a source cannot be read or contains no workload.
+    """
+    manifests = read_manifests(*sources, namespace=namespace)
+    changed = with_objects(cluster, manifests.objects)
+    report = fit_workloads(
+        changed.snapshot(dra=True),
+        manifests.workloads,
+        classes=completing_classes(changed),
+        placements=placements,
+        known=[existing for item in manifests.workloads if (existing := _find(changed, item)) is not None],
+        scores=scores,
+    )
+    return replace(report, unmodelled=[*report.unmodelled, *manifests.list_unmodelled(changed)])
 
 
 def _create(cluster: Cluster, claims: Iterable[KubeObject]) -> None:

@@ -126,7 +126,8 @@ class PluginVerdict(Part, frozen=True):
 
 class NodeVerdict(Part, frozen=True):
     """Why the pod does not fit this node: ``first`` is where upstream stops, ``also`` every later plug-in's
-    rejection."""
+    rejection.
+    """
 
     node: str
     first: PluginVerdict
@@ -223,7 +224,11 @@ class WorkloadFit(Part, frozen=True):
 
 
 class FitReport(Record, frozen=True):
-    """Whether workloads that are not in the cluster yet would fit on the existing nodes."""
+    """Whether workloads that are not in the cluster yet would fit on the existing nodes.
+
+    ``replicas``: replicas of all workloads; ``fit``: how many of them fit. ``unmodelled`` lists what the result does
+    not consider.
+    """
 
     KIND = "FitReport"
     ROWS = "workloads"

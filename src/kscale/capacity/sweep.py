@@ -165,8 +165,7 @@ def sweep(
     ----------
     function : callable
         ``function(base, part)`` returns the results of a list of scenarios, in order. It is pickled by name. Scenarios
-        of
-        one call can share work.
+        of one call can share work.
     scenarios : iterable
         The scenarios.
     base : object, optional
@@ -179,14 +178,13 @@ def sweep(
         Number of the executor's workers, which limits the calls submitted at the same time.
     chunk : int, optional
         Maximum of scenarios per call. Default: four calls per worker with at most 500 scenarios each; for an iterator
-        of
-        unknown length one scenario in the first calls, then more and more.
+        of unknown length one scenario in the first calls, then more and more.
     share : callable, optional
         Converts ``base`` to what is sent to workers on other machines; its result is part of every task.
 
     Yields
     ------
-    Done
+    CompletedTask
         The result of a scenario, or the error that its function raised.
 
     Raises

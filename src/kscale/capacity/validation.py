@@ -20,17 +20,17 @@ from kscale.hpa.api.admission import DecodeError, decode_hpa, validate_stored
 from kscale.hpa.api.keda import KEDAWebhook, check_scaled_object_alone, generate_hpa
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Node, Pod, PodAffinityTerm, PodSpec
-from kscale.objects.api.custom_workloads import ScaledObject, irrelevant_settings
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.vpa import API_VERSION as VPA_VERSION
 from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.objects.custom_workloads import ScaledObject, irrelevant_settings
 from kscale.objects.decode import to_dict
 from kscale.objects.names import FieldError, build_required_error, not_supported
 from kscale.objects.validation import unknown_fields
 from kscale.objects.workloads import pod_count, spec_of
 from kscale.records import Record
 from kscale.snapshot.loading import LoadReport, load_objects
-from kscale.snapshot.pods.record import FINISHED, GONE
+from kscale.snapshot.pod_states import FINISHED, REMOVED
 from kscale.snapshot.snapshot import Snapshot
 from kscale.vpa.admission import admit_vpa
 
@@ -297,8 +297,8 @@ def pods_in_doubt(snapshot: Snapshot, workloads: Iterable[KubeObject] = ()) -> i
     if not affected_classes:
         return more
     table = snapshot.table
-    is_present = ~np.isin(table.column("state"), (FINISHED, GONE))
-    return more + int(np.isin(table.column("class_of")[is_present], affected_classes).sum())
+    is_present = ~np.isin(table.columns["state"], (FINISHED, REMOVED))
+    return more + int(np.isin(table.columns["class_of"][is_present], affected_classes).sum())
 
 
 def warning(pods: int) -> str:

@@ -5,10 +5,15 @@ Adding a command takes one file and one line:
 1. A function in ``kscale/cli/commands/<name>.py`` (in its ``__all__``) whose docstring is the help. It is named
    ``command``, or by its words where one module holds several commands::
 
-       def command(*, source: Source, show: Show, expander: Annotated[str, typer.Option(help="...")] = "x") -> Answer:
+       def command(*, source: Source, show: Show, expander: str = "least-waste") -> Answer:
            '''What the command answers, in one sentence.
 
            More, shown by --help.
+
+Parameters
+----------
+           expander : NAMES
+               The help text of --expander (kscale.cli.options: how options are declared).
            '''
            cluster, snapshot = read(source, show.terminal)   # kscale.cli.inputs: -f -n -A -l --skip-invalid
            with show.terminal.step("deciding"):           # spinner after 0.5 s on a terminal, time with -v

@@ -12,11 +12,11 @@ import typer
 
 from kscale.cli.failures import BAD_INPUT
 from kscale.cli.inputs import start_garbage_collector
-from kscale.cli.options import OptionGroup, fields, parameters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.options import OptionGroup, command_parameters, fields, split_docstring
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View
 from kscale.cli.terminal import Terminal, plural
 from kscale.errors import KscaleError
-from kscale.records import Record, to_builtins
+from kscale.records import Record
 from kscale.views import Block
 
 __all__ = ["ClusterAnswer", "ClusterAnswers", "callback", "option_groups", "run_for_all"]
@@ -72,7 +72,7 @@ def run_for_all(commands: Mapping[str, Callable[[], Answer]], terminal: Terminal
     for name in commands:
         failure = failures.get(name)
         if failure is None:
-            results.append(ClusterAnswer(cluster=name, answer=to_builtins(answers[name].record)))
+            results.append(ClusterAnswer(cluster=name, answer=answers[name].record.to_dict()))
         else:
             text = failure.format_message() if isinstance(failure, typer.BadParameter) else str(failure)
             terminal.error(f"{name}: {text}")
@@ -86,16 +86,13 @@ def run_for_all(commands: Mapping[str, Callable[[], Answer]], terminal: Terminal
     )
 
 
-_Row = list[Cell | str | float | None]
-
-
 def _view(results: Sequence[ClusterAnswer], views: Mapping[str, View]) -> View:
     """Merge the clusters' views into one.
 
     Tables with the same title and columns are joined, with the cluster as the first column. The headlines of the
     clusters form the footer. A cluster that failed becomes a row of the first table.
     """
-    rows: dict[tuple[str, tuple[Column, ...]], list[_Row]] = {}
+    rows: dict[tuple[str, tuple[Column, ...]], list[Row]] = {}
     for name, view in views.items():
         for table in view.tables:
             same_table = rows.setdefault((table.title, tuple(table.columns)), [])
@@ -116,7 +113,7 @@ def _view(results: Sequence[ClusterAnswer], views: Mapping[str, View]) -> View:
 def _with_errors(table: Table, errors: Mapping[str, str], results: Sequence[ClusterAnswer]) -> Table:
     """Return the table with an ERROR column and one row per failed cluster, in the order of the clusters."""
     blank = [Cell("", value=("",) * len(column.fields) if column.fields else "") for column in table.columns[1:]]
-    rows: list[_Row] = []
+    rows: list[Row] = []
     for name in (each.cluster for each in results):
         if name in errors:
             rows.append([name, *blank, Cell(errors[name], "bad")])
@@ -138,14 +135,7 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
     Its signature has the options of the option groups as keyword-only parameters. It builds the groups, calls
     ``function``, prints the answer and returns the exit status.
     """
-    flat: list[inspect.Parameter] = []
-    function_parameters = _get_parameters(function)
-    groups = _groups_of(function_parameters)
-    for parameter in function_parameters:
-        if parameter.name in groups:
-            flat += parameters(groups[parameter.name])
-        else:
-            flat.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    groups = _groups_of(function)
 
     def run(typer_context: typer.Context, **values: Any) -> int:
         arguments = _build_option_groups(groups, values)
@@ -156,9 +146,10 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
         return show.emit(answer) if answer is not None else 0
 
     context = inspect.Parameter("typer_context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    run.__signature__ = inspect.Signature([context, *flat])  # type: ignore[attr-defined]  # read by inspect
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in [context, *flat]}
-    run.__doc__ = function.__doc__
+    declared = [context, *command_parameters(function)]
+    run.__signature__ = inspect.Signature(declared)  # type: ignore[attr-defined]  # read by inspect
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in declared}
+    run.__doc__ = split_docstring(function.__doc__)[0]
     run.__name__ = function.__name__
     return run
 
@@ -175,15 +166,11 @@ def _answer(function: Callable[..., Answer | None], arguments: dict[str, Any], s
 
 def option_groups(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
     """Build the option groups that a command's function takes, by parameter, from ``values`` of flat options."""
-    return _build_option_groups(_groups_of(_get_parameters(function)), dict(values))
+    return _build_option_groups(_groups_of(function), dict(values))
 
 
-def _get_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    return list(inspect.signature(function, eval_str=True).parameters.values())
-
-
-def _groups_of(taken: list[inspect.Parameter]) -> dict[str, type[Any]]:
-    kinds = {each.name: each.annotation for each in taken}
+def _groups_of(function: Callable[..., Any]) -> dict[str, type[Any]]:
+    kinds = {each.name: each.annotation for each in inspect.signature(function, eval_str=True).parameters.values()}
     return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, OptionGroup)}
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -43,16 +43,16 @@ class Method(StrEnum):
 
 @dataclass(eq=False, repr=False)
 class BoundSource(OptionGroup):
-    """Options of the lower bound on the number or cost of nodes."""
+    """Options of the lower bound on the number or cost of nodes.
 
-    bound: Annotated[
-        Method | None,
-        typer.Option(
-            "--bound",
-            help="How a proven bound is found: by sums and sorting, or by linear programming as well (extra [solver]; "
-            "some 50 ms). The default is lp where the extra is installed.",
-        ),
-    ] = None
+    Attributes
+    ----------
+    bound
+        How a proven bound is found: by sums and sorting, or by linear programming as well (extra [solver]; some 50
+        ms). The default is lp where the extra is installed.
+    """
+
+    bound: Method | None = None
 
     def effort(self, count: int) -> int:
         """Return the work limit for the bound of each of ``count`` groups; 0 without a solver or with ``--bound fast``.
@@ -78,16 +78,16 @@ class BoundSource(OptionGroup):
 
 @dataclass(eq=False, repr=False)
 class CSIOption(OptionGroup):
-    """Whether new nodes get their template's CSINode, which has the CSI drivers and their volume limits."""
+    """Whether new nodes get their template's CSINode, which has the CSI drivers and their volume limits.
 
-    enable_csi_node_aware_scheduling: Annotated[
-        bool,
-        typer.Option(
-            "--enable-csi-node-aware-scheduling",
-            help="Judge new nodes by the CSINode of their template (drivers, attach limits), as the Cluster Autoscaler "
-            "with this flag. Every node needs a CSINode then.",
-        ),
-    ] = False
+    Attributes
+    ----------
+    enable_csi_node_aware_scheduling
+        Judge new nodes by the CSINode of their template (drivers, attach limits), as the Cluster Autoscaler with
+        this flag. Every node needs a CSINode then.
+    """
+
+    enable_csi_node_aware_scheduling: bool = False
 
     def apply(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot as the option asks for it. Raises AutoscalerError for a node without CSINode."""
@@ -106,17 +106,16 @@ class CSIOption(OptionGroup):
 
 @dataclass
 class GpuLabel(OptionGroup):
-    """Option for the GPU label. By default a cloud's label, if the nodes or groups carry one."""
+    """Option for the GPU label. By default a cloud's label, if the nodes or groups carry one.
 
-    gpu_label: Annotated[
-        str | None,
-        typer.Option(
-            "--gpu-label",
-            metavar="KEY",
-            help="The node label that names the type of GPU. Default: that of GKE, EKS, AKS or Cluster API, if "
-            "the nodes have one.",
-        ),
-    ] = None
+    Attributes
+    ----------
+    gpu_label : KEY
+        The node label that names the type of GPU. Default: that of GKE, EKS, AKS or Cluster API, if the nodes have
+        one.
+    """
+
+    gpu_label: str | None = None
 
     def key(self, nodes: Iterable[Node], groups: Iterable[NodeGroup], terminal: Terminal) -> str:
         """Return the node label that names the GPU type.
@@ -146,18 +145,21 @@ class GpuLabel(OptionGroup):
 
 @dataclass
 class LoopMemory(OptionGroup):
-    """Options for the time of a loop and for the state that is passed from run to run."""
+    """Options for the time of a loop and for the state that is passed from run to run.
 
-    state: Annotated[
-        Path | None,
-        typer.Option("--state", metavar="FILE", help="File with the state of an earlier run; read if it exists."),
-    ] = None
-    save_state: Annotated[
-        Path | None, typer.Option("--save-state", metavar="FILE", help="File to write the state for the next run to.")
-    ] = None
-    now: Annotated[
-        str | None, typer.Option("--now", metavar="TIME", help="The time of the decision, RFC 3339; default: now.")
-    ] = None
+    Attributes
+    ----------
+    state : FILE
+        File with the state of an earlier run; read if it exists.
+    save_state : FILE
+        File to write the state for the next run to.
+    now : TIME
+        The time of the decision, RFC 3339; default: now.
+    """
+
+    state: Path | None = None
+    save_state: Path | None = None
+    now: str | None = None
 
     def moment(self) -> datetime:
         """Return the time of the loop: ``--now``, or the current time."""
@@ -184,6 +186,7 @@ class LoopMemory(OptionGroup):
 
 
 def check_expanders(options: AutoscalingOptions) -> None:
+    """Raise BadParameter for an unusable ``--expander``, or one that lacks its further options."""
     from kscale.ca.errors import AutoscalerError
     from kscale.ca.expander.chain import EXPANDER_NAMES, GRPC_EXPANDER, build_expander_chain
 
@@ -215,6 +218,11 @@ def expander_input(
     per_core: float | None,
     per_gib: float | None,
 ) -> ExpanderInput:
+    """Return the inputs of the expanders ``names``: priorities from the file ``config``, and prices.
+
+    Raises InputError for a group without a price that the price expander needs, and BadParameter for options that are
+    missing or have no effect.
+    """
     from kscale.ca.expander.types import ExpanderInput
 
     if "price" in names:

@@ -113,7 +113,8 @@ def read_int(text: str) -> int:
 
 def idle_flags() -> Mapping[str, str]:
     """Return the :class:`Idle` flags that the user set on the running command, with the reason why each has no
-    effect."""
+    effect.
+    """
     return _idle.get()
 
 

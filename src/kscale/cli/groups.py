@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from kscale.capacity.records import UNLIMITED
+from kscale.cli.aws import GROUPS_PREFIX, read_live_groups
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal
 from kscale.errors import InputError
@@ -67,49 +68,38 @@ class Untyped(Enum):
 
 @dataclass(eq=False, repr=False)
 class GroupSource(OptionGroup):
-    """Options for the node groups that may grow. By default, groups are recognised by node labels."""
+    """Options for the node groups that may grow. By default, groups are recognised by node labels.
 
-    groups_file: Annotated[
-        str | None,
-        typer.Option("-g", "--groups", metavar="FILE", help="Node groups, as YAML or JSON."),
-    ] = None
-    node: Annotated[
-        str | None, typer.Option("--node", metavar="NAME", help="One group of nodes like this node of the dump.")
-    ] = None
-    catalogue: Annotated[
-        str | None,
-        typer.Option(
-            "--catalogue",
-            metavar="NAME|FILE",
-            help="Instance types: an imported catalogue, or a file that could be (kscale catalogue import --help).",
-        ),
-    ] = None
-    instance_type: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--instance-type",
-            metavar="NAME|GLOB",
-            help="A type of the catalogue, as a group; 'm5*' is all that begin so, '*' is all. Repeatable.",
-        ),
-    ] = None
-    arch: Annotated[
-        list[Arch] | None,
-        typer.Option(
-            "--arch",
-            help="Architectures of the catalogue's types. The default is what the cluster's nodes and the pods' "
-            "constraints on kubernetes.io/arch allow. Repeatable.",
-        ),
-    ] = None
-    region: Annotated[
-        str | None, typer.Option("--region", help="Region of the catalogue's types, whose prices count.")
-    ] = None
-    zone: Annotated[
-        list[str] | None,
-        typer.Option("--zone", help="Zone of the catalogue's types: one group for each type and zone. Repeatable."),
-    ] = None
-    spot: Annotated[
-        bool, typer.Option("--spot", help="Also add a spot group for each of the catalogue's types with a spot price.")
-    ] = False
+    Attributes
+    ----------
+    groups_file : FILE
+        Node groups, as YAML or JSON; or Auto Scaling groups of AWS: aws: (all of the region), aws:tag=KEY=VALUE,...
+        or aws:NAME,...
+    node : NAME
+        One group of nodes like this node of the dump.
+    catalogue : NAME|FILE
+        Instance types: an imported catalogue, or a file that could be (kscale catalogue import --help).
+    instance_type : NAME|GLOB
+        A type of the catalogue, as a group; 'm5*' is all that begin so, '*' is all. Repeatable.
+    arch
+        Architectures of the catalogue's types. The default is what the cluster's nodes and the pods' constraints on
+        kubernetes.io/arch allow. Repeatable.
+    region
+        Region of the catalogue's types, whose prices count.
+    zone
+        Zone of the catalogue's types: one group for each type and zone. Repeatable.
+    spot
+        Also add a spot group for each of the catalogue's types with a spot price.
+    """
+
+    groups_file: Annotated[str | None, typer.Option("-g", "--groups")] = None
+    node: str | None = None
+    catalogue: str | None = None
+    instance_type: list[str] | None = None
+    arch: list[Arch] | None = None
+    region: str | None = None
+    zone: list[str] | None = None
+    spot: bool = False
     _catalogue: Any = field(default=None, init=False)
 
     def groups(
@@ -182,6 +172,8 @@ class GroupSource(OptionGroup):
             known = None
             if self.catalogue is not None:
                 known = self.read_catalogue(terminal)  # also if no entry needs it, as its name may be misspelt
+            if self.groups_file.startswith(GROUPS_PREFIX):
+                return read_live_groups(self.groups_file, snapshot.columns.objects, known, terminal)
             return read_groups(self.groups_file, node_names=snapshot.columns.index, catalogue=known)
         if self.node is not None:
             return [NodeGroup(id=f"like-{self.node}", from_node=self.node, target_size=0, max_size=UNLIMITED)]
@@ -224,7 +216,7 @@ class GroupSource(OptionGroup):
         Types that are named without a pattern are always included. Types that are left out and types of another
         architecture are reported.
         """
-        from kscale.capacity.catalogue.types import architectures_of
+        from kscale.capacity.architectures import architectures_of
 
         cluster_architectures = architectures_of(cluster)
         node_architectures = ", ".join(sorted(cluster_architectures.nodes))

@@ -3,69 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from kscale.cli.options import OptionGroup
+from kscale.cli.inputs import parse_duration_option
+from kscale.cli.options import flag_of
+from kscale.cli.struct_flags import DURATION_FORM, StructFlags, struct_flags
 from kscale.effects import timedelta_of
 from kscale.errors import InputError
 from kscale.hpa.options import HPAOptions
-from kscale.objects.times import parse_duration
 
-__all__ = ["ControllerFlags", "DecisionFlags", "hpa_duration"]
-
-_PANEL = "Flags of kube-controller-manager"
+__all__ = ["DURATION", "ControllerFlags", "DecisionFlags"]
 
 
-@dataclass
-class DecisionFlags(OptionGroup):
-    """Flags of kube-controller-manager that change HPA decisions."""
+DURATION: Final = DURATION_FORM._replace(read=lambda text, flag: timedelta_of(parse_duration_option(text, flag)))
+"""The form of a flag for a duration that is not negative."""
+_DURATIONS: Final = ("downscale_stabilization", "cpu_initialization_period", "initial_readiness_delay")
+_TOLERANCE: Final = "horizontal_pod_autoscaler_tolerance"
+_FORMS: Final = {f"horizontal_pod_autoscaler_{name}": DURATION for name in _DURATIONS}
 
-    tolerance: Annotated[
-        float,
-        typer.Option(
-            "--horizontal-pod-autoscaler-tolerance",
-            min=0.0,
-            help="Relative difference from the target below which an HPA whose behavior names no "
-            "tolerance does not scale.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = 0.1
-    downscale_stabilization: Annotated[
-        str,
-        typer.Option(
-            "--horizontal-pod-autoscaler-downscale-stabilization",
-            help="Stabilization window for scaling down, for HPAs whose behavior names none.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "5m"
-    cpu_initialization_period: Annotated[
-        str,
-        typer.Option(
-            "--horizontal-pod-autoscaler-cpu-initialization-period",
-            help="Time after a pod's start during which its CPU usage counts only while the pod is ready.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "5m"
-    initial_readiness_delay: Annotated[
-        str,
-        typer.Option(
-            "--horizontal-pod-autoscaler-initial-readiness-delay",
-            help="Time after a pod's start during which an unready pod counts as never having been ready.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "30s"
-    feature_gates: Annotated[
-        list[str],
-        typer.Option(
-            "--feature-gates",
-            metavar="NAME=true|false",
-            help="Feature gates of the controller, NAME=true or NAME=false. Repeatable.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = field(default_factory=list)
+
+@struct_flags(HPAOptions, _TOLERANCE, *_FORMS, forms=_FORMS, minimum={_TOLERANCE: 0.0})
+class DecisionFlags(StructFlags):
+    """Flags of kube-controller-manager that change HPA decisions.
+
+    Attributes
+    ----------
+    feature_gates : NAME=true|false
+        Feature gates of the controller, NAME=true or NAME=false. Repeatable.
+    """
+
+    feature_gates: list[str] = field(default_factory=list)
 
     def options(self, **more: Any) -> HPAOptions:
         """Return the flags as HPAOptions; ``more`` sets further fields.
@@ -79,64 +48,29 @@ class DecisionFlags(OptionGroup):
                 raise typer.BadParameter(f"{text!r} is not NAME=true or NAME=false", param_hint="--feature-gates")
             gates[name.strip()] = value.lower() == "true"
         try:
-            return HPAOptions(
-                horizontal_pod_autoscaler_tolerance=self.tolerance,
-                horizontal_pod_autoscaler_downscale_stabilization=hpa_duration(
-                    self.downscale_stabilization, "downscale-stabilization"
-                ),
-                horizontal_pod_autoscaler_cpu_initialization_period=hpa_duration(
-                    self.cpu_initialization_period, "cpu-initialization-period"
-                ),
-                horizontal_pod_autoscaler_initial_readiness_delay=hpa_duration(
-                    self.initial_readiness_delay, "initial-readiness-delay"
-                ),
-                feature_gates=gates,
-                **more,
-            )
+            return HPAOptions(feature_gates=gates, **self.values(), **more)
         except InputError as error:
             (problem,) = error.problems
-            raise typer.BadParameter(problem.message, param_hint=f"--{problem.field.replace('_', '-')}") from None
+            raise typer.BadParameter(problem.message, param_hint=flag_of(problem.field)) from None
 
 
 @dataclass
 class ControllerFlags(DecisionFlags):
-    """The decision flags and the controller's release."""
+    """The decision flags and the controller's release.
 
-    profile: Annotated[
-        str,
-        typer.Option(
-            "--profile",
-            metavar="NAME",
-            help="Release to decide as: current, or legacy for the controller of Kubernetes 1.20; legacy-1.19 and "
-            "legacy-1.18 for those of 1.19.0 and 1.18.0.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "current"
-    kubernetes_version: Annotated[
-        str,
-        typer.Option(
-            "--kubernetes-version",
-            metavar="VERSION",
-            help="Kubernetes version of the cluster, such as 1.35: feature gates that are not set are as by default in "
-            "that minor, 1.34 to 1.37. Default: the newest.",
-            rich_help_panel=_PANEL,
-            show_default=False,
-        ),
-    ] = ""
+    Attributes
+    ----------
+    profile : NAME
+        Release to decide as: current, or legacy for the controller of Kubernetes 1.20; legacy-1.19 and legacy-1.18
+        for those of 1.19.0 and 1.18.0.
+    kubernetes_version : VERSION
+        Kubernetes version of the cluster, such as 1.35: feature gates that are not set are as by default in that
+        minor, 1.34 to 1.37. Default: the newest.
+    """
+
+    profile: str = "current"
+    kubernetes_version: Annotated[str, typer.Option(show_default=False)] = ""
 
     def options(self, **more: Any) -> HPAOptions:
         """Return the flags as HPAOptions, with the profile and the version; ``more`` sets further fields."""
         return super().options(profile=self.profile, kubernetes_version=self.kubernetes_version, **more)
-
-
-def hpa_duration(text: str, name: str) -> timedelta:
-    """Parse the value of ``--horizontal-pod-autoscaler-NAME``. Raises ``typer.BadParameter`` if it is malformed or
-    negative."""
-    option = f"--horizontal-pod-autoscaler-{name}"
-    try:
-        nanoseconds = parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
-    if nanoseconds < 0:
-        raise typer.BadParameter("a duration must not be negative", param_hint=option)
-    return timedelta_of(nanoseconds)

@@ -17,7 +17,7 @@ import typer
 
 import kscale
 from kscale.cli.failures import convert_dump_errors
-from kscale.cli.options import OptionGroup
+from kscale.cli.options import OptionGroup, option_errors
 from kscale.cli.terminal import Terminal, format_counts, plural
 from kscale.snapshot.caches import collector_paused
 
@@ -41,6 +41,7 @@ __all__ = [
     "log_read_objects",
     "manifests",
     "namespaces_of",
+    "parse_duration_option",
     "parse_moment",
     "read",
     "read_cluster",
@@ -50,31 +51,31 @@ __all__ = [
 ]
 
 
-_MADE: Final = 50_000
-"""Objects that are made before the collector looks at them: decisions make very many, and few in circles."""
+_GC_THRESHOLD: Final = 50_000
+"""Objects that are created before the collector runs: decisions create very many, and few in cycles."""
 
-_ours = False
+_is_own_process = False
 """Whether the process is the command's own."""
 
 
 def start() -> None:
     """Stop the garbage collector while the process imports: imported objects are not garbage."""
-    global _ours  # noqa: PLW0603 - there is one collector a process
-    _ours = True
+    global _is_own_process  # noqa: PLW0603 - there is one collector a process
+    _is_own_process = True
     gc.disable()
 
 
 def start_garbage_collector() -> None:
     """Start the garbage collector, ignoring all imported objects. Called when a command begins."""
-    if _ours:
+    if _is_own_process:
         gc.freeze()
-        gc.set_threshold(_MADE)
+        gc.set_threshold(_GC_THRESHOLD)
         gc.enable()
 
 
 def freeze_objects() -> None:
     """Skip all current objects in later garbage collections. Called after a dump was read."""
-    if _ours:
+    if _is_own_process:
         gc.freeze()
 
 
@@ -85,12 +86,21 @@ def parse_moment(text: str, option: str = "--now") -> datetime:
     """
     from kscale.objects.times import nanoseconds, to_datetime
 
-    try:
+    with option_errors(option):
         if not -(1 << 63) < nanoseconds(text) < 1 << 63:
             raise ValueError(f"{text} is not between the years 1678 and 2262")
         return to_datetime(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def parse_duration_option(text: str, option: str) -> int:
+    """Parse an option's Go duration as nanoseconds. Raises typer.BadParameter if it is malformed or negative."""
+    from kscale.objects.times import parse_duration
+
+    with option_errors(option):
+        nanoseconds = parse_duration(text)
+    if nanoseconds < 0:
+        raise typer.BadParameter("a duration must not be negative", param_hint=option)
+    return nanoseconds
 
 
 _SHORT: Final = {
@@ -107,7 +117,8 @@ _KINDS: Final = {kind.lower(): kind for kind in (*_SHORT.values(), "Job")}
 
 def kind_of(text: str) -> str:
     """Return the kind for a resource name such as ``deployments``, ``deploy`` or ``deployment.apps``; other text as it
-    is."""
+    is.
+    """
     name = text.lower().partition(".")[0]
     return _SHORT.get(name) or _KINDS.get(name) or _KINDS.get(name.removesuffix("s")) or text
 
@@ -148,17 +159,15 @@ _MATTER: dict[str, str] = {
 
 @dataclass(eq=False, repr=False)
 class Files(OptionGroup):
-    """The option that names the files to read."""
+    """The option that names the files to read.
 
-    filename: Annotated[
-        list[str],
-        typer.Option(
-            "-f",
-            "--filename",
-            metavar="FILE",
-            help="A dump: file, directory, or - for stdin; JSON or YAML, .gz or .zst. Repeatable.",
-        ),
-    ] = field(default_factory=list)
+    Attributes
+    ----------
+    filename : FILE
+        A dump: file, directory, or - for stdin; JSON or YAML, .gz or .zst. Repeatable.
+    """
+
+    filename: Annotated[list[str], typer.Option("-f", "--filename")] = field(default_factory=list)
 
     def check(self) -> None:
         """Check the input options.
@@ -196,48 +205,59 @@ class Files(OptionGroup):
 
 @dataclass(eq=False, repr=False)
 class Dump(Files):
-    """Options of commands that read the whole cluster."""
+    """Options of commands that read the whole cluster.
 
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Go on without the objects that cannot be read; they are counted.")
-    ] = False
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", min=1, help="Number of threads to use; the answer never depends on it."),
-    ] = None
+    Attributes
+    ----------
+    skip_invalid
+        Go on without the objects that cannot be read; they are counted.
+    threads
+        Number of threads to use; the answer never depends on it.
+    """
+
+    skip_invalid: bool = False
+    threads: Annotated[int | None, typer.Option(min=1)] = None
 
     def unknown(self, kinds: Iterable[str]) -> Iterable[str]:
         """Return those of ``kinds`` that the cluster may have although :meth:`load` read none."""
         return kinds
 
-    def load(self, terminal: Terminal, tell: Callable[[str], None]) -> Cluster:  # noqa: ARG002  # a live cluster says more
-        """Load the cluster from the files. Raises InputError. ``tell`` is called with progress messages."""
+    def load(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:  # noqa: ARG002  # a live cluster says more
+        """Load the cluster from the files. Raises InputError. ``update`` is called with progress messages."""
         with convert_dump_errors():
             return kscale.load(*self.filename, strict=not self.skip_invalid, threads=self.threads)
 
 
 @dataclass(eq=False, repr=False)
 class NamingSource(Dump):
-    """Options of commands about named objects."""
+    """Options of commands about named objects.
 
-    namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="Namespace of objects that are named without one.")
-    ] = None
+    Attributes
+    ----------
+    namespace
+        Namespace of objects that are named without one.
+    """
+
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace")] = None
 
 
 @dataclass(eq=False, repr=False)
 class Source(NamingSource):
-    """Options of commands about some of the pods."""
+    """Options of commands about some of the pods.
 
-    namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="Ask about the pods of this namespace only.")
-    ] = None
-    all_namespaces: Annotated[
-        bool, typer.Option("-A", "--all-namespaces", help="Ask about all namespaces (the default).")
-    ] = False
-    selector: Annotated[
-        str, typer.Option("-l", "--selector", help="Ask about the pods with these labels only, e.g. app=web,tier!=db.")
-    ] = ""
+    Attributes
+    ----------
+    namespace
+        Ask about the pods of this namespace only.
+    all_namespaces
+        Ask about all namespaces (the default).
+    selector
+        Ask about the pods with these labels only, e.g. app=web,tier!=db.
+    """
+
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace")] = None
+    all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces")] = False
+    selector: Annotated[str, typer.Option("-l", "--selector")] = ""
 
     def check(self) -> None:
         """Check the input options. Raises typer.BadParameter for contradictions."""
@@ -252,12 +272,10 @@ class Source(NamingSource):
         """
         if self.namespace is None and not self.selector:
             return None
-        from kscale.objects.selectors import SelectorError, parse_selector
+        from kscale.objects.selectors import parse_selector
 
-        try:
+        with option_errors("-l"):
             selector = parse_selector(self.selector)
-        except SelectorError as error:
-            raise typer.BadParameter(str(error), param_hint="-l") from None
         prefix = "" if self.namespace is None else f"{self.namespace}/"
         if self.namespace is not None:
             check_namespace(self.namespace, namespaces_of(cluster, snapshot), terminal)
@@ -346,8 +364,8 @@ def read_cluster(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()
     the options contradict each other.
     """
     source.check()
-    with terminal.step(f"reading {source.source_names}") as tell, collector_paused():
-        cluster = source.load(terminal, tell)
+    with terminal.step(f"reading {source.source_names}") as update, collector_paused():
+        cluster = source.load(terminal, update)
         freeze_objects()
     log_read_objects(cluster.report, source.source_names, terminal, source.unknown(matter))
     return cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
@@ -29,25 +29,18 @@ _T = TypeVar("_T")
 
 @dataclass(eq=False, repr=False)
 class Clusters(Dump, ServerLimitFlags):
-    """Options of commands that read a dump or live clusters."""
+    """Options of commands that read a dump or live clusters.
 
-    context: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--context",
-            metavar="NAME",
-            help="Read a live cluster instead of a dump, by its context in the kubeconfig. Repeatable: "
-            "one answer for all.",
-        ),
-    ] = None
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option(
-            "--kubeconfig",
-            metavar="FILE",
-            help="Path of the kubeconfig; without --context its current context is used.",
-        ),
-    ] = None
+    Attributes
+    ----------
+    context : NAME
+        Read a live cluster instead of a dump, by its context in the kubeconfig. Repeatable: one answer for all.
+    kubeconfig : FILE
+        Path of the kubeconfig; without --context its current context is used.
+    """
+
+    context: list[str] | None = None
+    kubeconfig: str | None = None
     several: bool = field(default=False, init=False)
     """Whether this is one of several clusters that are asked about."""
     refused: Collection[str] = field(default=(), init=False)
@@ -119,23 +112,23 @@ class Clusters(Dump, ServerLimitFlags):
         """
         return [kind for kind in kinds if kind in self.refused] if self.live else kinds
 
-    def load(self, terminal: Terminal, tell: Callable[[str], None]) -> Cluster:
+    def load(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:
         """Load the cluster from files or from its API server. Raises InputError."""
         if not self.live:
-            return super().load(terminal, tell)
+            return super().load(terminal, update)
         from kscale.world.kubernetes.listing import list_cluster
 
-        listing = self.run_with_client(lambda client: list_cluster(client, tell=self.shown(tell)))
+        listing = self.run_with_client(lambda client: list_cluster(client, tell=self.report_progress(update)))
         self.warn_refused(listing, terminal)
         with convert_dump_errors():
             return kscale.load(*listing.pages, strict=not self.skip_invalid, threads=self.threads)
 
-    def load_with_owners(self, terminal: Terminal, tell: Callable[[str], None]) -> Cluster:
-        """The cluster with the owners and VPA targets of custom kinds, of which a live cluster is asked for the scales.
+    def load_with_owners(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:
+        """Load the cluster, with the scales of owners and VPA targets of custom kinds if it is live.
 
         Raises InputError.
         """
-        cluster = self.load(terminal, tell)
+        cluster = self.load(terminal, update)
         if not self.live:
             return cluster
         from kscale.drivers.live_dump import read_custom_owners
@@ -145,7 +138,7 @@ class Clusters(Dump, ServerLimitFlags):
         owners = find_custom_owners(cluster)
         if not owners:
             return cluster
-        tell(f"reading the scales of {len(owners):,} custom {plural('resource', len(owners))}")
+        update(f"reading the scales of {len(owners):,} custom {plural('resource', len(owners))}")
         answer = self.run_with_client(lambda client: read_custom_owners(client, SystemClock(), owners))
         for item in answer.objects:
             cluster.apply(item)
@@ -153,10 +146,10 @@ class Clusters(Dump, ServerLimitFlags):
             terminal.warn(f"not read: {problem}")
         return cluster
 
-    def run_with_client(self, question: Callable[[Client], Awaitable[_T]]) -> _T:
-        """Run ``question`` with a client of the cluster's API server and return its result.
+    def run_with_client(self, request: Callable[[Client], Awaitable[_T]]) -> _T:
+        """Run ``request`` with a client of the cluster's API server and return its result.
 
-        Raises whatever ``question`` raises, and InputError if the kubeconfig cannot be used.
+        Raises whatever ``request`` raises, and InputError if the kubeconfig cannot be used.
         """
         import asyncio
 
@@ -167,7 +160,7 @@ class Clusters(Dump, ServerLimitFlags):
         limits = self.limits()
         access = load_access(self.kubeconfig or "", context=self.context[0] if self.context else "")
 
-        async def asked() -> _T:
+        async def run() -> _T:
             client = connect(
                 access,
                 SystemClock(),
@@ -177,15 +170,15 @@ class Clusters(Dump, ServerLimitFlags):
                 limits=limits,
             )
             try:
-                return await question(client)
+                return await request(client)
             finally:
                 await client.close()
 
-        return asyncio.run(asked())
+        return asyncio.run(run())
 
-    def shown(self, tell: Callable[[str], None]) -> Callable[[int, int], None]:
-        """Return a callback that reports the progress of a listing as text to ``tell``."""
-        return lambda come, expected: tell(f"reading {self.source_names} {progress(come, expected)} objects")
+    def report_progress(self, update: Callable[[str], None]) -> Callable[[int, int], None]:
+        """Return a callback that reports the progress of a listing as text to ``update``."""
+        return lambda received, expected: update(f"reading {self.source_names} {progress(received, expected)} objects")
 
     def warn_refused(self, listing: Listing, terminal: Terminal) -> None:
         """Log a warning for each kind that may not be listed, and remember these kinds."""

@@ -1,20 +1,91 @@
-"""Option groups: dataclasses whose fields are options that commands share."""
+"""Declare options: by the fields of option groups, or by the parameters of a command's function.
+
+The name, the type and the default of an option are those of the field or parameter: ``max_types: int | None = None``
+is ``--max-types``. Its help text, and how the help names the value, come from the section Parameters or Attributes of
+the NumPy docstring::
+
+    max_types : K
+        Maximum number of different instance types.
+
+A ``typer.Option(...)`` in the annotation adds what these cannot say: other names, a range, completion. A parameter
+before the ``*`` is an argument. A ``bool`` is switched on by ``--name``; a :data:`Switch` has ``--no-name``, too, which
+Go's ``--name=false`` needs.
+"""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
-from typing import Any, get_type_hints
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_args, get_origin, get_type_hints
 
-__all__ = ["OptionGroup", "fields", "parameters"]
+import typer
+
+__all__ = [
+    "OptionGroup",
+    "Switch",
+    "command_parameters",
+    "fields",
+    "flag_of",
+    "group_parameters",
+    "option_errors",
+    "split_docstring",
+]
+
+_SWITCH: Final = "--[no-]"
+_HEADING: Final = re.compile(r"(?:\A|\n\n)([A-Z][A-Za-z ]+)\n-{3,}\n")
+
+Switch = Annotated[bool, _SWITCH]
+"""A boolean option with the names ``--name`` and ``--no-name``."""
 
 
 class OptionGroup:
-    """Base of the option groups: dataclasses with fields ``Annotated[type, typer.Option(...)] = default``."""
+    """Base of the option groups: dataclasses whose fields are options that commands share."""
+
+    documented: ClassVar[tuple[type[Any], ...]] = ()
+    """Other classes whose docstrings describe options."""
+    listed_last: ClassVar[frozenset[str]] = frozenset()
+    """Options that the help lists after all others."""
 
     def split_by_context(self) -> dict[str, OptionGroup]:
         """Return the options for each cluster by its name if they name several clusters; else empty."""
         return {}
+
+
+class OptionDoc(NamedTuple):
+    """Documentation of an option: the help text, and the name of its value."""
+
+    help: str
+    metavar: str | None
+
+
+def split_docstring(docstring: str | None) -> tuple[str, dict[str, OptionDoc]]:
+    """Return a NumPy docstring's text before its sections, and the entries of Parameters and Attributes by name."""
+    text, *sections = _HEADING.split(inspect.cleandoc(docstring or ""))
+    docs = {}
+    for title, body in zip(sections[::2], sections[1::2], strict=True):
+        for entry in re.split(r"\n(?=\S)", body) if title in ("Parameters", "Attributes") else ():
+            head, *lines = entry.split("\n")
+            name, _, metavar = head.partition(" : ")
+            docs[name] = OptionDoc(" ".join(line.strip() for line in lines if line.strip()), metavar or None)
+    return text, docs
+
+
+@contextmanager
+def option_errors(option: str, kind: type[Exception] = ValueError) -> Iterator[None]:
+    """Raise typer.BadParameter about an option instead of errors of this kind."""
+    try:
+        yield
+    except kind as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of a field: ``some_field`` is ``--some-field``."""
+    return f"--{name.replace('_', '-')}"
 
 
 def fields(group: type[Any]) -> list[str]:
@@ -22,9 +93,12 @@ def fields(group: type[Any]) -> list[str]:
     return [field.name for field in dataclasses.fields(group) if field.init]
 
 
-def parameters(group: type[Any]) -> list[inspect.Parameter]:
+def group_parameters(group: type[Any]) -> list[inspect.Parameter]:
     """Return the group's options as the keyword-only parameters that typer reads."""
     hints = get_type_hints(group, include_extras=True)
+    docs: dict[str, OptionDoc] = {}
+    for base in (*group.documented, *reversed(group.__mro__)):
+        docs |= split_docstring(base.__doc__)[1]
     options = []
     for field in dataclasses.fields(group):
         if not field.init:
@@ -34,7 +108,42 @@ def parameters(group: type[Any]) -> list[inspect.Parameter]:
             default = field.default_factory()
         elif default is dataclasses.MISSING:
             default = inspect.Parameter.empty
-        options.append(
-            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name], default=default)
+        parameter = inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name], default=default
         )
+        options.append(_declare(parameter, docs))
     return options
+
+
+def command_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return what typer reads for a command's function: its arguments and options, with those of its groups."""
+    docs = split_docstring(function.__doc__)[1]
+    declared = []
+    last: frozenset[str] = frozenset()
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        if isinstance(parameter.annotation, type) and issubclass(parameter.annotation, OptionGroup):
+            declared += group_parameters(parameter.annotation)
+            last |= parameter.annotation.listed_last
+        else:
+            declared.append(_declare(parameter, docs))
+    return sorted(declared, key=lambda option: option.name in last)
+
+
+def _declare(parameter: inspect.Parameter, docs: Mapping[str, OptionDoc]) -> inspect.Parameter:
+    """Return the parameter with its whole declaration as annotation, as a keyword-only one."""
+    kind, declaration = parameter.annotation, None
+    if get_origin(kind) is Annotated:
+        kind, declaration = get_args(kind)
+    name = parameter.name.replace("_", "-")
+    if declaration is None and kind is bool:
+        option: Any = typer.Option(f"--{name}")
+    elif declaration == _SWITCH:
+        option = typer.Option(f"--{name}/--no-{name}")
+    elif declaration is not None:
+        option = copy.copy(declaration)
+    else:
+        option = typer.Option() if parameter.kind is inspect.Parameter.KEYWORD_ONLY else typer.Argument()
+    if (doc := docs.get(parameter.name)) is not None:
+        option.help = option.help or doc.help
+        option.metavar = option.metavar or doc.metavar
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, option])

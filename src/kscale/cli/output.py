@@ -6,19 +6,19 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal, on_one_line, printable
-from kscale.records import Record, to_builtins, to_json
+from kscale.records import Record
 from kscale.views import Block, Cell, Column, Table, Tone, View, as_cell
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-__all__ = ["Answer", "Cell", "Column", "Format", "Show", "Table", "View", "render"]
+__all__ = ["Answer", "Cell", "Column", "Format", "Row", "Show", "Table", "View", "make_columns", "render", "share_cell"]
 
 _STYLES: dict[Tone, str] = {"": "", "good": "green", "warn": "yellow", "bad": "red", "dim": "dim"}
 
@@ -48,6 +48,20 @@ class Answer:
     view: Callable[[], View]
     exit_code: int = 0
     blocks: Callable[[], Sequence[Block]] = tuple
+
+
+Row = list[Cell | str | float | None]
+"""Cells of one row of a table."""
+
+
+def share_cell(share: float | None) -> Cell:
+    """Return a cell with a share in percent; ``-`` for None."""
+    return Cell("-", value="") if share is None else Cell(f"{share:.0%}", value=round(share, 4))
+
+
+def make_columns(*titles: str, align: Literal["left", "right"] = "left", wide: bool = False) -> list[Column]:
+    """Return columns of the same form."""
+    return [Column(title, align, wide) for title in titles]
 
 
 def _shown(table: Table, wide: bool) -> list[int]:
@@ -177,7 +191,7 @@ def _yaml(record: Record) -> str:
     import yaml
 
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(to_builtins(record), Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
+    text: str = yaml.dump(record.to_dict(), Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
     return text
 
 
@@ -186,7 +200,7 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
     write = terminal.stdout.write
     match form:
         case Format.JSON:
-            write(to_json(answer.record, indent=2).decode() + "\n")
+            write(answer.record.to_json(indent=2).decode() + "\n")
         case Format.YAML:
             write(_yaml(answer.record))
         case Format.NAME:
@@ -198,7 +212,7 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
         case Format.HTML:
             from kscale.html import page
 
-            write(page(type(answer.record).KIND, answer.view(), answer.blocks(), record=to_json(answer.record)))
+            write(page(type(answer.record).KIND, answer.view(), answer.blocks(), record=answer.record.to_json()))
         case _:
             _print_view(answer.view(), terminal, wide=form is Format.WIDE)
     terminal.stdout.flush()
@@ -206,17 +220,24 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
 
 @dataclass(eq=False, repr=False)
 class Show(OptionGroup):
-    """Options about output. ``terminal`` takes a command's log messages and warnings."""
+    """Options about output. ``terminal`` takes a command's log messages and warnings.
 
-    output: Annotated[
-        Format,
-        typer.Option(
-            "-o", "--output", help="How to print the answer; json and yaml are the whole record, html is a page."
-        ),
-    ] = Format.TABLE
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr: timings, all warnings.")] = False
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colour; NO_COLOR=1 does the same.")] = False
+    Attributes
+    ----------
+    output
+        How to print the answer; json and yaml are the whole record, html is a page.
+    verbose
+        Say more on stderr: timings, all warnings.
+    quiet
+        Say nothing on stderr except errors.
+    no_color
+        No colour; NO_COLOR=1 does the same.
+    """
+
+    output: Annotated[Format, typer.Option("-o", "--output")] = Format.TABLE
+    verbose: Annotated[bool, typer.Option("-v", "--verbose")] = False
+    quiet: Annotated[bool, typer.Option("-q", "--quiet")] = False
+    no_color: bool = False
     _terminal: Terminal | None = field(default=None, init=False, repr=False)
 
     def adopt(self, root: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Run a program from the command line, in a cluster or in a simulated one: logs, signals, client and exit status.
+"""Run a program from the command line: logs, signals, client and exit status.
 
 A program's module under ``kscale.cli.commands.run`` has a ``command`` with its flags (:class:`ProcessFlags`, mostly
 :class:`LeaseFlags`, and its own), ``COMMAND = GoCommand`` or a subclass that refuses flags by name, and ends with
@@ -12,29 +12,23 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import typer
 
 import kscale
-from kscale.cli.commands.simulate import simulation_view
-from kscale.cli.go_flags import flags_given_of, given_flags, idle_flags
-from kscale.cli.options import OptionGroup
-from kscale.cli.output import Answer, Show
+from kscale.cli.go_flags import given_flags, idle_flags
 from kscale.cli.process_flags import ProcessFlags
 from kscale.cli.terminal import on_one_line
 from kscale.effects import to_text
 from kscale.errors import InputError, KscaleError, Problem
-from kscale.records import Record, to_json
+from kscale.records import Record
 
 if TYPE_CHECKING:
     from kscale.drivers.leader_election import LeaderElectionOptions
     from kscale.drivers.process import Build
 
-__all__ = ["FAILED", "WorldFlags", "print_record", "ran_simulated", "run_program", "set_up_logs"]
+__all__ = ["FAILED", "print_record", "run_program", "set_up_logs"]
 
 
 _DETAILED: Final = 4
@@ -42,7 +36,7 @@ _LEVELS: Final = {10: "D", 20: "I", 30: "W", 40: "E", 50: "F"}
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
-def set_up_logs(verbosity: int, format_: str, *, least: int = 0, stream: TextIO | None = None) -> None:
+def set_up_logs(verbosity: int, format_: str, *, min_level: int = 0, stream: TextIO | None = None) -> None:
     """Write kscale's log messages to ``stream``, by default stderr.
 
     Parameters
@@ -51,12 +45,12 @@ def set_up_logs(verbosity: int, format_: str, *, least: int = 0, stream: TextIO 
         As klog's ``-v``: details are included from 4 on.
     format_ : str
         ``text`` or ``json``. Values passed as ``extra`` become keys in JSON and follow the message in text.
-    least : int
+    min_level : int
         Lowest level of Python's logging that is written.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if format_ == "json" else _Text())
-    handler.setLevel(least)
+    handler.setLevel(min_level)
     log = logging.getLogger("kscale")
     log.handlers = [handler]
     log.propagate = False
@@ -94,85 +88,6 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord, before: str = "") -> str:
     return before + formatter.formatException(record.exc_info) if record.exc_info else ""
-
-
-_WORLDS: Final = ("live", "simulated")
-_PANEL: Final = "Process"
-
-
-@dataclass
-class WorldFlags(OptionGroup):
-    """Flags for the cluster, real or simulated, in which the program runs."""
-
-    world: Annotated[
-        str,
-        typer.Option(
-            "--world",
-            metavar="live|simulated",
-            help="Run on a cluster, or on a simulated one in virtual time, which prints what happened at the end.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "live"
-    scenario: Annotated[
-        str,
-        typer.Option(
-            "--scenario",
-            metavar="FILE",
-            help="Scenario of the simulated cluster (see kscale simulate); empty: the example that comes with kscale.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
-
-
-def ran_simulated(
-    flags: WorldFlags,
-    controller: str,
-    options: Any,
-    *,
-    idle: Sequence[OptionGroup],
-    heeded: Collection[str] = (),
-    **more: Any,
-) -> bool:
-    """Run a controller in a simulated cluster and print the result, if the flags request it.
-
-    Parameters
-    ----------
-    flags : WorldFlags
-    controller : str
-    options : struct
-        Options of the controller. Other controllers of the scenario run as the scenario says.
-    idle : sequence of OptionGroup
-        Flags that have no effect in a simulation and are refused, except those in ``heeded``.
-    **more
-        Further arguments of :func:`kscale.simulation.build`.
-
-    Returns
-    -------
-    bool
-        Whether the flags requested a simulation.
-
-    Raises
-    ------
-    InputError
-    """
-    if flags.world not in _WORLDS:
-        raise InputError(Problem(f"{flags.world!r} is neither {' nor '.join(_WORLDS)}", field="--world"))
-    if flags.world == "live":
-        if flags.scenario:
-            raise InputError(Problem("is of use with --world simulated only", field="--scenario"))
-        return False
-    useless = [flag for group in idle for flag in flags_given_of(group) if flag not in heeded]
-    useless += idle_flags()
-    if useless:
-        raise InputError([Problem("has no effect with --world simulated", field=flag) for flag in useless])
-    from kscale.simulation import BUNDLED, BUNDLED_VPA, build, read_scenario, simulate
-
-    bundled = BUNDLED_VPA if controller.startswith("vpa") else BUNDLED
-    path = Path(flags.scenario) if flags.scenario else bundled
-    setup = build(read_scenario(path), source=str(path), folder=path.parent, options={controller: options}, **more)
-    report = simulate(setup).report
-    Show().emit(Answer(report, lambda: simulation_view(report)))
-    return True
 
 
 FAILED: Final = 1
@@ -239,7 +154,7 @@ def run_program(
     access = load_access(flags.kubeconfig, context=flags.context)
     if server:
         access = access.with_server(server)
-    set_up_logs(flags.verbosity, flags.log_format, least=level)
+    set_up_logs(flags.verbosity, flags.log_format, min_level=level)
     _log.info("kscale %s %s%s", name, kscale.__version__, " (dry run: nothing is written)" if flags.dry_run else "")
     _log.info("flags", extra={flag: without_password(value) for flag, value in given_flags()})
     for flag, why in idle_flags().items():
@@ -274,7 +189,7 @@ def run_program(
 
 def print_record(record: Record) -> None:
     """Print a record on stdout as one line of JSON."""
-    sys.stdout.write(to_json(record).decode() + "\n")
+    sys.stdout.write(record.to_json().decode() + "\n")
     sys.stdout.flush()
 
 

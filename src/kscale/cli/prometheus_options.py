@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from kscale.cli.options import OptionGroup, fields
+from kscale.cli.options import OptionGroup, fields, option_errors
 from kscale.cli.terminal import plural
 from kscale.effects import Moment, QueryPrometheus, moment
 from kscale.errors import InputError, Problem
@@ -36,70 +36,41 @@ class PrometheusFlags(OptionGroup):
     """Options for a server with Prometheus' HTTP API.
 
     Thanos, Mimir (whose URL ends in ``/prometheus``) and VictoriaMetrics have this API as well.
+
+    Attributes
+    ----------
+    prometheus_url : URL
+        URL of Prometheus, or of Thanos, Mimir (.../prometheus) or VictoriaMetrics, to read the history from.
+    prometheus_header : NAME:VALUE
+        HTTP header of each query, such as X-Scope-OrgID:team. Repeatable.
+    prometheus_bearer_token_file : FILE
+        File that contains the bearer token for Prometheus; it is read for each query.
+    prometheus_insecure
+        Do not verify Prometheus's TLS certificate.
+    history_length
+        Length of the history to load (default 8d).
+    history_resolution
+        Time between two samples of the history (default 5m).
+    prometheus_concurrency
+        Number of queries in flight at a time (default 4).
+    prometheus_budget : BYTES
+        Maximum size of all answers together (default 4Gi).
+    prometheus_max_response_bytes : BYTES
+        Largest response, decompressed (default 512 MiB).
+    prometheus_query_timeout : TIME
+        Timeout of one Prometheus query (default 5m).
     """
 
-    prometheus_url: Annotated[
-        str,
-        typer.Option(
-            "--prometheus-url",
-            metavar="URL",
-            help="URL of Prometheus, or of Thanos, Mimir (.../prometheus) or VictoriaMetrics, to read "
-            "the history from.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
-    prometheus_header: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--prometheus-header",
-            metavar="NAME:VALUE",
-            help="HTTP header of each query, such as X-Scope-OrgID:team. Repeatable.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
-    prometheus_bearer_token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--prometheus-bearer-token-file",
-            metavar="FILE",
-            help="File that contains the bearer token for Prometheus; it is read for each query.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
-    prometheus_insecure: Annotated[
-        bool,
-        typer.Option(
-            "--prometheus-insecure", help="Do not verify Prometheus's TLS certificate.", rich_help_panel=_PANEL
-        ),
-    ] = False
-    history_length: Annotated[
-        str | None,
-        typer.Option("--history-length", help="Length of the history to load (default 8d).", rich_help_panel=_PANEL),
-    ] = None
-    history_resolution: Annotated[
-        str | None,
-        typer.Option(
-            "--history-resolution", help="Time between two samples of the history (default 5m).", rich_help_panel=_PANEL
-        ),
-    ] = None
-    prometheus_concurrency: Annotated[
-        int | None,
-        typer.Option(
-            "--prometheus-concurrency",
-            min=1,
-            help="Number of queries in flight at a time (default 4).",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
-    prometheus_budget: Annotated[
-        str | None,
-        typer.Option(
-            "--prometheus-budget",
-            metavar="BYTES",
-            help="Maximum size of all answers together (default 4Gi).",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
+    prometheus_url: str = ""
+    prometheus_header: list[str] | None = None
+    prometheus_bearer_token_file: Path | None = None
+    prometheus_insecure: bool = False
+    history_length: str | None = None
+    history_resolution: str | None = None
+    prometheus_concurrency: Annotated[int | None, typer.Option(min=1)] = None
+    prometheus_budget: str | None = None
+    prometheus_max_response_bytes: Annotated[int | None, typer.Option(min=1 << 16)] = None
+    prometheus_query_timeout: str | None = None
 
     def check(self) -> None:
         """Raise BadParameter for options that have no effect."""
@@ -109,7 +80,7 @@ class PrometheusFlags(OptionGroup):
             if name != "prometheus_url" and getattr(self, name) not in (None, False, []):
                 raise typer.BadParameter("needs --prometheus-url", param_hint="--" + name.replace("_", "-"))
 
-    def series(self, asked: Sequence[str], now: Moment | None, terminal: Terminal) -> list[Series]:
+    def series(self, expressions: Sequence[str], now: Moment | None, terminal: Terminal) -> list[Series]:
         """Run the queries and return the series of each one up to ``now`` (None: the clock's time), in order.
 
         Logs the number of queries and bytes, and warns with the server's warnings. Raises InputError.
@@ -120,8 +91,8 @@ class PrometheusFlags(OptionGroup):
         queries, server = self._queries()
 
         async def one_by_one() -> list[Series]:
-            questions = [QueryPrometheus(query=query, start=start, end=end, step=step) for query in asked]
-            return [await series_of(queries, question) for question in questions]
+            requests = [QueryPrometheus(query=query, start=start, end=end, step=step) for query in expressions]
+            return [await series_of(queries, request) for request in requests]
 
         series = asyncio.run(one_by_one())
         _note(queries, server, terminal)
@@ -144,12 +115,13 @@ class PrometheusFlags(OptionGroup):
         if self.prometheus_budget is not None:
             limits = replace(limits, total_bytes=_bytes(self.prometheus_budget, "--prometheus-budget"))
         client = self._client()
-        return RangeQueries(client.query, limits), client.server
+        return RangeQueries(client.query, limits, source=client.url), client.server
 
     def _client(self) -> Prometheus:
         from kscale.series.prometheus import authorization
-        from kscale.world.metrics.prometheus import Prometheus
+        from kscale.world.metrics.prometheus import RESPONSE_BYTES, Prometheus
 
+        timeout = "5m" if self.prometheus_query_timeout is None else self.prometheus_query_timeout
         file = self.prometheus_bearer_token_file
 
         def token() -> str:
@@ -162,22 +134,27 @@ class PrometheusFlags(OptionGroup):
                 raise InputError(Problem(text, str(file), field="--prometheus-bearer-token-file")) from None
 
         headers = dict(_header(text) for text in self.prometheus_header or ())
-        return Prometheus(self.prometheus_url, authorization=token, headers=headers, insecure=self.prometheus_insecure)
+        return Prometheus(
+            self.prometheus_url,
+            authorization=token,
+            headers=headers,
+            insecure=self.prometheus_insecure,
+            timeout=_duration(timeout, "--prometheus-query-timeout") / 10**9,
+            response_bytes=self.prometheus_max_response_bytes or RESPONSE_BYTES,
+        )
 
 
 @dataclass
 class UsageFlags(PrometheusFlags):
-    """As :class:`PrometheusFlags`, for the usage of containers."""
+    """As :class:`PrometheusFlags`, for the usage of containers.
 
-    prometheus_label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--prometheus-label",
-            metavar="NAME=VALUE",
-            help="Only series with this label, such as cluster=prod. Repeatable.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None
+    Attributes
+    ----------
+    prometheus_label : NAME=VALUE
+        Only series with this label, such as cluster=prod. Repeatable.
+    """
+
+    prometheus_label: list[str] | None = None
 
     def batches(self, namespaces: Sequence[str], now: Moment | None, terminal: Terminal) -> Iterator[UsageBatch]:
         """Yield the usage of the namespaces' containers (none: all namespaces) up to ``now`` (None: the clock's time).
@@ -219,10 +196,8 @@ def _bytes(text: str, option: str) -> int:
 def _duration(text: str, option: str) -> int:
     from kscale.series.prometheus import parse_prometheus_duration
 
-    try:
+    with option_errors(option):
         nanoseconds = parse_prometheus_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
     if nanoseconds < 10**9:
         raise typer.BadParameter(f"{text} is less than a second", param_hint=option)
     return nanoseconds
@@ -245,9 +220,9 @@ def _label(text: str) -> tuple[str, str]:
 def _run(items: AsyncIterator[_T]) -> Iterator[_T]:
     """Yield the items of an asynchronous iterator. Its tasks go on only while the next item is awaited."""
 
-    async def following() -> Any:
+    async def next_item() -> Any:
         return await anext(items, None)
 
     with asyncio.Runner() as runner:
-        while (item := runner.run(following())) is not None:
+        while (item := runner.run(next_item())) is not None:
             yield item

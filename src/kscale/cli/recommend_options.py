@@ -18,7 +18,7 @@ import typer
 
 from kscale.cli.inputs import parse_moment
 from kscale.cli.options import OptionGroup
-from kscale.cli.output import Answer, Cell, Column, Format, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Format, Show, Table, View, make_columns
 from kscale.cli.terminal import Terminal, object_name
 from kscale.effects import moment
 from kscale.errors import InputError, Problem
@@ -110,33 +110,31 @@ Settings = dataclasses.make_dataclass(
 
 @dataclass
 class History(OptionGroup):
-    """Options for the files of historical usage, and their columns and units."""
+    """Options for the files of historical usage, and their columns and units.
 
-    history: Annotated[
-        list[Path],
-        typer.Option(
-            "--history",
-            metavar="FILE",
-            help="Usage: .parquet, .csv (time, namespace, pod, container, cpu_cores, memory_bytes[, workload]) or the "
-            ".json of a Prometheus range query. Repeatable.",
-        ),
-    ] = field(default_factory=list)
-    label_map: Annotated[
-        str | None,
-        typer.Option("--label-map", metavar="A=B,...", help="Other names of columns or labels, e.g. pod=pod_name."),
-    ] = None
-    time_unit: Annotated[
-        str | None, typer.Option("--time-unit", help="Unit of times that are numbers: s (the default), ms, us, ns.")
-    ] = None
-    metric: Annotated[
-        Metric | None, typer.Option("--metric", help="Resource of Prometheus series whose names do not say it.")
-    ] = None
-    now: Annotated[
-        str, typer.Option("--now", metavar="TIME", help="The moment asked about (RFC 3339); default: the last sample.")
-    ] = ""
-    points_required: Annotated[
-        int, typer.Option("--points-required", min=1, help="Advise only from this many CPU samples on.")
-    ] = 100
+    Attributes
+    ----------
+    history : FILE
+        Usage: .parquet, .csv (time, namespace, pod, container, cpu_cores, memory_bytes[, workload]) or the .json of
+        a Prometheus range query. Repeatable.
+    label_map : A=B,...
+        Other names of columns or labels, e.g. pod=pod_name.
+    time_unit
+        Unit of times that are numbers: s (the default), ms, us, ns.
+    metric
+        Resource of Prometheus series whose names do not say it.
+    now : TIME
+        The moment asked about (RFC 3339); default: the last sample.
+    points_required
+        Advise only from this many CPU samples on.
+    """
+
+    history: list[Path] = field(default_factory=list)
+    label_map: str | None = None
+    time_unit: str | None = None
+    metric: Metric | None = None
+    now: str = ""
+    points_required: Annotated[int, typer.Option(min=1)] = 100
 
     def check(self) -> None:
         """Raise BadParameter for options that have no effect."""
@@ -150,7 +148,7 @@ class History(OptionGroup):
             if value is not None:
                 raise typer.BadParameter("needs --history", param_hint=option)
 
-    def columns(self) -> dict[str, str]:
+    def make_columns(self) -> dict[str, str]:
         """Return the label map as own name -> name in the files. Raises typer.BadParameter if it is malformed."""
         columns = {}
         for part in filter(None, (self.label_map or "").split(",")):
@@ -168,11 +166,11 @@ class History(OptionGroup):
 
     def batches(self, threads: int) -> UsageFiles:
         """Return an iterable over the rows of all files."""
-        return UsageFiles(self.history, self.columns(), self.time_unit or "s", threads, self.metric or "")
+        return UsageFiles(self.history, self.make_columns(), self.time_unit or "s", threads, self.metric or "")
 
 
-def recommender_options(strategy: Strategy, given: Mapping[str, float | None]) -> RecommenderOptions:
-    """Return the recommender's options; ``given`` has the values by flag, None for the default.
+def recommender_options(strategy: Strategy, values: Mapping[str, float | None]) -> RecommenderOptions:
+    """Return the recommender's options; ``values`` has the values by flag, None for the default.
 
     Raises typer.BadParameter for a bad number, or if the strategy does not use the option.
     """
@@ -182,7 +180,7 @@ def recommender_options(strategy: Strategy, given: Mapping[str, float | None]) -
         "--margin": "recommendation_margin_fraction",
     }
     options: dict[str, Any] = {}
-    for option, value in given.items():
+    for option, value in values.items():
         if value is None:
             continue
         if not strategy.uses_recommendation:
@@ -236,26 +234,22 @@ class Advice(Answer):
 
 @dataclass
 class ShowAdvice(Show):
-    """Output options with two more formats and a file to write to."""
+    """Output options with two more formats and a file to write to.
 
-    output: Annotated[
-        Shape,
-        typer.Option(
-            "-o",
-            "--output",
-            help="How to print the answer; for kubectl: vpa (VPA objects: the dump's own with their spec, else mode "
-            "Off) and patch (requests of workloads).",
-        ),
-    ] = Shape.TABLE  # type: ignore[assignment]  # the same option with more values
-    output_file: Annotated[
-        Path | None, typer.Option("--output-file", metavar="FILE", help="Write the answer here instead of to stdout.")
-    ] = None
-    qos: Annotated[
-        Quality | None,
-        typer.Option(
-            "--qos", help="guaranteed: request = limit = target; burstable: request = lower, limit = upper bound."
-        ),
-    ] = None
+    Attributes
+    ----------
+    output
+        How to print the answer; for kubectl: vpa (VPA objects: the dump's own with their spec, else mode Off) and
+        patch (requests of workloads).
+    output_file : FILE
+        Write the answer here instead of to stdout.
+    qos
+        guaranteed: request = limit = target; burstable: request = lower, limit = upper bound.
+    """
+
+    output: Annotated[Shape, typer.Option("-o", "--output")] = Shape.TABLE  # type: ignore[assignment]  # the same option with more values
+    output_file: Path | None = None
+    qos: Quality | None = None
 
     @property
     def needs_full_record(self) -> bool:
@@ -366,14 +360,9 @@ def view_of(advice: RecommendationReport) -> View:
     """Build the view of a recommendation report."""
     compared = any(_compare(one) is not None for one in advice.containers)
     columns = [
-        Column("NAMESPACE"),
-        Column("WORKLOAD"),
-        Column("CONTAINER"),
+        *make_columns("NAMESPACE", "WORKLOAD", "CONTAINER"),
         Column("PODS", "right"),
-        Column("CPU request -> target [lower..upper]"),
-        Column("MEMORY"),
-        Column("SEVERITY"),
-        Column("INFO"),
+        *make_columns("CPU request -> target [lower..upper]", "MEMORY", "SEVERITY", "INFO"),
         Column("SAMPLES", "right", wide=True),
     ]
     if compared:

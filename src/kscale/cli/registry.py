@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     name: str
     function: str
     help: str
-    section: str = "Capacity"
+    section: str
 
     def load_module(self) -> ModuleType:
         """Import the module of the command."""
@@ -39,185 +39,92 @@ class Entry(NamedTuple):
         return function
 
 
+def _section(section: str, *rows: tuple[str, str, str]) -> list[Entry]:
+    """Return the entries of a section: words, ``module:function`` below ``kscale.cli.commands``, and help line."""
+    return [Entry(name, f"kscale.cli.commands.{function}", text, section) for name, function, text in rows]
+
+
 SECTIONS = ("Capacity", "Autoscalers", "Live", "Tools")  # in the order of the help
 
 # Order here is the order of the help within a section.
 COMMANDS: tuple[Entry, ...] = (
-    Entry(
-        "hpa",
-        "kscale.cli.commands.hpa:decide_hpas",
-        "What would the HorizontalPodAutoscalers do, and why.",
+    *_section(
         "Autoscalers",
+        ("hpa", "hpa:decide_hpas", "What would the HorizontalPodAutoscalers do, and why."),
+        ("explain hpa", "hpa:explain_hpas", "Pod groups and every step of an HPA."),
+        ("replay hpa", "replay:replay_hpas", "HPAs over recorded load, in virtual time."),
+        (
+            "replay decisions",
+            "replay:replay_decisions",
+            "A simulated run once more: the first decision that differs from its log.",
+        ),
+        ("recommend", "recommend:command", "Requests for every workload, from what its containers used."),
+        ("vpa", "vpa:command", "What would the VPA's updater and admission do, and why they leave pods alone."),
+        ("simulate", "simulate:command", "Autoscalers in a simulated cluster: cost, waiting pods, and what they did."),
+        (
+            "compare",
+            "compare:command",
+            "A scenario with the autoscalers of 2018 to 2020 and with today's, side by side.",
+        ),
     ),
-    Entry("explain hpa", "kscale.cli.commands.hpa:explain_hpas", "Pod groups and every step of an HPA.", "Autoscalers"),
-    Entry(
-        "replay hpa",
-        "kscale.cli.commands.replay:replay_hpas",
-        "HPAs over recorded load, in virtual time.",
-        "Autoscalers",
+    *_section(
+        "Capacity",
+        ("estimate", "estimate:command", "How many nodes the pending pods need, and why not fewer."),
+        ("mix", "mix:command", "The cheapest mix of node types, proven how cheap it can be."),
+        ("whatif", "whatif:command", "What each of many scenarios would change, and at what cost."),
+        ("sweep", "sweep:command", "Scenarios by the thousand, on all cores or Dask; a fleet of dumps."),
+        ("cost", "cost:command", "What the cluster costs an hour, who asked for it, and what is idle."),
+        ("explain", "explain:command", "Why a pod fits nowhere, with the arithmetic."),
+        ("fit", "fit:command", "Would a manifest fit on the nodes that exist?"),
+        ("scale-up", "scale_up:command", "Which node groups would grow, for which pods, and why."),
+        ("scale-down", "scale_down:command", "Which nodes can go, and where their pods land."),
+        ("headroom", "headroom:command", "How many more of a pod fit; does losing a node or zone hurt?"),
     ),
-    Entry(
-        "replay decisions",
-        "kscale.cli.commands.replay:replay_decisions",
-        "A simulated run once more: the first decision that differs from its log.",
-        "Autoscalers",
-    ),
-    Entry(
-        "recommend",
-        "kscale.cli.commands.recommend:command",
-        "Requests for every workload, from what its containers used.",
-        "Autoscalers",
-    ),
-    Entry(
-        "vpa",
-        "kscale.cli.commands.vpa:command",
-        "What would the VPA's updater and admission do, and why they leave pods alone.",
-        "Autoscalers",
-    ),
-    Entry(
-        "simulate",
-        "kscale.cli.commands.simulate:command",
-        "Autoscalers in a simulated cluster: cost, waiting pods, and what they did.",
-        "Autoscalers",
-    ),
-    Entry(
-        "compare",
-        "kscale.cli.commands.compare:command",
-        "A scenario with the autoscalers of 2018 to 2020 and with today's, side by side.",
-        "Autoscalers",
-    ),
-    Entry(
-        "estimate", "kscale.cli.commands.estimate:command", "How many nodes the pending pods need, and why not fewer."
-    ),
-    Entry("mix", "kscale.cli.commands.mix:command", "The cheapest mix of node types, proven how cheap it can be."),
-    Entry(
-        "whatif", "kscale.cli.commands.whatif:command", "What each of many scenarios would change, and at what cost."
-    ),
-    Entry(
-        "sweep",
-        "kscale.cli.commands.sweep:command",
-        "Scenarios by the thousand, on all cores or Dask; a fleet of dumps.",
-    ),
-    Entry(
-        "cost",
-        "kscale.cli.commands.cost:command",
-        "What the cluster costs an hour, who asked for it, and what is idle.",
-    ),
-    Entry("explain", "kscale.cli.commands.explain:command", "Why a pod fits nowhere, with the arithmetic."),
-    Entry("fit", "kscale.cli.commands.fit:command", "Would a manifest fit on the nodes that exist?"),
-    Entry("scale-up", "kscale.cli.commands.scale_up:command", "Which node groups would grow, for which pods, and why."),
-    Entry("scale-down", "kscale.cli.commands.scale_down:command", "Which nodes can go, and where their pods land."),
-    Entry(
-        "headroom",
-        "kscale.cli.commands.headroom:command",
-        "How many more of a pod fit; does losing a node or zone hurt?",
-    ),
-    Entry(
-        "run cluster-autoscaler",
-        "kscale.cli.commands.run.cluster_autoscaler:command",
-        "The Cluster Autoscaler, against a cluster.",
+    *_section(
         "Live",
+        ("run cluster-autoscaler", "run.cluster_autoscaler:command", "The Cluster Autoscaler, against a cluster."),
+        ("run horizontal", "run.horizontal:command", "The HorizontalPodAutoscaler controller, against a cluster."),
+        (
+            "run vpa-recommender",
+            "run.vpa_recommender:command",
+            "The Vertical Pod Autoscaler's recommender on a live cluster.",
+        ),
+        (
+            "run vpa-updater",
+            "run.vpa_updater:command",
+            "Its updater: pods that are too far from it are resized or evicted.",
+        ),
+        ("run vpa-admission", "run.vpa_admission:command", "Its admission webhook: new pods get what is recommended."),
+        (
+            "manifests cluster-autoscaler",
+            "manifests:print_cluster_autoscaler",
+            "What the Cluster Autoscaler needs in a cluster, as YAML.",
+        ),
+        ("manifests horizontal", "manifests:print_horizontal", "What the horizontal pod autoscaler needs, as YAML."),
+        (
+            "manifests vpa-crds",
+            "manifests:print_vpa_crds",
+            "The definitions of the Vertical Pod Autoscaler's resources, as YAML.",
+        ),
+        ("manifests vpa-recommender", "manifests:print_vpa_recommender", "What its recommender needs, as YAML."),
+        ("manifests vpa-updater", "manifests:print_vpa_updater", "What its updater needs, as YAML."),
+        ("manifests vpa-admission", "manifests:print_vpa_admission", "What its admission webhook needs, as YAML."),
+        ("manifests reader", "manifests:print_reader", "An account that may read what --context asks for, as YAML."),
+        ("serve expander", "serve:serve_expander", "Rank the options of a Cluster Autoscaler that asks, over gRPC."),
     ),
-    Entry(
-        "run horizontal",
-        "kscale.cli.commands.run.horizontal:command",
-        "The HorizontalPodAutoscaler controller, against a cluster.",
-        "Live",
-    ),
-    Entry(
-        "run vpa-recommender",
-        "kscale.cli.commands.run.vpa_recommender:command",
-        "The Vertical Pod Autoscaler's recommender on a live cluster.",
-        "Live",
-    ),
-    Entry(
-        "run vpa-updater",
-        "kscale.cli.commands.run.vpa_updater:command",
-        "Its updater: pods that are too far from it are resized or evicted.",
-        "Live",
-    ),
-    Entry(
-        "run vpa-admission",
-        "kscale.cli.commands.run.vpa_admission:command",
-        "Its admission webhook: new pods get what is recommended.",
-        "Live",
-    ),
-    Entry(
-        "manifests cluster-autoscaler",
-        "kscale.cli.commands.manifests:print_cluster_autoscaler",
-        "What the Cluster Autoscaler needs in a cluster, as YAML.",
-        "Live",
-    ),
-    Entry(
-        "manifests horizontal",
-        "kscale.cli.commands.manifests:print_horizontal",
-        "What the horizontal pod autoscaler needs, as YAML.",
-        "Live",
-    ),
-    Entry(
-        "manifests vpa-crds",
-        "kscale.cli.commands.manifests:print_vpa_crds",
-        "The definitions of the Vertical Pod Autoscaler's resources, as YAML.",
-        "Live",
-    ),
-    Entry(
-        "manifests vpa-recommender",
-        "kscale.cli.commands.manifests:print_vpa_recommender",
-        "What its recommender needs, as YAML.",
-        "Live",
-    ),
-    Entry(
-        "manifests vpa-updater",
-        "kscale.cli.commands.manifests:print_vpa_updater",
-        "What its updater needs, as YAML.",
-        "Live",
-    ),
-    Entry(
-        "manifests vpa-admission",
-        "kscale.cli.commands.manifests:print_vpa_admission",
-        "What its admission webhook needs, as YAML.",
-        "Live",
-    ),
-    Entry(
-        "manifests reader",
-        "kscale.cli.commands.manifests:print_reader",
-        "An account that may read what --context asks for, as YAML.",
-        "Live",
-    ),
-    Entry(
-        "serve expander",
-        "kscale.cli.commands.serve:serve_expander",
-        "Rank the options of a Cluster Autoscaler that asks, over gRPC.",
-        "Live",
-    ),
-    Entry(
-        "catalogue import",
-        "kscale.cli.commands.catalogue_import:import_catalogue",
-        "Keep the machines of a cloud, with prices, under a name.",
+    *_section(
         "Tools",
-    ),
-    Entry("catalogue list", "kscale.cli.commands.catalogue:list_catalogues", "The imported catalogues.", "Tools"),
-    Entry("catalogue show", "kscale.cli.commands.catalogue:show_catalogue", "The types of a catalogue.", "Tools"),
-    Entry(
-        "validate",
-        "kscale.cli.commands.validate:command",
-        "Read everything, decide nothing: what is in a dump.",
-        "Tools",
-    ),
-    Entry(
-        "example",
-        "kscale.cli.commands.generate:write_examples",
-        "Write the files that the documentation works with.",
-        "Tools",
-    ),
-    Entry(
-        "generate",
-        "kscale.cli.commands.generate:generate_cluster",
-        "Make a realistic cluster of any size, as kubectl would dump it.",
-        "Tools",
-    ),
-    Entry(
-        "schema", "kscale.cli.commands.schema:command", "Print the JSON Schema of a document kscale writes.", "Tools"
+        (
+            "catalogue import",
+            "catalogue_import:import_catalogue",
+            "Keep the machines of a cloud, with prices, under a name.",
+        ),
+        ("catalogue list", "catalogue:list_catalogues", "The imported catalogues."),
+        ("catalogue show", "catalogue:show_catalogue", "The types of a catalogue."),
+        ("validate", "validate:command", "Read everything, decide nothing: what is in a dump."),
+        ("example", "generate:write_examples", "Write the files that the documentation works with."),
+        ("generate", "generate:generate_cluster", "Make a realistic cluster of any size, as kubectl would dump it."),
+        ("schema", "schema:command", "Print the JSON Schema of a document kscale writes."),
     ),
 )
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kscale.cli.output import Cell, Column, Table, View
+from kscale.cli.output import Cell, Column, Row, Table, View, make_columns
 from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ _COLUMNS = (
     Column("BOUND", "right", wide=True),
     Column("METHOD", wide=True),
     Column("PODS", "right"),
-    Column("SCORE"),
-    Column("CHOSEN"),
-    Column("SKIPPED BECAUSE"),
+    *make_columns("SCORE", "CHOSEN", "SKIPPED BECAUSE"),
 )
 _LEFT = (Column("PODS", "right"), Column("STILL PENDING"), Column("WHY"))
 
@@ -87,15 +85,15 @@ def starting_hints(starting: Mapping[str, StartingNodes]) -> list[str]:
 def _headline(plan: ScaleUpPlan) -> str:
     if plan.error is not None:
         return f"The scale-up fails: {plan.error.message}"
-    asked = plan.lists.asked - plan.fake_pods.asked
-    total = _total(plan, pods(asked) if asked else "", plan.fake_pods.asked)
+    requested = plan.lists.asked - plan.fake_pods.asked
+    total = _total(plan, pods(requested) if requested else "", plan.fake_pods.asked)
     if plan.scale_ups:
         parts = [f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.scale_ups]
         balanced = ", balanced" if len(parts) > 1 else ""
         nodes = f"{plan.new_nodes:,} {plural('node', plan.new_nodes)}{balanced}"
         helped = len(plan.triggered) - len(plan.beyond_limits)
         whom = _total(
-            plan, f"{helped:,} of {pods(asked)}" if asked else "", plan.fake_pods.asked, plan.fake_pods.helped
+            plan, f"{helped:,} of {pods(requested)}" if requested else "", plan.fake_pods.asked, plan.fake_pods.helped
         )
         return f"Scale up {' and '.join(parts)} ({nodes}) for {whom}."
     if plan.min_sizes and plan.result == "ScaleUpNotNeeded":
@@ -138,7 +136,7 @@ def _explain_untried(plan: ScaleUpPlan) -> str:
     return f"{next(iter(messages), 'Cluster is not ready')}."
 
 
-def _option_row(choice: ScaleUpChoice) -> list[Cell | str | float | None]:
+def _option_row(choice: ScaleUpChoice) -> Row:
     scores = [_score(score) for score in choice.scores]
     why = ", ".join(choice.skipped) or ("" if choice.nodes else "no pod fits its nodes")
     return [
@@ -166,16 +164,16 @@ def _score(score: ExpanderScore) -> str:
     return text
 
 
-def _build_pending_row(pending: PendingPods) -> list[Cell | str | float | None]:
+def _build_pending_row(pending: PendingPods) -> Row:
     return [len(pending.pods), pending.pods[0], pending.why]
 
 
 def _matrix(plan: ScaleUpPlan) -> Table:
     """Build the table of each node group's rejections of the pods that stay pending."""
     groups = [choice for choice in plan.options if not choice.skipped]
-    rows: list[list[Cell | str | float | None]] = []
+    rows: list[Row] = []
     for pending in plan.pending:
-        row: list[Cell | str | float | None] = [pending.pods[0]]
+        row: Row = [pending.pods[0]]
         for choice in groups:
             rejection = pending.rejected.get(choice.group)
             row.append(", ".join(rejection.reasons) or rejection.plugin if rejection is not None else "fits")

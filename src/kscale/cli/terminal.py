@@ -183,19 +183,19 @@ class Terminal:
         Yields a function that changes the spinner's text (:func:`progress` draws a bar for it).
         """
         started = time.perf_counter()
-        with self._spinner(label) as tell:
-            yield tell
+        with self._spinner(label) as update:
+            yield update
         self.detail(f"{label}: {time.perf_counter() - started:.3f} s")
 
     @contextmanager
     def _spinner(self, label: str) -> Iterator[Callable[[str], None]]:
         shown = [label]
 
-        def tell(text: str) -> None:
+        def update(text: str) -> None:
             shown[0] = text
 
         if self.quiet or not self.stderr.isatty():
-            yield tell
+            yield update
             return
         done = threading.Event()
 
@@ -214,7 +214,7 @@ class Terminal:
         thread = threading.Thread(target=spin, name="kscale-progress", daemon=True)
         thread.start()
         try:
-            yield tell
+            yield update
         finally:
             done.set()
             thread.join()

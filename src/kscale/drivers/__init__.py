@@ -1,5 +1,6 @@
 """Drivers: the Cluster Autoscaler, the HPA controller and the VPA programs as processes, and clients of external
-servers."""
+servers.
+"""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from kscale.ca.legacy.run_once import format_legacy_status_message
 from kscale.ca.legacy.scale_down import start_cooldowns
 from kscale.ca.loop_context import LoopInputs
 from kscale.ca.metrics import METRICS, build_initial_observations, build_observation
+from kscale.ca.node_group_set import Comparator
 from kscale.ca.options import GIB, AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.state.loop_state import LoopState, shift_moments
@@ -223,7 +224,8 @@ class NotStartedError(KscaleError, RuntimeError):
 @dataclass(slots=True)
 class CurrentNodes:
     """The nodes of the cluster as they were when the last loop began: what clouds sort into their groups; and the
-    groups that were growing then."""
+    groups that were growing then.
+    """
 
     nodes: Sequence[Node] = ()
     scaling_up: Sequence[str] = ()
@@ -238,7 +240,8 @@ class AutoscalerProcess:
 
     ``dra``: the API server serves devices; ``gpu_label``, ``gpu_types``: of the cloud provider; ``rank``: an external
     ranker, used in a dry run; ``prices``: the cloud provider is queried for prices, in a dry run through this function
-    (None: groups contain the prices of their nodes); ``profile``: the scheduler's, if it is not the default one.
+    (None: groups contain the prices of their nodes); ``profile``: the scheduler's, if it is not the default one;
+    ``on_aws``: groups are compared and templates are completed as upstream does on AWS.
     """
 
     frequent_loops: bool = True
@@ -249,6 +252,7 @@ class AutoscalerProcess:
     rank: RankResponder | None = None
     prices: PriceResponder | None = None
     profile: SchedulerProfile | None = None
+    on_aws: bool = False
 
 
 def served_metrics(options: AutoscalingOptions) -> tuple[Metric, ...]:
@@ -391,6 +395,8 @@ class ClusterAutoscaler:
             process_age=timedelta_of(begun - self._begun),
             rng=self.rng,
             profile=self.process.profile,
+            comparator=Comparator.from_options(self.options, "aws") if self.process.on_aws else None,
+            add_provider_resources=self.process.on_aws,
             expander_input=ExpanderInput(
                 priorities=sight.priorities,
                 namespace=self.options.namespace,

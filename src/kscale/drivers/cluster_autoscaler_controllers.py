@@ -22,31 +22,31 @@ __all__ = ["BufferController", "NamespaceView", "QuotaController"]
 
 
 _log = logging.getLogger(__name__)
-_EACH: Final = 5 * SECOND
+_INTERVAL: Final = 5 * SECOND
 _RESYNC: Final = 300 * SECOND
 _FIRST_RETRY: Final = 5_000_000
 
 
 class NamespaceView(msgspec.Struct, frozen=True):
-    """The buffers and quotas of a namespace; ``ground``: what makes it worth looking again when it changes."""
+    """The buffers and quotas of a namespace; ``version`` changes with the inputs of a reconcile."""
 
     name: str
     buffers: list[CapacityBuffer]
     quotas: list[ResourceQuota]
-    ground: Hashable
+    version: Hashable
 
 
-class _Done(msgspec.Struct, frozen=True):
-    """The last look at a namespace: what it went by, when it was, and how often in a row it has failed."""
+class _LastReconcile(msgspec.Struct, frozen=True):
+    """Last reconcile of a namespace: version of its inputs, time, and number of failures in a row."""
 
-    ground: Hashable
+    version: Hashable
     at: Moment
     failures: int = 0
 
     def is_over(self, sight: NamespaceView, now: Moment) -> bool:
         """Check whether a namespace must be reconciled again."""
         wait = min(_FIRST_RETRY << min(self.failures - 1, 40), _RESYNC) if self.failures else _RESYNC
-        return sight.ground != self.ground or now - self.at >= wait
+        return sight.version != self.version or now - self.at >= wait
 
 
 class BufferController:
@@ -68,7 +68,7 @@ class BufferController:
     def __init__(self, *, dry_run: bool = True) -> None:
         self._dry_run = dry_run
         self._due: Moment = 0
-        self._done: dict[str, _Done] = {}
+        self._done: dict[str, _LastReconcile] = {}
         self._times = ReconciliationTimes()
 
     def notice(self, change: Change, now: Moment) -> None:
@@ -80,7 +80,7 @@ class BufferController:
 
     def observe(self, stores: Stores, now: Moment) -> list[NamespaceView]:
         """Return the namespaces with managed buffers, with their buffers and quotas."""
-        self._due = now + _EACH
+        self._due = now + _INTERVAL
         by_namespace: dict[str, list[CapacityBuffer]] = {}
         for each in stores.objects("CapacityBuffer"):
             if isinstance(each, CapacityBuffer) and is_managed_buffer(each):
@@ -94,7 +94,7 @@ class BufferController:
                 name=name,
                 buffers=buffers,
                 quotas=quotas[name],
-                ground=(*_grounds(stores, buffers), *map(_ground_of_quota, quotas[name])),
+                version=(*_input_versions(stores, buffers), *map(_quota_version, quotas[name])),
             )
             for name, buffers in by_namespace.items()
         ]
@@ -114,18 +114,18 @@ class BufferController:
                 _log.warning("capacity buffers of %s: %s", sight.name, error)
             failed = 0 if not errors else 1 if last is None else last.failures + 1
             ended = yield from p.clock()
-            self._done[sight.name] = _Done(sight.ground, ended, failed)
+            self._done[sight.name] = _LastReconcile(sight.version, ended, failed)
             self._times.update(reconciled, ended)
         buffers = [buffer for sight in sights for buffer in sight.buffers]
         self._times.prune(buffers)
         yield from p.observe(*self._times.build_observations(buffers, p.now))
 
 
-def _ground_of_quota(quota: ResourceQuota) -> Hashable:
+def _quota_version(quota: ResourceQuota) -> Hashable:
     return quota.metadata.uid, msgspec.json.encode(quota.status, enc_hook=enc_hook, order="sorted")
 
 
-def _grounds(stores: Stores, buffers: Sequence[CapacityBuffer]) -> Iterator[Hashable]:
+def _input_versions(stores: Stores, buffers: Sequence[CapacityBuffer]) -> Iterator[Hashable]:
     """Yield the values whose change makes a reconcile necessary.
 
     Buffers count with their generation, as the controller itself writes their status. Referenced objects count with
@@ -143,8 +143,8 @@ def _grounds(stores: Stores, buffers: Sequence[CapacityBuffer]) -> Iterator[Hash
             yield _version(stores.get(spec.scalable_ref.kind, buffer.namespace, spec.scalable_ref.name))
 
 
-def _version(held: Any) -> Hashable:
-    return None if held is None else (held.metadata.uid, held.metadata.resource_version)
+def _version(item: Any) -> Hashable:
+    return None if item is None else (item.metadata.uid, item.metadata.resource_version)
 
 
 class QuotaController:
@@ -168,7 +168,7 @@ class QuotaController:
 
     def observe(self, stores: Stores, now: Moment) -> tuple[Sequence[CapacityQuota], Sequence[Node]]:
         """Return the quotas and, if there are any, the nodes."""
-        self._due = now + _EACH
+        self._due = now + _INTERVAL
         quotas = [each for each in stores.objects("CapacityQuota") if isinstance(each, CapacityQuota)]
         return quotas, stores.snapshot().columns.objects if quotas else ()
 

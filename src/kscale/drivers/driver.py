@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from kscale.effects import (
-    ANSWERS,
     LAST_TIME,
+    LEGAL_OUTCOMES,
     ZERO_TIME,
     Action,
     Create,
@@ -65,7 +65,8 @@ class Driver(Protocol[_Sight]):
 
     def next_due(self) -> Moment | None:
         """Return when the next round is due; None to wait for the next change. Called after each change and each
-        round."""
+        round.
+        """
         ...
 
     def observe(self, stores: Stores, now: Moment) -> _Sight:
@@ -89,8 +90,8 @@ def pretending(perform: PerformLive, clock: Clock) -> PerformLive:
     """
 
     async def pretend(action: Action) -> Outcome:
-        answer = ANSWERS[type(action)]
-        if answer.question or not answer.refusable or isinstance(action, Refresh):
+        rule = LEGAL_OUTCOMES[type(action)]
+        if rule.reads or not rule.refusable or isinstance(action, Refresh):
             return await perform(action)
         _log.info("dry run: %s", format_action(action))
         return Outcome(at=clock.now())
@@ -108,7 +109,7 @@ def format_action(action: Any) -> str:
 
 
 _CHANGING_NOTHING: Final = frozenset({Emit, Observe, Refresh, WriteStatus}).union(
-    action for action, answer in ANSWERS.items() if answer.question
+    action for action, rule in LEGAL_OUTCOMES.items() if rule.reads
 )
 _BOOKKEEPING: Final = frozenset({"ConfigMap", "Lease", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"})
 

@@ -115,23 +115,23 @@ def make_event(event: Event, *, component: str, now: Moment) -> EventObject:
 class _Recent(Generic[_T]):
     """LRU cache of ``size`` entries."""
 
-    __slots__ = ("_found", "_size")
+    __slots__ = ("_entries", "_size")
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._found: OrderedDict[Hashable, _T] = OrderedDict()
+        self._entries: OrderedDict[Hashable, _T] = OrderedDict()
 
     def get(self, key: Hashable) -> _T | None:
-        value = self._found.get(key)
+        value = self._entries.get(key)
         if value is not None:
-            self._found.move_to_end(key)
+            self._entries.move_to_end(key)
         return value
 
     def put(self, key: Hashable, value: _T) -> None:
-        self._found[key] = value
-        self._found.move_to_end(key)
-        if len(self._found) > self._size:
-            self._found.popitem(last=False)
+        self._entries[key] = value
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._size:
+            self._entries.popitem(last=False)
 
 
 @dataclass(slots=True)
@@ -150,13 +150,13 @@ class _RecentEvent:
 class EventCorrelator:
     """Correlates the events of one source in order. Single owner."""
 
-    __slots__ = ("_buckets", "_groups", "_options", "_said")
+    __slots__ = ("_buckets", "_groups", "_options", "_recent_events")
 
     def __init__(self, options: CorrelatorOptions | None = None) -> None:
         self._options = options or CorrelatorOptions()
         size = self._options.cache_size
         self._groups: _Recent[_Group] = _Recent(size)
-        self._said: _Recent[_RecentEvent] = _Recent(size)
+        self._recent_events: _Recent[_RecentEvent] = _Recent(size)
         self._buckets: _Recent[TokenBucket] = _Recent(size)
 
     def correlate(self, event: EventObject, now: Moment) -> Correlated | None:
@@ -225,7 +225,7 @@ class EventCorrelator:
 
     def _observe(self, event: EventObject, key: Hashable) -> Correlated:
         """Return the event with its count, and the patch if it is a repetition (``eventObserve``)."""
-        earlier = self._said.get(key)
+        earlier = self._recent_events.get(key)
         patch = None
         if earlier is not None:
             event = msgspec.structs.replace(
@@ -237,7 +237,7 @@ class EventCorrelator:
             patch = {"count": event.count, "lastTimestamp": event.last_timestamp}
             if event.message:
                 patch["message"] = event.message
-        self._said.put(key, _RecentEvent(event.count, event.first_timestamp, event.metadata.name))
+        self._recent_events.put(key, _RecentEvent(event.count, event.first_timestamp, event.metadata.name))
         return Correlated(event, patch)
 
     def _is_wanted(self, event: EventObject, now: Moment) -> bool:

@@ -65,13 +65,13 @@ class Request:
         return {"nodeGroupId": option.group.encode(), "pod": pods, **fields}
 
     def _pod(self, run: SamePods) -> bytes | None:
-        known = id(run.pod)  # options share pods
-        if known not in self._pods:
+        pod_id = id(run.pod)  # options share pods
+        if pod_id not in self._pods:
             data, name = run.data, run.pod.key
             if name in self._question.bare:
                 data = without_environment(data)
-            self._pods[known] = self._encode("Pod", name, data)
-        return self._pods[known]
+            self._pods[pod_id] = self._encode("Pod", name, data)
+        return self._pods[pod_id]
 
     def _nodes(self) -> Iterator[dict[str, Any]]:
         encoded = {
@@ -178,7 +178,7 @@ class Question:
 
         self.warnings: list[str] = []
         self._reads: dict[bytes, _Read] = {}
-        self._known: dict[bytes, _Read] = {}
+        self._cache: dict[bytes, _Read] = {}
         try:
             message = _types()["BestOptionsRequest"].FromString(data)
             options = [
@@ -214,10 +214,10 @@ class Question:
         return runs
 
     def _read(self, data: bytes) -> _Read:
-        known = self._known.get(data)  # options share pods
-        if known is None:
-            known = self._known[data] = self._reads.setdefault(_without_names(data), _Read(data))
-        return known
+        cached = self._cache.get(data)  # options share pods
+        if cached is None:
+            cached = self._cache[data] = self._reads.setdefault(_without_names(data), _Read(data))
+        return cached
 
 
 def _without_names(pod: bytes) -> bytes:

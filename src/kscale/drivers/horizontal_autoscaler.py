@@ -47,13 +47,13 @@ from kscale.hpa.batch.requests import has_built_in_targets
 from kscale.hpa.controller.monitor import DESIRED_REPLICAS, METRICS, NUM_HPAS
 from kscale.hpa.controller.reconcile import reconcile
 from kscale.hpa.controller.state import ControllerState, HPAState, is_older_version
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, scale_of_workload
-from kscale.snapshot.caches import collector_at_ease
+from kscale.snapshot.caches import collector_relaxed
 from kscale.snapshot.pods.index import PodIndex
 from kscale.world.protocols import Change, DriverInputs, Stores, Watch
 
@@ -71,7 +71,8 @@ __all__ = [
 
 def discover_steps(progress: Progress, longest: int) -> StepsOf[Within, Outcome]:
     """Return the outcome of :class:`~kscale.effects.Discover`; an error if it takes longer than ``longest``
-    nanoseconds."""
+    nanoseconds.
+    """
 
     def discover(now: Moment) -> StepsOf[Discover, Outcome]:
         return (yield from Progress(now).act(Discover()))
@@ -179,7 +180,7 @@ class SlowHpas:
         self._slow.difference_update({*keys}.difference(batch.slow))
         if clock_sets == self._clock_sets:
             controller.done_all(batch, ended=ended)
-            for key in batch.gone:
+            for key in batch.deleted:
                 controller.requeue_skipped(key, now=ended)
         else:  # its state would have times of the old clock
             for key in keys:
@@ -339,7 +340,7 @@ class HorizontalAutoscaler:
         repeats: bool = False,
         aligned: bool = False,
     ) -> None:
-        self.options = options or HPAOptions()
+        self.options = options or DEFAULT_OPTIONS
         self.controller = HorizontalController(self.options, state, together=not aligned, aligned=aligned)
         self.watches: Sequence[Watch] = (
             Watch(kind=_KIND, api_version="autoscaling/v2", label_selector=selector, typed=True),
@@ -472,7 +473,7 @@ class HorizontalAutoscaler:
         now = moment(now)
         objects, steps = _OBJECTS * len(sight.hpas), self._steps(sight, now)
         del sight  # free it with the round, before the next garbage collection
-        with collector_at_ease(objects):
+        with collector_relaxed(objects):
             yield from steps
 
     def _steps(self, sight: HorizontalView, now: Moment) -> Steps[None]:
@@ -486,7 +487,7 @@ class HorizontalAutoscaler:
         for hpa in sight.hpas:
             key = hpa.key
             if self._take_over or not self._rivals.has(hpa, key, now):
-                hpa_state = controller.kept.rest(key)
+                hpa_state = controller.kept.plain_state(key)
                 if hpa_state is None or hpa_state.written is None or not _is_behind(hpa, hpa_state, sight.version):
                     by_key[key] = hpa
                     continue
@@ -516,7 +517,7 @@ class HorizontalAutoscaler:
             )
             self._before = None
             controller.done_all(batch, ended=(yield from progress.clock()))
-            for key in batch.gone:  # as upstream, found missing at its next reconcile
+            for key in batch.deleted:  # as upstream, found missing at its next reconcile
                 controller.requeue_skipped(key, now=progress.now)
             self._apart.note_late(batch.late, progress.now)
             self._apart.note_slow(batch.slow)

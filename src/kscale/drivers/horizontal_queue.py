@@ -21,7 +21,7 @@ from kscale.hpa.batch.reconcile_all import BatchResult
 from kscale.hpa.controller.reconcile import ReconcileResult
 from kscale.hpa.controller.scale_target import SelectorStore
 from kscale.hpa.controller.state import ControllerState, HPAState
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 
 __all__ = ["HorizontalController", "Tombstone"]
@@ -38,7 +38,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     last: HorizontalPodAutoscaler | None = None
 
 
-Seen = HorizontalPodAutoscaler | Tombstone
+HpaOrTombstone = HorizontalPodAutoscaler | Tombstone
 
 
 class HorizontalController:
@@ -74,7 +74,7 @@ class HorizontalController:
         together: bool = False,
         aligned: bool = False,
     ) -> None:
-        self.options = options or HPAOptions()
+        self.options = options or DEFAULT_OPTIONS
         self.selectors = SelectorStore()
         self.num_horizontal_pod_autoscalers = 0
         self._workers = self.options.workers
@@ -94,7 +94,7 @@ class HorizontalController:
         """Add a new HPA, or one with another spec: registered and due at once (legacy: after a period)."""
         time = moment(now)
         key = _key(hpa)
-        saved = self.kept.rest(key)
+        saved = self.kept.plain_state(key)
         # A saved state takes effect at once: its selector blocks other HPAs before this HPA is reconciled again.
         if self.selectors.put_if_absent(*_names(hpa), None if saved is None else saved.selector):
             self.num_horizontal_pod_autoscalers += 1
@@ -103,7 +103,7 @@ class HorizontalController:
         else:
             self._queue.add(key, time)
 
-    def updated(self, old: Seen, new: Seen, *, now: datetime | Moment) -> None:
+    def updated(self, old: HpaOrTombstone, new: HpaOrTombstone, *, now: datetime | Moment) -> None:
         """Handle a change of an HPA from ``old`` to ``new``, or a resync.
 
         Only a changed generation counts like a new object.
@@ -112,14 +112,14 @@ class HorizontalController:
         if (
             isinstance(old, HorizontalPodAutoscaler)
             and isinstance(new, HorizontalPodAutoscaler)
-            and self.options.enabled("HPAGeneration")
+            and self.options.gates["HPAGeneration"]
             and old.metadata.generation != new.metadata.generation
         ):
             self.added(new, now=time)
         else:
             self._add_rate_limited(_key(new), time)
 
-    def deleted(self, hpa: Seen) -> None:
+    def deleted(self, hpa: HpaOrTombstone) -> None:
         """Remove an HPA. Its histories stay until its key is taken and the object is not found."""
         if self.selectors.delete(*_names(hpa)):
             self.num_horizontal_pod_autoscalers -= 1
@@ -184,17 +184,17 @@ class HorizontalController:
             self._add_rate_limited(key, time)
         self._queue.done(key, time)
 
-    def done_all(self, found: BatchResult, *, ended: datetime | Moment) -> None:
-        """Mark a batch as done; ``found`` is its result.
+    def done_all(self, result: BatchResult, *, ended: datetime | Moment) -> None:
+        """Mark a batch as done, with its result.
 
         Each HPA is requeued a period after its own reconcile ended; unfinished ones are due at once.
         """
         over = moment(ended, "ended")
-        self.kept.put(found.keys, found.histories, found.rest)
+        self.kept.put(result.keys, result.histories, result.plain_states)
         period = self.options.sync_period_ns
-        for keys, end in reversed(self._group_by_end(found)):
+        for keys, end in reversed(self._group_by_end(result)):
             self._queue.done_until(keys, self._next_sync(end), over, within=self._within, period=period)
-        for key in found.unfinished:
+        for key in result.unfinished:
             self._queue.add(key, over)
             self._queue.done(key, over)
 
@@ -226,9 +226,9 @@ class HorizontalController:
         return -((self._within - ended - period) // period) * period if self._aligned else ended + period
 
 
-def _names(hpa: Seen) -> tuple[str, str]:
+def _names(hpa: HpaOrTombstone) -> tuple[str, str]:
     return (hpa.namespace, hpa.name) if isinstance(hpa, Tombstone) else (hpa.metadata.namespace, hpa.metadata.name)
 
 
-def _key(hpa: Seen) -> str:
+def _key(hpa: HpaOrTombstone) -> str:
     return "/".join(_names(hpa))

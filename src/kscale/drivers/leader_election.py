@@ -63,7 +63,7 @@ LEADER_METRICS: Final = (
     ),
 )
 
-_Asked = Get | Create | Patch | Emit | Observe
+_Action = Get | Create | Patch | Emit | Observe
 
 
 class LeaderElectionOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +142,7 @@ class LeaderElector:
 
     # -- machines ----------------------------------------------------------------------------------------------------
 
-    def acquire(self, now: Moment) -> StepsOf[_Asked | Wait, bool]:
+    def acquire(self, now: Moment) -> StepsOf[_Action | Wait, bool]:
         """Try until this candidate leads (True), or until a wait is cut short (False)."""
         progress = Progress(now)
         yield from self._report(progress, leads=False)
@@ -156,7 +156,7 @@ class LeaderElector:
         _log.info("Successfully acquired lease", extra=self._lock)
         return True
 
-    def renew(self, now: Moment) -> StepsOf[_Asked | Wait | Within, None]:
+    def renew(self, now: Moment) -> StepsOf[_Action | Wait | Within, None]:
         """Refresh the lease until that fails for ``renew_deadline``, or until a wait is cut short."""
         progress = Progress(now)
         renewed = True
@@ -169,7 +169,7 @@ class LeaderElector:
             _log.info("Failed to renew lease", extra=self._lock)
         yield from self._emit_event(progress, "stopped leading")
 
-    def release(self, now: Moment) -> StepsOf[_Asked | Within, bool]:
+    def release(self, now: Moment) -> StepsOf[_Action | Within, bool]:
         """Release the lease, if it is held, so that the next leader need not wait. Returns whether it is released.
 
         Conflicts are retried for ``renew_deadline``. Call it only after the leader's work has ended.
@@ -177,7 +177,7 @@ class LeaderElector:
         given_up: bool = yield from Progress(now).within(duration(self.options.renew_deadline), self._release)
         return given_up
 
-    def _round(self, now: Moment) -> StepsOf[_Asked | Wait, bool]:
+    def _round(self, now: Moment) -> StepsOf[_Action | Wait, bool]:
         """Try at every tick of the retry period. Of ticks that pass during a try, only one is used."""
         progress, period, begun, ticks = Progress(now), duration(self.options.retry_period), now, 0
         while not (yield from self._try(progress)):
@@ -192,7 +192,7 @@ class LeaderElector:
                 return False
         return True
 
-    def _try(self, progress: Progress) -> StepsOf[_Asked, bool]:
+    def _try(self, progress: Progress) -> StepsOf[_Action, bool]:
         """Try once, and log who leads if that is another by now."""
         succeeded = yield from self.try_acquire_or_renew(progress)
         if self.leader != self._reported:
@@ -200,12 +200,12 @@ class LeaderElector:
             _log.info("New leader elected", extra={**self._lock, "leader": self.leader})
         return succeeded
 
-    def try_acquire_or_renew(self, progress: Progress) -> StepsOf[_Asked, bool]:
+    def try_acquire_or_renew(self, progress: Progress) -> StepsOf[_Action, bool]:
         """Try once to acquire or renew the lease (``tryAcquireOrRenew``); return whether it is ours now."""
         now = progress.now
-        mine = self._mine(now)
+        new_spec = self._own_spec(now)
         if self.leads and self._is_valid(now):  # no other candidate can have written, so skip the read
-            spec = self._keep_acquire_time(mine, self.observed)
+            spec = self._keep_acquire_time(new_spec, self.observed)
             refused = yield from self._update(progress, spec)
             if refused is None:
                 return True
@@ -214,7 +214,7 @@ class LeaderElector:
         response = yield from progress.act(self._get())
         if response.error is not None:
             if response.error.is_not_found:
-                return (yield from self._create(progress, mine))
+                return (yield from self._create(progress, new_spec))
             self._log_error("Error retrieving lease lock", response.error)
             return False
         lease: Lease = response.value
@@ -226,16 +226,16 @@ class LeaderElector:
             _log.debug("Lease is held by and has not yet expired", extra={**self._lock, "holder": old.holder_identity})
             return False
         if self.leads:
-            mine = self._keep_acquire_time(mine, old)
+            new_spec = self._keep_acquire_time(new_spec, old)
             yield from progress.observe(Observation(name=_SLOWPATH, labels={"name": self.options.resource_name}))
         else:
-            mine.lease_transitions = (old.lease_transitions or 0) + 1
-        refused = yield from self._update(progress, mine)
+            new_spec.lease_transitions = (old.lease_transitions or 0) + 1
+        refused = yield from self._update(progress, new_spec)
         if refused is not None:
             self._log_error("Failed to update lease", refused)
         return refused is None
 
-    def _release(self, now: Moment) -> StepsOf[_Asked, bool]:
+    def _release(self, now: Moment) -> StepsOf[_Action, bool]:
         progress = Progress(now)
         while True:
             current = yield from progress.act(self._get())
@@ -262,7 +262,7 @@ class LeaderElector:
 
     # -- the lease ---------------------------------------------------------------------------------------------------
 
-    def _mine(self, now: Moment) -> LeaseSpec:
+    def _own_spec(self, now: Moment) -> LeaseSpec:
         at = micro_time(now)
         return LeaseSpec(
             holder_identity=self.options.identity,
@@ -272,10 +272,10 @@ class LeaderElector:
             lease_transitions=0,
         )
 
-    def _keep_acquire_time(self, mine: LeaseSpec, old: LeaseSpec) -> LeaseSpec:
+    def _keep_acquire_time(self, new_spec: LeaseSpec, old: LeaseSpec) -> LeaseSpec:
         """Return the renewed spec with the acquire time and transitions of the old one."""
         unchanged = {"acquire_time": old.acquire_time, "lease_transitions": old.lease_transitions or 0}
-        return msgspec.structs.replace(mine, **unchanged)
+        return msgspec.structs.replace(new_spec, **unchanged)
 
     def _is_valid(self, now: Moment) -> bool:
         return self._observed_at + (self.observed.lease_duration_seconds or 0) * SECOND > now

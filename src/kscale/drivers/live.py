@@ -19,9 +19,9 @@ from typing import Any, Final, Self, TypeVar
 from kscale.drivers.driver import Driver
 from kscale.drivers.leader_election import LeaderElector
 from kscale.effects import (
-    ANSWERS,
     CANCELED,
     DEADLINE_EXCEEDED,
+    LEGAL_OUTCOMES,
     Action,
     ApiError,
     Deferred,
@@ -42,11 +42,11 @@ from kscale.world.protocols import Change, Clock, LiveStores, PerformLive
 __all__ = ["DRIVE_METRICS", "Done", "Live", "LostLeadershipError", "Scope", "Stepper", "drive", "lead"]
 
 
-_FIRST_LOOK: Final = 0.002
-_LAST_LOOK: Final = 0.05
-"""Seconds after which it is looked at what has come of a batch so far: most are over before the first."""
-_LONG_HERE: Final = 2_000_000
-"""Nanoseconds."""
+_FIRST_POLL: Final = 0.002
+_LONGEST_POLL: Final = 0.05
+"""Seconds between polls of a batch in the worker: most batches are over before the first poll."""
+_MAX_NANOSECONDS_ON_LOOP: Final = 2_000_000
+"""Time for which steps run on the loop before it yields."""
 
 
 class Done:
@@ -58,32 +58,32 @@ class Done:
         self.value = value
 
 
-Taken = tuple[Action | Done, int]
+StepResult = tuple[Action | Done, int]
 """What a machine does next, or that it is done, and how many nanoseconds the step took."""
 
 
 class _Step:
     """One due step and its result."""
 
-    __slots__ = ("_begun", "outcome", "steps", "taken")
+    __slots__ = ("_claimed", "outcome", "steps", "taken")
 
     def __init__(self, steps: Steps[Any], outcome: Outcome | None) -> None:
         self.steps, self.outcome = steps, outcome
-        self.taken: asyncio.Future[Taken] = asyncio.get_running_loop().create_future()
-        self._begun = threading.Lock()
+        self.taken: asyncio.Future[StepResult] = asyncio.get_running_loop().create_future()
+        self._claimed = threading.Lock()
 
     def claim(self) -> bool:
         """Try to claim the step. Returns True for the first caller only, be it the step's thread or its canceller."""
-        return self._begun.acquire(blocking=False)
+        return self._claimed.acquire(blocking=False)
 
-    def set_result(self, found: Taken | BaseException) -> None:
+    def set_result(self, result: StepResult | BaseException) -> None:
         """Set the result on the loop; only the first result counts."""
         if self.taken.done():
             return
-        if isinstance(found, BaseException):
-            self.taken.set_exception(found)
+        if isinstance(result, BaseException):
+            self.taken.set_exception(result)
         else:
-            self.taken.set_result(found)
+            self.taken.set_result(result)
 
 
 class Stepper:
@@ -101,25 +101,25 @@ class Stepper:
         self._task: asyncio.Task[None] | None = None
         self._since = clock.monotonic()
 
-    def run_here(self, steps: Steps[Any], outcome: Outcome | None) -> Taken | None:
+    def run_here(self, steps: Steps[Any], outcome: Outcome | None) -> StepResult | None:
         """Run the next step of a machine on the loop; None if another step holds ``turn``.
 
         Raises what the machine raises.
         """
         return None if self._turn.locked() else _step(steps, outcome, self._clock)
 
-    def stays_long(self) -> bool:
+    def is_yield_due(self) -> bool:
         """Check whether a few milliseconds have passed since this was last True.
 
         Steps on the loop, and actions that end at once, may never yield to the loop. A caller who gets True yields.
         """
         now = self._clock.monotonic()
-        if now - self._since < _LONG_HERE:
+        if now - self._since < _MAX_NANOSECONDS_ON_LOOP:
             return False
         self._since = now
         return True
 
-    async def advance(self, steps: Steps[Any], outcome: Outcome | None) -> Taken:
+    async def advance(self, steps: Steps[Any], outcome: Outcome | None) -> StepResult:
         """Run the next step of a machine; ``outcome`` is None for its first step.
 
         Raises what the machine raises. When cancelled, it waits until no thread is in the machine.
@@ -151,27 +151,27 @@ class Stepper:
         finally:
             self._task = None
 
-    async def _run_on_worker(self, worker: Executor, steps: Sequence[_Step]) -> Sequence[Taken | BaseException]:
+    async def _run_on_worker(self, worker: Executor, steps: Sequence[_Step]) -> Sequence[StepResult | BaseException]:
         if not steps:
             return []
-        results: list[Taken | BaseException] = []
+        results: list[StepResult | BaseException] = []
         try:
             future = asyncio.get_running_loop().run_in_executor(worker, _run_steps, steps, self._clock, results)
         except RuntimeError as error:  # the worker is shut down
             return [error] * len(steps)
-        pause = _FIRST_LOOK
+        pause = _FIRST_POLL
         while len(steps) > 1 and not future.done():
             # Poll, because a notification per step would cost more than most steps take.
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([future], timeout=pause)
             for step, each in zip(steps, results, strict=False):
                 step.set_result(each)
-            pause = min(2 * pause, _LAST_LOOK)
+            pause = min(2 * pause, _LONGEST_POLL)
         await _wait_until_done(future)
         return [asyncio.CancelledError()] * len(steps) if future.cancelled() else results
 
 
-def _run_steps(steps: Sequence[_Step], clock: Clock, results: list[Taken | BaseException]) -> None:
+def _run_steps(steps: Sequence[_Step], clock: Clock, results: list[StepResult | BaseException]) -> None:
     """Run the steps one after the other, except cancelled ones, and append each result to ``results`` at once.
 
     A fault of one step is the result of that step only.
@@ -182,17 +182,17 @@ def _run_steps(steps: Sequence[_Step], clock: Clock, results: list[Taken | BaseE
             continue
         try:
             results.append(_step(step.steps, step.outcome, clock))
-        except BaseException as fault:  # noqa: BLE001 - raised where the step was asked for
+        except BaseException as fault:  # noqa: BLE001 - raised where the step was requested
             results.append(fault)
 
 
-def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> Taken:
+def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> StepResult:
     """Run one step and return its action or value, with the time that it took.
 
     A StopIteration cannot leave a thread through a future. Observations are computed here, because a live world reads
     them immediately on the loop.
     """
-    begun = clock.monotonic()
+    started = clock.monotonic()
     result: Action | Done
     try:
         result = next(steps) if outcome is None else steps.send(outcome)
@@ -200,7 +200,7 @@ def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> Taken:
         result = Done(stop.value)
     if type(result) is Observe and type(result.observations) is Deferred:
         len(result.observations)
-    return result, clock.monotonic() - begun
+    return result, clock.monotonic() - started
 
 
 async def _wait_until_done(future: asyncio.Future[Any]) -> None:
@@ -239,7 +239,7 @@ _T = TypeVar("_T")
 
 
 class LostLeadershipError(KscaleError, RuntimeError):
-    """This process does not lead any more, and must not act."""
+    """Another process may lead now: this one must not act."""
 
 
 class Scope:
@@ -298,7 +298,8 @@ class Scope:
 
     async def limit(self, work: Awaitable[_T]) -> _T | ApiError:
         """Run ``work`` within the scope. Returns its result, or the error that cut it short or kept it from
-        starting."""
+        starting.
+        """
         if (over := self.error) is not None:
             if asyncio.iscoroutine(work):
                 work.close()
@@ -381,7 +382,7 @@ class Live:
             while True:
                 taken = self._stepper.run_here(steps, outcome) if brief else None
                 result, took = taken or await self._stepper.advance(steps, outcome)
-                if taken is not None and self._stepper.stays_long():
+                if taken is not None and self._stepper.is_yield_due():
                     await asyncio.sleep(0)
                 if spent is not None:
                     spent(took)
@@ -393,8 +394,8 @@ class Live:
             steps.close()
 
     async def _act(self, action: Action, scope: Scope, spent: Callable[[int], None] | None) -> Outcome:
-        answer = ANSWERS.get(type(action))
-        refusable = answer is not None and answer.refusable
+        rule = LEGAL_OUTCOMES.get(type(action))
+        refusable = rule is not None and rule.refusable
         if refusable and (over := scope.error) is not None:
             return Outcome(at=self._clock.now(), error=over)
         match action:
@@ -418,26 +419,26 @@ class Live:
         result = await scope.limit(self._perform(action))
         return self._outcome(result) if isinstance(result, ApiError) else result
 
-    def _outcome(self, found: Any) -> Outcome:
-        error = found if isinstance(found, ApiError) else None
-        return Outcome(at=self._clock.now(), value=None if error else found, error=error)
+    def _outcome(self, result: Any) -> Outcome:
+        error = result if isinstance(result, ApiError) else None
+        return Outcome(at=self._clock.now(), value=None if error else result, error=error)
 
-    async def _together(self, asked: Together, scope: Scope, spent: Callable[[int], None] | None) -> list[Any]:
+    async def _together(self, action: Together, scope: Scope, spent: Callable[[int], None] | None) -> list[Any]:
         """Run step machines concurrently and return their results in order.
 
         A limited number of tasks runs them one after the other, as one task per machine would cost as much as the
         machine.
         """
-        count = len(asked.machines)
-        places = count if asked.at_most is None else min(asked.at_most, count)
-        if asked.at_most is not None and asked.at_most < 1:
-            raise ValueError(f"{asked.at_most} machines at a time never end")
-        left = iter(enumerate(asked.machines))
+        count = len(action.machines)
+        places = count if action.at_most is None else min(action.at_most, count)
+        if action.at_most is not None and action.at_most < 1:
+            raise ValueError(f"{action.at_most} machines at a time never end")
+        left = iter(enumerate(action.machines))
         results: list[Any] = [None] * count
 
         async def one_after_the_other() -> None:
             for number, machine in left:
-                results[number] = await self.run(machine, scope, spent, brief=asked.brief)
+                results[number] = await self.run(machine, scope, spent, brief=action.brief)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -490,7 +491,7 @@ async def drive(
             except TimeoutError:
                 continue
 
-    async def begun() -> Machine:
+    async def next_round() -> Machine:
         await stores.caught_up()
         async with live.turn:
             before()
@@ -501,7 +502,7 @@ async def drive(
         while live.scope.error is None:
             if await live.scope.limit(until_due()) is not None:
                 return
-            await live.run(await begun(), spent=spent.append)
+            await live.run(await next_round(), spent=spent.append)
             observe(Observation(name=_DECISION, value=sum(spent) / _SECOND, labels=labels))
             spent.clear()
     finally:

@@ -10,7 +10,7 @@ from kscale.drivers.live import Live
 from kscale.effects import Machine
 from kscale.hpa.controller.state import ControllerState
 from kscale.hpa.dump.dump import Dump, read_dump, request_missing_steps
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.vpa.controllers import CustomOwner, CustomOwners, request_custom_owners_steps
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.listing import NEEDED_FOR_HPAS, READ_FOR_HPAS, Listing, Tell, list_cluster
@@ -74,7 +74,7 @@ async def read_live_dump(
     dump = read_dump(*listing.pages, strict=strict)
     if namespaces is not None:
         dump.leave_out_hpas(namespaces)
-    await _run(client, clock, partial(request_missing_steps, dump, state, options or HPAOptions()))
+    await _run(client, clock, partial(request_missing_steps, dump, state, options or DEFAULT_OPTIONS))
     return dump, listing
 
 

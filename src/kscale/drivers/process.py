@@ -53,7 +53,7 @@ __all__ = [
 
 
 _log = logging.getLogger(__name__)
-_MOST_QUEUED: Final = 1000
+_MAX_QUEUED: Final = 1000
 
 
 class EventRecorder:
@@ -70,7 +70,7 @@ class EventRecorder:
         self._component = component
         self._correlator = EventCorrelator(options)
         self._last: Moment = 0
-        self._queue: asyncio.Queue[EventObject] = asyncio.Queue(_MOST_QUEUED)
+        self._queue: asyncio.Queue[EventObject] = asyncio.Queue(_MAX_QUEUED)
         self.dropped = 0
 
     def emit(self, events: Sequence[Event]) -> None:
@@ -195,9 +195,9 @@ _BUILD_INFO: Final = Metric(
     "kscale_build_info", "gauge", ("program", "version"), help="1, with the program and its version as labels."
 )
 _CLOUD_CALLS: Final = 16
-_AT_END: Final = 10.0
-_EVENTS_AT_END: Final = 2.0
-_SAY_WHAT_IS_MISSING: Final = 10.0
+_SHUTDOWN_SECONDS: Final = 10.0
+_EVENT_FLUSH_SECONDS: Final = 2.0
+_MISSING_KINDS_INTERVAL: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,8 +304,8 @@ async def run_process(
     metrics = MetricStore(
         [_BUILD_INFO, *REQUEST_METRICS, *WATCH_METRICS, *LEADER_METRICS, *DRIVE_METRICS], now=steady.now
     )
-    client.observe = lambda seen: metrics.observe([seen])
-    around = ProgramContext(
+    client.observe = lambda observation: metrics.observe([observation])
+    context = ProgramContext(
         client=client,
         resources=Resources(client),
         clock=clock,
@@ -313,14 +313,14 @@ async def run_process(
         metrics=metrics,
         dry_run=options.dry_run,
     )
-    built = build(around)
+    built = build(context)
     program = built if isinstance(built, Program) else await built
     try:
         for metric in program.metrics:
             metrics.describe(metric)
         labels = {"program": program.driver.name, "version": version}
         metrics.observe([Observation(name=_BUILD_INFO.name, labels=labels)])
-        await _Process(program, around, options, stop, rng or random.Random(), served).run()
+        await _Process(program, context, options, stop, rng or random.Random(), served).run()
     finally:
         await asyncio.to_thread(program.close)
 
@@ -329,25 +329,25 @@ class _Process:
     def __init__(
         self,
         program: Program,
-        around: ProgramContext,
+        context: ProgramContext,
         options: ProcessOptions,
         stop: asyncio.Event,
         rng: random.Random,
         served: Callable[[Server], None],
     ) -> None:
-        self.program, self.around, self.options, self.stop, self.rng = program, around, options, stop, rng
+        self.program, self.context, self.options, self.stop, self.rng = program, context, options, stop, rng
         self.served = served
         self.turn = asyncio.Lock()
         self.elector = None if options.dry_run or options.election is None else LeaderElector(options.election)
         self.leads = False
-        self.parting: asyncio.Task[Any] | None = None
-        self.following = FollowingClock(around.clock)
-        self.clock: Clock = around.clock if program.clock_set is None else self.following
+        self.shutdown: asyncio.Task[Any] | None = None
+        self.following_clock = FollowingClock(context.clock)
+        self.clock: Clock = context.clock if program.clock_set is None else self.following_clock
         self.stores = KubernetesStores(
-            around.client,
+            context.client,
             watched_by([program.driver, *program.others]),
-            around.clock,
-            resources=around.resources,
+            context.clock,
+            resources=context.resources,
             csi=program.csi,
             dra=program.dra,
             turn=self.turn,
@@ -358,20 +358,20 @@ class _Process:
         self.identities = KnownIdentities()
 
     async def run(self) -> None:
-        around, options = self.around, self.options
+        context, options = self.context, self.options
         worker = ThreadPoolExecutor(1, thread_name_prefix="decide")
         cloud = ThreadPoolExecutor(_CLOUD_CALLS, thread_name_prefix="cloud")
         performer: PerformLive = Performer(
-            around.client,
+            context.client,
             self.clock,
-            resources=around.resources,
+            resources=context.resources,
             stores=self.stores,
             groups=self.program.groups,
             metrics=self.program.source,
             prometheus=self.program.prometheus,
             ranker=self.program.ranker,
             emit=self._emit,
-            observe=around.metrics.observe,
+            observe=context.metrics.observe,
             threads=cloud,
             turn=self.turn,
             identities=self.identities,
@@ -379,24 +379,24 @@ class _Process:
         if options.dry_run:
             performer = pretending(performer, self.clock)
         live = Live(performer, self.clock, worker=worker, turn=self.turn, rng=self.rng)
-        other = Live(performer, around.steady, rng=self.rng)
+        other = Live(performer, context.steady, rng=self.rng)
         # As upstream, requests for the lease never queue behind those of a loop.
-        apart = Performer(
-            around.client.with_own_rate_limit(),
-            around.steady,
+        lease_performer = Performer(
+            context.client.with_own_rate_limit(),
+            context.steady,
             emit=self._emit,
-            observe=around.metrics.observe,
+            observe=context.metrics.observe,
             identities=self.identities,
         )
-        leases = Live(apart, around.steady, rng=self.rng)
+        leases = Live(lease_performer, context.steady, rng=self.rng)
         self.recorder = EventRecorder(
-            other, around.clock, component=self.program.driver.name, options=self.program.correlation
+            other, context.clock, component=self.program.driver.name, options=self.program.correlation
         )
         try:
             async with AsyncExitStack() as stack:
                 if options.address:
                     handlers = endpoints(
-                        metrics=around.metrics,
+                        metrics=context.metrics,
                         health=self._health,
                         ready=self._explain_not_ready,
                         snapshot=self.program.desk,
@@ -423,15 +423,17 @@ class _Process:
                 working.cancel()  # cancels requests at once, a machine after its current step
                 if self.leads and self.program.at_end is not None:
                     # Does not wait for that step, as the process may be killed before.
-                    self.parting = asyncio.create_task(other.run(self.program.at_end, other.scope.within(_AT_END)))
-                    tasks.append(self.parting)
+                    self.shutdown = asyncio.create_task(
+                        other.run(self.program.at_end, other.scope.within(_SHUTDOWN_SECONDS))
+                    )
+                    tasks.append(self.shutdown)
                 with suppress(asyncio.CancelledError):
                     await working
             for task in (sending, working):
                 if task.done() and not task.cancelled():
                     task.result()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_EVENTS_AT_END):
+                async with asyncio.timeout(_EVENT_FLUSH_SECONDS):
                     await self.recorder.wait_until_sent()
         finally:
             for task in tasks:
@@ -466,8 +468,8 @@ class _Process:
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
         finally:
-            if self.parting is not None:  # before the lease is released
-                await self.parting
+            if self.shutdown is not None:  # before the lease is released
+                await self.shutdown
             self.leads = False
 
     def _handle_lost_lease(self) -> None:
@@ -475,19 +477,19 @@ class _Process:
         self.leads = False
 
     def _follow(self) -> None:
-        if self.program.clock_set is not None and (by := self.following.follow()):
+        if self.program.clock_set is not None and (by := self.following_clock.follow()):
             _log.warning("the clock has been set by %.3f seconds", by / SECOND)
             self.program.clock_set(by)
 
     async def _log_missing_kinds(self) -> None:
         while True:
-            await asyncio.sleep(_SAY_WHAT_IS_MISSING)
+            await asyncio.sleep(_MISSING_KINDS_INTERVAL)
             for watch, error in self.stores.waiting_for():
                 why = error.message if error is not None else "no answer yet"
                 _log.warning("waiting for the list of %s (%s): %s", watch.kind, watch.api_version, why)
 
-    def _observe(self, seen: Observation) -> None:
-        self.around.metrics.observe([seen])
+    def _observe(self, observation: Observation) -> None:
+        self.context.metrics.observe([observation])
 
     def _emit(self, events: Sequence[Event]) -> None:
         events = [event if event.regarding.uid else self._add_uid(event) for event in events]
@@ -508,7 +510,7 @@ class _Process:
         return replace(event, regarding=replace(about, uid=uid)) if uid else event
 
     def _health(self) -> str:
-        now = self.around.steady.now()
+        now = self.context.steady.now()
         problem = "" if self.program.health is None else self.program.health.check(now)
         return problem or ("" if self.elector is None else self.elector.check(now))
 

@@ -217,7 +217,7 @@ ADMISSION_METRICS: Final = tuple(
 )
 """What it observes."""
 _BEFORE_REGISTRATION: Final = 10 * SECOND
-_LOOK: Final = SECOND
+_CA_CHECK_INTERVAL: Final = SECOND
 _FIRST_LOOK: Final = 5 * SECOND
 """How long pods of well-known controllers wait at most for others to be found out about."""
 _STEPS: Final = "vpa_admission_controller_execution_latency_seconds"
@@ -248,11 +248,11 @@ class AdmissionController:
         self.limit_ranges = LimitRanges()
         # Scales are requested once, as upstream's admission controller never refreshes them.
         self._feed = ControllerFeed(Controllers(scales=ScaleCache()))
-        self.known = asyncio.Event()
+        self.synced = asyncio.Event()
         """Everything that it answers from has been listed, and which kinds are served is known, or cannot be told."""
         self._namespace, self._holder, self._ca, self._reload = namespace, holder, ca, reload
         self._begun: Moment | None = None
-        self._looks: Ticker | None = None
+        self._ca_checks: Ticker | None = None
         self._renewals: Ticker | None = None
         self._registered: bytes | None = None
         """The CA bundle that stands in the registration."""
@@ -273,16 +273,16 @@ class AdmissionController:
         del now
         item = change.new or change.old
         if isinstance(item, VerticalPodAutoscaler):
-            self._apply(self.vpas, item, gone=change.new is None)
+            self._apply(self.vpas, item, deleted=change.new is None)
         elif isinstance(item, LimitRange):
-            self._apply(self.limit_ranges, item, gone=change.new is None)
+            self._apply(self.limit_ranges, item, deleted=change.new is None)
         else:
             self._feed.notice(change)
             self._feed.settle()
 
     @staticmethod
-    def _apply(into: VpaIndex | LimitRanges, item: VerticalPodAutoscaler | LimitRange, *, gone: bool) -> None:
-        if gone:
+    def _apply(into: VpaIndex | LimitRanges, item: VerticalPodAutoscaler | LimitRange, *, deleted: bool) -> None:
+        if deleted:
             into.remove(item.namespace, item.name)
         else:
             into.apply(item)  # type: ignore[arg-type]  # each is given its own kind
@@ -311,17 +311,17 @@ class AdmissionController:
         """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
         if self._begun is not None:
             self._begun += by
-        for ticker in (self._renewals, self._looks):
+        for ticker in (self._renewals, self._ca_checks):
             if ticker is not None:
                 ticker.clock_set(by)
 
     def next_due(self) -> Moment | None:
         """Return when the registration, the next renewal of the lease or the next check of the CA is due."""
-        if self._begun is None or not self.known.is_set():
+        if self._begun is None or not self.synced.is_set():
             return 0
-        if self._renewals is None or self._looks is None:
+        if self._renewals is None or self._ca_checks is None:
             return self._begun + self._before_renewals
-        return min(self._renewals.due, self._looks.due) if self._watches_ca else self._renewals.due
+        return min(self._renewals.due, self._ca_checks.due) if self._watches_ca else self._renewals.due
 
     @property
     def _before_renewals(self) -> int:
@@ -337,17 +337,17 @@ class AdmissionController:
         if self._begun is None:
             self._begun = now
         else:
-            self.known.set()
+            self.synced.set()
         return self._ca() if self.registration.register_webhook else None
 
     def steps(self, sight: bytes | None, now: Moment) -> Steps[None]:
         """Run what is due."""
         progress = Progress(now)
-        if self.known.is_set():
+        if self.synced.is_set():
             yield from self._feed.discover_steps(progress)
         else:
             yield from self._feed.discover_steps(progress, _FIRST_LOOK)
-        if self._renewals is None or self._looks is None:
+        if self._renewals is None or self._ca_checks is None:
             if self._begun is None or now < self._begun + self._before_renewals:
                 return
             if self.registration.register_webhook:
@@ -355,10 +355,10 @@ class AdmissionController:
                 yield from register_steps(self.registration, self._registered, progress)
             # Upstream renews its lease only after registration.
             self._renewals = Ticker(duration(self.options.status_lease_update_interval), progress.now)
-            self._looks = Ticker(_LOOK, progress.now)
+            self._ca_checks = Ticker(_CA_CHECK_INTERVAL, progress.now)
             return
-        if now >= self._looks.due:
-            self._looks.advance(now)
+        if now >= self._ca_checks.due:
+            self._ca_checks.advance(now)
             if (
                 self._watches_ca
                 and sight
@@ -398,7 +398,7 @@ class Serving:
 
 
 def admission_program(
-    around: ProgramContext,
+    context: ProgramContext,
     *,
     options: AdmissionOptions,
     registration: RegistrationOptions,
@@ -410,22 +410,22 @@ def admission_program(
 ) -> Program:
     """Build the admission controller program of a process. It listens as soon as everything is listed."""
     driver = AdmissionController(options, registration, namespace=namespace, holder=holder, ca=ca, reload=reload)
-    performer = Performer(around.client, around.clock, resources=around.resources, observe=around.metrics.observe)
-    live = Live(performer, around.clock)
+    performer = Performer(context.client, context.clock, resources=context.resources, observe=context.metrics.observe)
+    live = Live(performer, context.clock)
     listens = asyncio.Event()
-    large = LargeReviews(live, driver.match, driver.limit_ranges, options, serving.reviews, around.metrics.observe)
+    large = LargeReviews(live, driver.match, driver.limit_ranges, options, serving.reviews, context.metrics.observe)
 
     async def review(body: bytes, reading: float) -> bytes:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         reviewed: ReviewResult
         if len(body) < LARGE:
             reviewed = await live.run(partial(driver.review, body))
         else:
             reviewed = await large.review(body)
-        took = time.perf_counter() - begun
+        took = time.perf_counter() - started
         for text in reviewed.messages:
             _log.error("%s", text)
-        around.metrics.observe(
+        context.metrics.observe(
             [_step("read_request", reading), _step("admit", took), _step("total", reading + took),
              reviewed.latency(reading + took)]
         )  # fmt: skip
@@ -433,10 +433,10 @@ def admission_program(
 
     def refused(why: str, took: float) -> None:
         _log.error("%s", why)
-        around.metrics.observe([ReviewResult(body=b"", status="error").latency(took)])
+        context.metrics.observe([ReviewResult(body=b"", status="error").latency(took)])
 
     async def serve() -> None:
-        await driver.known.wait()
+        await driver.synced.wait()
         limits, most = serving.limits, serving.reviews.body
         handlers = {ANY_PATH: admission_webhook(review, refused=refused, read_timeout=limits.read_timeout)}
         try:

@@ -61,7 +61,8 @@ RECOMMENDER_METRICS: Final = (
 @dataclass(frozen=True, slots=True)
 class RecommenderView:
     """Inputs of a round. ``refresh``: only scales are refreshed; ``live``, ``beside``: all pods, and other objects that
-    only plans use."""
+    only plans use.
+    """
 
     vpas: Sequence[VerticalPodAutoscaler]
     controllers: Controllers
@@ -174,11 +175,11 @@ class VpaRecommender:
             return RecommenderView(vpas, controllers)
         pods, self._pods = self._pods, {}
         ooms, self._ooms = self._ooms, []
-        there = [pod for pod in pods.values() if pod is not None]
+        existing = [pod for pod in pods.values() if pod is not None]
         if self._first:  # also drops the history of deleted pods
-            self._first, changes = False, diff_pods(self.state, there)
+            self._first, changes = False, diff_pods(self.state, existing)
         else:
-            changes = PodChanges(changed=there, gone=[key for key, pod in pods.items() if pod is None])
+            changes = PodChanges(changed=existing, deleted=[key for key, pod in pods.items() if pod is None])
         if self._planner is None:
             return RecommenderView(vpas, controllers, changes, ooms)
         live = [item for item in stores.objects("Pod") if isinstance(item, Pod)]
@@ -279,7 +280,7 @@ class VpaRecommender:
 
 
 def recommender_program(
-    around: ProgramContext,
+    context: ProgramContext,
     *,
     options: RecommenderOptions,
     history: PrometheusHistory | None = None,
@@ -293,19 +294,19 @@ def recommender_program(
     ``prometheus`` is queried for ``history`` if ``storage`` requests it, and for the ``advisor``; ``explain`` is that
     of :class:`VpaRecommender`.
     """
-    health = ActivityCheck(5 * options.recommender_interval, around.steady.now())
+    health = ActivityCheck(5 * options.recommender_interval, context.steady.now())
     rng = random.Random()
     driver = VpaRecommender(
         options,
         scales=ScaleCache(jitter=rng.random),
         history=history,
         query_timeout=query_timeout,
-        monitored=lambda: health.start_monitoring(around.steady.now()),
-        active=lambda: health.update_last_activity(around.steady.now()),
+        monitored=lambda: health.start_monitoring(context.steady.now()),
+        active=lambda: health.update_last_activity(context.steady.now()),
         explain=explain,
         advisor=advisor,
     )
-    source = RESTMetrics(around.client, around.resources, around.steady)
+    source = RESTMetrics(context.client, context.resources, context.steady)
     return Program(
         driver=driver,
         metrics=RECOMMENDER_METRICS,

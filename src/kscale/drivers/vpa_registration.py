@@ -82,7 +82,8 @@ def labels_of(text: str) -> dict[str, str]:
 def configuration(options: RegistrationOptions, ca: bytes) -> MutatingWebhookConfiguration:
     """Build the webhook configuration to register. ``ca``: the certificate of the CA, PEM. Invalid labels are logged
     and
-    omitted."""
+    omitted.
+    """
     try:
         labels = labels_of(options.webhook_labels)
     except ValueError as error:

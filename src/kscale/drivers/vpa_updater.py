@@ -19,7 +19,7 @@ from kscale.drivers.vpa_watches import (
     plan_watches,
     vpa_watch,
 )
-from kscale.effects import LAST_TIME, ZERO_TIME, Action, Moment, Progress, Steps, duration, foreseen_steps
+from kscale.effects import LAST_TIME, ZERO_TIME, Action, Moment, Progress, Steps, dry_run_steps, duration
 from kscale.objects.api.core import LimitRange, Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.vpa import VerticalPodAutoscaler
@@ -196,7 +196,7 @@ class VpaUpdater:
         actions: list[Action] = []
         now = progress.now
         steps = self._loop_steps(copy.deepcopy(self.state), inputs, now, ScalingDirectionAdmission())
-        result: UpdaterResult = yield from foreseen_steps(steps, actions.append, now=now)
+        result: UpdaterResult = yield from dry_run_steps(steps, actions.append, now=now)
         cluster = planner.cluster(sight.beside, sight.pods)
         yield from planner.report_steps(update_plan(cluster, inputs, result, actions, now=now), progress)
 
@@ -211,18 +211,18 @@ class VpaUpdater:
 
 
 def updater_program(
-    around: ProgramContext, *, options: UpdaterOptions, plan: Callable[[VPARoundPlan], None] | None = None
+    context: ProgramContext, *, options: UpdaterOptions, plan: Callable[[VPARoundPlan], None] | None = None
 ) -> Program:
     """Build the updater's program. For ``plan`` see :class:`VpaUpdater`."""
-    health = ActivityCheck(5 * options.updater_interval, around.steady.now())
+    health = ActivityCheck(5 * options.updater_interval, context.steady.now())
     driver = VpaUpdater(
         options,
-        monitored=lambda: health.start_monitoring(around.steady.now()),
-        active=lambda: health.update_last_activity(around.steady.now()),
+        monitored=lambda: health.start_monitoring(context.steady.now()),
+        active=lambda: health.update_last_activity(context.steady.now()),
         plan=plan,
     )
     if options.legacy:  # release 1.3 monitors from the start
-        health.start_monitoring(around.steady.now())
+        health.start_monitoring(context.steady.now())
     if options.eviction_rate_limit <= 0:
         _log.info("Rate limit disabled")
     metrics = LEGACY_UPDATER_METRICS if options.legacy else UPDATER_METRICS

@@ -137,8 +137,8 @@ def plan_watches() -> list[Watch]:
 class RoundPlanner:
     """Reports the plan of each round. ``tell`` is called with every record; events are emitted for new effects only."""
 
-    def __init__(self, tell: Callable[[VPARoundPlan], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[VPARoundPlan], None]) -> None:
+        self._report = report
         self._last: Effect | None = None
 
     @staticmethod
@@ -152,13 +152,13 @@ class RoundPlanner:
         return [item for kind in _KINDS for item in stores.objects(kind)]
 
     @staticmethod
-    def cluster(seen: Sequence[KubeObject], pods: Sequence[Pod]) -> Cluster:
+    def cluster(objects: Sequence[KubeObject], pods: Sequence[Pod]) -> Cluster:
         """Build the cluster for which a round is planned."""
-        return Cluster([*seen, *pods])
+        return Cluster([*objects, *pods])
 
     def report_steps(self, plan: VPARoundPlan, progress: Progress) -> StepsOf[Emit, None]:
         """Report the plan of a round, and emit its event if the effect is not that of the previous round."""
-        self._tell(plan)
+        self._report(plan)
         event = plan.event
         if event is not None and plan.effect != self._last:
             yield from progress.emit(event)

@@ -5,7 +5,7 @@ sent its :class:`Outcome`. It never reads a clock, waits or does I/O; the code t
 and worlds use these types.
 
 Modules: ``moments`` (time), ``actions`` (actions, events and observations), ``outcomes`` and ``legal_outcomes`` (which
-action may have which outcome), ``steps`` (writing a machine), ``dry_run`` (:func:`as_if_done`), ``virtual_time``
+action may have which outcome), ``steps`` (writing a machine), ``dry_run`` (:func:`run_dry`), ``virtual_time``
 (:class:`VirtualTime`).
 """
 
@@ -30,7 +30,7 @@ from kscale.effects.actions import (
     GetMetric,
     GetPrices,
     GetScale,
-    GetWhole,
+    GetUnstructured,
     HasInstances,
     InBackground,
     IncreaseSize,
@@ -58,8 +58,8 @@ from kscale.effects.actions import (
     Within,
     WriteStatus,
 )
-from kscale.effects.dry_run import DryRun, Respond, UnansweredError, as_if_done, done_at_once, foreseen_steps
-from kscale.effects.legal_outcomes import ANSWERS, WrongAnswerError, check_answer
+from kscale.effects.dry_run import DryRun, MissingResponseError, Respond, dry_run_steps, run_dry, run_dry_at_once
+from kscale.effects.legal_outcomes import LEGAL_OUTCOMES, IllegalOutcomeError, check_outcome
 from kscale.effects.moments import (
     LAST_TIME,
     SECOND,
@@ -78,10 +78,10 @@ from kscale.effects.steps import Progress
 from kscale.effects.virtual_time import Perform, Running, VirtualTime, run_virtually
 
 __all__ = [
-    "ANSWERS",
     "CANCELED",
     "DEADLINE_EXCEEDED",
     "LAST_TIME",
+    "LEGAL_OUTCOMES",
     "SECOND",
     "ZERO_TIME",
     "Action",
@@ -104,13 +104,15 @@ __all__ = [
     "GetMetric",
     "GetPrices",
     "GetScale",
-    "GetWhole",
+    "GetUnstructured",
     "HasInstances",
+    "IllegalOutcomeError",
     "InBackground",
     "IncreaseSize",
     "List",
     "Machine",
     "Metric",
+    "MissingResponseError",
     "Moment",
     "Observation",
     "Observe",
@@ -134,20 +136,18 @@ __all__ = [
     "Steps",
     "StepsOf",
     "Together",
-    "UnansweredError",
     "VirtualTime",
     "Wait",
     "Within",
     "WriteStatus",
-    "WrongAnswerError",
-    "as_if_done",
-    "check_answer",
-    "done_at_once",
+    "check_outcome",
+    "dry_run_steps",
     "duration",
-    "foreseen_steps",
     "from_text",
     "later",
     "moment",
+    "run_dry",
+    "run_dry_at_once",
     "run_virtually",
     "timedelta_of",
     "to_datetime",

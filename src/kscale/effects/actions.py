@@ -41,7 +41,7 @@ __all__ = [
     "GetMetric",
     "GetPrices",
     "GetScale",
-    "GetWhole",
+    "GetUnstructured",
     "HasInstances",
     "InBackground",
     "IncreaseSize",
@@ -92,7 +92,7 @@ class Get(msgspec.Struct, frozen=True, kw_only=True):
     watched: bool = False
 
 
-class GetWhole(msgspec.Struct, frozen=True, kw_only=True):
+class GetUnstructured(msgspec.Struct, frozen=True, kw_only=True):
     """Read one object from the API server as plain data, including fields that kscale does not model."""
 
     kind: str
@@ -578,7 +578,7 @@ Action = (
     | CreateGroup
     | DeleteGroup
     | Get
-    | GetWhole
+    | GetUnstructured
     | List
     | Discover
     | Create

@@ -1,5 +1,6 @@
 """Dry runs of step machines: actions succeed without being performed, or reads are forwarded to the world. Not in
-upstream."""
+upstream.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +27,14 @@ from kscale.effects.actions import (
     Wait,
     Within,
 )
-from kscale.effects.legal_outcomes import ANSWERS
+from kscale.effects.legal_outcomes import LEGAL_OUTCOMES
 from kscale.effects.moments import Moment
 from kscale.effects.outcomes import ApiError, Outcome
 from kscale.effects.virtual_time import VirtualTime
 from kscale.errors import KscaleError
 from kscale.objects.times import virtual_moment
 
-__all__ = ["DryRun", "Refuse", "Respond", "UnansweredError", "as_if_done", "done_at_once", "foreseen_steps"]
+__all__ = ["DryRun", "MissingResponseError", "Refuse", "Respond", "dry_run_steps", "run_dry", "run_dry_at_once"]
 
 
 _T = TypeVar("_T")
@@ -42,7 +43,7 @@ Respond = Callable[[Action], Any]
 """Returns the value of an action that reads, or an :class:`ApiError`. Not called for writes and reports."""
 
 
-class UnansweredError(KscaleError, LookupError):
+class MissingResponseError(KscaleError, LookupError):
     """A machine requested data from the world, and the dry run has no source for it."""
 
 
@@ -64,7 +65,7 @@ Refuse = Callable[[Action], ApiError | None]
 """Returns the error of an action that does not read, or None if it succeeds."""
 
 
-def as_if_done(
+def run_dry(
     steps: Steps[_T], *, now: datetime | Moment, respond: Respond | None = None, refuse: Refuse | None = None
 ) -> DryRun[_T]:
     """Run a machine as if every action succeeded at once, except those that ``refuse`` rejects. Waiting takes its time.
@@ -87,7 +88,7 @@ def as_if_done(
 
     Raises
     ------
-    UnansweredError
+    MissingResponseError
         If the machine reads and ``respond`` is None.
     """
     actions: list[Action] = []
@@ -102,11 +103,13 @@ def as_if_done(
             observations.extend(action.observations)
             return Outcome(at=at)
         actions.append(action)
-        answer = ANSWERS.get(type(action))
-        if answer is None or not answer.question:
+        rule = LEGAL_OUTCOMES.get(type(action))
+        if rule is None or not rule.reads:
             return Outcome(at=at, error=None if refuse is None else refuse(action))
         if respond is None:
-            raise UnansweredError(f"{type(action).__name__} asks for {answer.words}: nobody answers in a dry run")
+            raise MissingResponseError(
+                f"{type(action).__name__} asks for {rule.description}: nobody answers in a dry run"
+            )
         response = respond(action)
         return Outcome(at=at, error=response) if isinstance(response, ApiError) else Outcome(at=at, value=response)
 
@@ -116,10 +119,10 @@ def as_if_done(
     return DryRun(running.value, actions, Deferred(lambda: chain.from_iterable(events)), observations)
 
 
-def done_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
-    """Run a machine that neither reads, waits nor starts other machines; faster than :func:`as_if_done`.
+def run_dry_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
+    """Run a machine that neither reads, waits nor starts other machines; faster than :func:`run_dry`.
 
-    All its actions succeed at ``now``. Raises :class:`UnansweredError` for any other action.
+    All its actions succeed at ``now``. Raises :class:`MissingResponseError` for any other action.
     """
     actions: list[Action] = []
     events: list[Event] = []
@@ -133,7 +136,7 @@ def done_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
             elif isinstance(action, Emit):
                 events.extend(action.events)
             elif _is_more(action):
-                raise UnansweredError(f"{type(action).__name__} is not done at once")
+                raise MissingResponseError(f"{type(action).__name__} is not done at once")
             else:
                 actions.append(action)
             action = steps.send(done)
@@ -142,10 +145,10 @@ def done_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
 
 
 def _is_more(action: Action) -> bool:
-    return isinstance(action, Wait | Together | Within | InBackground) or ANSWERS[type(action)].question
+    return isinstance(action, Wait | Together | Within | InBackground) or LEGAL_OUTCOMES[type(action)].reads
 
 
-def foreseen_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: datetime | Moment) -> Steps[_T]:
+def dry_run_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: datetime | Moment) -> Steps[_T]:
     """Run a machine, started at ``now``, as if its writes and waits succeeded at once, and return its result.
 
     Reads are forwarded to the world. Writes and reports are passed to ``note``. The machine sees a time in which its
@@ -159,13 +162,13 @@ def foreseen_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: dat
         except StopIteration as stop:
             value: _T = stop.value
             return value
-        answer = ANSWERS.get(type(action))
+        rule = LEGAL_OUTCOMES.get(type(action))
         if isinstance(action, Together):
             machines = tuple(partial(_foreseen, machine, note) for machine in action.machines)
             outcome = yield msgspec.structs.replace(action, machines=machines)
         elif isinstance(action, Within | InBackground):
             outcome = yield msgspec.structs.replace(action, machine=partial(_foreseen, action.machine, note))
-        elif answer is not None and answer.question:
+        elif rule is not None and rule.reads:
             outcome = yield action
         else:
             if isinstance(action, Wait):
@@ -178,4 +181,4 @@ def foreseen_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: dat
 
 
 def _foreseen(machine: Machine, note: Callable[[Action], None], now: Moment) -> Steps[Any]:
-    return foreseen_steps(machine(now), note, now=now)
+    return dry_run_steps(machine(now), note, now=now)

@@ -22,7 +22,7 @@ from kscale.effects.actions import (
     GetMetric,
     GetPrices,
     GetScale,
-    GetWhole,
+    GetUnstructured,
     HasInstances,
     InBackground,
     IncreaseSize,
@@ -54,10 +54,10 @@ from kscale.objects.nodegroups import Groups
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import RESTMapper
 
-__all__ = ["ANSWERS", "Answer", "WrongAnswerError", "check_answer"]
+__all__ = ["LEGAL_OUTCOMES", "IllegalOutcomeError", "OutcomeRule", "check_outcome"]
 
 
-class WrongAnswerError(KscaleError, TypeError):
+class IllegalOutcomeError(KscaleError, TypeError):
     """A world returned an illegal outcome: ``outcome`` for ``action``."""
 
     def __init__(self, action: object, outcome: object, text: str) -> None:
@@ -66,17 +66,17 @@ class WrongAnswerError(KscaleError, TypeError):
         self.outcome = outcome
 
 
-class Answer(NamedTuple):
+class OutcomeRule(NamedTuple):
     """Legal outcomes of an action.
 
-    - ``words``: description of the value. ``fits(action, value)``: whether a value is legal.
-    - ``question``: the action only reads, and the machine cannot continue without a value or an error.
+    - ``description``: description of the value. ``fits(action, value)``: whether a value is legal.
+    - ``reads``: the action only reads, and the machine cannot continue without a value or an error.
     - ``refusable``: the outcome may be an error.
     """
 
-    words: str
+    description: str
     fits: Callable[[Any, Any], bool]
-    question: bool = False
+    reads: bool = False
     refusable: bool = True
 
 
@@ -133,74 +133,76 @@ def _values(action: Together, value: object) -> bool:
     return isinstance(value, list) and len(value) == len(action.machines)
 
 
-_DATA: Final = Answer("an object as a dict", lambda _, value: isinstance(value, dict), question=True)
-_DONE: Final = Answer("None", _is_none)
-_SAID: Final = Answer("None", _is_none, refusable=False)
-_WRITTEN: Final = Answer(
+_DATA: Final = OutcomeRule("an object as a dict", lambda _, value: isinstance(value, dict), reads=True)
+_DONE: Final = OutcomeRule("None", _is_none)
+_REPORTED: Final = OutcomeRule("None", _is_none, refusable=False)
+_WRITTEN: Final = OutcomeRule(
     "the resource version after the write, or None", lambda _, value: value is None or isinstance(value, str)
 )
 
-ANSWERS: Final[Mapping[type[Any], Answer]] = {
-    Refresh: Answer("a list of NodeGroups or Groups, or None: as they were", _groups),
-    HasInstances: Answer("a dict of booleans by the names of nodes", _machines, question=True),
-    GetPrices: Answer("Prices of each node and each pod", _prices, question=True),
+LEGAL_OUTCOMES: Final[Mapping[type[Any], OutcomeRule]] = {
+    Refresh: OutcomeRule("a list of NodeGroups or Groups, or None: as they were", _groups),
+    HasInstances: OutcomeRule("a dict of booleans by the names of nodes", _machines, reads=True),
+    GetPrices: OutcomeRule("Prices of each node and each pod", _prices, reads=True),
     IncreaseSize: _DONE,
     DecreaseTargetSize: _DONE,
     DeleteNodes: _DONE,
-    CreateGroup: Answer(
+    CreateGroup: OutcomeRule(
         "CreatedGroups, or None: made as it was described",
         lambda _, value: value is None or isinstance(value, CreatedGroups),
     ),
     DeleteGroup: _DONE,
-    Get: Answer("an object of the kind", _object, question=True),
-    GetWhole: _DATA,
-    List: Answer("a list of objects of the kind", _objects, question=True),
-    Discover: Answer("a RESTMapper", lambda _, value: isinstance(value, RESTMapper), question=True),
+    Get: OutcomeRule("an object of the kind", _object, reads=True),
+    GetUnstructured: _DATA,
+    List: OutcomeRule("a list of objects of the kind", _objects, reads=True),
+    Discover: OutcomeRule("a RESTMapper", lambda _, value: isinstance(value, RESTMapper), reads=True),
     Create: _WRITTEN,
     Preview: _DATA,
     Patch: _WRITTEN,
     Delete: _DONE,
     Evict: _DONE,
     Resize: _DONE,
-    GetScale: Answer("a Scale", lambda _, value: isinstance(value, Scale), question=True),
-    PutScale: Answer("the Scale as written, or None", lambda _, value: value is None or isinstance(value, Scale)),
+    GetScale: OutcomeRule("a Scale", lambda _, value: isinstance(value, Scale), reads=True),
+    PutScale: OutcomeRule("the Scale as written, or None", lambda _, value: value is None or isinstance(value, Scale)),
     WriteStatus: _WRITTEN,
-    GetMetric: Answer(
+    GetMetric: OutcomeRule(
         "a PodMetricsList (resource; as columns a PodUsage), a MetricValueList (custom; of one object its MetricValue "
         "does too), an ExternalMetricValueList (external)",
         _metric,
-        question=True,
+        reads=True,
     ),
-    QueryPrometheus: Answer("the bytes of its answer", lambda _, value: isinstance(value, bytes), question=True),
-    RankOptions: Answer("a Ranking", lambda _, value: isinstance(value, Ranking), question=True),
+    QueryPrometheus: OutcomeRule("the bytes of its answer", lambda _, value: isinstance(value, bytes), reads=True),
+    RankOptions: OutcomeRule("a Ranking", lambda _, value: isinstance(value, Ranking), reads=True),
     Wait: _DONE,
-    Together: Answer("the list of what the machines return", _values, refusable=False),
-    Within: Answer("what the machine returns", lambda _action, _value: True, refusable=False),
-    InBackground: _SAID,
-    ReadStores: Answer("what was read, or None", lambda _action, _value: True, question=True, refusable=False),
-    Emit: _SAID,
-    Observe: _SAID,
+    Together: OutcomeRule("the list of what the machines return", _values, refusable=False),
+    Within: OutcomeRule("what the machine returns", lambda _action, _value: True, refusable=False),
+    InBackground: _REPORTED,
+    ReadStores: OutcomeRule("what was read, or None", lambda _action, _value: True, reads=True, refusable=False),
+    Emit: _REPORTED,
+    Observe: _REPORTED,
 }
 """Action -> its legal outcomes. An outcome may have an error instead, unless ``refusable`` is False. A Wait that ends
 with an error was cut short, because the process or its deadline ends."""
 
 
-def check_answer(action: Action, outcome: Outcome) -> Outcome:
-    """Return the outcome if it is legal for the action. Raises :class:`WrongAnswerError` if not."""
-    answer = ANSWERS.get(type(action))
-    if answer is None:
-        raise WrongAnswerError(action, outcome, "no such action is known")
+def check_outcome(action: Action, outcome: Outcome) -> Outcome:
+    """Return the outcome if it is legal for the action. Raises :class:`IllegalOutcomeError` if not."""
+    rule = LEGAL_OUTCOMES.get(type(action))
+    if rule is None:
+        raise IllegalOutcomeError(action, outcome, "no such action is known")
     if type(outcome) is not Outcome:
-        raise WrongAnswerError(action, outcome, f"an Outcome is due, not {type(outcome).__name__}")
+        raise IllegalOutcomeError(action, outcome, f"an Outcome is due, not {type(outcome).__name__}")
     if type(outcome.at) is not int:
-        raise WrongAnswerError(action, outcome, f"a moment is an int of nanoseconds, not {type(outcome.at).__name__}")
+        raise IllegalOutcomeError(
+            action, outcome, f"a moment is an int of nanoseconds, not {type(outcome.at).__name__}"
+        )
     if outcome.error is not None:
         if not isinstance(outcome.error, ApiError):
-            raise WrongAnswerError(action, outcome, f"an error is an ApiError, not {type(outcome.error).__name__}")
-        if not answer.refusable:
-            raise WrongAnswerError(action, outcome, "it cannot be refused")
+            raise IllegalOutcomeError(action, outcome, f"an error is an ApiError, not {type(outcome.error).__name__}")
+        if not rule.refusable:
+            raise IllegalOutcomeError(action, outcome, "it cannot be refused")
         if outcome.value is not None:
-            raise WrongAnswerError(action, outcome, "an error comes without a value")
-    elif not answer.fits(action, outcome.value):
-        raise WrongAnswerError(action, outcome, f"{answer.words} is due, not {type(outcome.value).__name__}")
+            raise IllegalOutcomeError(action, outcome, "an error comes without a value")
+    elif not rule.fits(action, outcome.value):
+        raise IllegalOutcomeError(action, outcome, f"{rule.description} is due, not {type(outcome.value).__name__}")
     return outcome

@@ -69,7 +69,7 @@ CANCELED: Final = ApiError("context canceled")
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Outcome of an action: the time at which it ended (``at``), and its ``value`` or ``error``.
 
-    :data:`kscale.effects.ANSWERS` lists the legal values of each action.
+    :data:`kscale.effects.LEGAL_OUTCOMES` lists the legal values of each action.
     """
 
     at: Moment

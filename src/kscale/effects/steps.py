@@ -19,7 +19,7 @@ from kscale.effects.actions import (
     Wait,
     Within,
 )
-from kscale.effects.legal_outcomes import check_answer
+from kscale.effects.legal_outcomes import check_outcome
 from kscale.effects.moments import Moment
 from kscale.effects.outcomes import Outcome
 from kscale.objects.times import virtual_moment
@@ -41,9 +41,9 @@ class Progress:
     def act(self, action: _A) -> StepsOf[_A, Outcome]:
         """Perform one action and return its outcome.
 
-        Raises :class:`~kscale.effects.WrongAnswerError` for an illegal outcome.
+        Raises :class:`~kscale.effects.IllegalOutcomeError` for an illegal outcome.
         """
-        outcome = check_answer(action, (yield action))
+        outcome = check_outcome(action, (yield action))
         self.now = outcome.at
         return outcome
 

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from typing import Any, Final
 
 from kscale.effects.actions import Action, InBackground, Machine, Steps, Together, Wait, Within
-from kscale.effects.legal_outcomes import ANSWERS, WrongAnswerError, check_answer
+from kscale.effects.legal_outcomes import LEGAL_OUTCOMES, IllegalOutcomeError, check_outcome
 from kscale.effects.moments import LAST_TIME, Moment, to_text
 from kscale.effects.outcomes import DEADLINE_EXCEEDED, Outcome
 from kscale.objects.times import virtual_moment
@@ -87,7 +87,7 @@ class VirtualTime:
         If ``now`` is not a time.
     """
 
-    __slots__ = ("_due", "_latency", "_perform", "_turn", "now")
+    __slots__ = ("_due", "_latency", "_perform", "_sequence", "now")
 
     def __init__(
         self, perform: Perform, *, now: datetime | Moment, latency: Callable[[Action], int] | None = None
@@ -95,7 +95,7 @@ class VirtualTime:
         self.now = virtual_moment(now)
         self._perform = perform
         self._latency = latency
-        self._turn = 0
+        self._sequence = 0
         self._due: list[tuple[Moment, int, int, Running, Callable[[], None]]] = []
 
     def start(
@@ -195,8 +195,8 @@ class VirtualTime:
             self.now = max(self.now, last)
 
     def _push(self, time: Moment, running: Running, call: Callable[[], None]) -> None:
-        self._turn += 1
-        heappush(self._due, (time, running.rank, self._turn, running, call))
+        self._sequence += 1
+        heappush(self._due, (time, running.rank, self._sequence, running, call))
 
     def _advance(self, running: Running, steps: Steps[Any], outcome: Outcome | None, done: _Done | None) -> None:
         """Send an outcome to a machine, and continue until another event is due first."""
@@ -227,8 +227,8 @@ class VirtualTime:
         """Check whether the machine's deadline has passed, so that this action fails."""
         if running.deadline is None or self.now < running.deadline:
             return False
-        answer = ANSWERS.get(type(action))
-        return answer is not None and answer.refusable
+        rule = LEGAL_OUTCOMES.get(type(action))
+        return rule is not None and rule.refusable
 
     def _lateness(self, running: Running, action: Action) -> int:
         """Return the nanoseconds until an action is performed."""
@@ -250,19 +250,19 @@ class VirtualTime:
             return Outcome(at=self.now)
         return (running.perform or self._perform)(action, self.now)
 
-    def _check_outcome(self, running: Running, action: Action, found: Outcome) -> Outcome:
+    def _check_outcome(self, running: Running, action: Action, outcome: Outcome) -> Outcome:
         """Check an outcome against the table of legal outcomes, the clock and the machine's deadline, and return it.
 
-        An outcome after the deadline is replaced by the error DEADLINE_EXCEEDED. Raises WrongAnswerError.
+        An outcome after the deadline is replaced by the error DEADLINE_EXCEEDED. Raises IllegalOutcomeError.
         """
-        check_answer(action, found)
-        if found.at < self.now:
-            text = f"it ended at {_text(found.at)}, before it began ({_text(self.now)})"
-            raise WrongAnswerError(action, found, text)
+        check_outcome(action, outcome)
+        if outcome.at < self.now:
+            text = f"it ended at {_text(outcome.at)}, before it began ({_text(self.now)})"
+            raise IllegalOutcomeError(action, outcome, text)
         deadline = running.deadline
-        if deadline is not None and found.at > deadline and ANSWERS[type(action)].refusable:
+        if deadline is not None and outcome.at > deadline and LEGAL_OUTCOMES[type(action)].refusable:
             return Outcome(at=max(self.now, deadline), error=DEADLINE_EXCEEDED)
-        return found
+        return outcome
 
     def _in_company(self, running: Running, steps: Steps[Any], action: Together | Within, done: _Done | None) -> None:
         """Start the machines of an action; its outcome follows when they have ended."""

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
+from functools import cached_property
 from typing import Final
 
 import msgspec
 
-from kscale.effects import Moment, duration, moment
+from kscale.effects import duration
 from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import check_fields
 
-__all__ = ["CURRENT", "FEATURE_GATES", "LEGACY", "LEGACY_1_18", "LEGACY_1_19", "PROFILES", "HPAOptions"]
+__all__ = [
+    "CURRENT",
+    "DEFAULT_OPTIONS",
+    "FEATURE_GATES",
+    "LEGACY",
+    "LEGACY_1_18",
+    "LEGACY_1_19",
+    "PROFILES",
+    "HPAOptions",
+]
 
 CURRENT: Final = "current"
 LEGACY: Final = "legacy"
@@ -54,7 +64,7 @@ _GATES_BY_PROFILE: Final[Mapping[str, frozenset[str]]] = {
 """The gates that the releases of the profiles have."""
 
 
-class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
+class HPAOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     """Flags of kube-controller-manager that the HPA reads: upstream's flags of the same names.
 
     ``profile`` selects the version of the controller (:data:`PROFILES`): ``current`` (1.37), or ``legacy``,
@@ -64,6 +74,21 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
     :data:`FEATURE_GATES` by name. ``kubernetes_version``, such as ``1.35`` or ``v1.35.4-eks.1``, selects the minor
     (1.34 to 1.37; empty: the newest) whose defaults hold for the other gates; only the ``current`` profile takes it.
     Raises :class:`~kscale.errors.InputError` for an unknown profile, version or gate, and for less than one worker.
+
+    Attributes
+    ----------
+    concurrent_horizontal_pod_autoscaler_syncs
+        Maximum number of HPAs whose requests are in flight at a time.
+    horizontal_pod_autoscaler_sync_period
+        Time between two decisions on the same HPA.
+    horizontal_pod_autoscaler_downscale_stabilization
+        Stabilization window for scaling down, for HPAs whose behavior names none.
+    horizontal_pod_autoscaler_tolerance
+        Relative difference from the target below which an HPA whose behavior names no tolerance does not scale.
+    horizontal_pod_autoscaler_cpu_initialization_period
+        Time after a pod's start during which its CPU usage counts only while the pod is ready.
+    horizontal_pod_autoscaler_initial_readiness_delay
+        Time after a pod's start during which an unready pod counts as never having been ready.
     """
 
     concurrent_horizontal_pod_autoscaler_syncs: int = 5
@@ -102,63 +127,69 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
             text = f"unknown version {self.kubernetes_version!r}; there are 1.{_OLDEST} to 1.{_NEWEST}"
             raise InputError(Problem(text, field="kubernetes_version"))
 
-    @property
+    @cached_property
     def minor(self) -> int:
         """The minor version of Kubernetes whose default feature gates hold."""
         match = _VERSION.fullmatch(self.kubernetes_version)
         return _NEWEST if match is None else int(match[1])
 
-    def enabled(self, gate: str) -> bool:
-        """Check whether a feature gate is on."""
-        default = FEATURE_GATES[gate] and not self.legacy and self.minor >= _ON_SINCE[gate]
-        return self.feature_gates.get(gate, default)
+    @cached_property
+    def gates(self) -> Mapping[str, bool]:
+        """Whether each feature gate of :data:`FEATURE_GATES` is on."""
+        return {
+            gate: self.feature_gates.get(gate, default and not self.legacy and self.minor >= _ON_SINCE[gate])
+            for gate, default in FEATURE_GATES.items()
+        }
 
-    @property
+    @cached_property
     def legacy(self) -> bool:
-        """Return whether the controller is one of 1.18 to 1.20."""
+        """Whether the controller is one of 1.18 to 1.20."""
         return self.profile != CURRENT
 
     @property
     def workers(self) -> int:
-        """Return how many reconciles run at a time."""
+        """How many reconciles run at a time."""
         return 1 if self.legacy else self.concurrent_horizontal_pod_autoscaler_syncs
 
     @property
     def supports_container_metrics(self) -> bool:
-        """Return whether the controller supports metrics of the type ``ContainerResource``."""
+        """Whether the controller supports metrics of the type ``ContainerResource``."""
         return not self.legacy or self.feature_gates.get("HPAContainerMetrics", False)
 
     @property
     def release(self) -> int:
-        """Return the calculator kernel's number of the release: the position of the profile in :data:`PROFILES`."""
+        """The calculator kernel's number of the release: the position of the profile in :data:`PROFILES`."""
         return PROFILES.index(self.profile)
 
-    def terms(self, now: datetime | Moment) -> tuple[Moment, int, int, int]:
-        """Return the time inputs of the calculator's kernel: now, cpu initialization, initial readiness (ns), and
-        release."""
-        return moment(now), self.cpu_initialization_ns, self.initial_readiness_ns, self.release
+    @cached_property
+    def calculator_terms(self) -> tuple[int, int, int]:
+        """Options of the calculator's kernel: CPU initialization, initial readiness (nanoseconds), and release."""
+        return self.cpu_initialization_ns, self.initial_readiness_ns, self.release
 
     @property
     def sync_period_ns(self) -> int:
-        """Return the sync period in nanoseconds."""
+        """The sync period in nanoseconds."""
         return duration(self.horizontal_pod_autoscaler_sync_period)
 
-    @property
+    @cached_property
     def downscale_stabilization_ns(self) -> int:
-        """Return the scale-down window of HPAs without a behavior, in nanoseconds."""
+        """The scale-down window of HPAs without a behavior, in nanoseconds."""
         return duration(self.horizontal_pod_autoscaler_downscale_stabilization)
 
-    @property
+    @cached_property
     def downscale_stabilization_seconds(self) -> int:
-        """Return the default scale-down window of a behavior, in integral seconds."""
+        """The default scale-down window of a behavior, in integral seconds."""
         return int(self.horizontal_pod_autoscaler_downscale_stabilization.total_seconds())
 
-    @property
+    @cached_property
     def cpu_initialization_ns(self) -> int:
-        """Return the cpu initialization period in nanoseconds."""
+        """The CPU initialization period in nanoseconds."""
         return duration(self.horizontal_pod_autoscaler_cpu_initialization_period)
 
     @property
     def initial_readiness_ns(self) -> int:
-        """Return the initial readiness delay in nanoseconds."""
+        """The initial readiness delay in nanoseconds."""
         return duration(self.horizontal_pod_autoscaler_initial_readiness_delay)
+
+
+DEFAULT_OPTIONS: Final = HPAOptions()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +21,7 @@ from kscale._native import _replay
 from kscale.effects import SECOND, to_text
 from kscale.errors import InputError, Problem
 from kscale.files import replacing
-from kscale.hpa.controller.behavior import ScalingRuleColumns
+from kscale.hpa.controller.behavior import build_rule_columns
 from kscale.hpa.controller.metric_proposals import (
     get_metric_source,
     get_resource_target,
@@ -30,7 +29,7 @@ from kscale.hpa.controller.metric_proposals import (
     get_value_target,
 )
 from kscale.hpa.controller.replica_calculator import CALCULATION_MODES
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.libraries import library
 from kscale.objects.api.autoscaling import (
     ContainerResourceMetricSource,
@@ -102,7 +101,7 @@ class Load:
 
 
 Loads = Load | Mapping[str, Load]
-"""What is recorded of each metric by its name (:func:`get_metric_name`; the empty name: an HPA's first metric)."""
+"""Loads by metric name (:func:`get_metric_name`; the empty name: an HPA's first metric)."""
 
 
 def get_metric_name(spec: MetricSpec) -> str:
@@ -280,7 +279,7 @@ def replay(
     InputError
         For a metric that cannot be replayed, and for a utilization target without a request.
     """
-    options = options or HPAOptions()
+    options = options or DEFAULT_OPTIONS
     name = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
     known = name_loads(loads)
     metrics = _disambiguate_names(
@@ -302,14 +301,12 @@ def replay(
     at = begin + np.arange(ticks, dtype=np.int64) * period
     behavior, spec = hpa.spec.behavior, hpa.spec
     minimum = 1 if spec.min_replicas is None else spec.min_replicas
-    window = options.downscale_stabilization_seconds
     tolerances = get_tolerances(hpa, options)
     replicas, ready, desired, proposal, best, usage = _replay.replay(
         ticks,
         metrics,
         None if recorded is None else recorded.get_values(at).astype(np.int32),
-        ScalingRuleColumns.from_rules([None if behavior is None else behavior.scale_up], 0),
-        ScalingRuleColumns.from_rules([None if behavior is None else behavior.scale_down], window),
+        *build_rule_columns([behavior], options),
         tolerance_down=tolerances.scale_down,
         tolerance_up=tolerances.scale_up,
         cpu_initialization=options.cpu_initialization_ns,
@@ -317,7 +314,7 @@ def replay(
         minimum=minimum,
         maximum=spec.max_replicas,
         behavior=behavior is not None,
-        scale_to_zero=options.enabled("HPAScaleToZero"),
+        scale_to_zero=options.gates["HPAScaleToZero"],
         release=options.release,
         downscale_window=options.downscale_stabilization_ns,
         startup=round(plant.startup * SECOND),
@@ -540,7 +537,7 @@ def replay_report(
     """
     if not hpas:
         raise InputError("no HorizontalPodAutoscaler to replay")
-    options, loads = options or HPAOptions(), name_loads(loads)
+    options, loads = options or DEFAULT_OPTIONS, name_loads(loads)
     _check_load_names(hpas, loads)
     span = find_common_span(loads.values())
     runs = [replay(hpa, loads, plant, options=options, span=span) for hpa in hpas]
@@ -548,7 +545,7 @@ def replay_report(
     for i, run in enumerate(runs):
         seen[run.name] += 1
         if seen[run.name] > 1:
-            runs[i] = replace_fields(run, name=f"{run.name} ({seen[run.name]})")
+            runs[i] = replace(run, name=f"{run.name} ({seen[run.name]})")
     summaries = [summarize_replay(run) for run in runs]
     if recorded is not None:
         at = runs[0].time

@@ -24,7 +24,7 @@ _UNSEEN = re.compile(
 
 def text(value: object) -> str:
     """Return a value's text escaped for use between tags and in attributes."""
-    return escape(_UNSEEN.sub(lambda found: f"\\x{ord(found[0]):02x}", str(value)), quote=True)
+    return escape(_UNSEEN.sub(lambda match: f"\\x{ord(match[0]):02x}", str(value)), quote=True)
 
 
 def element(name: str, *content: str, **attributes: object) -> str:

@@ -24,7 +24,7 @@ __all__ = [
     "escape",
     "from_dict",
     "from_json",
-    "from_kept_json",
+    "from_stored_json",
     "json_members",
     "object_head",
     "refuse_depth",
@@ -140,7 +140,8 @@ def refuse_depth(text: bytes | memoryview) -> None:
 
 def _deepest_step(view: memoryview) -> tuple[str, memoryview]:
     """Return the path step to the most deeply nested child, and the child's text; an empty step if no child is
-    nested."""
+    nested.
+    """
     children = [
         (f"[{key}]" if "." in key or "/" in key else f".{key}", value) for key, value in json_members(view).items()
     ]
@@ -222,7 +223,7 @@ def from_json(
     return from_dict(data, type_, source=source, object_path=object_path)
 
 
-def from_kept_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str = "") -> T:
+def from_stored_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str = "") -> T:
     """Decode a stored text of which so far only the fields for decisions were read.
 
     Raises UnreadableObjectError.

@@ -173,7 +173,8 @@ class _Sorting(Generic[T]):
 
     def partition(self, begin: int, end: int, pivot: int) -> tuple[int, bool]:
         """Move elements less than the pivot before it; return its new index, and whether the range was partitioned
-        already."""
+        already.
+        """
         self.swap(begin, pivot)
         i, j = begin + 1, end - 1
         already = True

@@ -31,7 +31,7 @@ _CORE: Final = "kscale.objects.api.core"
 _APPS: Final = "kscale.objects.api.apps"
 _STORAGE: Final = "kscale.objects.api.storage"
 _AUTOSCALING: Final = "kscale.objects.api.autoscaling"
-_CUSTOM: Final = "kscale.objects.api.custom_workloads"
+_CUSTOM: Final = "kscale.objects.custom_workloads"
 _RESOURCE: Final = "kscale.objects.api.resource"
 
 KINDS: Final[dict[tuple[str, str], str]] = {
@@ -68,7 +68,7 @@ KINDS: Final[dict[tuple[str, str], str]] = {
         "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
     )},
     ("apiextensions.k8s.io", "CustomResourceDefinition"): "kscale.objects.scale:CustomResourceDefinition",
-    ("keda.sh", "ScaledObject"): "kscale.objects.api.custom_workloads:ScaledObject",
+    ("keda.sh", "ScaledObject"): "kscale.objects.custom_workloads:ScaledObject",
     ("argoproj.io", "Rollout"): f"{_CUSTOM}:Rollout",
     **{("apps.kruise.io", kind): f"{_CUSTOM}:{kind}" for kind in ("CloneSet", "UnitedDeployment")},
     ("apps.openshift.io", "DeploymentConfig"): f"{_CUSTOM}:DeploymentConfig",

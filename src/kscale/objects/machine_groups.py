@@ -102,7 +102,8 @@ def _capacity(notes: Mapping[str, str], infrastructure: Infrastructure | None) -
 
 def _amount(notes: Mapping[str, str], key: str) -> Quantity | None:
     """Return the amount of a capacity annotation; None if it is absent or zero. Raises ValueError if it is
-    malformed."""
+    malformed.
+    """
     text = notes.get(CAPACITY + key)
     if not text:
         return None

@@ -22,6 +22,7 @@ from kscale.objects.quantity import Quantity
 __all__ = [
     "FieldError",
     "build_required_error",
+    "created_pods_key",
     "dns_label_errors",
     "dns_subdomain_errors",
     "forbidden",
@@ -32,7 +33,6 @@ __all__ = [
     "label_value_errors",
     "next_name",
     "not_supported",
-    "pods_made_for",
     "qualified_name_errors",
     "too_many",
     "with_name",
@@ -228,9 +228,9 @@ def not_supported(field: str, value: str, supported: Sequence[str]) -> FieldErro
     return FieldError("FieldValueNotSupported", field, f"supported values: {values}", go_quote(value))
 
 
-def too_many(field: str, actual: int, most: int) -> FieldError:
+def too_many(field: str, actual: int, limit: int) -> FieldError:
     """Return the error of a list that is too long."""
-    items = "1 item" if most == 1 else f"{most} items"
+    items = "1 item" if limit == 1 else f"{limit} items"
     return FieldError("FieldValueTooMany", field, f"must have at most {items}", str(actual))
 
 
@@ -246,7 +246,7 @@ _TWO: Final = [low + high for high in _LETTERS for low in _LETTERS]
 _THREE: Final = [low + more for more in _TWO for low in _LETTERS]  # five characters, the lowest digit first
 
 
-def pods_made_for(owner: KubeObject) -> str:
+def created_pods_key(owner: KubeObject) -> str:
     """Return the key under which :func:`with_name` counts the pods that a controller creates for an object."""
     return _start("Pod", owner.metadata.namespace, f"{owner.metadata.name}-")
 
@@ -255,25 +255,25 @@ def _start(kind: str, namespace: str, begins: str) -> str:
     return f"{kind}/{namespace}/{begins}"
 
 
-def with_name(obj: _Object, made: Counter[str]) -> _Object:
+def with_name(obj: _Object, name_counts: Counter[str]) -> _Object:
     """Return the object, or a copy with a name if it only has generateName.
 
     Upstream adds five random characters. Here they follow from the number of earlier objects of the kind with the same
-    generateName, which ``made`` counts.
+    generateName, which ``name_counts`` counts.
     """
     metadata = obj.metadata
     if metadata.name or not metadata.generate_name:
         return obj
-    name = next_name(obj.kind, metadata.namespace, metadata.generate_name, made)
+    name = next_name(obj.kind, metadata.namespace, metadata.generate_name, name_counts)
     return replace(obj, metadata=replace(metadata, name=name))
 
 
-def next_name(kind: str, namespace: str, begins: str, made: Counter[str]) -> str:
+def next_name(kind: str, namespace: str, begins: str, name_counts: Counter[str]) -> str:
     """Return the name of the next object with a generateName (``begins``), as :func:`with_name` does."""
     start = _start(kind, namespace, begins)
     from hashlib import blake2b  # imported here because it loads OpenSSL
 
-    number = int.from_bytes(blake2b(f"{start}/{made[start]}".encode(), digest_size=8).digest(), "big")
-    made[start] += 1
+    number = int.from_bytes(blake2b(f"{start}/{name_counts[start]}".encode(), digest_size=8).digest(), "big")
+    name_counts[start] += 1
     number, first = divmod(number, len(_THREE))
     return begins + _THREE[first] + _TWO[number % len(_TWO)]

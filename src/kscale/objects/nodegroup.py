@@ -232,50 +232,51 @@ class NodeGroup(ApiStruct):
         return self.options.on_top_of(defaults)
 
 
-def group_from_dict(given: Mapping[str, Any], where: str = "node group") -> NodeGroup:
+def group_from_dict(data: Mapping[str, Any], where: str = "node group") -> NodeGroup:
     """Decode a node group, whose ``template`` may be a bare node. Raises InputError, also for unknown fields."""
-    data = dict(given)
-    problems = _unknown(data, NodeGroup, where, "")
-    if isinstance(data.get("options"), Mapping):
-        problems += _unknown(data["options"], NodeGroupOptions, where, "options.")
-    if isinstance(data.get("template"), Mapping):
-        data["template"] = _template(data["template"])
-        problems += _unknown(data["template"], NodeTemplate, where, "template.")
+    fields = dict(data)
+    problems = _unknown(fields, NodeGroup, where, "")
+    if isinstance(fields.get("options"), Mapping):
+        problems += _unknown(fields["options"], NodeGroupOptions, where, "options.")
+    if isinstance(fields.get("template"), Mapping):
+        fields["template"] = _with_node(fields["template"])
+        problems += _unknown(fields["template"], NodeTemplate, where, "template.")
     if problems:
         raise InputError(problems)
-    return from_dict(data, NodeGroup, object_path=where)
+    return from_dict(fields, NodeGroup, object_path=where)
 
 
-def template_from_dict(given: Mapping[str, Any], where: str = "template") -> NodeTemplate:
+def template_from_dict(data: Mapping[str, Any], where: str = "template") -> NodeTemplate:
     """Decode a template, which is a node with its pods and devices or a bare node.
 
     Raises InputError, also for unknown fields.
     """
-    data = _template(given)
-    problems = _unknown(data, NodeTemplate, where, "")
+    fields = _with_node(data)
+    problems = _unknown(fields, NodeTemplate, where, "")
     if problems:
         raise InputError(problems)
-    return from_dict(data, NodeTemplate, object_path=where)
+    return from_dict(fields, NodeTemplate, object_path=where)
 
 
-def _template(given: Mapping[str, Any]) -> dict[str, Any]:
+def _with_node(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the template as plain data, with a bare node as its ``node``. Raises InputError for wrong kinds."""
-    data = {"node": dict(given)} if "node" not in given and not given.keys().isdisjoint(_NODE) else dict(given)
+    fields = {"node": dict(data)} if "node" not in data and not data.keys().isdisjoint(_NODE) else dict(data)
     for member, type_ in (("node", Node), ("pods", Pod), ("csiNode", CSINode), ("resourceSlices", ResourceSlice)):
-        value = data.get(member)
+        value = fields.get(member)
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, Mapping):
                 check_kind(item, type_, f"template.{member}")
-    return data
+    return fields
 
 
 _NODE = ("metadata", "spec", "status")
 
 
-def _unknown(given: Mapping[str, Any], type_: type[msgspec.Struct], where: str, prefix: str) -> list[Problem]:
+def _unknown(data: Mapping[str, Any], type_: type[msgspec.Struct], where: str, prefix: str) -> list[Problem]:
+    """Return a problem for each member that the struct does not have."""
     members = {field.encode_name for field in msgspec.structs.fields(type_)}
     return [
         Problem("there is no such member", object=where, field=f"{prefix}{name}")
-        for name in given
+        for name in data
         if name not in members
     ]

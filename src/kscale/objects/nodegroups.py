@@ -11,7 +11,7 @@ from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError, group_from_dict
 
-__all__ = ["Groups", "GroupsLike", "instance_id_of", "read_alike"]
+__all__ = ["Groups", "GroupsLike", "have_equal_group_inputs", "instance_id_of"]
 
 
 class Groups:
@@ -139,7 +139,7 @@ GroupsLike: TypeAlias = Groups | Iterable[NodeGroup | Mapping[str, Any]]
 """Node groups as a cloud tells them, or as a user describes them."""
 
 
-def read_alike(groups: Iterable[NodeGroup], before: Sequence[Node], nodes: Sequence[Node]) -> bool:
+def have_equal_group_inputs(groups: Iterable[NodeGroup], before: Sequence[Node], nodes: Sequence[Node]) -> bool:
     """Return whether :meth:`Groups.of` gives the same result for ``nodes`` as for the nodes ``before``.
 
     Compares names, provider ids and labels. Nodes that are the ``from_node`` of a group must be identical.
@@ -201,13 +201,13 @@ def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequ
     return by_id.values()
 
 
-def _decode_group(given: object, number: int) -> NodeGroup:
-    if isinstance(given, NodeGroup):
-        return given
+def _decode_group(data: object, number: int) -> NodeGroup:
+    if isinstance(data, NodeGroup):
+        return data
     where = f"node group {number}"
-    if not isinstance(given, Mapping):
-        raise InputError(Problem(f"a NodeGroup is due, not {type(given).__name__}", object=where))
-    return group_from_dict(given, where)
+    if not isinstance(data, Mapping):
+        raise InputError(Problem(f"a NodeGroup is due, not {type(data).__name__}", object=where))
+    return group_from_dict(data, where)
 
 
 class _Labelled:

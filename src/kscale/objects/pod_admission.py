@@ -264,13 +264,13 @@ def with_defaults(
     return spec
 
 
-def _set_priority(spec: PodSpec, found: PriorityClass | None) -> None:
-    if found is not None and not spec.priority_class_name:
-        spec.priority_class_name = found.name
+def _set_priority(spec: PodSpec, priority_class: PriorityClass | None) -> None:
+    if priority_class is not None and not spec.priority_class_name:
+        spec.priority_class_name = priority_class.name
     if spec.priority is None:
-        spec.priority = 0 if found is None else found.value
+        spec.priority = 0 if priority_class is None else priority_class.value
     if spec.preemption_policy is None:
-        policy = None if found is None else found.preemption_policy
+        policy = None if priority_class is None else priority_class.preemption_policy
         spec.preemption_policy = policy or "PreemptLowerPriority"
 
 

@@ -102,7 +102,7 @@ def ephemeral_claims(pod: Pod) -> list[PersistentVolumeClaim]:
             api_version="v1",
             kind="PersistentVolumeClaim",
             metadata=ObjectMeta(
-                name=f"{pod.name}-{volume.name}", namespace=pod.namespace, owner_references=[_owner(pod)]
+                name=f"{pod.name}-{volume.name}", namespace=pod.namespace, owner_references=[_owner_reference(pod)]
             ),
             spec=volume.ephemeral.volume_claim_template.spec,
             status=PersistentVolumeClaimStatus(phase="Pending"),
@@ -112,7 +112,7 @@ def ephemeral_claims(pod: Pod) -> list[PersistentVolumeClaim]:
     ]
 
 
-def _owner(pod: Pod) -> OwnerReference:
+def _owner_reference(pod: Pod) -> OwnerReference:
     return OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid, controller=True)
 
 
@@ -127,7 +127,7 @@ def _from_template(pod: Pod, template: ResourceClaimTemplate, entry: str, name: 
             uid=derived_uid("ResourceClaim", pod.namespace, name),
             labels=template_metadata.labels,
             annotations={**(template_metadata.annotations or {}), _ENTRY: entry},
-            owner_references=[_owner(pod)],
+            owner_references=[_owner_reference(pod)],
         ),
         spec=template.spec.spec,
     )
@@ -157,7 +157,7 @@ def find_volume(
     node : Node, optional
         The node of the claim's pod, from which the volume must be accessible.
     """
-    candidates = [volume for volume in volumes if _may_have(claim, volume, node)]
+    candidates = [volume for volume in volumes if _can_bind(claim, volume, node)]
     return min(candidates, key=lambda volume: _storage(volume.spec.capacity), default=None)
 
 
@@ -186,7 +186,8 @@ def _storage(amounts: ResourceList | None) -> Quantity:
     return (amounts or {}).get("storage", _NONE)
 
 
-def _may_have(claim: PersistentVolumeClaim, volume: PersistentVolume, node: Node | None) -> bool:
+def _can_bind(claim: PersistentVolumeClaim, volume: PersistentVolume, node: Node | None) -> bool:
+    """Check whether a claim can be bound to a volume that a node reaches."""
     holder, claim_spec, volume_spec = volume.spec.claim_ref, claim.spec, volume.spec
     if claim_spec.volume_name and claim_spec.volume_name != volume.name:
         return False

@@ -111,7 +111,8 @@ def _add(total: ResourceList, addend: Mapping[str, Quantity] | None) -> None:
         total[name] = quantity if have is None else have + quantity
 
 
-def _raise_to(total: ResourceList, other: Mapping[str, Quantity] | None) -> None:
+def _raise_to_at_least(total: ResourceList, other: Mapping[str, Quantity] | None) -> None:
+    """Raise the totals to at least the other amounts."""
     for name, quantity in (other or {}).items():
         have = total.get(name)
         total[name] = quantity if have is None else have.at_least(quantity)
@@ -139,13 +140,13 @@ def container_requests(spec: PodSpec, requests_of: _RequestsOf = _get_spec_reque
         if is_sidecar(container):
             _add(total, requests)
             _add(sidecars, requests)
-            _raise_to(peak, sidecars)
+            _raise_to_at_least(peak, sidecars)
         else:
             phase: ResourceList = {}
             _add(phase, requests)
             _add(phase, sidecars)
-            _raise_to(peak, phase)
-    _raise_to(total, peak)
+            _raise_to_at_least(peak, phase)
+    _raise_to_at_least(total, peak)
     return total
 
 
@@ -208,11 +209,11 @@ def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList
     resources, allocated = pod.status.resources, pod.status.allocated_resources
     total: ResourceList = {} if infeasible else container_requests(pod.spec, _fill_missing(_get_spec_requests, missing))
     if allocated is not None and resources is not None and resources.requests is not None:
-        _raise_to(total, allocated)
-        _raise_to(total, resources.requests)
+        _raise_to_at_least(total, allocated)
+        _raise_to_at_least(total, resources.requests)
     else:
-        _raise_to(total, container_requests(pod.spec, _fill_missing(granted, missing)))
-        _raise_to(total, container_requests(pod.spec, _fill_missing(in_effect, missing)))
+        _raise_to_at_least(total, container_requests(pod.spec, _fill_missing(granted, missing)))
+        _raise_to_at_least(total, container_requests(pod.spec, _fill_missing(in_effect, missing)))
     total.update(_effective_pod_level(pod, infeasible))
     _add(total, pod.spec.overhead)
     return total
@@ -266,8 +267,8 @@ def _effective_pod_level(pod: Pod, infeasible: bool) -> ResourceList:
     if not spec or pod.status.resources is None:
         return spec
     total = {} if infeasible else spec
-    _raise_to(total, _pod_level(pod.status.resources.requests))
-    _raise_to(total, _pod_level(pod.status.allocated_resources))
+    _raise_to_at_least(total, _pod_level(pod.status.resources.requests))
+    _raise_to_at_least(total, _pod_level(pod.status.allocated_resources))
     return total
 
 

@@ -1,5 +1,6 @@
 """Kinds, the resources that serve them, and their URL paths (upstream: ``k8s.io/client-go/restmapper``,
-``discovery``)."""
+``discovery``).
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
 
 class ScaleError(ValueError):
     """An error of the ``/scale`` endpoint, with the API server's text. ``conflict`` is set if the object has
-    changed."""
+    changed.
+    """
 
     def __init__(self, message: str, *, conflict: bool = False) -> None:
         super().__init__(message)
@@ -201,9 +202,9 @@ def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
     return _scale(data, replicas, _get_path(data, paths.status_replicas) or 0, selector or "")
 
 
-def scale_of_workload(held: Deployment | StatefulSet) -> Scale:
+def scale_of_workload(workload: Deployment | StatefulSet) -> Scale:
     """Return the scale of a struct. Raises :class:`ScaleError` if the selector is malformed."""
-    spec, of = held.spec, held.metadata
+    spec, of = workload.spec, workload.metadata
     try:
         selector = "" if spec.selector is None else str(compile_selector(spec.selector))
     except SelectorError as error:
@@ -217,7 +218,7 @@ def scale_of_workload(held: Deployment | StatefulSet) -> Scale:
             creation_timestamp=of.creation_timestamp,
         ),
         spec=ScaleSpec(replicas=1 if spec.replicas is None else spec.replicas),
-        status=ScaleStatus(replicas=held.status.replicas, selector=selector),
+        status=ScaleStatus(replicas=workload.status.replicas, selector=selector),
     )
 
 

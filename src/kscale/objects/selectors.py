@@ -79,7 +79,8 @@ def _parse_long_int64(text: str) -> int | None:
 
 class Requirement(msgspec.Struct, frozen=True):
     """One condition on labels. ``operator`` has upstream's internal spelling: in, notin, =, ==, !=, exists, !, gt,
-    lt."""
+    lt.
+    """
 
     key: str
     operator: str
@@ -155,6 +156,7 @@ def _aggregate(errors: list[str]) -> SelectorError:
 
 
 def _go_json(values: Sequence[str]) -> str:
+    """Format a text as Go's encoding/json does."""
     import json
 
     if not values:

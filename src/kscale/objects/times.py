@@ -72,7 +72,8 @@ class _Keyed(Protocol):
 
 def moment_in(obj: _Keyed, text: str | None, field: str) -> int:
     """Return :func:`moment_of` for a ``field`` of an object. Raises InputError that names both if ``text`` is not a
-    time."""
+    time.
+    """
     try:
         return moment_of(text)
     except ValueError as error:

@@ -241,17 +241,17 @@ def check(obj: KubeObject) -> list[Finding]:
     return findings
 
 
-def _unknown(found: list[Finding], field: str, value: str | None, known: frozenset[Any]) -> None:
+def _unknown(findings: list[Finding], field: str, value: str | None, known: frozenset[Any]) -> None:
     if value not in known:
         allowed = ", ".join(sorted(name for name in known if name))
-        found.append(Finding(field, f'"{value or ""}" is not one of {allowed}', False))
+        findings.append(Finding(field, f'"{value or ""}" is not one of {allowed}', False))
 
 
 def _entry(field: str, name: str) -> str:
     return f"{field}[{name}]" if "." in name or "/" in name else f"{field}.{name}"
 
 
-def _resources(found: list[Finding], field: str, resources: Mapping[str, Quantity] | None) -> None:
+def _resources(findings: list[Finding], field: str, resources: Mapping[str, Quantity] | None) -> None:
     """Add findings for negative amounts, and for those that decisions round, truncate or wrap as upstream does."""
     if not resources:
         return
@@ -260,85 +260,85 @@ def _resources(found: list[Finding], field: str, resources: Mapping[str, Quantit
         if not counts_whole and 0 <= quantity.approximate_float() < _LARGEST_MILLI:
             continue  # fast path: nearly all quantities
         if quantity.sign < 0:
-            found.append(Finding(_entry(field, name), f"{quantity} is negative", True))
+            findings.append(Finding(_entry(field, name), f"{quantity} is negative", True))
         elif quantity.approximate_float() >= (_LARGEST_MILLI if name == "cpu" else _LARGEST):
             unit = " in thousandths" if name == "cpu" else ""
             text = f"{quantity} is too large for 64 bits{unit}: it is cut or wraps around"
-            found.append(Finding(_entry(field, name), text, False))
+            findings.append(Finding(_entry(field, name), text, False))
         elif counts_whole and not quantity.is_whole():
-            found.append(Finding(_entry(field, name), f"{quantity} is not a whole number", False))
+            findings.append(Finding(_entry(field, name), f"{quantity} is not a whole number", False))
 
 
-def _containers(found: list[Finding], field: str, containers: Sequence[Container]) -> None:
+def _containers(findings: list[Finding], field: str, containers: Sequence[Container]) -> None:
     for index, container in enumerate(containers):
         requests, limits = container.resources.requests, container.resources.limits
         if requests:
-            _resources(found, f"{field}[{index}].resources.requests", requests)
+            _resources(findings, f"{field}[{index}].resources.requests", requests)
         if container.ports:
-            _ports(found, f"{field}[{index}].ports", container.ports)
+            _ports(findings, f"{field}[{index}].ports", container.ports)
         if not limits:
             continue
-        _resources(found, f"{field}[{index}].resources.limits", limits)
+        _resources(findings, f"{field}[{index}].resources.limits", limits)
         for name, request in (requests or {}).items():
             limit = limits.get(name)
             if limit is not None and limit is not request and request > limit:
                 path = _entry(f"{field}[{index}].resources.requests", name)
-                found.append(Finding(path, f"{request} is above the limit {limit}", False))
+                findings.append(Finding(path, f"{request} is above the limit {limit}", False))
 
 
-def _ports(found: list[Finding], field: str, ports: Sequence[ContainerPort]) -> None:
+def _ports(findings: list[Finding], field: str, ports: Sequence[ContainerPort]) -> None:
     for index, port in enumerate(ports):
         if not 0 <= port.host_port <= _LAST_PORT:  # 0: none
             text = f"{port.host_port} is not between 1 and {_LAST_PORT}"
-            found.append(Finding(f"{field}[{index}].hostPort", text, False))
+            findings.append(Finding(f"{field}[{index}].hostPort", text, False))
         if port.protocol not in _PROTOCOLS:
-            _unknown(found, f"{field}[{index}].protocol", port.protocol, _PROTOCOLS)
+            _unknown(findings, f"{field}[{index}].protocol", port.protocol, _PROTOCOLS)
 
 
-def _time(found: list[Finding], field: str, text: str | None) -> None:
+def _time(findings: list[Finding], field: str, text: str | None) -> None:
     if text is not None:
         try:
             nanoseconds(text)
         except ValueError as error:
-            found.append(Finding(field, str(error), True))
+            findings.append(Finding(field, str(error), True))
 
 
-def _pod(pod: Any, found: list[Finding]) -> None:
+def _pod(pod: Any, findings: list[Finding]) -> None:
     if not pod.metadata.namespace:
-        found.append(Finding("metadata.namespace", "is empty", False))
-    _pod_spec(pod.spec, "spec", found)
-    _time(found, "status.startTime", pod.status.start_time)
+        findings.append(Finding("metadata.namespace", "is empty", False))
+    _pod_spec(pod.spec, "spec", findings)
+    _time(findings, "status.startTime", pod.status.start_time)
     if pod.status.phase not in _PHASES:
-        _unknown(found, "status.phase", pod.status.phase, _PHASES)
+        _unknown(findings, "status.phase", pod.status.phase, _PHASES)
 
 
-def _pod_spec(spec: PodSpec, at: str, found: list[Finding]) -> None:
+def _pod_spec(spec: PodSpec, at: str, findings: list[Finding]) -> None:
     """Check the spec of a pod, or of a workload's pod template; ``at`` is its path."""
     if not spec.containers:
-        found.append(Finding(f"{at}.containers", "is empty", False))
-    _containers(found, f"{at}.containers", spec.containers)
-    _containers(found, f"{at}.initContainers", spec.init_containers)
+        findings.append(Finding(f"{at}.containers", "is empty", False))
+    _containers(findings, f"{at}.containers", spec.containers)
+    _containers(findings, f"{at}.initContainers", spec.init_containers)
     if spec.resources is not None:
-        _resources(found, f"{at}.resources.requests", spec.resources.requests)
-    _resources(found, f"{at}.overhead", spec.overhead)
+        _resources(findings, f"{at}.resources.requests", spec.resources.requests)
+    _resources(findings, f"{at}.overhead", spec.overhead)
     if spec.restart_policy not in _RESTART_POLICIES:
-        _unknown(found, f"{at}.restartPolicy", spec.restart_policy, _RESTART_POLICIES)
+        _unknown(findings, f"{at}.restartPolicy", spec.restart_policy, _RESTART_POLICIES)
     if spec.preemption_policy not in _PREEMPTION_POLICIES:
-        _unknown(found, f"{at}.preemptionPolicy", spec.preemption_policy, _PREEMPTION_POLICIES)
+        _unknown(findings, f"{at}.preemptionPolicy", spec.preemption_policy, _PREEMPTION_POLICIES)
     for index, toleration in enumerate(spec.tolerations):
         if toleration.operator not in _TOLERATION_OPERATORS:
-            _unknown(found, f"{at}.tolerations[{index}].operator", toleration.operator, _TOLERATION_OPERATORS)
+            _unknown(findings, f"{at}.tolerations[{index}].operator", toleration.operator, _TOLERATION_OPERATORS)
         if toleration.effect and toleration.effect not in _TAINT_EFFECTS:
-            _unknown(found, f"{at}.tolerations[{index}].effect", toleration.effect, _TAINT_EFFECTS)
+            _unknown(findings, f"{at}.tolerations[{index}].effect", toleration.effect, _TAINT_EFFECTS)
     for index, constraint in enumerate(spec.topology_spread_constraints or ()):
         path = f"{at}.topologySpreadConstraints[{index}]"
-        _unknown(found, f"{path}.whenUnsatisfiable", constraint.when_unsatisfiable, _UNSATISFIABLE)
-        _unknown(found, f"{path}.nodeAffinityPolicy", constraint.node_affinity_policy, _SPREAD_POLICIES)
-        _unknown(found, f"{path}.nodeTaintsPolicy", constraint.node_taints_policy, _SPREAD_POLICIES)
+        _unknown(findings, f"{path}.whenUnsatisfiable", constraint.when_unsatisfiable, _UNSATISFIABLE)
+        _unknown(findings, f"{path}.nodeAffinityPolicy", constraint.node_affinity_policy, _SPREAD_POLICIES)
+        _unknown(findings, f"{path}.nodeTaintsPolicy", constraint.node_taints_policy, _SPREAD_POLICIES)
         if constraint.max_skew <= 0:
-            found.append(Finding(f"{path}.maxSkew", f"{constraint.max_skew} is not above zero", False))
+            findings.append(Finding(f"{path}.maxSkew", f"{constraint.max_skew} is not above zero", False))
     if spec.affinity is not None:
-        _node_affinity(spec.affinity, at, found)
+        _node_affinity(spec.affinity, at, findings)
 
 
 def is_unusual(affinity: Affinity) -> bool:
@@ -348,56 +348,57 @@ def is_unusual(affinity: Affinity) -> bool:
     return bool(findings)
 
 
-def _node_affinity(affinity: Affinity, at: str, found: list[Finding]) -> None:
+def _node_affinity(affinity: Affinity, at: str, findings: list[Finding]) -> None:
     if affinity.node_affinity is None or affinity.node_affinity.required is None:
         return
     path = f"{at}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
     for index, term in enumerate(affinity.node_affinity.required.node_selector_terms):
         for position, expression in enumerate(term.match_expressions):
             _unknown(
-                found, f"{path}[{index}].matchExpressions[{position}].operator", expression.operator, _NODE_OPERATORS
+                findings, f"{path}[{index}].matchExpressions[{position}].operator", expression.operator, _NODE_OPERATORS
             )
 
 
-def _node(node: Any, found: list[Finding]) -> None:
+def _node(node: Any, findings: list[Finding]) -> None:
     for index, taint in enumerate(node.spec.taints):
-        _unknown(found, f"spec.taints[{index}].effect", taint.effect, _TAINT_EFFECTS)
-        _time(found, f"spec.taints[{index}].timeAdded", taint.time_added)
-    _resources(found, "status.capacity", node.status.capacity)
-    _resources(found, "status.allocatable", node.status.allocatable)
+        _unknown(findings, f"spec.taints[{index}].effect", taint.effect, _TAINT_EFFECTS)
+        _time(findings, f"spec.taints[{index}].timeAdded", taint.time_added)
+    _resources(findings, "status.capacity", node.status.capacity)
+    _resources(findings, "status.allocatable", node.status.allocatable)
     for index, condition in enumerate(node.status.conditions):
-        _time(found, f"status.conditions[{index}].lastTransitionTime", condition.last_transition_time)
+        _time(findings, f"status.conditions[{index}].lastTransitionTime", condition.last_transition_time)
 
 
-def _limit_range(obj: Any, found: list[Finding]) -> None:
+def _limit_range(obj: Any, findings: list[Finding]) -> None:
     for index, item in enumerate(obj.spec.limits):
         path = f"spec.limits[{index}]"
         for name, minimum in (item.min or {}).items():
             maximum = (item.max or {}).get(name)
             if maximum is not None and minimum > maximum:
-                found.append(Finding(_entry(f"{path}.min", name), f"{minimum} is above the maximum {maximum}", True))
+                findings.append(Finding(_entry(f"{path}.min", name), f"{minimum} is above the maximum {maximum}", True))
 
 
 def _workload(*fields: str) -> Callable[[Any, list[Finding]], None]:
     """Return a check of a controller's pod template, which also reports negative numbers in these fields of its
-    spec."""
+    spec.
+    """
 
-    def check_workload(obj: Any, found: list[Finding]) -> None:
+    def check_workload(obj: Any, findings: list[Finding]) -> None:
         for name in fields:
             number = getattr(obj.spec, name)
             if number is not None and number < 0:
-                found.append(Finding(f"spec.{name}", f"{number} is negative", True))
+                findings.append(Finding(f"spec.{name}", f"{number} is negative", True))
         if obj.spec.template is not None:
-            _pod_spec(obj.spec.template.spec, "spec.template.spec", found)
+            _pod_spec(obj.spec.template.spec, "spec.template.spec", findings)
 
     return check_workload
 
 
-def _deployment(obj: Any, found: list[Finding]) -> None:
-    _workload("replicas")(obj, found)
+def _deployment(obj: Any, findings: list[Finding]) -> None:
+    _workload("replicas")(obj, findings)
     path, strategy = "spec.strategy", obj.spec.strategy
     if strategy.type not in ("", "RollingUpdate", "Recreate"):
-        found.append(Finding(f"{path}.type", f"{strategy.type!r} is neither RollingUpdate nor Recreate", True))
+        findings.append(Finding(f"{path}.type", f"{strategy.type!r} is neither RollingUpdate nor Recreate", True))
     if strategy.rolling_update is None:
         return
     for name, value in (
@@ -405,25 +406,25 @@ def _deployment(obj: Any, found: list[Finding]) -> None:
         ("maxSurge", strategy.rolling_update.max_surge),
     ):
         if value is not None and not is_share(value):
-            found.append(Finding(f"{path}.rollingUpdate.{name}", f"{value!r} is no number and no percentage", True))
+            findings.append(Finding(f"{path}.rollingUpdate.{name}", f"{value!r} is no number and no percentage", True))
 
 
-def _cron_job(obj: Any, found: list[Finding]) -> None:
-    _pod_spec(obj.spec.job_template.spec.template.spec, "spec.jobTemplate.spec.template.spec", found)
+def _cron_job(obj: Any, findings: list[Finding]) -> None:
+    _pod_spec(obj.spec.job_template.spec.template.spec, "spec.jobTemplate.spec.template.spec", findings)
 
 
-def _claim(obj: Any, found: list[Finding]) -> None:
-    _resources(found, "spec.resources.requests", obj.spec.resources.requests)
+def _claim(obj: Any, findings: list[Finding]) -> None:
+    _resources(findings, "spec.resources.requests", obj.spec.resources.requests)
 
 
-def _volume(obj: Any, found: list[Finding]) -> None:
-    _resources(found, "spec.capacity", obj.spec.capacity)
+def _volume(obj: Any, findings: list[Finding]) -> None:
+    _resources(findings, "spec.capacity", obj.spec.capacity)
 
 
-def _autoscaler(obj: Any, found: list[Finding]) -> None:
+def _autoscaler(obj: Any, findings: list[Finding]) -> None:
     minimum, maximum = obj.spec.min_replicas, obj.spec.max_replicas
     if minimum is not None and minimum > maximum:
-        found.append(Finding("spec.minReplicas", f"{minimum} is above maxReplicas {maximum}", True))
+        findings.append(Finding("spec.minReplicas", f"{minimum} is above maxReplicas {maximum}", True))
 
 
 # By name, so that checking a pod does not import every group.

@@ -115,17 +115,17 @@ def pods_of(
         If the kind creates no pods.
     """
     if isinstance(workload, Pod):
-        yield from [workload] if replicas is None else _copies(workload, replicas)
+        yield from [workload] if replicas is None else _number_replicas(workload, replicas)
     elif isinstance(workload, Deployment):
         yield from pods_of(replica_set_of(workload), replicas, classes=classes)
     elif isinstance(workload, (ReplicaSet, ReplicationController)):
         template = workload.spec.template or PodTemplateSpec()
-        count = _count(replicas, workload.spec.replicas)
+        count = _replica_count(replicas, workload.spec.replicas)
         yield from _number_pods(workload, template, range(count), classes)
     elif isinstance(workload, StatefulSet):
-        yield from _stateful(workload, _count(replicas, workload.spec.replicas), classes)
+        yield from _stateful(workload, _replica_count(replicas, workload.spec.replicas), classes)
     elif isinstance(workload, DaemonSet):
-        for _ in range(_count(replicas, None)):
+        for _ in range(_replica_count(replicas, None)):
             yield daemonset_pod(workload, classes=classes)
     elif isinstance(workload, CronJob):
         if not workload.spec.suspend:
@@ -141,9 +141,9 @@ def pod_count(workload: KubeObject) -> int:
     if isinstance(workload, CronJob):
         return 0 if workload.spec.suspend else pod_count(_next_job(workload))
     if isinstance(workload, (Deployment, ReplicaSet, ReplicationController, StatefulSet)):
-        return max(0, _count(None, workload.spec.replicas))
+        return max(0, _replica_count(None, workload.spec.replicas))
     if isinstance(workload, Job):
-        return max(0, _job_count(workload)) if _runs(workload) else 0
+        return max(0, _job_count(workload)) if _is_running(workload) else 0
     return 1
 
 
@@ -182,7 +182,7 @@ def claims_of(workload: KubeObject, default_class: str | None = None) -> Iterato
     if not isinstance(workload, StatefulSet):
         return
     start = workload.spec.ordinals.start if workload.spec.ordinals else 0
-    for ordinal in range(start, start + _count(None, workload.spec.replicas)):
+    for ordinal in range(start, start + _replica_count(None, workload.spec.replicas)):
         for template in workload.spec.volume_claim_templates:
             spec = template.spec
             if spec.storage_class_name is None and default_class is not None:
@@ -199,14 +199,15 @@ def claims_of(workload: KubeObject, default_class: str | None = None) -> Iterato
             )
 
 
-def _copies(pod: Pod, replicas: int) -> Iterator[Pod]:
+def _number_replicas(pod: Pod, replicas: int) -> Iterator[Pod]:
+    """Yield copies of a pod with numbered names and UIDs of their own."""
     for number in range(replicas):
         name = f"{pod.name}-{number}"
         uid = derived_uid("Pod", pod.namespace, name)
         yield _replace(pod, metadata=_replace(pod.metadata, name=name, uid=uid))
 
 
-def _count(override: int | None, replicas: int | None) -> int:
+def _replica_count(override: int | None, replicas: int | None) -> int:
     if override is not None:
         return override
     return 1 if replicas is None else replicas
@@ -246,7 +247,8 @@ def _pod(
 
 def _number_pods(workload: KubeObject, template: PodTemplateSpec, numbers: range, classes: PodClasses) -> Iterator[Pod]:
     """Yield pods ``<workload>-0``, ``<workload>-1`` and so on. Upstream has five random characters instead of the
-    number."""
+    number.
+    """
     labels = template.metadata.labels
     spec = with_defaults(template.spec, labels, classes, _namespace(workload))
     for number in numbers:
@@ -382,7 +384,8 @@ def _next_job(workload: CronJob) -> Job:
     )
 
 
-def _runs(workload: Job) -> bool:
+def _is_running(workload: Job) -> bool:
+    """Check whether a Job is neither suspended nor finished."""
     conditions = workload.status.conditions
     return not (workload.spec.suspend or is_true(conditions, "Complete") or is_true(conditions, "Failed"))
 
@@ -396,7 +399,7 @@ def _job_count(workload: Job) -> int:
 
 
 def _job(workload: Job, override: int | None, classes: PodClasses) -> Iterator[Pod]:
-    if not _runs(workload):
+    if not _is_running(workload):
         return
     spec = workload.spec
     count = _job_count(workload) if override is None else override

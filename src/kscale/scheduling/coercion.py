@@ -1,5 +1,6 @@
 """Coercion of callers' arguments: snapshots, node templates, pod names, and pods as structs, dicts or client
-objects."""
+objects.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +47,8 @@ MAX_COUNT = 2**31 - 1
 """The highest position that kernels accept."""
 
 
-def position_of(value: Any, what: str, most: int = MAX_COUNT) -> int:
-    """Return ``value`` as an integer between 0 and ``most``.
+def position_of(value: Any, what: str, maximum: int = MAX_COUNT) -> int:
+    """Return ``value`` as an integer between 0 and ``maximum``.
 
     Raises InputError, in which ``what`` names the argument, if it is no integer or out of range.
     """
@@ -55,8 +56,8 @@ def position_of(value: Any, what: str, most: int = MAX_COUNT) -> int:
         number = index(value)
     except TypeError:
         raise InputError(f"{what} is {short(value)}, not a whole number") from None
-    if not 0 <= number <= most:
-        raise InputError(f"{what} is {number}, not between 0 and {most}")
+    if not 0 <= number <= maximum:
+        raise InputError(f"{what} is {number}, not between 0 and {maximum}")
     return number
 
 

@@ -178,8 +178,10 @@ def scheduler_profile(configuration: Any) -> SchedulerProfile:  # any type: upst
     plugins = fields_of(profile.get("plugins") or {}, "profiles[0].plugins", POINTS)
     everywhere = plugins_everywhere(plugins.get("multiPoint"))
     return SchedulerProfile(
-        disabled_filters=_missing(_expand_filters(everywhere, plugins.get("filter"), "profiles[0].plugins.filter")),
-        disabled_prefilters=_missing(
+        disabled_filters=_disabled_filters(
+            _expand_filters(everywhere, plugins.get("filter"), "profiles[0].plugins.filter")
+        ),
+        disabled_prefilters=_disabled_filters(
             _expand_filters(everywhere, plugins.get("preFilter"), "profiles[0].plugins.preFilter")
         ),
         **_arguments(items_of(profile.get("pluginConfig") or [], "profiles[0].pluginConfig")),
@@ -214,7 +216,8 @@ def preemption_candidates(configuration: Mapping[str, Any]) -> Candidates:
     return candidates
 
 
-def _missing(enabled: Iterable[str]) -> frozenset[str]:
+def _disabled_filters(enabled: Iterable[str]) -> frozenset[str]:
+    """Return the filters that are not enabled."""
     return frozenset(FILTERS).difference(enabled)
 
 
@@ -376,7 +379,7 @@ def _percentage(configuration: Mapping[str, Any], profile: Mapping[str, Any]) ->
     for where, fields in (("profiles[0].", profile), ("", configuration)):
         value = fields.get(_PERCENTAGE_FIELD)
         if value is not None:
-            return _within(value, 0, 100, f"{where}{_PERCENTAGE_FIELD}", "not in valid range [0-100]")
+            return _integer_between(value, 0, 100, f"{where}{_PERCENTAGE_FIELD}", "not in valid range [0-100]")
     return 0
 
 
@@ -423,7 +426,8 @@ def _shape(raw_points: Any, path: str) -> tuple[tuple[int, int], ...]:
     return tuple(points)
 
 
-def _within(value: Any, low: int, high: int, path: str, otherwise: str | None = None) -> int:
+def _integer_between(value: Any, low: int, high: int, path: str, otherwise: str | None = None) -> int:
+    """Return an integer between two limits. Raises InputError for other values."""
     number = number_of(value, path)
     if not low <= number <= high:
         raise invalid(path, number, otherwise or f"not in valid range [{low}, {high}]")
@@ -444,7 +448,7 @@ def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
         options["fit_resources"] = resources = _resources(strategy["resources"], f"{path}.resources")
         for i, (name, weight) in enumerate(resources.items()):
             reason = f"resource weight of {name} not in valid range (0, 100]"
-            _within(weight, 1, 100, f"{path}.resources[{i}].weight", reason)
+            _integer_between(weight, 1, 100, f"{path}.resources[{i}].weight", reason)
     path, ratio = f"{path}.{_RATIO}", strategy.get(_RATIO)
     if type_ != "RequestedToCapacityRatio":
         if ratio is not None:
@@ -471,7 +475,7 @@ def _affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     args = fields_of(args, path, field_names)
     options: dict[str, Any] = {"ignore_preferred_terms_of_existing_pods": bool(args.get(_IGNORE))}
     if args.get("hardPodAffinityWeight") is not None:
-        weight = _within(args["hardPodAffinityWeight"], 0, 100, f"{path}.hardPodAffinityWeight")
+        weight = _integer_between(args["hardPodAffinityWeight"], 0, 100, f"{path}.hardPodAffinityWeight")
         options["hard_pod_affinity_weight"] = weight
     return options
 

@@ -77,29 +77,29 @@ class Explainer:
             return self.prefilter_failed(number)
         if code == _engine.FILTERED:
             choosers = ", ".join(sorted(self._classes.outcomes[number].choosers))
-            return _no(choosers, UNRESOLVABLE, unexpected=FILTERED_OUT)
+            return _failure(choosers, UNRESOLVABLE, unexpected=FILTERED_OUT)
         ordinal, detail = code & 0xFF, code >> 8
         if ordinal == _engine.USER_PREDICATE:
             predicate = self.ctx.profile.predicates[detail]
-            return _no(predicate.name, UNSCHEDULABLE, (predicate.reason,))
-        verdict = self._alone(_BY_ORDINAL[ordinal], number, node)
+            return _failure(predicate.name, UNSCHEDULABLE, (predicate.reason,))
+        verdict = self._run_filter(_BY_ORDINAL[ordinal], number, node)
         if verdict is not None:
             return _broken(verdict) if verdict.code == ERROR else verdict
         # Only counted devices, which the engine treats as resources, are short: the first later plug-in that fails
         # explains it.
         running = (plugin for plugin in self._running(number) if plugin.ordinal > ordinal)
-        later = (self._alone(plugin, number, node) for plugin in running)
+        later = (self._run_filter(plugin, number, node) for plugin in running)
         return next((failure for failure in later if failure is not None), _DEVICES_SHORT)
 
     def prefilter_failed(self, number: int) -> Verdict:
         """Return the verdict on a class whose PreFilter fails."""
         outcome = self._classes.outcomes[number]
         assert outcome.failure is not None
-        return _no(outcome.plugin, outcome.failure.code, outcome.failure.reasons, unexpected=PREFILTER_FAILED)
+        return _failure(outcome.plugin, outcome.failure.code, outcome.failure.reasons, unexpected=PREFILTER_FAILED)
 
     def verdicts(self, number: int, node: int) -> list[Verdict]:
         """Return a verdict for each failing Filter, each evaluated separately, in profile order."""
-        verdicts = (self._alone(plugin, number, node) for plugin in self._running(number))
+        verdicts = (self._run_filter(plugin, number, node) for plugin in self._running(number))
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _running(self, number: int) -> Sequence[Plugin]:
@@ -116,9 +116,10 @@ class Explainer:
             and not plugin.skips(pod, ctx)
         ]
 
-    def _alone(self, plugin: Plugin, number: int, node: int) -> Verdict | None:
+    def _run_filter(self, plugin: Plugin, number: int, node: int) -> Verdict | None:
+        """Return the verdict of one Filter run alone; None if it passes."""
         status, numbers = plugin.explain(self._classes.pods[number], number, node, self)
-        return None if status is None else _no(plugin.name, status.code, status.reasons, numbers=numbers)
+        return None if status is None else _failure(plugin.name, status.code, status.reasons, numbers=numbers)
 
     # -- what plug-ins ask -------------------------------------------------------------------------------------------
 
@@ -167,11 +168,11 @@ class Explainer:
 
         They are in order of appearance.
         """
-        return self._keys(self._rows(means, self._in_domain(key, node)))
+        return self._keys(self._rows(means, self._domain_mask(key, node)))
 
     def first_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> tuple[int, PodClass] | None:
         """Return the row and class of the first pod that ``pods_in_domain`` would return; None if there is none."""
-        rows = self._rows(means, self._in_domain(key, node))
+        rows = self._rows(means, self._domain_mask(key, node))
         if not len(rows):
             return None
         snapshot = self.ctx.snapshot
@@ -181,7 +182,8 @@ class Explainer:
         """Return the keys of placed pods that match ``means``, in order of appearance."""
         return self._keys(self._rows(means, lambda nodes: np.ones(len(nodes), dtype=bool)))
 
-    def _in_domain(self, key: str, node: int) -> _Where:
+    def _domain_mask(self, key: str, node: int) -> _Where:
+        """Return a function that tells which nodes are in the node's topology domain."""
         ids = self.ctx.snapshot.columns.label(key).ids
         if node >= len(ids) or ids[node] < 0:
             return lambda nodes: np.zeros(len(nodes), dtype=bool)
@@ -208,7 +210,7 @@ def _broken(no: Verdict) -> Verdict:
     return msgspec.structs.replace(no, reasons=reasons, unexpected=f'unexpected filter status "{ERROR}"')
 
 
-def _no(
+def _failure(
     plugin: str,
     code: str,
     reasons: tuple[str, ...] = (),
@@ -216,6 +218,7 @@ def _no(
     unexpected: str = "",
     numbers: Numbers = (),
 ) -> Verdict:
+    """Build a failing verdict."""
     return Verdict(
         ok=False,
         type=FAILING_PREDICATE,
@@ -227,4 +230,4 @@ def _no(
     )
 
 
-_DEVICES_SHORT = _no("DynamicResources", UNRESOLVABLE, ("cannot allocate all claims",))
+_DEVICES_SHORT = _failure("DynamicResources", UNRESOLVABLE, ("cannot allocate all claims",))

@@ -65,12 +65,12 @@ def fit(
     if isinstance(nodes, str):
         raise InputError(f"nodes is {short(nodes)}: give a list of node names")
     with collector_paused():
-        wanted = pods_of(snapshot, pods)
+        checked_pods = pods_of(snapshot, pods)
     if nodes is not None:
         unknown = [name for name in nodes if name not in snapshot.columns.index]
         if unknown:
             raise InputError(f"no node {unknown[0]!r} in the snapshot")
-    return FitResult(snapshot, wanted, list(snapshot.nodes if nodes is None else nodes), profile)
+    return FitResult(snapshot, checked_pods, list(snapshot.nodes if nodes is None else nodes), profile)
 
 
 class FitResult(Result):
@@ -108,7 +108,7 @@ class FitResult(Result):
 
         0: the pod fits; otherwise the code of the first plug-in that fails.
         """
-        return self.session.engine.verdicts(np.arange(self.session.finish_classes, dtype=np.int32))
+        return self.session.engine.verdicts(np.arange(self.session.checked_count, dtype=np.int32))
 
     @cached_property
     def class_of(self) -> NDArray[np.int32]:

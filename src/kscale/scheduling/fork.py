@@ -198,13 +198,15 @@ class Fork:
         """
         return self.engine.checksum()
 
-    def _set(self, table: dict[Any, int], key: Any, value: int) -> None:
+    def _set_logged(self, table: dict[Any, int], key: Any, value: int) -> None:
+        """Set an entry, and log the old one if there is a fork to revert to."""
         if self._marks:
             self._log.append((table, key, table.get(key)))
         table[key] = value
 
     def _add_to(self, table: dict[Any, int], key: Any, amount: int) -> None:
-        self._set(table, key, table.get(key, 0) + amount)
+        """Add an amount to an entry."""
+        self._set_logged(table, key, table.get(key, 0) + amount)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
@@ -240,7 +242,7 @@ class Fork:
         """
         n = self.number(node)
         if self._own.get(n):
-            pods = [key for key, location in self._at.items() if location == n and not self._stays(key)]
+            pods = [key for key, location in self._at.items() if location == n and not self._is_at_home(key)]
             pods += [
                 f"one of class {number}" for (number, location), count in self._mine.items() if location == n and count
             ]
@@ -252,7 +254,7 @@ class Fork:
             if key:
                 if key in self._moved:
                     continue
-                self._leave(key)
+                self._record_leaving(key)
             elif left[number]:
                 left[number] -= 1
                 continue
@@ -289,12 +291,13 @@ class Fork:
             if n < 0:
                 raise InputError(f"no node {node!r} in the snapshot")
         else:
-            n = self._in_range(node)
+            n = self._check_node(node)
         if not self.engine.alive(n):
             raise InputError(f"node {self.node_name(n)!r} was removed from this fork")
         return n
 
-    def _in_range(self, node: Any) -> int:
+    def _check_node(self, node: Any) -> int:
+        """Return the number of a node. Raises InputError for others."""
         count = self.engine.nodes
         if isinstance(node, int) and 0 <= node < count:
             return node
@@ -302,7 +305,7 @@ class Fork:
 
     def node_name(self, node: int) -> str:
         """Return the name of a node by number. Raises InputError if the number is out of range."""
-        node = self._in_range(node)
+        node = self._check_node(node)
         return self.snapshot.nodes[node] if node < self._existing else self._added[node - self._existing]
 
     def free(self, node: str | int) -> tuple[dict[str, int], int]:
@@ -352,7 +355,7 @@ class Fork:
         Raises InputError if the pod is on a node.
         """
         number, n = self.pod(pod), self.number(node)
-        self._loose(pod)
+        self._check_unplaced(pod)
         self._place(pod, number, n)
 
     def unplace(self, pod: str | int, node: str | int) -> None:
@@ -361,12 +364,12 @@ class Fork:
         if isinstance(pod, str):
             if self._at.get(pod, _NOWHERE) != n:
                 raise InputError(f"pod {pod!r} is not on node {self.node_name(n)!r}: it was not placed there")
-            if self._stays(pod):
+            if self._is_at_home(pod):
                 self.engine.unplace(self._class_there(pod, n), n)
             else:
                 self.engine.unplace(number, n)
                 self._add_to(self._own, n, -1)
-            self._leave(pod)
+            self._record_leaving(pod)
             return
         location = number, n
         if self._mine.get(location):
@@ -387,7 +390,7 @@ class Fork:
         Raises InputError if the pod is on a node.
         """
         number, n = self._get_checkable_class(pod), self.number(node)
-        self._loose(pod)
+        self._check_unplaced(pod)
         if self.engine.check(number, n) != _engine.FITS:
             return False
         self._place(pod, number, n)
@@ -399,7 +402,7 @@ class Fork:
         ``acceptable``: one boolean per node; False excludes the node. Raises InputError if the pod is on a node.
         """
         number = self._get_checkable_class(pod)
-        self._loose(pod)
+        self._check_unplaced(pod)
         if acceptable is not None:
             acceptable = mask_of(acceptable, "acceptable", self.engine.nodes)
         node = self.engine.any_node(number, acceptable)
@@ -414,19 +417,21 @@ class Fork:
         Raises InputError for a class that only placed pods have.
         """
         number = self.pod(pod)
-        if number >= self.session.finish_classes:
+        if number >= self.session.checked_count:
             raise InputError(
                 f"class {number} belongs to placed pods only: where they fit can be asked of pods given to fork()"
             )
         return number
 
-    def _stays(self, pod: str) -> bool:
+    def _is_at_home(self, pod: str) -> bool:
+        """Check whether a pod is still on the node that it has in the snapshot."""
         return pod in self._home and pod not in self._moved
 
-    def _leave(self, pod: str) -> None:
-        self._set(self._at, pod, _NOWHERE)
+    def _record_leaving(self, pod: str) -> None:
+        """Record that a pod left its node."""
+        self._set_logged(self._at, pod, _NOWHERE)
         if pod in self._home:
-            self._set(self._moved, pod, 1)
+            self._set_logged(self._moved, pod, 1)
 
     def _class_there(self, pod: str, node: int) -> int:
         """Return the class that a pod of the snapshot counts as on its node.
@@ -435,7 +440,8 @@ class Fork:
         """
         return next(number for key, number in self._snapshot_pods(node) if key == pod)
 
-    def _loose(self, pod: str | int) -> None:
+    def _check_unplaced(self, pod: str | int) -> None:
+        """Raise InputError if the pod is on a node."""
         node = self._at.get(pod, _NOWHERE) if isinstance(pod, str) else _NOWHERE
         if node != _NOWHERE:
             raise InputError(f"pod {pod!r} is on node {self.node_name(node)!r} already: take it off first")
@@ -443,7 +449,7 @@ class Fork:
     def _place(self, pod: str | int, number: int, node: int) -> None:
         self.engine.place(number, node)
         if isinstance(pod, str):
-            self._set(self._at, pod, node)
+            self._set_logged(self._at, pod, node)
         else:
             self._add_to(self._mine, (number, node), 1)
         self._add_to(self._own, node, 1)

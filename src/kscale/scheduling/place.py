@@ -126,14 +126,15 @@ class PlaceResult(Result):
     @cached_property
     def unschedulable(self) -> list[str]:
         """Return the names of pods that fit no node, in the order they were tried."""
-        return self._keys(_packing.NOWHERE)
+        return self._keys_with_outcome(_packing.NOWHERE)
 
     @cached_property
     def not_tried(self) -> list[str]:
         """Return the names of pods that were not tried, because placing stopped before."""
-        return self._keys(_packing.NOT_TRIED)
+        return self._keys_with_outcome(_packing.NOT_TRIED)
 
-    def _keys(self, outcome: int) -> list[str]:
+    def _keys_with_outcome(self, outcome: int) -> list[str]:
+        """Return the keys of the pods with an outcome."""
         which = np.flatnonzero(self.node == outcome)
         if isinstance(self.records, PodRows):
             return self.records.take(which).keys
@@ -288,6 +289,7 @@ def place(
 
 
 def _check_state(state: Any) -> PlaceState:
+    """Return the state, or an empty one for None. Raises InputError for other values."""
     if state is None:
         return PlaceState()
     if not isinstance(state, PlaceState):

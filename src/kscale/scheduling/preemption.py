@@ -36,7 +36,8 @@ _OFFSET: Final = 2**31  # what upstream adds to each priority before it sums the
 
 class Preemption(msgspec.Struct, frozen=True, kw_only=True):
     """``pod`` fits ``node`` after ``victims`` are evicted (the most important first). ``violations``: how many of these
-    evictions violate a disruption budget."""
+    evictions violate a disruption budget.
+    """
 
     pod: str
     node: str
@@ -46,7 +47,8 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
 
 class Candidates(NamedTuple):
     """How many candidate nodes are enough: ``least_percentage`` percent of the nodes (``minCandidateNodesPercentage``),
-    but at least ``least_candidates`` (``minCandidateNodesAbsolute``)."""
+    but at least ``least_candidates`` (``minCandidateNodesAbsolute``).
+    """
 
     least_percentage: int = 10
     least_candidates: int = 100
@@ -88,7 +90,7 @@ def preempt(
         If the pod is not a pending pod of the snapshot.
     """
     snapshot = snapshot_of(snapshot)
-    record = _pending(snapshot, pod)
+    record = _pending_record(snapshot, pod)
     if record.pod.spec.preemption_policy == "Never":
         return None
     fits = fit(snapshot, [pod], profile=profile)
@@ -110,7 +112,7 @@ def preempt(
     return Preemption(pod=pod, node=snapshot.nodes[best.node], victims=victims, violations=best.violations)
 
 
-def _pending(snapshot: Snapshot, pod: str) -> PodRecord:
+def _pending_record(snapshot: Snapshot, pod: str) -> PodRecord:
     if pod not in snapshot.pending:
         raise InputError(f"no pending pod {pod!r} in the snapshot")
     return snapshot.record(pod)
@@ -160,7 +162,8 @@ class _Candidate(msgspec.Struct, frozen=True):
 
 class _DryRun:
     """Simulates evictions, one node after the other (``SelectVictimsOnNode``). Pods are removed and put back by
-    class."""
+    class.
+    """
 
     def __init__(
         self, snapshot: Snapshot, record: PodRecord, budgets: _Budgets, profile: SchedulerProfile | None
@@ -182,7 +185,7 @@ class _DryRun:
         try:
             for each in lower:
                 engine.unplace(each.number, node)
-            if not self._fits(node):
+            if not self._fits_on(node):
                 return None
             violating, others = self._budgets.split(lower)
             against = [each for each in violating if not self._stays(each, node)]
@@ -200,7 +203,8 @@ class _DryRun:
             pods.append(_Placed(snapshot.placed[row], pod_class, self._session.number(pod_class)))
         return sorted(pods, key=lambda each: each.importance)
 
-    def _fits(self, node: int) -> bool:
+    def _fits_on(self, node: int) -> bool:
+        """Check whether the preemptor fits on a node now."""
         return self._session.engine.check(self._coming, node) == _engine.FITS
 
     def _stays(self, pod: _Placed, node: int) -> bool:
@@ -209,7 +213,7 @@ class _DryRun:
         If so it is placed again. Otherwise the state is unchanged.
         """
         self._session.engine.place(pod.number, node)
-        if self._fits(node):
+        if self._fits_on(node):
             return True
         self._session.engine.unplace(pod.number, node)
         return False

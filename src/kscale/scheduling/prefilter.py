@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kscale.scheduling.plugins import PROFILE
+from kscale.scheduling.plugins import PROFILE, implementing
 from kscale.scheduling.plugins.base import NOTHING, Plugin
 from kscale.scheduling.profile import Context
 from kscale.scheduling.status import ERROR, UNRESOLVABLE, UNSCHEDULABLE, Status
@@ -17,7 +17,8 @@ __all__ = ["PreFilterOutcome", "PreFilterReport", "prefilter_report", "run_prefi
 
 class PreFilterOutcome(msgspec.Struct, frozen=True):
     """Combined result of the PreFilters. ``failure``: the pod fits no node; ``plugin`` may be empty then. ``nodes``:
-    the only nodes to check, if not None, as selected by the plug-ins ``choosers``."""
+    the only nodes to check, if not None, as selected by the plug-ins ``choosers``.
+    """
 
     plugin: str = ""
     failure: Status | None = None
@@ -27,19 +28,20 @@ class PreFilterOutcome(msgspec.Struct, frozen=True):
 
 PASSED = PreFilterOutcome()
 
-_ASKED = tuple(plugin for plugin in PROFILE if type(plugin).prefilter is not Plugin.prefilter)
+_WITH_PREFILTER = implementing("prefilter")
 
 
 class PreFilterReport(msgspec.Struct):
     """Results of all PreFilters, each run alone, even after one that fails: skipped (sorted), failures and node sets in
-    order."""
+    order.
+    """
 
     skipped: list[str] = msgspec.field(default_factory=list)
     failures: list[tuple[str, Status]] = msgspec.field(default_factory=list)
     node_sets: list[tuple[str, frozenset[str]]] = msgspec.field(default_factory=list)
 
 
-def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = _ASKED) -> PreFilterOutcome:
+def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = _WITH_PREFILTER) -> PreFilterOutcome:
     """Run PreFilters in profile order, and return the combined outcome.
 
     The first failure that is not Unschedulable ends the phase. Otherwise the last Unschedulable failure is reported.
@@ -49,10 +51,10 @@ def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = _ASK
     choosers: list[str] = []
     disabled = ctx.profile.disabled_prefilters
     for plugin in plugins:
-        answer = NOTHING if plugin.name in disabled else plugin.prefilter(pod, ctx)
-        if answer is NOTHING:
+        result = NOTHING if plugin.name in disabled else plugin.prefilter(pod, ctx)
+        if result is NOTHING:
             continue
-        status = answer.failure
+        status = result.failure
         if status is not None and status.code == UNSCHEDULABLE:
             pending = plugin.name, status
             continue
@@ -60,9 +62,9 @@ def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = _ASK
             if status.code == ERROR:
                 status = Status(ERROR, (f'running PreFilter plugin "{plugin.name}": {status.reasons[0]}',))
             return PreFilterOutcome(plugin.name, status)
-        if answer.nodes is not None:
+        if result.nodes is not None:
             choosers.append(plugin.name)
-            nodes = answer.nodes if nodes is None else nodes & answer.nodes
+            nodes = result.nodes if nodes is None else nodes & result.nodes
             if not nodes:
                 return PreFilterOutcome("", Status(UNRESOLVABLE, (_format_no_nodes_left(choosers),)))
     if pending is None and nodes is None:
@@ -83,12 +85,12 @@ def prefilter_report(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = PR
     for plugin in plugins:
         if plugin.name in ctx.profile.disabled_prefilters:
             continue
-        answer = plugin.prefilter(pod, ctx)
-        if answer.failure is not None:
-            report.failures.append((plugin.name, answer.failure))
+        result = plugin.prefilter(pod, ctx)
+        if result.failure is not None:
+            report.failures.append((plugin.name, result.failure))
         elif plugin.skips(pod, ctx):
             report.skipped.append(plugin.name)
-        elif answer.nodes is not None:
-            report.node_sets.append((plugin.name, answer.nodes))
+        elif result.nodes is not None:
+            report.node_sets.append((plugin.name, result.nodes))
     report.skipped.sort()
     return report

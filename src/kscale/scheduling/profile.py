@@ -1,5 +1,6 @@
 """Scheduler profile: arguments of its plug-ins, and the profile applied to a snapshot and its nodes (upstream:
-``KubeSchedulerConfiguration``)."""
+``KubeSchedulerConfiguration``).
+"""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ __all__ = [
     "NodeFacts",
     "Predicate",
     "SchedulerProfile",
+    "selector_columns",
 ]
 
 
@@ -91,8 +93,24 @@ CSI: Final = "\0csi"
 DEVICES: Final = "\0devices"
 
 
+def selector_columns(selector: NodeSelector | None) -> frozenset[str]:
+    """Return the node columns that a node selector reads."""
+    if selector is None:
+        return frozenset()
+    columns: set[str] = set()
+    for term in selector.node_selector_terms:
+        columns.update(expression.key for expression in term.match_expressions)
+        if term.match_fields:
+            columns.add(NAME)
+    return frozenset(columns)
+
+
 class NodeFacts(msgspec.Struct):
-    """What predicates read of a node. ``offered``: resources with a positive allocatable amount."""
+    """The parts of a node that predicates read.
+
+    ``offered``: resources with a positive allocatable amount; empty without dynamic resource allocation, which alone
+    reads it.
+    """
 
     name: str
     labels: dict[str, str]
@@ -103,8 +121,9 @@ class NodeFacts(msgspec.Struct):
     offered: frozenset[str]
 
     @classmethod
-    def of(cls, node: Node, csi_node: CSINode | None) -> NodeFacts:
-        """Read the facts of a node object."""
+    def of(cls, node: Node, csi_node: CSINode | None, *, dra: bool) -> NodeFacts:
+        """Read the facts of a node object. ``dra``: dynamic resource allocation is on."""
+        allocatable = node.status.allocatable if dra else None
         return cls(
             name=node.metadata.name,
             labels=node.metadata.labels or {},
@@ -112,13 +131,14 @@ class NodeFacts(msgspec.Struct):
             unschedulable=node.spec.unschedulable,
             features=frozenset(node.status.declared_features),
             csi_node=csi_node,
-            offered=frozenset(name for name, q in (node.status.allocatable or {}).items() if q.sign > 0),
+            offered=frozenset(name for name, amount in (allocatable or {}).items() if amount.sign > 0),
         )
 
 
 class Context:
     """A profile applied to a snapshot. ``memo``: results that plug-ins cached for this context; ``snapshot.memo`` has
-    those that depend on nothing but the snapshot."""
+    those that depend on nothing but the snapshot.
+    """
 
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self.snapshot = snapshot
@@ -136,11 +156,11 @@ class Context:
     def node(self, n: int) -> NodeFacts:
         """Return the facts of an existing node by number."""
         node = self.snapshot.columns.objects[n]
-        return NodeFacts.of(node, self.csi_node(node.metadata.name))
+        return NodeFacts.of(node, self.csi_node(node.metadata.name), dra=self.dra)
 
     def copy_facts(self, template: NodeTemplate, name: str) -> NodeFacts:
         """Return the facts of a copy of a template with this name, also as its hostname label."""
-        facts = NodeFacts.of(template.node, template.csi_node if self.csi else None)
+        facts = NodeFacts.of(template.node, template.csi_node if self.csi else None, dra=self.dra)
         facts.name = name
         facts.labels = {**facts.labels, HOSTNAME: name}
         return facts

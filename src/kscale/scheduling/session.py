@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from kscale._native import _engine
 from kscale.objects.api.core import Taint
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.scheduling.compile.device_counting import DeviceCounting
 from kscale.scheduling.compile.node_classes import Domains, NodeClasses
 from kscale.scheduling.compile.pod_classes import PodClasses
 from kscale.scheduling.compile.resources import Resources
 from kscale.scheduling.compile.templates import Copies, spelled_out
-from kscale.scheduling.devices.ledger import DeviceCounting, DeviceLedger
+from kscale.scheduling.devices.ledger import DeviceLedger
 from kscale.scheduling.explain import Explainer
 from kscale.scheduling.plugins import PROFILE
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources
@@ -43,7 +44,8 @@ class Session:
 
     ``pods``: classes that may be checked, by session number; ``templates``: nodes to copy; ``present``: further classes
     that are only placed or removed; ``one_by_one``: nothing is going to be placed; ``moving``: the pods run, and leave
-    their nodes before they are placed again; ``alike``: every placement of a pod stands for another equivalent pod.
+    their nodes before they are placed again; ``exchangeable``: every placement of a pod stands for another equivalent
+    pod.
 
     ``engine``: the packing engine, with every existing node and the pods placed there; ``templates``: its prepared
     templates, in order. Devices that pods compete for are counted or, where that would not be exact, tracked in a
@@ -60,7 +62,7 @@ class Session:
         *,
         one_by_one: bool = False,
         moving: bool = False,
-        alike: bool = False,
+        exchangeable: bool = False,
     ) -> None:
         self.snapshot = snapshot
         self.profile = profile or SchedulerProfile()
@@ -70,11 +72,11 @@ class Session:
         self._classes = classes = PodClasses.of(ctx, pods, others, templates)
         columns = classes.columns()
         copies.spell_out(
-            spelled_out(ctx, classes.pods[: classes.given]) if templates and columns & {NAME, HOSTNAME} else ()
+            spelled_out(ctx, classes.pods[: classes.own_count]) if templates and columns & {NAME, HOSTNAME} else ()
         )
         self._nodes = NodeClasses(ctx, copies.facts, columns)
-        devices, ledger = self._devices(one_by_one=one_by_one, moving=moving, alike=alike)
-        classes.compile(ctx, copies.facts, ledger.may_count if ledger is not None else _nobody)
+        devices, ledger = self._devices(one_by_one=one_by_one, moving=moving, exchangeable=exchangeable)
+        classes.compile(ctx, copies.facts, None if ledger is None else ledger.may_count)
         more = [name for predicate in self.profile.predicates for name in predicate.resources]
         self._resources = Resources(ctx, classes, more, devices)
         self.has_ledger = ledger is not None
@@ -88,23 +90,27 @@ class Session:
             self._resources,
             classes.parts,
             classes.number,
-            alike=ledger is None,
+            exchangeable=ledger is None,
         )
 
     # -- building ----------------------------------------------------------------------------------------------------
 
     def _devices(
-        self, *, one_by_one: bool, moving: bool, alike: bool
+        self, *, one_by_one: bool, moving: bool, exchangeable: bool
     ) -> tuple[DeviceCounting | None, DeviceLedger | None]:
         ctx, classes = self._ctx, self._classes
         if one_by_one or not classes.devices or DynamicResources.name in self.profile.disabled_filters:
             return None, None
-        checked, others = classes.pods[: classes.asked], classes.pods[classes.asked : classes.given]
-        if not any(pod.claims for pod in others) and not ((moving or alike) and any(pod.claims for pod in checked)):
+        checked, others = classes.pods[: classes.checked], classes.pods[classes.checked : classes.own_count]
+        if not any(pod.claims for pod in others) and not (
+            (moving or exchangeable) and any(pod.claims for pod in checked)
+        ):
             counting = DeviceCounting(ctx, checked, self._nodes)
             if counting.exact:
                 return counting, None
-        return None, DeviceLedger(ctx, classes.pods[: classes.given], self._copies.templates, alike=alike)
+        return None, DeviceLedger(
+            ctx, classes.pods[: classes.own_count], self._copies.templates, exchangeable=exchangeable
+        )
 
     def _engine(self, ledger: DeviceLedger | None) -> _engine.Engine:
         """Build an engine with the nodes of the snapshot."""
@@ -137,8 +143,8 @@ class Session:
         engine.add_classes(*amounts, classes.static_row, classes.failed, classes.hosts, classes.extras)
         engine.populate(*classes.get_placed_pods(self.snapshot))
         for predicate in self.profile.predicates:
-            wanted = (*FIXED_RESOURCES, *predicate.resources)
-            engine.add_user(predicate, [self.resources.index(name) for name in wanted])
+            resource_names = (*FIXED_RESOURCES, *predicate.resources)
+            engine.add_user(predicate, [self.resources.index(name) for name in resource_names])
 
     def copy(self) -> Session:
         """Return an independent copy with an engine of its own, in the current state.
@@ -152,9 +158,9 @@ class Session:
     # -- use ---------------------------------------------------------------------------------------------------------
 
     @property
-    def finish_classes(self) -> int:
+    def checked_count(self) -> int:
         """Return how many classes, counted from the first, can be checked."""
-        return self._classes.asked
+        return self._classes.checked
 
     @property
     def pods(self) -> Sequence[PodClass]:
@@ -203,7 +209,8 @@ class Session:
     def mask_rows_without_taint(self, taint: Taint) -> NDArray[np.uint8]:
         """Return which counter rows of the engine stop counting a node once it carries the taint: uint8[rows]."""
         mask = np.zeros(self.engine.n_rows, dtype=np.uint8)
-        mask[self._classes.part(SpreadNumbers).leaving(taint)] = 1
+        part = self._classes.get_part(SpreadNumbers)
+        mask[[] if part is None else part.leaving(taint)] = 1
         return mask
 
     @cached_property
@@ -211,9 +218,9 @@ class Session:
         """Return short texts on what pods use and no rule considers, each once, in order of appearance."""
         ctx, copies = self._ctx, self._copies
         texts = ["resource claims of the pods that come with a new node"] if ctx.dra and copies.claims else []
-        if copies.templates:
-            drivers = self._classes.part(VolumeNumbers).requested_drivers
-            texts += csi_rules_not_judged(drivers, copies.templates, ctx)
+        part = self._classes.get_part(VolumeNumbers)
+        if copies.templates and part is not None:
+            texts += csi_rules_not_judged(part.requested_drivers, copies.templates, ctx)
         return texts
 
     # -- why ---------------------------------------------------------------------------------------------------------
@@ -276,7 +283,3 @@ class Session:
         Amounts are in the order of ``resources``.
         """
         return self._copies.room(i)
-
-
-def _nobody(number: int) -> bool:  # noqa: ARG001  (as a ledger's `may_count`)
-    return False

@@ -31,7 +31,8 @@ class Eligibility(msgspec.Struct, frozen=True, eq=False):
 class Row(msgspec.Struct, frozen=True, eq=False):
     """A counter row. ``key``: the topology key; ``meant``: whether a pod counts, None = only pods that refer to the row
     themselves; ``selector``: a selector that counted pods match in any case; ``group``: affinity group whose total the
-    row contributes to, -1 = none; ``eligibility``: None = every node counts."""
+    row contributes to, -1 = none; ``eligibility``: None = every node counts.
+    """
 
     key: str
     meant: Callable[[PodClass], bool] | None
@@ -42,7 +43,8 @@ class Row(msgspec.Struct, frozen=True, eq=False):
 
 class _Counted(NamedTuple):
     """Rows that count pods of an identity: those with eligibility, the others; ``upto``: number of rows considered so
-    far."""
+    far.
+    """
 
     upto: int
     spread: list[int]
@@ -51,7 +53,8 @@ class _Counted(NamedTuple):
 
 class Rows:
     """All counter rows of an engine, numbered in the order they are added. ``keys``: topology keys; ``eligibilities``:
-    what decides which nodes count, in order of first use; ``groups``: number of affinity groups."""
+    what decides which nodes count, in order of first use; ``groups``: number of affinity groups.
+    """
 
     def __init__(self) -> None:
         self.rows: list[Row] = []

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _usage_text
 from kscale.errors import InputError, Problem
+from kscale.objects.api.meta import shorten
 from kscale.objects.times import moment
 from kscale.series.columns import KEY_COLUMNS, Series, SeriesKey
 
@@ -31,12 +32,16 @@ __all__ = [
     "last_labels",
     "parse_prometheus_duration",
     "read_prometheus",
+    "read_warnings",
 ]
 
 
 _SHORTEST: Final = len('[0,"0"]')
 _VALUE: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[Ii]nf|NaN)")
 _OLD_LABELS: Final = {"pod": "pod_name", "container": "container_name"}
+_WARNINGS_BYTES: Final = 1 << 20
+"""Limit on the text of all warnings of a response: in memory short ones take 15 times as much."""
+_LONGEST_TEXT: Final = 2048
 _FARTHEST: Final = 1 << 32
 """Limit in seconds; later times do not fit int64 nanoseconds."""
 
@@ -55,7 +60,7 @@ class _Answer(msgspec.Struct):
     status: str = "success"
     data: _Data | None = None
     error: str = ""
-    warnings: list[str] | None = None
+    warnings: msgspec.Raw = msgspec.Raw()
 
 
 def read_prometheus(
@@ -91,14 +96,18 @@ def read_prometheus(
         if answer.status == "success" and answer.data is None:
             raise InputError(Problem("not a Prometheus answer: there is no data in it", source))
         if answer.status != "success" or answer.data is None:
-            raise InputError(Problem(f"Prometheus answered {answer.status}: {answer.error}", source))
+            message = f"Prometheus answered {shorten(answer.status)}: {shorten(answer.error, _LONGEST_TEXT)}"
+            raise InputError(Problem(message, source))
         if answer.data.result_type != "matrix":
             raise InputError(
                 Problem(
-                    f"a {answer.data.result_type}, not the matrix of a range query", source, field="data.resultType"
+                    f"a {shorten(answer.data.result_type)}, not the matrix of a range query",
+                    source,
+                    field="data.resultType",
                 )
             )
         results = msgspec.json.decode(answer.data.result, type=list[_Result])
+        warnings = read_warnings(answer.warnings, source)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(Problem(f"not a Prometheus answer: {error}", source)) from None
     names = [_labels_of(name, columns or {}) for name in KEY_COLUMNS]
@@ -129,7 +138,19 @@ def read_prometheus(
         source=source,
         finite=finite,
     )
-    return replace(series, warnings=tuple(dict.fromkeys(answer.warnings or ())))
+    return replace(series, warnings=tuple(warnings))
+
+
+def read_warnings(raw: msgspec.Raw, source: str = "") -> list[str]:
+    """Decode the warnings of a response and return each once. Raises InputError, also if they are too long."""
+    if len(memoryview(raw)) > _WARNINGS_BYTES:
+        text = f"the warnings are longer than {_WARNINGS_BYTES:,} bytes"
+        raise InputError(Problem(text, source, field="warnings"))
+    try:
+        texts = msgspec.json.decode(raw, type=list[str] | None) if memoryview(raw) else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(Problem(f"not a Prometheus answer: {error}", source, field="warnings")) from None
+    return list(dict.fromkeys(texts or ()))
 
 
 def _labels_of(name: str, columns: Mapping[str, str]) -> tuple[str, str]:
@@ -199,7 +220,34 @@ class RangeQuery(NamedTuple):
 class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
     """Options of the recommender's Prometheus history: upstream's flags of the same names, with its defaults.
 
-    ``namespace``: restrict the queries to this namespace.
+    Attributes
+    ----------
+    prometheus_cadvisor_job_name
+        Value of the job label of cAdvisor's series; empty: any.
+    history_length
+        Length of the history to load, as a Prometheus duration.
+    history_resolution
+        Time between two samples of the history, as a Prometheus duration.
+    history_cpu_metric
+        Name of the metric that counts CPU seconds.
+    history_memory_metric
+        Name of the metric of memory usage in bytes.
+    metric_for_pod_labels
+        Metric whose labels include the labels of pods.
+    pod_label_prefix
+        Prefix of the metric labels that are labels of the pod.
+    pod_namespace_label
+        Label of the pod-labels metric that names the pod's namespace.
+    pod_name_label
+        Label of the pod-labels metric that names the pod.
+    container_namespace_label
+        Label of usage series that names the namespace.
+    container_pod_name_label
+        Label of usage series that names the pod.
+    container_name_label
+        Label of usage series that names the container.
+    namespace
+        Namespace to which the queries are restricted; empty: all.
     """
 
     prometheus_cadvisor_job_name: str = "kubernetes-cadvisor"

@@ -17,8 +17,8 @@ from kscale.series.columns import KEY_COLUMNS, FarTimeError, Series, encode_keys
 
 __all__ = [
     "CellError",
+    "ColumnSelection",
     "RowTable",
-    "Wanted",
     "check_columns",
     "parsed_numbers",
     "parsed_times",
@@ -56,7 +56,7 @@ class RowTable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ColumnSelection:
     """Selection of columns of a table: the arguments of :func:`~kscale.series.read_csv`."""
 
     value: str
@@ -81,25 +81,25 @@ class Wanted:
         return self.events and not self.value
 
 
-def series_of(table: RowTable, wanted: Wanted, source: str) -> Series:
+def series_of(table: RowTable, selection: ColumnSelection, source: str) -> Series:
     """Convert the rows of a table to series. Raises ``InputError`` with row and column."""
-    check_columns(table.names, wanted, source)
-    unit = time_unit(wanted.unit)
-    column = wanted.time
+    check_columns(table.names, selection, source)
+    unit = time_unit(selection.unit)
+    column = selection.time
     try:
         times = table.times(column, unit)
-        column = wanted.value
-        values = np.ones(table.rows) if wanted.is_counted else table.numbers(column)
+        column = selection.value
+        values = np.ones(table.rows) if selection.is_counted else table.numbers(column)
         texts: dict[str, list[str]] = {}
-        for column in (*wanted.keys, *wanted.labels):
+        for column in (*selection.keys, *selection.labels):
             if column in table.names and column not in texts:
                 texts[column] = table.texts(column)
     except CellError as error:
         place = "" if error.row is None else f"row {error.row}"
         raise InputError(Problem(str(error), source, place, column)) from None
-    parts, label_columns = ([texts.get(name, []) for name in names] for names in (wanted.keys, wanted.labels))
-    keys, numbers, tags = encode_keys(parts, label_columns, wanted.labels, table.rows, source)
-    return Series.of(keys, numbers, times, values, labels=tags, source=source, ordered=not wanted.events)
+    parts, label_columns = ([texts.get(name, []) for name in names] for names in (selection.keys, selection.labels))
+    keys, numbers, tags = encode_keys(parts, label_columns, selection.labels, table.rows, source)
+    return Series.of(keys, numbers, times, values, labels=tags, source=source, ordered=not selection.events)
 
 
 def parsed_times(texts: Sequence[str], unit: int) -> NDArray[np.int64]:
@@ -124,9 +124,9 @@ def parsed_numbers(texts: Sequence[str]) -> NDArray[np.float64]:
     return numbers
 
 
-def check_columns(names: Sequence[str], wanted: Wanted, source: str) -> None:
+def check_columns(names: Sequence[str], selection: ColumnSelection, source: str) -> None:
     """Check that a table has the required columns. Raises ``InputError`` if it does not."""
-    missing = [name for name in wanted.required_columns if name not in names]
+    missing = [name for name in selection.required_columns if name not in names]
     if missing:
         raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {', '.join(names)})", source))
 
@@ -171,7 +171,7 @@ def read_csv(
     InputError
         For an invalid cell or a missing column; the message has row and column.
     """
-    return series_of(_table(data, source), Wanted(value, time, columns, labels, unit, events), source)
+    return series_of(_table(data, source), ColumnSelection(value, time, columns, labels, unit, events), source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +250,8 @@ def read_parquet(
     MissingExtraError
         Without pyarrow.
     """
-    wanted = Wanted(value, time, columns, labels, unit, events)
-    return series_of(_parquet_table(data, wanted, source), wanted, source)
+    selection = ColumnSelection(value, time, columns, labels, unit, events)
+    return series_of(_parquet_table(data, selection, source), selection, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,15 +312,15 @@ def _to_texts(column: Any) -> list[str]:
         raise CellError(f"not texts: {error}") from None
 
 
-def _parquet_table(data: bytes, wanted: Wanted, source: str) -> _ParquetTable:
+def _parquet_table(data: bytes, selection: ColumnSelection, source: str) -> _ParquetTable:
     """Read the selected columns that are present. Raises InputError for a damaged file."""
     pa, pq = library("pyarrow", "reading Parquet"), library("pyarrow.parquet", "reading Parquet")
     try:
         with pq.ParquetFile(pa.BufferReader(data)) as file:
             present = file.schema_arrow.names
-            check_columns(present, wanted, source)
+            check_columns(present, selection, source)
             _check_rows(file.metadata, source)
-        names = [name for name in (*wanted.required_columns, *wanted.keys) if name in present]
+        names = [name for name in (*selection.required_columns, *selection.keys) if name in present]
         return _ParquetTable(pa, pq.read_table(pa.BufferReader(data), columns=list(dict.fromkeys(names))))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged pages
         raise InputError(Problem(f"not a Parquet file: {error}", source)) from None

@@ -44,9 +44,9 @@ def column_names(renamed: Mapping[str, str] | None) -> dict[str, str]:
     return {key: (renamed or {}).get(key, key) for key in ("time", *KEY_COLUMNS, CPU, MEMORY, "workload")}
 
 
-def check_columns(found: Iterable[str], names: Mapping[str, str], source: str) -> list[str]:
+def check_columns(header: Iterable[str], names: Mapping[str, str], source: str) -> list[str]:
     """Return the columns of a file that are read. Raises ``InputError`` for missing or duplicate ones."""
-    have = list(found)
+    have = list(header)
     missing = [names[key] for key in ("time", *KEY_COLUMNS) if names[key] not in have]
     if missing:
         shown = ", ".join(have)
@@ -129,7 +129,7 @@ class CsvFile:
     names: Mapping[str, str]
     unit: str
     header: list[str] = field(default_factory=list)
-    wanted: list[str] = field(default_factory=list)
+    required_columns: list[str] = field(default_factory=list)
     _roles: list[int] = field(default_factory=list)
     _own: threading.local = field(default_factory=threading.local)
     """Each thread's buffer and table of series."""
@@ -182,7 +182,7 @@ class CsvFile:
             self.header = [name.strip() for name in next(csv.reader([text]), [])]
         except csv.Error as error:
             raise InputError(Problem(f"a header that is not CSV: {error}", str(self.path))) from None
-        self.wanted = check_columns(self.header, self.names, str(self.path))
+        self.required_columns = check_columns(self.header, self.names, str(self.path))
         self._roles = _roles(self.header, self.names)
         return len(line) + len(end)
 

@@ -41,8 +41,8 @@ _SIGNS: Final = {
 }
 
 
-def resource_of(labels: Mapping[str, str], given: str, file: str, place: str, source: str) -> str:
-    """Return ``cpu`` or ``memory``, from the label ``resource``, the metric's name, ``given`` or the file's name.
+def resource_of(labels: Mapping[str, str], requested: str, file: str, place: str, source: str) -> str:
+    """Return ``cpu`` or ``memory``, from the label ``resource``, the metric's name, ``requested`` or the file's name.
 
     A name with ``cpu`` or ``cores`` means CPU; ``container_memory_working_set_bytes``, ``container_mem_rss`` and
     similar names mean memory. Raises ``InputError`` if nothing is conclusive, and for a counter of seconds without a
@@ -52,7 +52,7 @@ def resource_of(labels: Mapping[str, str], given: str, file: str, place: str, so
     if name.endswith(_COUNTER):
         text = f"{name} counts seconds since a container began, and says nothing of cores: ask for rate({name}[5m])"
         raise InputError(Problem(text, source, place))
-    for hint in (labels.get("resource", ""), name, given, file):
+    for hint in (labels.get("resource", ""), name, requested, file):
         matches = [name for name, sign in _SIGNS.items() if sign.search(hint.lower())]
         if len(matches) == 1:
             return matches[0]
@@ -201,9 +201,9 @@ class _Rows:
     cpu: NDArray[np.float64] | None
     memory: NDArray[np.float64] | None
 
-    def batch(self, known: SeriesTable) -> UsageBatch:
-        series = known.take(self.series)
-        return UsageBatch(known.keys, known.workloads, series, self.time, self.cpu, self.memory)
+    def batch(self, table: SeriesTable) -> UsageBatch:
+        series = table.take(self.series)
+        return UsageBatch(table.keys, table.workloads, series, self.time, self.cpu, self.memory)
 
 
 def _parquet(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Iterator[UsageBatch]:
@@ -254,7 +254,7 @@ def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Itera
 
             check_quotes(part.text, path)
             numbering = numbering or arrow.NamesOfTables()
-            table = arrow.csv_table(part.text, file.header, file.wanted, names, str(path), before)
+            table = arrow.csv_table(part.text, file.header, file.required_columns, names, str(path), before)
             rows = _read_table(table, numbering, names, unit, str(path), before)
         if rows is not None and len(rows.time):
             before += len(rows.time)
@@ -297,7 +297,8 @@ def usage_of(
             continue
         containers: dict[tuple[SeriesKey, str, tuple[tuple[str, str], ...]], int] = {}
         numbers = [
-            containers.setdefault(_whose(series.keys[i], series.labels[i], columns), len(containers)) for i in selected
+            containers.setdefault(_container_key(series.keys[i], series.labels[i], columns), len(containers))
+            for i in selected
         ]
         of_row = np.repeat(np.array(numbers, np.int32), lengths)
         times = np.concatenate([series.time[part] for part in rows])
@@ -343,7 +344,7 @@ def _parts_of_one(wanted: Sequence[int], numbers: Sequence[int], series: Series)
     return (f"{text}: add them up (sum by namespace, pod and container)",)
 
 
-def _whose(
+def _container_key(
     key: SeriesKey, labels: Mapping[str, str], columns: Mapping[str, str] | None
 ) -> tuple[SeriesKey, str, tuple[tuple[str, str], ...]]:
     """Return a series' container, the workload that its labels name, and the labels of its pod."""

@@ -54,14 +54,14 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
         def opened() -> Any:
             return pq.ParquetFile(path, read_dictionary=dictionary_columns, metadata=metadata)
 
-        def whole(group: int) -> Any:
+        def read_group(group: int) -> Any:
             with opened() as file:
                 return file.read_row_group(group, columns=columns)
 
         _check_column(pq.ParquetFile(path, metadata=metadata, buffer_size=_LOOKED_AT), names["time"])
         for group in _sort_row_groups(metadata, schema, names["time"]):
             if metadata.row_group(group).num_rows <= _MOST_ROWS:
-                yield partial(whole, group)
+                yield partial(read_group, group)
                 continue
             with opened() as file:
                 for batch in file.iter_batches(_MOST_ROWS, row_groups=[group], columns=columns):
@@ -104,7 +104,7 @@ def unreadable(error: Exception, path: Path) -> InputError:
 
 
 def csv_table(
-    data: bytes, header: list[str], wanted: list[str], names: Mapping[str, str], source: str, before: int
+    data: bytes, header: list[str], columns: list[str], names: Mapping[str, str], source: str, before: int
 ) -> Any:
     """Parse rows of a CSV file into a table. ``before`` is the number of preceding rows. Raises InputError."""
     arrow = library("pyarrow.csv", "reading usage from CSV")
@@ -118,7 +118,7 @@ def csv_table(
         return arrow.read_csv(
             pa.BufferReader(data),
             read_options=arrow.ReadOptions(column_names=header, use_threads=threads, block_size=_BLOCK),
-            convert_options=arrow.ConvertOptions(column_types=types, include_columns=wanted),
+            convert_options=arrow.ConvertOptions(column_types=types, include_columns=columns),
         )
 
     try:
@@ -129,8 +129,8 @@ def csv_table(
         parse(threads=False)
     except pa.ArrowInvalid as error:
         problem = error
-    message = _ROW.sub(lambda found: f"row {before + int(found[1])}", str(problem))
-    message = _COLUMN.sub(lambda found: f"column {header[int(found[1])]!r}", message)
+    message = _ROW.sub(lambda match: f"row {before + int(match[1])}", str(problem))
+    message = _COLUMN.sub(lambda match: f"column {header[int(match[1])]!r}", message)
     raise InputError(Problem(f"not readable as CSV: {message}", source))
 
 
@@ -159,7 +159,7 @@ class NamesOfTables:
         self._texts: dict[str, int] = {"": 0}
         self._names: list[str] = [""]
         self._series = _usage_text.SeriesNumbers()
-        self._known = ReaderSeries()
+        self._reader_series = ReaderSeries()
 
     def number(self, table: Any, names: Mapping[str, str], source: str) -> Numbered:
         """Return the series of the rows of a table. Raises InputError if names are not texts."""
@@ -178,7 +178,7 @@ class NamesOfTables:
         fresh: list[Names] = [
             (self._names[a], self._names[b], self._names[c], self._names[d]) for a, b, c, d in new_series
         ]
-        return Numbered(series, fresh, self._known)
+        return Numbered(series, fresh, self._reader_series)
 
     def _number_of(self, text: str) -> int:
         number = self._texts.setdefault(text, len(self._names))

@@ -153,7 +153,8 @@ def quantile(values: list[int], share: int, of: int) -> int:
 @dataclass(slots=True)
 class _Job:
     """A job since the run began, or since its creation. Times are nanoseconds; ``open``: failed pods that have not been
-    replaced yet."""
+    replaced yet.
+    """
 
     key: str
     since: Moment

@@ -25,9 +25,9 @@ from kscale.hpa.api.admission import admit
 from kscale.objects.api.apps import CronJob
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.api.custom_workloads import CustomObject, CustomResource, custom_resources
 from kscale.objects.api.meta import CustomWorkload, KubeObject
 from kscale.objects.api.policy import PodDisruptionBudget
+from kscale.objects.custom_workloads import CustomObject, CustomResource, custom_resources
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import custom_kind_key, find_kind, group_of
 from kscale.objects.nodegroup import NodeGroup

@@ -545,8 +545,7 @@ class ComparedDecision(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
 
     ``about``: the group (for a deletion with its node), the workload, or the namespace of the pods. ``legacy_at``,
     ``current_at``: seconds since the beginning, absent if that run has no such decision; ``legacy``, ``current``: what
-    was
-    requested.
+    was requested.
 
     ``rule``: why they differ (:class:`ReleaseRule`), empty if they are the same, less than a second apart;
     ``evidence``:
@@ -602,8 +601,7 @@ def compare_profiles(
     profile of the HPA controller (``legacy-1.18``) gets it in the legacy run.
 
     Further runs search for the causes: if several programs differ, one with each of them as today's version beside the
-    old
-    versions of the others, and runs with single flags changed (:mod:`kscale.simulation.comparing`).
+    old versions of the others, and runs with single flags changed (:mod:`kscale.simulation.comparing`).
 
     Parameters
     ----------

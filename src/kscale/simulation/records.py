@@ -106,7 +106,8 @@ class GroupUse(_Part, frozen=True):
 class PendingPods(_Part, frozen=True):
     """Pods without a node: ``pod_seconds`` of all; how long a pod waited until it was bound or given up, or has waited
     so
-    far, in seconds. ``at_end``: number of pods that still wait."""
+    far, in seconds. ``at_end``: number of pods that still wait.
+    """
 
     pods: int
     pod_seconds: float
@@ -119,7 +120,8 @@ class PendingPods(_Part, frozen=True):
 class CoreHours(_Part, frozen=True):
     """Cores over time: capacity of nodes, requests of pods on them, unrequested capacity, and requests of pods without
     a
-    node."""
+    node.
+    """
 
     provisioned: float
     requested: float

@@ -44,7 +44,7 @@ from kscale.simulation.records import (
     SimulationReport,
 )
 from kscale.simulation.scenario import ControllerFlags, Scenario
-from kscale.snapshot.caches import collector_at_ease
+from kscale.snapshot.caches import collector_relaxed
 from kscale.snapshot.cluster import Cluster
 from kscale.world.simulated.api_server import Changes
 from kscale.world.simulated.controllers import DRIVERS, HAPPENINGS
@@ -124,14 +124,11 @@ class Simulation:
 
     - ``report``: totals.
     - ``timeline``: the cluster at the beginning and after every ``sample`` of the scenario: ``nodes``; paid
-      ``machines``;
-      ``pods`` on nodes and ``pending`` ones; ``allocatable_cores`` of all nodes, ``requested_cores`` of pods on nodes
-      and
-      ``pending_cores`` of pending pods, in cores (float64, exact to a thousandth).
+      ``machines``; ``pods`` on nodes and ``pending`` ones; ``allocatable_cores`` of all nodes, ``requested_cores`` of
+      pods on nodes and ``pending_cores`` of pending pods, in cores (float64, exact to a thousandth).
     - ``workloads``: each Deployment, StatefulSet, ReplicationController and Job (``workload``: kind, namespace and
-      name)
-      at the same moments: ``replicas`` of its spec (of a Job: the number it currently wants), and how many of them are
-      ``ready``. For a Job also the numbers of ``active``, ``succeeded`` and ``failed`` pods; 0 for others.
+      name) at the same moments: ``replicas`` of its spec (of a Job: the number it currently wants), and how many of
+      them are ``ready``. For a Job also the numbers of ``active``, ``succeeded`` and ``failed`` pods; 0 for others.
     - ``decisions``: requests of autoscalers that change the cluster or the cloud, in order, including refused ones.
     """
 
@@ -150,12 +147,10 @@ class Simulation:
 
         Raises InputError if the folder cannot be created or written to.
         """
-        from kscale.records import to_json
-
         try:
             folder.mkdir(parents=True, exist_ok=True)
             report, decisions = folder / "report.json", folder / "decisions.jsonl"
-            replace_file(report, to_json(self.report, indent=2) + b"\n")
+            replace_file(report, self.report.to_json(indent=2) + b"\n")
             replace_file(decisions, self.decisions.to_bytes())
             written = [report, decisions]
             for name, timeline in (("timeline", self.timeline), ("workloads", self.workloads)):
@@ -238,7 +233,7 @@ class _Run:
         for number in range(self.looks):
             moment = self.begin + self.setup.horizon * (2 * number + 1) // (2 * self.looks)
             world.time.at(moment, self.mixes.observe, rank=HAPPENINGS)
-        with collector_at_ease():
+        with collector_relaxed():
             interrupted = self._until(end, stop, progress)
         for drive in self.drives:
             drive.stop()
@@ -248,7 +243,8 @@ class _Run:
 
     def _until(self, end: Moment, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> bool:
         """Run the world up to a moment; return whether the run was interrupted. Raises InputError if time stands
-        still."""
+        still.
+        """
         world, stands = self.world, 0
         while (due := world.time.next_due) is not None and due <= end:
             if stop():

@@ -59,7 +59,8 @@ _T = TypeVar("_T", "OpenbNode", "OpenbPod")
 class OpenbNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node. ``sn`` is its name; ``cpu_milli``, ``memory_mib`` and ``gpu`` are its capacity; ``model`` is that of its
     GPUs,
-    empty if it has none."""
+    empty if it has none.
+    """
 
     sn: _Name
     cpu_milli: _Amount

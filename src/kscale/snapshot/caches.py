@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Lock, RLock
 from typing import Any, Final, TypeVar
 
-__all__ = ["GarbageCollectionPause", "TypedCache", "collector_at_ease", "collector_paused"]
+__all__ = ["GarbageCollectionPause", "TypedCache", "collector_paused", "collector_relaxed"]
 
 
 T = TypeVar("T")
@@ -21,26 +21,26 @@ class TypedCache:
     as the object that holds it, and is never pickled or copied.
     """
 
-    __slots__ = ("_kept", "_lock")
+    __slots__ = ("_lock", "_values")
 
     def __init__(self) -> None:
-        self._kept: dict[type[Any], Any] = {}
+        self._values: dict[type[Any], Any] = {}
         self._lock = RLock()  # computing one value may request another
 
     def get(self, kind: type[T], make: Callable[[], T]) -> T:
         """Return the cached value of a type. ``make`` computes it on first use, under the cache's lock."""
-        cached: T | None = self._kept.get(kind)
+        cached: T | None = self._values.get(kind)
         if cached is None:
             with self._lock:
-                cached = self._kept.get(kind)
+                cached = self._values.get(kind)
                 if cached is None:
-                    cached = self._kept[kind] = make()
+                    cached = self._values[kind] = make()
         return cached
 
     def clear(self) -> None:
         """Remove all cached values."""
         with self._lock:
-            self._kept.clear()
+            self._values.clear()
 
     def __reduce__(self) -> tuple[type[TypedCache], tuple[()]]:
         return TypedCache, ()
@@ -52,7 +52,7 @@ class TypedCache:
         return TypedCache()
 
 
-_AT_EASE: Final = 200_000
+_OBJECTS_PER_COLLECTION: Final = 200_000
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def collector_paused() -> Iterator[None]:
 
 
 class GarbageCollectionPause:
-    """Shared state of :func:`collector_at_ease` in all threads.
+    """Shared state of :func:`collector_relaxed` in all threads.
 
     The first user, or one with a greater limit, sets the collector's threshold, and the last user restores it.
     """
@@ -97,19 +97,19 @@ class GarbageCollectionPause:
                 gc.set_threshold(self._before, *others)
 
 
-_EASE = GarbageCollectionPause()
+_PAUSE = GarbageCollectionPause()
 
 
 @contextmanager
-def collector_at_ease(objects: int = _AT_EASE) -> Iterator[None]:
+def collector_relaxed(objects: int = _OBJECTS_PER_COLLECTION) -> Iterator[None]:
     """Reduce cyclic garbage collection inside the context to one per ``objects`` new objects.
 
     For code that creates very many objects, few of them in cycles, while very many others stay alive. A collector that
     is off or runs even less often is left as it is.
     """
-    ease = _EASE
-    ease.enter(objects)
+    pause = _PAUSE
+    pause.enter(objects)
     try:
         yield
     finally:
-        ease.leave()
+        pause.leave()

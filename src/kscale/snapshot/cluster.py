@@ -21,11 +21,11 @@ from kscale.objects.kinds import item_kind, with_namespace
 from kscale.objects.times import moment
 from kscale.snapshot.changes import ChangedKeys, Page, Watched
 from kscale.snapshot.classes.interner import Interner
-from kscale.snapshot.columns import Growing, NodeColumns
+from kscale.snapshot.columns import NodeColumns
 from kscale.snapshot.loading import LoadReport, load_objects
 from kscale.snapshot.object_store import Informers, ObjectStore, kind_name
+from kscale.snapshot.pod_states import FINISHED, GATED, PENDING, PLACED, TERMINATING
 from kscale.snapshot.pods.index import PodIndex
-from kscale.snapshot.pods.record import FINISHED, GATED, PENDING, PLACED, TERMINATING
 from kscale.snapshot.pods.store import PodStore, Texts
 from kscale.snapshot.pods.table import PodTable
 from kscale.snapshot.snapshot import Snapshot
@@ -56,20 +56,7 @@ def exclusive(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
 
     The lock is never waited for. Handing the object over to another thread between calls is allowed.
     """
-
-    @wraps(method)
-    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        busy: Busy = self._busy  # type: ignore[attr-defined]  # every class with such methods has one
-        if not busy.lock.acquire(blocking=False):
-            raise _error(self, method.__name__)
-        busy.changing += 1
-        try:
-            return method(self, *args, **kwargs)
-        finally:
-            busy.changing -= 1
-            busy.lock.release()
-
-    return call
+    return _guarded(method, changes=True)
 
 
 def shared(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -77,23 +64,31 @@ def shared(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P]
 
     Reading threads wait for each other, as results are computed on first use.
     """
+    return _guarded(method, changes=False)
+
+
+def _guarded(method: Callable[Concatenate[S, P], R], *, changes: bool) -> Callable[Concatenate[S, P], R]:
+    """Return the method with a lock around it."""
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         busy: Busy = self._busy  # type: ignore[attr-defined]  # every class with such methods has one
         if not busy.lock.acquire(blocking=False):
-            if busy.changing:
-                raise _error(self, method.__name__)
+            if changes or busy.changing:
+                raise _concurrent_use(self, method.__name__)
             busy.lock.acquire()
+        busy.changing += changes
         try:
             return method(self, *args, **kwargs)
         finally:
+            busy.changing -= changes
             busy.lock.release()
 
     return call
 
 
-def _error(owned: object, method: str) -> ConcurrentUseError:
+def _concurrent_use(owned: object, method: str) -> ConcurrentUseError:
+    """Return the error of a call while another thread changes the object."""
     return ConcurrentUseError(
         f"{type(owned).__name__}.{method}: another thread is using this cluster, which has one owner at a time: "
         "use a lock of your own, or pass snapshots to other threads"
@@ -187,7 +182,7 @@ class Relist:
 
         applying.run(slowly, "items[{at}]")
         self._contents.pods.tidy()
-        return self._page(metadata, applying.change(self.kind), tuple(applying.problems))
+        return self._add_page(metadata, applying.change(self.kind), tuple(applying.problems))
 
     def _check(self, kind: str) -> None:
         """Raise InputError if the data are not a list of this kind."""
@@ -206,9 +201,10 @@ class Relist:
         self._check(page.kind)
         if bytes(page.items) != b"null":
             raise InputError(f"a list of {self.kind} whose items are no list, or that has a key twice")
-        return self._page(page.metadata or _ListMetadata(), ChangedKeys(), ())
+        return self._add_page(page.metadata or _ListMetadata(), ChangedKeys(), ())
 
-    def _page(self, metadata: _ListMetadata, change: ChangedKeys, problems: tuple[Problem, ...]) -> Page:
+    def _add_page(self, metadata: _ListMetadata, change: ChangedKeys, problems: tuple[Problem, ...]) -> Page:
+        """Record what a page of the list changed, and return the page."""
         self.version = metadata.resource_version
         self._changes.append(change)
         self._complete = not metadata.continue_
@@ -345,13 +341,13 @@ class Cluster:
             self._contents.objects.put(item)
 
     @exclusive
-    def apply_pods(self, pods: Iterable[Pod], *, gone: Iterable[str] = ()) -> None:
-        """Remove the pods under the keys ``gone``, if they exist, then :meth:`apply` many pods, without :meth:`tidy`.
+    def apply_pods(self, pods: Iterable[Pod], *, removed: Iterable[str] = ()) -> None:
+        """Remove the pods under the keys ``removed``, if they exist, then :meth:`apply` many, without :meth:`tidy`.
 
         Do not modify these structs afterwards: parts that several pods share are classified once. Raises InputError for
         an invalid time; then no pod was applied.
         """
-        self._contents.pods.drop(gone)
+        self._contents.pods.drop(removed)
         self._contents.pods.put_all(pods)
 
     @exclusive
@@ -546,13 +542,13 @@ class Cluster:
         node_of[-1] = -1
         exists = numbers >= 0
 
-        def of_nodes(column: Growing) -> NDArray[np.int64]:
-            out = np.zeros(len(nodes), dtype=np.int64)
-            out[exists] = column.array[numbers[exists]]
+        def of_nodes(column: NDArray[np.int64]) -> NDArray[np.int64]:
+            out = np.zeros(len(exists), dtype=np.int64)
+            out[exists] = column[numbers[exists]]
             return out
 
-        state = table.column("state")
-        at = node_of[table.column("at")]
+        state = table.columns["state"]
+        at = node_of[table.columns["at"]]
         placed, pending = np.flatnonzero((state == PLACED) & (at >= 0)), np.flatnonzero(state == PENDING)
         return Snapshot(
             interner=self.interner,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from kscale.objects.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, t
 
 __all__ = [
     "FIXED_RESOURCES",
-    "Growing",
+    "GrowingColumns",
     "LabelColumn",
     "NodeColumns",
     "distinct",
@@ -77,68 +77,79 @@ def group_equal_rows(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray
     return first[order], rank[inverse.reshape(-1)]
 
 
-class Growing:
-    """A one-dimensional array with spare room. ``array`` is a view of the entries, valid until the next growth."""
+class GrowingColumns:
+    """Named one-dimensional arrays of one length, with spare room.
 
-    __slots__ = ("_data", "array", "size")
+    ``arrays[name]`` is a view of the entries, valid until the next growth.
+    """
 
-    def __init__(self, dtype: Any) -> None:
-        self._data = np.zeros(16, dtype=dtype)
-        self.size = 0
-        self.array: NDArray[Any] = self._data[:0]
+    __slots__ = ("_buffers", "_room", "arrays", "size")
+
+    def __init__(self, dtypes: Mapping[str, Any]) -> None:
+        self._room = 16  # entries that every buffer has room for
+        self._buffers = {name: np.zeros(self._room, dtype=dtype) for name, dtype in dtypes.items()}
+        self.arrays: dict[str, NDArray[Any]] = {}
+        self._resize(0)
+
+    def __reduce__(self) -> tuple[Any, tuple[dict[str, NDArray[Any]]]]:
+        """Return the pickled form, without the spare room."""
+        return GrowingColumns.of, (self.arrays,)
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[Any]]) -> GrowingColumns:
+        """Wrap arrays of one length, taking ownership of them."""
+        result = cls({})
+        result._buffers = dict(arrays)
+        result._room = max(map(len, arrays.values()), default=0)
+        result._resize(result._room)
+        return result
+
+    def _resize(self, size: int) -> None:
+        self.size = size
+        for name, buffer in self._buffers.items():
+            self.arrays[name] = buffer[:size]
 
     def extend_to(self, size: int) -> None:
         """Make room for ``size`` entries; new ones are zero."""
         if size <= self.size:
             return
-        if size > len(self._data):
-            bigger = np.zeros(max(size, 2 * len(self._data), 16), dtype=self._data.dtype)
-            bigger[: self.size] = self.array
-            self._data = bigger
+        if size > self._room:
+            self._room = max(size, 2 * self._room, 16)
+            for name, array in self.arrays.items():
+                self._buffers[name] = bigger = np.zeros(self._room, dtype=array.dtype)
+                bigger[: self.size] = array
         self._resize(size)
-
-    def __reduce__(self) -> tuple[Any, tuple[NDArray[Any]]]:
-        """Return the pickled form, without the spare room."""
-        return Growing.of, (self.array,)
-
-    def _resize(self, size: int) -> None:
-        self.size = size
-        self.array = self._data[:size]
-
-    def append(self, value: Any) -> None:
-        """Add an entry."""
-        self.extend_to(self.size + 1)
-        self._data[self.size - 1] = value
 
     def truncate(self, size: int) -> None:
         """Keep only the first ``size`` entries."""
-        self._data[size : self.size] = 0
+        for array in self.arrays.values():
+            array[size:] = 0
         self._resize(size)
 
-    @classmethod
-    def of(cls, array: NDArray[Any]) -> Growing:
-        """Wrap an array, taking ownership of it."""
-        result = cls(array.dtype)
-        result.adopt(array)
-        return result
+    def add(self, name: str, dtype: Any) -> NDArray[Any]:
+        """Add a column of zeros, unless it exists, and return the column."""
+        if name not in self.arrays:
+            self._buffers[name] = np.zeros(self._room, dtype=dtype)
+            self.arrays[name] = self._buffers[name][: self.size]
+        return self.arrays[name]
 
-    def adopt(self, array: NDArray[Any]) -> None:
-        """Use an array's memory for the entries."""
-        self._data = array
-        self._resize(len(array))
-
-    def view(self) -> Growing:
+    def view(self) -> GrowingColumns:
         """Return the same entries without spare room, sharing memory."""
-        return Growing.of(self.array)
+        return GrowingColumns.of(self.arrays)
 
-    def copy(self, rows: NDArray[np.int64] | None = None) -> Growing:
-        """Copy the entries, or those of some rows."""
-        if rows is not None:
-            return Growing.of(self.array[rows])
-        result = Growing(self.array.dtype)
-        result.extend_to(self.size + self.size // 16)  # an array that is copied on each change mostly grows as well
-        result._resize(self.size)
-        result.array[:] = self.array
+    def own(self, names: Iterable[str]) -> None:
+        """Replace some columns, which views share, by copies."""
+        room = self.size + self.size // 16  # arrays that are copied on each change mostly grow as well
+        self._room = min(self._room, room)
+        for name in names:
+            self._buffers[name] = copied = np.zeros(room, dtype=self.arrays[name].dtype)
+            copied[: self.size] = self.arrays[name]
+            self.arrays[name] = copied[: self.size]
+
+    def copy(self) -> GrowingColumns:
+        """Return an independent copy."""
+        result = self.view()
+        result.own(result.arrays)
         return result
 
 

@@ -5,8 +5,8 @@ Not in upstream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,13 +22,15 @@ from kscale.objects.quantity import Quantity
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import FIXED_RESOURCES, NodeColumns
 from kscale.snapshot.object_store import Informers
-from kscale.snapshot.pods.record import PENDING, PLACED, PodMoments, standing_controller
+from kscale.snapshot.pod_states import PENDING, PLACED
+from kscale.snapshot.pods.record import read_moments, replica_controller
+from kscale.snapshot.pods.rows import NumberedNames
 from kscale.snapshot.pods.table import PodTable
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["from_columns"]
 
-_MOST = 2**63 - 1
+_MAX_INT64 = 2**63 - 1
 
 
 @typed
@@ -106,12 +108,12 @@ def from_columns(
     prefixes = [pod.key or f"default/class-{i}" for i, pod in enumerate(examples)]
     placed = at >= 0
     numbers = np.array([one.index for one in classes], dtype=np.int32)
-    controllers = np.array([interner.controller(standing_controller(pod)) for pod in examples], dtype=np.int32)
+    controllers = np.array([interner.controller(replica_controller(pod)) for pod in examples], dtype=np.int32)
     priorities = np.array([pod.spec.priority or 0 for pod in examples], dtype=np.int64)
-    created = np.array([PodMoments.of(pod).created for pod in examples], dtype=np.int64)
+    created = np.array([read_moments(pod)["created"] for pod in examples], dtype=np.int64)
     queueings = np.array([interner.queueings.get(pod) for pod in examples], dtype=np.int32)
     table.extend(
-        _Names(prefixes, class_of) if given_names is None else given_names,
+        NumberedNames(prefixes, class_of) if given_names is None else given_names,
         class_of=numbers[class_of],
         at=at,
         state=np.where(placed, PLACED, PENDING),
@@ -147,33 +149,10 @@ def from_columns(
     )
 
 
-class _Names(Sequence[str]):
-    """Names that are built on demand."""
-
-    def __init__(self, prefixes: list[str], class_of: NDArray[np.int64]) -> None:
-        self._prefixes = prefixes
-        self._class_of = class_of
-
-    def __len__(self) -> int:
-        return len(self._class_of)
-
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[str]: ...
-    def __getitem__(self, i: int | slice) -> str | list[str]:
-        if isinstance(i, slice):
-            return [self[k] for k in range(*i.indices(len(self)))]
-        return f"{self._prefixes[self._class_of[i]]}-{i}"
-
-    def __iter__(self) -> Iterator[str]:
-        return (self[i] for i in range(len(self)))
-
-
 def _check_integers(
-    values: Any, name: str, shape: tuple[int, ...] | None, described: str, least: int
+    values: Any, name: str, shape: tuple[int, ...] | None, described: str, minimum: int
 ) -> NDArray[np.int64]:
-    """Return the values as int64 integers of at least ``least``. ``shape`` None allows a column of any length.
+    """Return the values as int64 integers of at least ``minimum``. ``shape`` None allows a column of any length.
 
     Raises InputError for other values or shapes.
     """
@@ -184,21 +163,21 @@ def _check_integers(
     fits = array.ndim == 1 if shape is None else array.shape == shape
     if not fits or (array.size and array.dtype.kind not in "iu"):
         raise InputError(f"from_columns: {name} is not a {described} of integers")
-    _refuse(array, (array > _MOST) if array.dtype.kind == "u" else (array < least), name, least)
+    _refuse(array, (array > _MAX_INT64) if array.dtype.kind == "u" else (array < minimum), name, minimum)
     return array.astype(np.int64)
 
 
-def _refuse(array: NDArray[Any], bad: NDArray[np.bool_], name: str, least: int, most: int = _MOST) -> None:
+def _refuse(array: NDArray[Any], bad: NDArray[np.bool_], name: str, minimum: int, maximum: int = _MAX_INT64) -> None:
     """Raise InputError with the first value that is out of bounds."""
     if not bad.any():
         return
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
     where = ", ".join(map(str, at))
-    raise InputError(f"from_columns: {name}[{where}] is {array[at]}, not between {least} and {most}")
+    raise InputError(f"from_columns: {name}[{where}] is {array[at]}, not between {minimum} and {maximum}")
 
 
-def _integers(values: ArrayLike, name: str, least: int = 0) -> NDArray[np.int64]:
-    return _check_integers(values, name, None, "column", least)
+def _integers(values: ArrayLike, name: str, minimum: int = 0) -> NDArray[np.int64]:
+    return _check_integers(values, name, None, "column", minimum)
 
 
 def _matrix(values: ArrayLike, name: str, shape: tuple[int, int]) -> NDArray[np.int64]:
@@ -239,12 +218,12 @@ def _check_sums(resource: str, nodes: NDArray[np.int32], amounts: NDArray[np.int
     ``nodes`` and ``amounts`` have one entry per placed pod.
     """
     about = np.bincount(nodes, weights=amounts.astype(np.float64), minlength=1)
-    for node in np.flatnonzero(about > _MOST * 0.999).tolist():  # near enough to add up exactly
+    for node in np.flatnonzero(about > _MAX_INT64 * 0.999).tolist():  # near enough to add up exactly
         total = sum(amounts[nodes == node].tolist())
-        if total > _MOST:
+        if total > _MAX_INT64:
             raise InputError(
                 f"from_columns: pod_node: the pods on node {node} ({names[node]!r}) take {total} of {resource}, more "
-                f"than {_MOST}"
+                f"than {_MAX_INT64}"
             )
 
 

@@ -5,6 +5,7 @@ Not in upstream.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from kscale.objects.argument_types import typed
@@ -12,6 +13,7 @@ from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import Loaded, LoadReport, load_batches
 from kscale.snapshot.pods.store import Texts
+from kscale.snapshot.text.pod_reader import ScannedList
 
 __all__ = ["load"]
 
@@ -54,8 +56,8 @@ def load(
     report = LoadReport() if report is None else report
     cluster = Cluster(texts=texts, threads=threads)
     with collector_paused():
-        batches = load_batches(*sources, strict=strict, report=report, scan=cluster.reader.scan, held=cluster.has_pod)
-        for item in batches:
+        scan = partial(_scan, cluster)
+        for item in load_batches(*sources, strict=strict, report=report, scan=scan, is_stored=cluster.has_pod):
             if isinstance(item, Loaded):
                 cluster.apply_decoded(item.obj, item.raw)
             else:
@@ -63,3 +65,8 @@ def load(
         cluster.tidy()
     cluster.report = report
     return cluster
+
+
+def _scan(cluster: Cluster, view: memoryview, source: str, place: str) -> ScannedList | None:
+    """Scan a text with the cluster's reader, which is created for the first text."""
+    return cluster.reader.scan(view, source, place)

@@ -168,21 +168,21 @@ def load_batches(
     report: LoadReport | None = None,
     scan: Scan | None = None,
     namespace: str = DEFAULT_NAMESPACE,
-    held: Callable[[str], bool] | None = None,
+    is_stored: Callable[[str], bool] | None = None,
 ) -> Iterator[Loaded | PodBatch]:
     """Decode objects as :func:`load_objects` does, with the pods of JSON lists as batches of columns if ``scan`` is
     given.
 
     With a ``scan`` the namespace is ``default``. The caller must store each object before it takes the next one, and
-    must count batches itself (:meth:`LoadReport.count_batch`). ``held`` returns whether a pod with this key was stored
-    before.
+    must count batches itself (:meth:`LoadReport.count_batch`). ``is_stored`` returns whether a pod with this key was
+    stored before.
     """
     report = LoadReport() if report is None else report
     seen: set[tuple[str, str, str]] = set()
     pods: set[str] = set()
     name_counts: Counter[str] = Counter()
     custom = _CustomRecords()
-    for record in _each(sources, scan, report):
+    for record in _read_sources(sources, scan, report):
         if isinstance(record, Problem):
             report.problems.append(record)
             report.total += 1
@@ -203,11 +203,10 @@ def load_batches(
             key = (record.kind, metadata.namespace, metadata.name)
             repeated = key in seen
             seen.add(key)
-        elif held is not None:
-            repeated = held(loaded.obj.key)
         else:
-            repeated = loaded.obj.key in pods
-            pods.add(loaded.obj.key)
+            pod_key = loaded.obj.key
+            repeated = pod_key in pods if is_stored is None else is_stored(pod_key)
+            pods.add(pod_key)
         if repeated:
             report.duplicates += 1
             report.warn(_TWICE, record)
@@ -239,7 +238,7 @@ class _CustomRecords:
     def note(self, item: KubeObject) -> None:
         """Note what an object shows of the scales of custom kinds."""
         if item.kind in _SCALING_KINDS:
-            from kscale.objects.api.custom_workloads import scaled_custom_kinds
+            from kscale.objects.custom_workloads import scaled_custom_kinds
 
             self._scaled.update(dict.fromkeys(scaled_custom_kinds(item)))
 
@@ -268,9 +267,10 @@ class _CustomRecords:
             report.skipped += Counter()  # without those of which none is left
 
 
-def _each(
+def _read_sources(
     sources: tuple[Source, ...], scan: Scan | None, report: LoadReport
 ) -> Iterator[RawObject | Problem | PodBatch]:
+    """Yield the records of all sources; warn of sources without any."""
     for source in sources:
         empty = True
         for record in read_scanned(source, scan=scan):
@@ -295,7 +295,9 @@ def _name(record: RawObject) -> str:
     return describe(record.where, record.kind, data)
 
 
-def _load(record: RawObject, report: LoadReport, validate: bool, namespace: str, made: Counter[str]) -> Loaded | None:
+def _load(
+    record: RawObject, report: LoadReport, validate: bool, namespace: str, name_counts: Counter[str]
+) -> Loaded | None:
     """Decode one object; None if it is skipped or damaged (both are counted)."""
     type_ = _type(record)
     if type_ is None and not isinstance(record.data, KubeObject):
@@ -308,7 +310,7 @@ def _load(record: RawObject, report: LoadReport, validate: bool, namespace: str,
         return None
     report.total += 1
     try:
-        loaded = _set_generated_name(_decode(record, type_, namespace), made)
+        loaded = _set_generated_name(_decode(record, type_, namespace), name_counts)
     except InputError as error:
         name = _name(record)
         report.problems.extend(Problem(item.message, record.source, name, item.field) for item in error.problems)
@@ -343,9 +345,9 @@ def _decode(record: RawObject, type_: type[KubeObject] | None, namespace: str) -
     return Loaded(with_namespace(obj, namespace), data)
 
 
-def _set_generated_name(loaded: Loaded, made: Counter[str]) -> Loaded:
+def _set_generated_name(loaded: Loaded, name_counts: Counter[str]) -> Loaded:
     """Set a generated name in object and data if the object has only ``generateName``."""
-    obj, raw = with_name(loaded.obj, made), loaded.raw
+    obj, raw = with_name(loaded.obj, name_counts), loaded.raw
     if obj is loaded.obj:
         return loaded
     data = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw

@@ -97,25 +97,28 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
 _Objects = dict[str, dict[str, Any]]
 
 
-def _all(objects: _Objects, kind: str) -> Iterable[Any]:
+def _objects_of(objects: _Objects, kind: str) -> Iterable[Any]:
     return objects.get(kind, {}).values()
 
 
 def _services(objects: _Objects) -> dict[str, list[Service]]:
+    """Return the services by namespace."""
     services: dict[str, list[Service]] = {}
-    for service in _all(objects, "Service"):
+    for service in _objects_of(objects, "Service"):
         services.setdefault(service.namespace, []).append(service)
     return services
 
 
 def _controllers(objects: _Objects) -> dict[tuple[str, str, str], Any]:
+    """Return the controllers that may have a selector, by kind, namespace and name."""
     kinds = ("ReplicationController", "ReplicaSet", "StatefulSet")
-    return {(kind, each.namespace, each.name): each for kind in kinds for each in _all(objects, kind)}
+    return {(kind, each.namespace, each.name): each for kind in kinds for each in _objects_of(objects, kind)}
 
 
-def _leftovers(objects: _Objects) -> dict[str, ResourceClaim]:
+def _extended_resource_claims(objects: _Objects) -> dict[str, ResourceClaim]:
+    """Return the claims for extended resources by UID of their pod."""
     claims: dict[str, ResourceClaim] = {}
-    for claim in _all(objects, "ResourceClaim"):
+    for claim in _objects_of(objects, "ResourceClaim"):
         if (claim.metadata.annotations or {}).get(_EXTENDED_RESOURCES) == "true":
             for owner in claim.metadata.owner_references:
                 if owner.controller:
@@ -123,7 +126,8 @@ def _leftovers(objects: _Objects) -> dict[str, ResourceClaim]:
     return claims
 
 
-def _binds(claim: ResourceClaim) -> bool:
+def _has_binding_conditions(claim: ResourceClaim) -> bool:
+    """Check whether some allocated device must become ready first."""
     allocation = claim.status.allocation
     return allocation is not None and bool(
         allocation.allocation_timestamp and any(result.binding_conditions for result in allocation.devices.results)
@@ -131,21 +135,21 @@ def _binds(claim: ResourceClaim) -> bool:
 
 
 def _index_by_name(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
-    return frozenset({kind}), lambda objects: {each.name: each for each in _all(objects, kind)}
+    return frozenset({kind}), lambda objects: {each.name: each for each in _objects_of(objects, kind)}
 
 
 def _index_by_key(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
-    return frozenset({kind}), lambda objects: {(each.namespace, each.name): each for each in _all(objects, kind)}
+    return frozenset({kind}), lambda objects: {(each.namespace, each.name): each for each in _objects_of(objects, kind)}
 
 
 def _list_objects(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
-    return frozenset({kind}), lambda objects: list(_all(objects, kind))
+    return frozenset({kind}), lambda objects: list(_objects_of(objects, kind))
 
 
 _FIELDS: dict[str, tuple[frozenset[str], Callable[[_Objects], Any]]] = {
     "namespaces": (
         frozenset({"Namespace"}),
-        lambda objects: {each.name: each.metadata.labels for each in _all(objects, "Namespace")},
+        lambda objects: {each.name: each.metadata.labels for each in _objects_of(objects, "Namespace")},
     ),
     "services": (frozenset({"Service"}), _services),
     "controllers": (frozenset({"ReplicationController", "ReplicaSet", "StatefulSet"}), _controllers),
@@ -157,18 +161,24 @@ _FIELDS: dict[str, tuple[frozenset[str], Callable[[_Objects], Any]]] = {
     "capacities": _list_objects("CSIStorageCapacity"),
     "attachments": _list_objects("VolumeAttachment"),
     "resource_claims": _index_by_key("ResourceClaim"),
-    "leftovers": (frozenset({"ResourceClaim"}), _leftovers),
-    "binding": (frozenset({"ResourceClaim"}), lambda objects: any(map(_binds, _all(objects, "ResourceClaim")))),
+    "leftovers": (frozenset({"ResourceClaim"}), _extended_resource_claims),
+    "binding": (
+        frozenset({"ResourceClaim"}),
+        lambda objects: any(map(_has_binding_conditions, _objects_of(objects, "ResourceClaim"))),
+    ),
     "resource_slices": _list_objects("ResourceSlice"),
     "device_classes": _index_by_name("DeviceClass"),
-    "workloads": (frozenset(_WORKLOADS), lambda objects: [each for kind in _WORKLOADS for each in _all(objects, kind)]),
+    "workloads": (
+        frozenset(_WORKLOADS),
+        lambda objects: [each for kind in _WORKLOADS for each in _objects_of(objects, kind)],
+    ),
     "budgets": _list_objects("PodDisruptionBudget"),
     "quotas": _list_objects("CapacityQuota"),
     "capacity_buffers": _list_objects("CapacityBuffer"),
     "provisioning_requests": _list_objects("ProvisioningRequest"),
     "pod_templates": (
         frozenset({"PodTemplate"}),
-        lambda objects: {each.key: each for each in _all(objects, "PodTemplate")},
+        lambda objects: {each.key: each for each in _objects_of(objects, "PodTemplate")},
     ),
 }
 """Field -> (the kinds it is made of, how)."""

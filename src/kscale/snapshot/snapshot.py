@@ -18,12 +18,13 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.times import moment
 from kscale.snapshot.caches import TypedCache
-from kscale.snapshot.classes.classifier import Classifier
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import NodeColumns, read_only
 from kscale.snapshot.object_store import Informers
+from kscale.snapshot.pod_states import EXCLUSION_REASONS, GATED
+from kscale.snapshot.pods.classifier import Classifier
 from kscale.snapshot.pods.index import PodIndex
-from kscale.snapshot.pods.record import ELSEWHERE, GATED, PodRecord
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PlacedPods, PodRows
 from kscale.snapshot.pods.table import PodTable, uid_text
 
@@ -67,7 +68,7 @@ class Snapshot:
         self.used: Mapping[str, NDArray[np.int64]] = used
         self.pod_count = pod_count
         self.table = table
-        self.placed_class: NDArray[np.int32] = table.column("class_of")[placed_rows]
+        self.placed_class: NDArray[np.int32] = table.columns["class_of"][placed_rows]
         if added:
             own = np.array([record_class.index for record_class in self.classify(added)], dtype=np.int32)
             self.placed_class = np.append(self.placed_class, own)
@@ -146,7 +147,7 @@ class Snapshot:
     @property
     def gated_records(self) -> list[PodRecord]:
         """Return the pods with scheduling gates, in order of appearance."""
-        return [self.table.record(row) for row in np.flatnonzero(self.table.column("state") == GATED).tolist()]
+        return [self.table.record(row) for row in np.flatnonzero(self.table.columns["state"] == GATED).tolist()]
 
     @property
     def pod_index(self) -> PodIndex:
@@ -181,7 +182,7 @@ class Snapshot:
         Empty if the pod is not in the input.
         """
         for row, other_key in enumerate(self.table.keys):
-            if other_key == key and (reason := ELSEWHERE.get(int(self.table.column("state")[row]))):
+            if other_key == key and (reason := EXCLUSION_REASONS.get(int(self.table.columns["state"][row]))):
                 return reason
         return ""
 
@@ -277,6 +278,16 @@ class Snapshot:
         """Return the classes of the pending pods."""
         return self.classify(self.pending_records)
 
+    def _derive(self, **changes: Any) -> Snapshot:
+        """Return another snapshot that differs in some of the constructor's arguments."""
+        arguments: dict[str, Any] = {
+            "interner": self.interner, "nodes": self.columns, "informers": self.informers, "used": self.used,
+            "pod_count": self.pod_count, "table": self.table, "placed_rows": self._placed_rows,
+            "placed_node": self.placed_node, "pending_rows": self._pending_rows, "counts": self.counts,
+            "csi": self.csi, "dra": self.dra, "now": self.now, "added": self._added,
+        }  # fmt: skip
+        return Snapshot(**{**arguments, **changes})
+
     def with_placed(
         self, pods: Sequence[PodRecord], nodes: Sequence[int], informers: Informers | None = None
     ) -> Snapshot:
@@ -305,20 +316,13 @@ class Snapshot:
         keep = np.fromiter(
             (keys[row] not in placed_keys for row in self._pending_rows.tolist()), bool, len(self._pending_rows)
         )
-        return Snapshot(
-            interner=self.interner,
-            nodes=self.columns,
+        return self._derive(
             informers=informers or self.informers,
             used=used,
             pod_count=pod_count,
-            table=self.table,
-            placed_rows=self._placed_rows,
             placed_node=np.append(self.placed_node, np.array(nodes, np.int32)).astype(np.int32),
             pending_rows=self._pending_rows[keep],
             counts={**self.counts, "placed": self.counts["placed"] + len(pods), "pending": int(keep.sum())},
-            csi=self.csi,
-            dra=self.dra,
-            now=self.now,
             added=(*self._added, *pods),
         )
 
@@ -376,30 +380,21 @@ class Snapshot:
                 record.pod_class = self.interner.classify(pod, placed=True)
                 records.append(record)
                 homes.append(node)
-        result = Snapshot(
-            interner=self.interner,
+        result = base._derive(  # noqa: SLF001  (of the same class)
             nodes=columns,
             informers=self.informers.with_devices(fresh),
             used={name: of_nodes(column) for name, column in base.used.items()},
             pod_count=of_nodes(base.pod_count),
-            table=self.table,
-            placed_rows=base.placed.rows,
             placed_node=number[base.placed_node],
-            pending_rows=self._pending_rows,
-            counts=base.counts,
-            csi=self.csi,
-            dra=self.dra,
-            now=self.now,
-            added=base.placed.added,
         )
         return result.with_placed(records, homes) if records else result
 
-    def without_placed(self, gone: NDArray[np.int64]) -> Snapshot:
-        """Return this snapshot without the placed pods at the positions ``gone`` (in ``pods``).
+    def without_placed(self, removed: NDArray[np.int64]) -> Snapshot:
+        """Return this snapshot without the placed pods at the positions ``removed`` (in ``pods``).
 
         Returns the same object as the last call if the positions are equal, and itself if there are none.
         """
-        return self.memo.get(_Without, _Without).remove_pods(self, gone) if len(gone) else self
+        return self.memo.get(_Without, _Without).remove_pods(self, removed) if len(removed) else self
 
     def keeping(self, keep: NDArray[np.bool_]) -> Snapshot:
         """Return another snapshot with only some of the placed pods.
@@ -419,20 +414,12 @@ class Snapshot:
                     np.subtract.at(used[name], nodes[start:end], amount)
         of_rows = keep[: len(self._placed_rows)]
         of_added = keep[len(self._placed_rows) :]
-        return Snapshot(
-            interner=self.interner,
-            nodes=self.columns,
-            informers=self.informers,
+        return self._derive(
             used=used,
             pod_count=pod_count,
-            table=self.table,
             placed_rows=self._placed_rows[of_rows],
             placed_node=self.placed_node[keep],
-            pending_rows=self._pending_rows,
             counts={**self.counts, "placed": int(keep.sum())},
-            csi=self.csi,
-            dra=self.dra,
-            now=self.now,
             added=tuple(pod for pod, is_kept in zip(self._added, of_added, strict=True) if is_kept),
         )
 
@@ -445,10 +432,10 @@ class _Without:
     def __init__(self) -> None:
         self._last: tuple[NDArray[np.int64], Snapshot] | None = None
 
-    def remove_pods(self, snapshot: Snapshot, gone: NDArray[np.int64]) -> Snapshot:
+    def remove_pods(self, snapshot: Snapshot, removed: NDArray[np.int64]) -> Snapshot:
         last = self._last
-        if last is None or not np.array_equal(last[0], gone):
+        if last is None or not np.array_equal(last[0], removed):
             keep = np.ones(len(snapshot.placed_node), dtype=np.bool_)
-            keep[gone] = False
-            last = self._last = gone.copy(), snapshot.keeping(keep)
+            keep[removed] = False
+            last = self._last = removed.copy(), snapshot.keeping(keep)
         return last[1]

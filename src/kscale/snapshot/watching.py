@@ -290,6 +290,7 @@ class _Watch:
             self._applying.put(at, obj, text)
 
     def _note_version(self, version: str, at: int) -> None:
+        """Store the latest resource version and where it was read."""
         if version:
             self._version, self._version_at = version, at
 

@@ -6,7 +6,7 @@ Upstream: ``pkg/utils/vpa/capping.go``, ``limit_and_request_scaling.go``, ``pkg/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -35,7 +35,6 @@ __all__ = [
     "LimitRangeError",
     "LimitRangeLookup",
     "LimitRanges",
-    "NoLimitRanges",
     "apply_pod_limit_range",
     "cap_recommendation",
     "get_boundary_request",
@@ -58,15 +57,6 @@ class LimitRangeLookup(Protocol):
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
         """Return the merged limits of a namespace for containers or pods. Raises :class:`LimitRangeError`."""
-
-
-class NoLimitRanges:
-    """Lookup without limits (upstream's fallback if it cannot watch limit ranges)."""
-
-    def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
-        """Return None."""
-        del namespace, type_
-        return None
 
 
 class LimitRanges:
@@ -169,9 +159,19 @@ def scale_quantity(
     CPU is computed in millicores, everything else in whole units. ``mode``: ``none`` and ``down`` round down, ``up``
     rounds CPU up. ``down`` turns a memory result of 0 into -1, as upstream does.
     """
-    if resource == CPU:
-        return _scale_cpu(quantity, base, result, mode)
-    return _scale_memory(quantity, base, result, mode)
+    is_cpu = resource == CPU
+    amount, divisor, factor = (value.milli_value() if is_cpu else value.value() for value in (quantity, base, result))
+    scale = -3 if is_cpu else 0
+    if divisor == 0:
+        return quantity, DIVISION_BY_ZERO
+    scaled, remainder = _divide_truncated(amount * factor, divisor)
+    if not -_INT64_MAX - 1 <= scaled <= _INT64_MAX:
+        return Quantity.from_int(_INT64_MAX, quantity.format, scale), SCALE_CAPPED
+    if is_cpu and mode == "up" and remainder != 0:
+        scaled += 1
+    if not is_cpu and mode == "down" and scaled <= 0:
+        scaled -= 1  # upstream takes 0.999 off and rounds away from zero
+    return Quantity.from_int(scaled, quantity.format, scale), SCALE_SUCCESS
 
 
 def _divide_truncated(numerator: int, denominator: int) -> tuple[int, int]:
@@ -180,28 +180,6 @@ def _divide_truncated(numerator: int, denominator: int) -> tuple[int, int]:
     if (numerator < 0) != (denominator < 0):
         quotient = -quotient
     return quotient, numerator - quotient * denominator
-
-
-def _scale_cpu(quantity: Quantity, base: Quantity, result: Quantity, mode: str) -> tuple[Quantity, str]:
-    if base.milli_value() == 0:
-        return quantity, DIVISION_BY_ZERO
-    scaled, rest = _divide_truncated(quantity.milli_value() * result.milli_value(), base.milli_value())
-    if not -_INT64_MAX - 1 <= scaled <= _INT64_MAX:
-        return Quantity.from_int(_INT64_MAX, quantity.format, -3), SCALE_CAPPED
-    if mode == "up" and rest != 0:
-        scaled += 1
-    return Quantity.from_int(scaled, quantity.format, -3), SCALE_SUCCESS
-
-
-def _scale_memory(quantity: Quantity, base: Quantity, result: Quantity, mode: str) -> tuple[Quantity, str]:
-    if base.value() == 0:
-        return quantity, DIVISION_BY_ZERO
-    scaled, _ = _divide_truncated(quantity.value() * result.value(), base.value())
-    if not -_INT64_MAX - 1 <= scaled <= _INT64_MAX:
-        return Quantity.from_int(_INT64_MAX, quantity.format), SCALE_CAPPED
-    if mode == "down" and scaled <= 0:
-        scaled -= 1  # upstream takes 0.999 off and rounds away from zero
-    return Quantity.from_int(scaled, quantity.format), SCALE_SUCCESS
 
 
 def get_proportional_limit(
@@ -282,7 +260,7 @@ def cap_recommendation(
         raise CappingError("cannot process nil vpa")
     if pod is None:
         raise CappingError("cannot process nil pod")
-    lookup = limit_ranges or NoLimitRanges()
+    lookup = limit_ranges or LimitRanges()
     recommendation, policy = vpa.status.recommendation, vpa.spec.resource_policy
     if recommendation is None and policy is None:
         return CappedRecommendation(None, {}, [])
@@ -458,35 +436,33 @@ def _get_container_bounds(
     return bounds
 
 
-def _apply_container_limit_range(values: ResourceList, bounds: dict[str, tuple[Quantity, Quantity]]) -> list[str]:
+def _clamp(values: ResourceList, bounds: Mapping[str, tuple[Quantity, Quantity]], low: str, high: str) -> list[str]:
+    """Bring values between their minimum and maximum (zero for none), in place.
+
+    Returns a note per change with the name of the bound, ``low`` or ``high``.
+    """
     notes = []
     for name in order_resources(values):
         minimum, maximum = bounds.get(name, (_NO_BOUND, _NO_BOUND))
         if not minimum.is_zero and values[name] < minimum:
             values[name] = minimum
-            notes.append(f"{name} capped to fit Min in container LimitRange")
+            notes.append(f"{name} capped to {low}")
         if not maximum.is_zero and maximum < values[name]:
             values[name] = maximum
-            notes.append(f"{name} capped to fit Max in container LimitRange")
+            notes.append(f"{name} capped to {high}")
     return notes
+
+
+def _apply_container_limit_range(values: ResourceList, bounds: dict[str, tuple[Quantity, Quantity]]) -> list[str]:
+    return _clamp(values, bounds, "fit Min in container LimitRange", "fit Max in container LimitRange")
 
 
 def _cap_to_policy(values: ResourceList, policy: ContainerResourcePolicy | None) -> list[str]:
     if policy is None:
         return []
-    notes = []
-    for name in order_resources(values):
-        minimum, maximum = (
-            (policy.min_allowed or {}).get(name, _NO_BOUND),
-            (policy.max_allowed or {}).get(name, _NO_BOUND),
-        )
-        if not minimum.is_zero and values[name] < minimum:
-            values[name] = minimum
-            notes.append(f"{name} capped to minAllowed")
-        if not maximum.is_zero and maximum < values[name]:
-            values[name] = maximum
-            notes.append(f"{name} capped to maxAllowed")
-    return notes
+    low, high = policy.min_allowed or {}, policy.max_allowed or {}
+    bounds = {name: (low.get(name, _NO_BOUND), high.get(name, _NO_BOUND)) for name in values}
+    return _clamp(values, bounds, "minAllowed", "maxAllowed")
 
 
 def _cap_to_container_limit(values: ResourceList, limits: ResourceList | None) -> list[str]:

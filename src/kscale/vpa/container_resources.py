@@ -30,7 +30,7 @@ from kscale.vpa.capping import (
     CONTAINER_LIMIT,
     LimitRangeError,
     LimitRangeLookup,
-    NoLimitRanges,
+    LimitRanges,
     cap_recommendation,
     get_proportional_limits,
 )
@@ -86,12 +86,12 @@ def get_annotation_pointer(name: str) -> str:
 
 
 def add_annotation(name: str, value: str) -> PatchOperation:
-    """Set an annotation."""
+    """Build the patch that sets an annotation."""
     return PatchOperation("add", get_annotation_pointer(name), value)
 
 
 def remove_annotation(name: str) -> PatchOperation:
-    """Take an annotation away. Upstream's patch carries a null value."""
+    """Build the patch that removes an annotation. Upstream's patch has a null value."""
     return PatchOperation("remove", get_annotation_pointer(name), None)
 
 
@@ -122,7 +122,7 @@ def _format_go_list(items: Iterable[str]) -> str:
 
 
 class ProviderError(KscaleError, ValueError):
-    """No answer, with upstream's text."""
+    """Resources could not be computed, with upstream's text."""
 
 
 class ContainerResources(NamedTuple):
@@ -147,7 +147,7 @@ def recommend_container_resources(
 
     Raises :class:`kscale.vpa.capping.CappingError` and :class:`ProviderError`.
     """
-    lookup = limit_ranges or NoLimitRanges()
+    lookup = limit_ranges or LimitRanges()
     recommendation: RecommendedPodResources | None = RecommendedPodResources()
     notes: dict[str, list[str]] = {}
     diagnostics: list[str] = []
@@ -191,9 +191,9 @@ def build_container_resources(
         own_limits: ResourceList | None = None
         if policies.controlled_values(container.name) == "RequestsAndLimits":
             defaults = limits.default if limits is not None else None
-            own_limits, said = get_proportional_limits(current_limits, current_requests, requests, defaults)
-            if own_limits is not None and said:
-                notes.setdefault(container.name, []).extend(said)
+            own_limits, limit_notes = get_proportional_limits(current_limits, current_requests, requests, defaults)
+            if own_limits is not None and limit_notes:
+                notes.setdefault(container.name, []).extend(limit_notes)
         if add_all:
             requests = _fill_missing(requests, current_requests)
             own_limits = _fill_missing(own_limits, current_limits)
@@ -262,11 +262,11 @@ def apply_boost(
     vpa: VerticalPodAutoscaler,
     policies: ContainerPolicies,
     resources: ContainerResources,
-    most: Quantity,
+    max_cpu: Quantity,
 ) -> tuple[ContainerResources, list[PatchOperation]]:
     """Return a container's resources while it starts, and the annotation that stores its original resources.
 
-    ``policies``: those of ``vpa``. ``most``: the flag that limits a boost (zero for no limit). Raises
+    ``policies``: those of ``vpa``. ``max_cpu``: the flag that limits a boost (zero for no limit). Raises
     :class:`BoostError`. Upstream crashes on a ``startupBoost`` without ``cpu``; here it boosts nothing.
     """
     boost = _get_boost(container.name, vpa, policies)
@@ -278,8 +278,8 @@ def apply_boost(
     if base.is_zero:
         base = own_requests.get(CPU, zero)
     boosted = _compute_boosted_cpu(base, boost.cpu)
-    if not most.is_zero and most < boosted:
-        boosted = most
+    if not max_cpu.is_zero and max_cpu < boosted:
+        boosted = max_cpu
     requests = {**(resources.requests or {}), CPU: boosted}
     limits = resources.limits
     if policies.controlled_values(container.name) == "RequestsOnly":
@@ -298,10 +298,13 @@ def apply_boost(
 def format_original_resources(container: Container) -> str:
     """Format the container's own cpu and memory for the annotation."""
 
-    def kept(resources: ResourceList | None) -> dict[str, str]:
+    def format_resources(resources: ResourceList | None) -> dict[str, str]:
         return {name: str((resources or {})[name]) for name in (CPU, MEMORY) if name in (resources or {})}
 
-    content = {"requests": kept(container.resources.requests), "limits": kept(container.resources.limits)}
+    content = {
+        "requests": format_resources(container.resources.requests),
+        "limits": format_resources(container.resources.limits),
+    }
     return msgspec.json.encode(content).decode()
 
 

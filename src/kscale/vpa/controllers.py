@@ -34,9 +34,9 @@ from kscale.errors import KscaleError
 from kscale.objects.api.apps import CronJob, DaemonSet, Deployment, Job, ReplicaSet, StatefulSet
 from kscale.objects.api.autoscaling import Scale, ScaleStatus
 from kscale.objects.api.core import Pod, PodTemplateSpec, ReplicationController
-from kscale.objects.api.custom_workloads import scaled_custom_kinds
 from kscale.objects.api.meta import CustomWorkload, KubeObject, LabelSelector, ObjectMeta
 from kscale.objects.argument_types import typed
+from kscale.objects.custom_workloads import scaled_custom_kinds
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import custom_kind_key, find_kind, group_of, is_custom_group
 from kscale.objects.pod_owners import controller_of
@@ -89,7 +89,7 @@ __all__ = [
 _T = TypeVar("_T")
 
 SCALE_REFRESH_INTERVAL: Final = 7 * SECOND
-"""How often upstream looks for scales to be asked for anew."""
+"""Interval at which upstream refreshes cached scales."""
 
 
 class ScaleKey(NamedTuple):
@@ -639,7 +639,7 @@ def _is_custom(api_version: str, kind: str) -> bool:
 
 
 def request_custom_owners_steps(owners: Iterable[CustomOwner], at_most: int, now: Moment) -> Steps[CustomOwners]:
-    """Ask what the server serves, and for the scale of each owner whose kind has one.
+    """Request the served kinds, and the scale of each owner whose kind has one.
 
     ``at_most``: how many requests are made at a time.
     """

@@ -51,187 +51,103 @@ _CORES_BOUNDS: Final = tuple(0.01 * 2.0**k for k in range(17))
 _BYTES_BOUNDS: Final = tuple(1e6 * 2.0**k for k in range(17))
 _RELATIVE_PARTS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
 _RELATIVE_BOUNDS: Final = (
-    *(-part for part in reversed(_RELATIVE_PARTS)),
-    0.0,
-    *_RELATIVE_PARTS,
-    2.5,
-    5.0,
-    10.0,
-    25.0,
-    50.0,
-    100.0,
-)
-_UPDATE_MODE_LABEL, _VPA_SIZE_LABEL, _IS_OOM_LABEL, _MISSING_LABEL = (
-    "update_mode",
-    "vpa_size_log2",
-    "is_oom",
-    "recommendation_missing",
-)
-_VPA_NAME_LABELS: Final = ("vpa_name", "vpa_namespace")
+    *(-part for part in reversed(_RELATIVE_PARTS)), 0.0, *_RELATIVE_PARTS, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0,
+)  # fmt: skip
+_MODE, _SIZE, _OOM, _MISSING = "update_mode", "vpa_size_log2", "is_oom", "recommendation_missing"
+_VPA: Final = ("vpa_name", "vpa_namespace")
 _MAX_SIZE_LOG2: Final = 20
 
 
-def _build_metrics() -> list[Metric]:
-    recommender, updater, quality, admission = (
-        f"vpa_{part}_" for part in ("recommender", "updater", "quality", "admission_controller")
-    )
-    timed = (
-        (recommender, "Time spent in various parts of VPA Recommender main loop."),
-        (updater, "Time spent in various parts of VPA Updater main loop."),
-        (admission, "Time spent in various parts of VPA admission controller"),
-    )
-    metrics = [
-        Metric(f"{prefix}execution_latency_seconds", "histogram", ("step",), _STEP_DURATION_BOUNDS, help=text)
-        for prefix, text in timed
-    ]
-    metrics += [
-        Metric(
-            f"{recommender}vpa_objects_count",
-            "gauge",
-            (_UPDATE_MODE_LABEL, "has_recommendation", "api", "matches_pods", "unsupported_config"),
-            help="Number of VPA objects present in the cluster.",
-        ),
-        Metric(
-            f"{recommender}recommendation_latency_seconds",
-            "histogram",
-            (),
-            _FIRST_RECOMMENDATION_BOUNDS,
-            help="Time elapsed from creating a valid VPA configuration to the first recommendation.",
-        ),
-        Metric(
-            f"{recommender}aggregate_container_states_count",
-            "gauge",
-            help="Number of aggregate container states being tracked by the recommender",
-        ),
-        Metric(
-            f"{recommender}metric_server_responses",
-            "counter",
-            ("is_error", "client_name"),
-            help="Count of responses to queries to metrics server",
-        ),
-        Metric(
-            f"{recommender}prometheus_client_api_requests_count",
-            "counter",
-            ("code", "method"),
-            help="Number of requests to a Prometheus API",
-        ),
-        Metric(
-            f"{recommender}prometheus_client_api_requests_duration_seconds",
-            "histogram",
-            ("code", "method"),
-            _REQUEST_DURATION_BOUNDS,
-            help="Duration of requests to a Prometheus API",
-        ),
-    ]
-    for name, text in (
-        ("controlled_pods", "Number of Pods controlled by VPA updater."),
-        ("evictable_pods", "Number of Pods matching eviction criteria."),
-        ("vpas_with_evictable_pods", "Number of VPA objects with at least one Pod matching eviction criteria."),
-        ("vpas_with_evicted_pods", "Number of VPA objects with at least one evicted Pod."),
-    ):
-        metrics.append(Metric(f"{updater}{name}_total", "gauge", (_VPA_SIZE_LABEL, _UPDATE_MODE_LABEL), help=text))
-    updatable = "Number of VPA objects with at least one Pod matching in place update criteria."
-    for name, text in (
-        ("in_place_updatable_pods", "Number of Pods matching in place update criteria."),
-        ("vpas_with_in_place_updatable_pods", updatable),
-        ("vpas_with_in_place_updated_pods", "Number of VPA objects with at least one in-place updated Pod."),
-    ):
-        metrics.append(Metric(f"{updater}{name}_total", "gauge", (_VPA_SIZE_LABEL,), help=text))
-    metrics += [
-        Metric(
-            f"{updater}evicted_pods_total",
-            "counter",
-            (_VPA_SIZE_LABEL, _UPDATE_MODE_LABEL, *_VPA_NAME_LABELS),
-            help="Number of Pods evicted by Updater to apply a new recommendation.",
-        ),
-        Metric(
-            f"{updater}failed_eviction_attempts_total",
-            "counter",
-            (_VPA_SIZE_LABEL, _UPDATE_MODE_LABEL, "reason", *_VPA_NAME_LABELS),
-            help="Number of failed attempts to update Pods by eviction",
-        ),
-        Metric(
-            f"{updater}in_place_updated_pods_total",
-            "counter",
-            (_VPA_SIZE_LABEL, *_VPA_NAME_LABELS),
-            help="Number of Pods updated in-place by Updater to apply a new recommendation.",
-        ),
-        Metric(
-            f"{updater}failed_in_place_update_attempts_total",
-            "counter",
-            (_VPA_SIZE_LABEL, "reason", *_VPA_NAME_LABELS),
-            help="Number of failed attempts to update Pods in-place.",
-        ),
-        Metric(
-            f"{updater}in_place_infeasible_skip_pods_total",
-            "counter",
-            (_VPA_SIZE_LABEL, *_VPA_NAME_LABELS),
-            help="Number of pods that were skipped for in-place update due to cached infeasibility",
-        ),
-    ]
-    compared = (_UPDATE_MODE_LABEL, "resource", _IS_OOM_LABEL)
-    metrics += [
-        Metric(
-            f"{quality}usage_recommendation_relative_diffs",
-            "histogram",
-            compared,
-            _RELATIVE_BOUNDS,
-            help="Diffs between recommendation and usage, normalized by recommendation value",
-        ),
-        Metric(
-            f"{quality}usage_sample_missing_recommendation_count",
-            "counter",
-            compared,
-            help="Count of usage samples when a recommendation should be present but is missing",
-        ),
-        Metric(
-            f"{quality}relative_recommendation_changes",
-            "histogram",
-            (_UPDATE_MODE_LABEL, "resource", _VPA_SIZE_LABEL),
-            _RELATIVE_BOUNDS,
-            help="Changes between consecutive recommendation values, normalized by old value",
-        ),
-    ]
-    for short, word, unit, bounds, own in (
-        ("cpu", "CPU", "cores", _CORES_BOUNDS, ()),
-        ("mem", "memory", "bytes", _BYTES_BOUNDS, (_IS_OOM_LABEL,)),
-    ):
-        title = "CPU" if short == "cpu" else "Memory"
-        text = f"{title} recommendation values as observed on recorded usage sample"
-        metrics.append(
-            Metric(
-                f"{quality}{short}_recommendations_{unit}", "histogram", (_UPDATE_MODE_LABEL, *own), bounds, help=text
+def _counter(name: str, labels: tuple[str, ...], text: str) -> Metric:
+    return Metric(f"vpa_{name}", "counter", labels, help=text)
+
+
+def _gauge(name: str, labels: tuple[str, ...], text: str) -> Metric:
+    return Metric(f"vpa_{name}", "gauge", labels, help=text)
+
+
+def _histogram(name: str, labels: tuple[str, ...], bounds: tuple[float, ...], text: str) -> Metric:
+    return Metric(f"vpa_{name}", "histogram", labels, bounds, help=text)
+
+
+def _build_value_metrics(short: str, title: str, word: str, unit: str) -> list[Metric]:
+    """Build the quality metrics of cpu or memory, which compare recommendations and usage."""
+    bounds, own = (_CORES_BOUNDS, ()) if short == "cpu" else (_BYTES_BOUNDS, (_OOM,))
+    text = f"{title} recommendation values as observed on recorded usage sample"
+    difference = f"Absolute diffs between recommendation and usage for {word} when recommendation"
+    return [
+        _histogram(f"quality_{short}_recommendations_{unit}", (_MODE, *own), bounds, text),
+        *(
+            _histogram(
+                f"quality_{short}_recommendation_{side}_usage_diffs_{unit}",
+                (_MODE, _MISSING, *own),
+                bounds,
+                f"{difference} {sign} usage",
             )
-        )
-        for side, sign in (("over", ">"), ("lower_equal", "<=")):
-            name = f"{quality}{short}_recommendation_{side}_usage_diffs_{unit}"
-            text = f"Absolute diffs between recommendation and usage for {word} when recommendation {sign} usage"
-            metrics.append(Metric(name, "histogram", (_UPDATE_MODE_LABEL, _MISSING_LABEL, *own), bounds, help=text))
-    metrics += [
-        Metric(
-            f"{admission}admission_pods_total",
-            "counter",
-            ("applied",),
-            help="Number of Pods processed by VPA Admission Controller.",
-        ),
-        Metric(
-            f"{admission}admission_latency_seconds",
-            "histogram",
-            ("status", "resource"),
-            _REQUEST_DURATION_BOUNDS,
-            help="Time spent in VPA Admission Controller.",
-        ),
-        Metric(
-            "vpa_resources_get_resources_count",
-            "counter",
-            ("source",),
-            help="Count of calls to get the resources of a pod or container.",
+            for side, sign in (("over", ">"), ("lower_equal", "<="))
         ),
     ]
-    return metrics
 
 
-METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in _build_metrics()}
+# fmt: off
+_METRICS: Final = (
+    _histogram("recommender_execution_latency_seconds", ("step",), _STEP_DURATION_BOUNDS,
+               "Time spent in various parts of VPA Recommender main loop."),
+    _histogram("updater_execution_latency_seconds", ("step",), _STEP_DURATION_BOUNDS,
+               "Time spent in various parts of VPA Updater main loop."),
+    _histogram("admission_controller_execution_latency_seconds", ("step",), _STEP_DURATION_BOUNDS,
+               "Time spent in various parts of VPA admission controller"),
+    _gauge("recommender_vpa_objects_count", (_MODE, "has_recommendation", "api", "matches_pods", "unsupported_config"),
+           "Number of VPA objects present in the cluster."),
+    _histogram("recommender_recommendation_latency_seconds", (), _FIRST_RECOMMENDATION_BOUNDS,
+               "Time elapsed from creating a valid VPA configuration to the first recommendation."),
+    _gauge("recommender_aggregate_container_states_count", (),
+           "Number of aggregate container states being tracked by the recommender"),
+    _counter("recommender_metric_server_responses", ("is_error", "client_name"),
+             "Count of responses to queries to metrics server"),
+    _counter("recommender_prometheus_client_api_requests_count", ("code", "method"),
+             "Number of requests to a Prometheus API"),
+    _histogram("recommender_prometheus_client_api_requests_duration_seconds", ("code", "method"),
+               _REQUEST_DURATION_BOUNDS, "Duration of requests to a Prometheus API"),
+    _gauge("updater_controlled_pods_total", (_SIZE, _MODE), "Number of Pods controlled by VPA updater."),
+    _gauge("updater_evictable_pods_total", (_SIZE, _MODE), "Number of Pods matching eviction criteria."),
+    _gauge("updater_vpas_with_evictable_pods_total", (_SIZE, _MODE),
+           "Number of VPA objects with at least one Pod matching eviction criteria."),
+    _gauge("updater_vpas_with_evicted_pods_total", (_SIZE, _MODE),
+           "Number of VPA objects with at least one evicted Pod."),
+    _gauge("updater_in_place_updatable_pods_total", (_SIZE,), "Number of Pods matching in place update criteria."),
+    _gauge("updater_vpas_with_in_place_updatable_pods_total", (_SIZE,),
+           "Number of VPA objects with at least one Pod matching in place update criteria."),
+    _gauge("updater_vpas_with_in_place_updated_pods_total", (_SIZE,),
+           "Number of VPA objects with at least one in-place updated Pod."),
+    _counter("updater_evicted_pods_total", (_SIZE, _MODE, *_VPA),
+             "Number of Pods evicted by Updater to apply a new recommendation."),
+    _counter("updater_failed_eviction_attempts_total", (_SIZE, _MODE, "reason", *_VPA),
+             "Number of failed attempts to update Pods by eviction"),
+    _counter("updater_in_place_updated_pods_total", (_SIZE, *_VPA),
+             "Number of Pods updated in-place by Updater to apply a new recommendation."),
+    _counter("updater_failed_in_place_update_attempts_total", (_SIZE, "reason", *_VPA),
+             "Number of failed attempts to update Pods in-place."),
+    _counter("updater_in_place_infeasible_skip_pods_total", (_SIZE, *_VPA),
+             "Number of pods that were skipped for in-place update due to cached infeasibility"),
+    _histogram("quality_usage_recommendation_relative_diffs", (_MODE, "resource", _OOM), _RELATIVE_BOUNDS,
+               "Diffs between recommendation and usage, normalized by recommendation value"),
+    _counter("quality_usage_sample_missing_recommendation_count", (_MODE, "resource", _OOM),
+             "Count of usage samples when a recommendation should be present but is missing"),
+    _histogram("quality_relative_recommendation_changes", (_MODE, "resource", _SIZE), _RELATIVE_BOUNDS,
+               "Changes between consecutive recommendation values, normalized by old value"),
+    *_build_value_metrics("cpu", "CPU", "CPU", "cores"),
+    *_build_value_metrics("mem", "Memory", "memory", "bytes"),
+    _counter("admission_controller_admission_pods_total", ("applied",),
+             "Number of Pods processed by VPA Admission Controller."),
+    _histogram("admission_controller_admission_latency_seconds", ("status", "resource"), _REQUEST_DURATION_BOUNDS,
+               "Time spent in VPA Admission Controller."),
+    _counter("resources_get_resources_count", ("source",),
+             "Count of calls to get the resources of a pod or container."),
+)
+# fmt: on
+
+METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in _METRICS}
 """Every metric by its name."""
 
 LEGACY_METRICS: Final[Mapping[str, Metric]] = {
@@ -241,7 +157,7 @@ LEGACY_METRICS: Final[Mapping[str, Metric]] = {
         METRICS["vpa_updater_evicted_pods_total"]._replace(labels=()),
     )
 }
-"""Those of the updater of about 2020."""
+"""Metrics of the updater of about 2020."""
 
 
 def get_size_log2(pods: int) -> int:
@@ -457,7 +373,7 @@ _SIZE_COUNT: Final = 20
 GAUGE_RESETS: Final = tuple(
     Observation(name=_PREFIX + name, reset=True) for name in (*_GAUGES_BY_MODE, *_GAUGES_BY_MODE_AND_SIZE)
 )
-"""Said before the VPAs of a loop: what the last loop's gauges held is forgotten."""
+"""Observations at the start of a loop, which remove the values of the last loop's gauges."""
 
 
 class LoopGauges:

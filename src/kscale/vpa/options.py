@@ -48,7 +48,8 @@ IN_PLACE_GATE: Final = "InPlace"
 
 def is_gate_enabled(gates: Mapping[str, bool], name: str) -> bool:
     """Check whether a feature gate is on, by name or by ``AllAlpha``. All gates of the VPA are alpha, so the default is
-    off."""
+    off.
+    """
     return gates.get(name, gates.get("AllAlpha", False))
 
 
@@ -73,19 +74,88 @@ def _find_namespace_problems(one: str, ignored: list[str]) -> list[Problem]:
 
 
 class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """Options of the recommender: upstream's flags of the same names. Amounts are in the unit that a flag's name
-    states;
-    memory is in MiB where it is MB.
+    """Options of the recommender: upstream's flags of the same names.
 
-    - VPAs: ``recommender_name`` (``default`` also handles those that name none), ``vpa_object_namespace`` (empty:
-      all), ``ignored_vpa_object_namespaces``; ``memory_saver``: only pods that some VPA selects are stored.
-    - Loop: ``recommender_interval``, ``update_worker_count`` (statuses and checkpoints written concurrently),
-      ``checkpoints_timeout``, ``checkpoints_gc_interval``, ``storage`` (``prometheus``: no checkpoints are written).
-    - Usage: from metrics-server, or with ``use_external_metrics`` from the named metrics, whose label
-      ``container_name_label`` is the container.
-    - Estimate: margin, percentiles, minimums of a pod, confidence intervals.
-    - Format: ``round_*``, ``humanize_memory``, integer cores by annotation, the maximum recommendation.
-    - Aggregation: windows of memory peaks, half lives, the increase after an OOM kill.
+    Amounts are in the unit that a flag's name states; memory is in MiB where it is MB.
+
+    Attributes
+    ----------
+    recommender_name
+        Only serve VPAs that name this recommender; the default one also serves VPAs that name none.
+    vpa_object_namespace
+        Only read VPAs in this namespace; empty: in all namespaces.
+    ignored_vpa_object_namespaces
+        Ignore VPAs in these namespaces.
+    memory_saver
+        Only track pods that some VPA selects.
+    recommender_interval
+        Time between two rounds.
+    update_worker_count
+        Number of statuses and checkpoints that are written in parallel.
+    checkpoints_timeout
+        Time limit for writing checkpoints in one round.
+    checkpoints_gc_interval
+        Time between two deletions of checkpoints whose VPA is gone.
+    min_checkpoints
+        Has no effect: ``update_worker_count`` says how many are written at least.
+    storage
+        Source of the history at the start: checkpoint (also if empty) or prometheus.
+    use_external_metrics
+        Read usage from external.metrics.k8s.io instead of metrics.k8s.io.
+    external_metrics_cpu_metric
+        Name of the external metric of CPU usage.
+    external_metrics_memory_metric
+        Name of the external metric of memory usage.
+    container_name_label
+        Label that names the container, in external metrics and in Prometheus series.
+    recommendation_margin_fraction
+        Margin that is added to usage, as a fraction.
+    pod_recommendation_min_cpu_millicores
+        Minimum CPU of a pod's recommendation, in millicores.
+    pod_recommendation_min_memory_mb
+        Minimum memory of a pod's recommendation, in MiB.
+    target_cpu_percentile
+        Percentile of CPU usage that is the target.
+    target_memory_percentile
+        Percentile of memory peaks that is the target.
+    recommendation_lower_bound_cpu_percentile
+        Percentile of CPU usage that is the lower bound.
+    recommendation_lower_bound_memory_percentile
+        Percentile of memory peaks that is the lower bound.
+    recommendation_upper_bound_cpu_percentile
+        Percentile of CPU usage that is the upper bound.
+    recommendation_upper_bound_memory_percentile
+        Percentile of memory peaks that is the upper bound.
+    confidence_interval_cpu
+        Length of CPU history after which the bounds are narrow.
+    confidence_interval_memory
+        Length of memory history after which the bounds are narrow.
+    humanize_memory
+        Write memory as 250.00Mi (deprecated).
+    round_cpu_millicores
+        Round CPU up to multiples of this many millicores.
+    round_memory_bytes
+        Round memory up to multiples of this many bytes.
+    cpu_integer_post_processor_enabled
+        Recommend whole cores where an annotation of the VPA asks for them.
+    container_recommendation_max_allowed_cpu
+        Maximum CPU of a container whose policy names no maximum.
+    container_recommendation_max_allowed_memory
+        Maximum memory of a container whose policy names no maximum.
+    memory_aggregation_interval
+        Length of the interval of which the peak of memory usage is kept.
+    memory_aggregation_interval_count
+        Number of memory intervals in the history.
+    memory_histogram_decay_half_life
+        Time after which a memory peak counts half.
+    cpu_histogram_decay_half_life
+        Time after which a CPU sample counts half.
+    oom_bump_up_ratio
+        Factor by which memory is raised after an out-of-memory kill.
+    oom_min_bump_up_bytes
+        Minimum number of bytes by which memory is raised after an out-of-memory kill.
+    feature_gates
+        Feature gates: PerVPAConfig, CPUStartupBoost, InPlace, AllAlpha. All are off by default.
     """
 
     recommender_name: str = "default"
@@ -141,7 +211,8 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def problems(self) -> list[Problem]:
         """Return what upstream rejects at start-up, with its texts, and options without effect. ``field`` is the
-        option."""
+        option.
+        """
         problems = _find_namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
         problems += _find_gate_problems(self.feature_gates)
         if self.min_checkpoints != 10:
@@ -154,24 +225,51 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """Options of the updater.
+    """Options of the updater: upstream's flags of the same names.
 
-    - VPAs: ``vpa_object_namespace`` (empty: all), ``ignored_vpa_object_namespaces``.
-    - Loop: ``updater_interval``, which is also its deadline; with ``use_admission_controller_status`` nothing is
-      done unless the lease of the admission controller is fresh: the one named
-      ``admission_controller_status_lease_name`` in ``admission_controller_status_lease_namespace`` (empty:
-      ``kube-system``), created or renewed less than ``admission_controller_status_lease_timeout`` ago (more than zero).
-    - How many pods at once: ``min_replicas``, ``eviction_tolerance`` (a fraction of the replicas),
-      ``eviction_rate_limit`` per second (0 or less: none), ``eviction_rate_burst``,
-      ``in_place_skip_disruption_budget``.
-    - Which pods: ``pod_update_threshold``, ``in_recommendation_bounds_eviction_lifetime_threshold``,
-      ``evict_after_oom_threshold``.
-    - ``feature_gates``: upstream's ``--feature-gates``, name -> whether it is on; a missing gate has the value of
-      ``AllAlpha``, else it is off. ``InPlace`` and ``CPUStartupBoost`` allow the update mode and the end of boosts,
-      ``PerVPAConfig`` a VPA's own ``evictAfterOOMSeconds``.
+    - ``feature_gates``: name -> whether it is on; a missing gate has the value of ``AllAlpha``, else it is off.
+      ``InPlace`` and ``CPUStartupBoost`` allow the update mode and the end of boosts, ``PerVPAConfig`` a VPA's own
+      ``evictAfterOOMSeconds``.
     - ``profile``: version of the updater: ``current`` (1.7.3, and 1.8.1 or newer); ``1.8.0`` for 1.8.0 or older, in
       which a container that was OOM-killed soon after its start counts however long ago that was; ``legacy`` for the
       updater of 2020 (:mod:`kscale.vpa.updater.legacy`), which reads only :data:`LEGACY_UPDATER_FLAGS`.
+
+    Attributes
+    ----------
+    vpa_object_namespace
+        Only read VPAs in this namespace; empty: in all namespaces.
+    ignored_vpa_object_namespaces
+        Ignore VPAs in these namespaces.
+    updater_interval
+        Time between two loops, and time limit of each.
+    use_admission_controller_status
+        Do nothing while the admission controller's status lease is stale.
+    admission_controller_status_lease_name
+        Name of the admission controller's status lease.
+    admission_controller_status_lease_namespace
+        Namespace of the admission controller's status lease; empty: ``kube-system``.
+    admission_controller_status_lease_timeout
+        Age after which the admission controller's status lease is stale.
+    min_replicas
+        Minimum number of replicas of a workload whose pods are updated, unless its VPA names another.
+    eviction_tolerance
+        Fraction of a workload's replicas that may be evicted at once.
+    eviction_rate_limit
+        Maximum number of evictions per second; 0 or less: no limit.
+    eviction_rate_burst
+        Maximum number of evictions at once.
+    in_place_skip_disruption_budget
+        Resize pods in place without a disruption budget if no container restarts.
+    pod_update_threshold
+        Minimum relative change of a pod's requests that is worth an update.
+    in_recommendation_bounds_eviction_lifetime_threshold
+        Minimum age of pods that are updated although their requests are within the bounds.
+    evict_after_oom_threshold
+        Update a pod whose only container was killed for memory within this time after its start.
+    feature_gates
+        Feature gates: PerVPAConfig, CPUStartupBoost, InPlace, AllAlpha. All are off by default.
+    profile
+        Version of the updater: ``current``, ``1.8.0`` or ``legacy``.
     """
 
     vpa_object_namespace: str = ""
@@ -228,15 +326,24 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """Options of the admission controller.
+    """Options of the admission controller: upstream's flags of the same names.
 
-    - ``max_allowed_cpu_boost``: maximum CPU that a startup boost may give (zero: no limit).
-    - The lease that shows that the controller is alive: its name (``status_lease_name``), its namespace
-      (``status_lease_namespace``; empty: ``kube-system``), and ``status_lease_update_interval``, the time between two
-      renewals (more than zero), which is also the time limit of each.
-    - ``feature_gates``: upstream's ``--feature-gates``, name -> whether it is on; a missing gate has the value of
-      ``AllAlpha``, else it is off. ``InPlace``, ``CPUStartupBoost`` and ``PerVPAConfig`` allow VPAs that use them,
-      ``CPUStartupBoost`` also boosts new pods.
+    ``feature_gates``: name -> whether it is on; a missing gate has the value of ``AllAlpha``, else it is off.
+    ``InPlace``, ``CPUStartupBoost`` and ``PerVPAConfig`` allow VPAs that use them, ``CPUStartupBoost`` also boosts new
+    pods.
+
+    Attributes
+    ----------
+    max_allowed_cpu_boost
+        Maximum CPU that a startup boost may set; zero: no limit.
+    status_lease_name
+        Name of the lease that shows that the webhook is alive.
+    status_lease_namespace
+        Namespace of the status lease; empty: ``kube-system``.
+    status_lease_update_interval
+        Time between two renewals of the status lease.
+    feature_gates
+        Feature gates: PerVPAConfig, CPUStartupBoost, InPlace, AllAlpha. All are off by default.
     """
 
     max_allowed_cpu_boost: Quantity = Quantity.zero()

@@ -59,13 +59,13 @@ class ContainerUsage:
     oom_memory: int = 0
     """The largest memory that a killed container had asked for, in bytes."""
     recommendation: RecommendedContainerResources | None = None
-    """What upstream's recommender says."""
+    """Recommendation of upstream's recommender."""
 
 
 class StrategyAdvice(NamedTuple):
-    """Advice of a strategy for a container: CPU in millicores, memory in bytes; None for no advice. The bounds are
-    those
-    of upstream's recommender if there are any.
+    """Advice of a strategy for a container: CPU in millicores, memory in bytes; None for no advice.
+
+    The bounds are those of upstream's recommender if there are any.
 
     The targets are ``cpu_request`` (millicores) and ``memory_request`` (bytes), the matching limits ``cpu_limit``
     (millicores) and ``memory_limit`` (bytes). A request may stay from ``cpu_lower`` to ``cpu_upper`` (millicores), from
@@ -272,12 +272,12 @@ Buffer = Annotated[float, msgspec.Meta(ge=0, le=10_000)]
 MinAmount = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
-def _to_millicores(cores: float, least: int) -> int:
-    return max(math.ceil(cores * 1000), least)
+def _to_millicores(cores: float, minimum: int) -> int:
+    return max(math.ceil(cores * 1000), minimum)
 
 
-def _to_bytes(size: float, least: int) -> int:
-    return max(math.ceil(size / _MEBIBYTE) * _MEBIBYTE, least * _MEBIBYTE)
+def _to_bytes(size: float, minimum_mebibytes: int) -> int:
+    return max(math.ceil(size / _MEBIBYTE), minimum_mebibytes) * _MEBIBYTE
 
 
 def _drop_empty(pods: Iterable[SampleArray]) -> list[SampleArray]:
@@ -286,7 +286,8 @@ def _drop_empty(pods: Iterable[SampleArray]) -> list[SampleArray]:
 
 class PercentileSettings(msgspec.Struct, frozen=True):
     """Settings of percentiles: ``cpu_percentile`` in percent; memory is the peak plus ``memory_buffer_percentage``;
-    minimum requests."""
+    minimum requests.
+    """
 
     cpu_percentile: Percent = 95.0
     memory_buffer_percentage: Buffer = 15.0
@@ -302,10 +303,7 @@ class PercentileStrategy(Strategy):
     name: ClassVar[str] = "percentile"
     uses_recommendation: ClassVar[bool] = False
     Settings: ClassVar[type[msgspec.Struct]] = PercentileSettings
-
-    def __init__(self, settings: Any = None) -> None:
-        super().__init__(settings)
-        self.settings: PercentileSettings
+    settings: PercentileSettings
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
         """Compute the advice from the samples of each pod."""
@@ -343,10 +341,7 @@ class PercentileLimitStrategy(Strategy):
     name: ClassVar[str] = "percentile-limit"
     uses_recommendation: ClassVar[bool] = False
     Settings: ClassVar[type[msgspec.Struct]] = PercentileLimitSettings
-
-    def __init__(self, settings: Any = None) -> None:
-        super().__init__(settings)
-        self.settings: PercentileLimitSettings
+    settings: PercentileLimitSettings
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
         """Compute the advice from the samples of all pods."""

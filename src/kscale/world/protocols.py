@@ -10,9 +10,10 @@ servers than the API server, and because a Python program can implement them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -37,7 +38,7 @@ from kscale.effects import (
     Refresh,
 )
 from kscale.objects.api.core import Node, NodeSpec, Pod
-from kscale.objects.api.meta import KubeObject, ObjectMeta
+from kscale.objects.api.meta import KubeObject, ObjectMeta, shorten
 from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
@@ -45,6 +46,7 @@ from kscale.objects.pod_metrics import PodUsage
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
+    "MOST_NODES",
     "Change",
     "Clock",
     "DriverInputs",
@@ -273,6 +275,32 @@ class Ranker(Protocol):
     def __call__(self, question: RankOptions, /) -> Ranking | ApiError: ...
 
 
+MOST_NODES: Final = 100_000
+"""Limit on the instances of all groups of a cloud together, and on their target sizes. No cluster has as many nodes."""
+_log = logging.getLogger(__name__)
+
+
+def _without_impossible_targets(groups: Groups | list[NodeGroup]) -> Groups | list[NodeGroup]:
+    """Leave out the groups with the largest target sizes until the sizes together are possible.
+
+    A loop simulates each node that a group's target size promises. Upstream's loop does not end for an impossible size.
+    """
+    targets = {group.id: max(0, group.target_size or 0) for group in groups}
+    total = sum(targets.values())
+    dropped = set()
+    for id_ in sorted(targets, key=targets.__getitem__, reverse=True):
+        if total <= MOST_NODES:
+            break
+        total -= targets[id_]
+        dropped.add(id_)
+        text = "node group %s is left out: its target size is %d, and all groups together may have %d nodes"
+        _log.error(text, shorten(id_), targets[id_], MOST_NODES)
+    if not dropped:
+        return groups
+    possible = [group for group in groups if group.id not in dropped]
+    return Groups(possible, groups.node_errors) if isinstance(groups, Groups) else possible
+
+
 def ask_cloud(groups: NodeGroups, action: Action, nodes: Sequence[Node] = ()) -> Any:
     """Perform an action on the cloud and return the value of its outcome.
 
@@ -295,7 +323,7 @@ def ask_cloud(groups: NodeGroups, action: Action, nodes: Sequence[Node] = ()) ->
     match action:
         case Refresh():
             refreshed = groups.refresh()
-            return refreshed if isinstance(refreshed, Groups) else list(refreshed)
+            return _without_impossible_targets(refreshed if isinstance(refreshed, Groups) else list(refreshed))
         case HasInstances():
             running = {}
             for node in nodes:

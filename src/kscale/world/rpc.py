@@ -22,6 +22,7 @@ __all__ = [
     "error_text",
     "grpc_library",
     "is_unimplemented",
+    "load_authorities",
     "load_pair",
     "read_certificates",
 ]
@@ -35,6 +36,18 @@ def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     with _file(certificate) as chain, _file(key) as secret:
         # An encrypted key must fail here; OpenSSL would prompt for its password on the terminal.
         context.load_cert_chain(chain, secret, password=_refuse)
+
+
+def load_authorities(context: ssl.SSLContext, data: bytes, source: str) -> None:
+    """Trust the authorities whose certificates (PEM) are in the data.
+
+    Raises InputError, which names ``source``, if there is none. As in Go, the text around certificates may be anything.
+    """
+    text = data.decode("ascii", "replace").replace("\ufffd", "?")  # OpenSSL's binding takes ASCII only
+    try:
+        context.load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError):  # ValueError: there is no data
+        raise InputError(Problem("there is no certificate in it (PEM is expected)", source)) from None
 
 
 def _refuse() -> str:
@@ -90,14 +103,16 @@ class RpcServer:
         self._server.stop(None)
 
 
-def channel(url: str, credentials: Any, *, what: str) -> Any:
+def channel(url: str, credentials: Any, *, what: str, message_bytes: int = MOST_BYTES) -> Any:
     """Create a gRPC channel, which connects on first use. ``credentials`` None means no TLS.
+
+    A call fails if its response is larger than ``message_bytes``.
 
     Raises :class:`~kscale.errors.MissingExtraError` without grpcio.
     """
     grpc = grpc_library(what)
     options = [
-        ("grpc.max_receive_message_length", MOST_BYTES),
+        ("grpc.max_receive_message_length", message_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.enable_http_proxy", int(not _is_loopback(url))),
     ]
@@ -121,10 +136,7 @@ def is_unimplemented(error: Any) -> bool:
 def read_certificates(path: str | os.PathLike[str]) -> bytes:
     """Read a PEM file. Raises InputError if it contains no certificate, OSError if it cannot be read."""
     data = read_file(path)
-    try:
-        ssl.create_default_context(cadata=data.decode("ascii"))
-    except (ssl.SSLError, ValueError):
-        raise InputError(Problem("there is no certificate in it (PEM is expected)", os.fspath(path))) from None
+    load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), data, os.fspath(path))
     return data
 
 

@@ -180,6 +180,7 @@ def check(case: dict[str, Any]) -> None:
         horizontal_pod_autoscaler_cpu_initialization_period=timedelta(seconds=limits["cpu_initialization_period_s"]),
         horizontal_pod_autoscaler_initial_readiness_delay=timedelta(seconds=limits["initial_readiness_delay_s"]),
         feature_gates=given.get("gates") or {},
+        kubernetes_version=given.get("kubernetes_version", ""),
     )
     hpa, state, others = _stored(given["hpa"]), _state(given.get("state")), given.get("other_hpas") or []
     version = 10

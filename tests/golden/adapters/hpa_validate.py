@@ -17,7 +17,9 @@ def check(case: dict[str, Any]) -> None:
         given["object"],
         given.get("old_object"),
         subresource=subresource,
-        options=HPAOptions(feature_gates=given.get("gates") or {}),
+        options=HPAOptions(
+            feature_gates=given.get("gates") or {}, kubernetes_version=given.get("kubernetes_version", "")
+        ),
     )
     found: dict[str, Any] = {
         "decode_error": out.decode_error,

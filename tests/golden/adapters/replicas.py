@@ -6,7 +6,7 @@ from collections.abc import Generator
 from datetime import timedelta
 from typing import Any
 
-from kscale.effects import SECOND, ApiError, List, Progress, as_if_done, from_text, to_text
+from kscale.effects import SECOND, ApiError, List, Progress, from_text, run_dry, to_text
 from kscale.hpa.controller.replica_calculator import (
     CalculationSteps,
     MetricsError,
@@ -61,6 +61,7 @@ def check(case: dict[str, Any]) -> None:
             seconds=given["delay_of_initial_readiness_status_s"]
         ),
         feature_gates=given.get("gates", {}),
+        kubernetes_version=given.get("kubernetes_version", ""),
     )
     now = from_text(given["now"])
     machine = ReplicaCalculator(Recorded(given), Progress(now), now, options)
@@ -77,7 +78,7 @@ def check(case: dict[str, Any]) -> None:
             if pod.metadata.namespace == action.namespace and selector.matches(pod.metadata.labels)
         ]
 
-    result = as_if_done(_calculation(machine, given), now=now, respond=respond).value
+    result = run_dry(_calculation(machine, given), now=now, respond=respond).value
     found = {
         "replicas": result.replicas,
         "utilization": result.utilization,

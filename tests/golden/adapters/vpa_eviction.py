@@ -23,7 +23,7 @@ from kscale.effects import (
     Patch,
     Progress,
     Resize,
-    as_if_done,
+    run_dry,
     run_virtually,
     to_text,
 )
@@ -115,9 +115,9 @@ def _recorded(ours: Any, theirs: Any) -> Any:
 def check_before(given: UpdaterRound, state: UpdaterState, now: int, options: UpdaterOptions, want: Any) -> None:
     """What is answered when nothing has happened yet."""
     seen = [vpa for vpa in given.vpas if not options.ignores(vpa.namespace)]
-    vpas = as_if_done(resolve_vpa_selectors_steps(seen, given.controllers, Progress(now)), now=now).value
+    vpas = run_dry(resolve_vpa_selectors_steps(seen, given.controllers, Progress(now)), now=now).value
     pods = filter_live_pods(given.pods)
-    controlled = as_if_done(find_controlled_pods_steps(pods, vpas, given.controllers, Progress(now)), now=now).value
+    controlled = run_dry(find_controlled_pods_steps(pods, vpas, given.controllers, Progress(now)), now=now).value
     owner = {pod.key: vpa.name for vpa, pods in controlled for pod in pods}
     names = {key: value for key, value in want["controlling_vpa"].items() if value is not None}
     assert owner == names

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
+from oracle.edges import amount
 from oracle.families import Kind
 
 __all__ = ["KINDS"]
@@ -14,11 +16,12 @@ Json = dict[str, Any]
 
 _START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 _NAMESPACE = "shop"
+_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def _time(seconds: float) -> str:
     """Return a time so many whole seconds after the start."""
-    return (_START + timedelta(seconds=int(seconds))).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (_START + timedelta(seconds=int(seconds))).strftime(_FORMAT)
 
 
 def _maybe(random: Random, chance: float) -> bool:
@@ -27,6 +30,7 @@ def _maybe(random: Random, chance: float) -> bool:
 
 # -- pods and their metrics --------------------------------------------------------------------------------------------
 
+_TOLERANCES = (0.0, 0.05, 0.1, 0.1, 0.1, 0.25, 0.5, 1.0, 0.3333)
 _CPU = ("100m", "100m", "250m", "1", "0", "1500u", "333m")
 _MEMORY = ("128Mi", "64Mi", "1Gi", "100M", "0")
 
@@ -79,13 +83,26 @@ def _pods(random: Random, now: int) -> list[Json]:
 def _milli(random: Random, target: int) -> int:
     """Return a value near to where a decision changes, or anywhere."""
     kind = random.random()
-    if kind < 0.6:
-        return int(target * random.choice((0.5, 0.89, 0.9, 0.91, 1.0, 1.09, 1.1, 1.11, 1.5, 2.0))) + random.randint(
-            -1, 1
-        )
+    if kind < 0.3:
+        return int(target * random.choice((0.5, 0.89, 0.91, 1.0, 1.09, 1.11, 1.5, 2.0))) + random.randint(-1, 1)
+    if kind < 0.6:  # where a tolerance ends
+        return round(target * (1 + random.choice((-1, 1)) * random.choice(_TOLERANCES))) + random.choice((-1, 0, 0, 1))
     if kind < 0.95:
         return random.randint(0, max(1, target * 4))
     return random.choice((0, -1, -target, 2**53 + 1, 2**62, 2**63 - 1))
+
+
+_SAMPLE_WINDOWS = (10, 15, 30, 60)
+
+
+def _sample(random: Random, pod: Json, now: int) -> tuple[int, int]:
+    """Return the second and the window of a sample of a pod, often where the sample begins to count."""
+    window = random.choice(_SAMPLE_WINDOWS)
+    changes = [each["lastTransitionTime"] for each in pod["status"].get("conditions", ()) if each["type"] == "Ready"]
+    if changes and _maybe(random, 0.4):
+        changed = int((datetime.strptime(changes[0], _FORMAT).replace(tzinfo=UTC) - _START).total_seconds())
+        return min(now, changed + window + random.choice((-1, 0, 0, 1))), window
+    return now - random.randint(0, 90), window
 
 
 def _target(random: Random) -> int:
@@ -105,7 +122,6 @@ _FUNCTIONS = (
     "GetExternalPerPodMetricReplicas",
 )
 _SELECTORS = ("app=web", "app=web", "app=web", "app=web", "app in (web,other)", "tier!=front", "app=nobody", "")
-_TOLERANCES = (0.0, 0.05, 0.1, 0.1, 0.1, 0.5, 1.0, 0.3333)
 
 
 def _metric_selector(random: Random) -> Json:
@@ -175,16 +191,18 @@ def _draw_pod_values(random: Random, given: Json, target: int, now: int) -> None
         base = max(1, given["target_utilization"])
     else:
         given["target_milli"] = target
-    values += [
-        {
-            "pod": pod["metadata"]["name"],
-            "value_milli": _milli(random, base),
-            "timestamp": _time(now - random.randint(0, 90)),
-            "window_s": random.choice((10, 15, 30, 60)),
-        }
-        for pod in given["pods"]
-        if not _maybe(random, 0.12)
-    ]
+    for pod in given["pods"]:
+        if _maybe(random, 0.12):
+            continue
+        second, window = _sample(random, pod, now)
+        values.append(
+            {
+                "pod": pod["metadata"]["name"],
+                "value_milli": _milli(random, base),
+                "timestamp": _time(second),
+                "window_s": window,
+            }
+        )
     if _maybe(random, 0.05):
         values.append({"pod": "stranger", "value_milli": base, "timestamp": _time(now), "window_s": 30})
     if values:
@@ -280,31 +298,45 @@ def _value(random: Random, base: int) -> str:
     return f"{_milli(random, base)}m"
 
 
-def _pod_metrics(random: Random, pods: list[Json], now: int) -> list[Json]:
+def _thousandths(text: str) -> int:
+    """Return an amount of the alphabets in thousandths, rounded up."""
+    return math.ceil(amount(text) * 1000)
+
+
+def _near_utilization(random: Random, requests: Json, spec: Json, resource: str) -> int:
+    """Return the usage in thousandths at which a target utilization of the resource is met."""
+    targets = [
+        metric[key]["target"].get("averageUtilization", 100)
+        for metric in spec["metrics"]
+        for key in ("resource", "containerResource")
+        if metric.get(key, {}).get("name") == resource
+    ]
+    return _thousandths(requests.get(resource, "100m")) * random.choice(targets or [100]) // 100
+
+
+def _pod_metrics(random: Random, spec: Json, pods: list[Json], now: int) -> list[Json]:
     items = []
     for pod in pods:
         if _maybe(random, 0.1):
             continue
-        containers = [
-            {
-                "name": container["name"],
-                "usage": {
-                    name: value
-                    for name, value in (
-                        ("cpu", _value(random, 100)),
-                        ("memory", str(abs(_milli(random, 128 * 1024 * 1024)))),
-                    )
-                    if not _maybe(random, 0.03)
-                },
+        containers = []
+        for container in pod["spec"]["containers"]:
+            if _maybe(random, 0.03):
+                continue
+            requests = container["resources"]["requests"]
+            usage = {
+                "cpu": _value(random, _near_utilization(random, requests, spec, "cpu")),
+                "memory": str(abs(_milli(random, _near_utilization(random, requests, spec, "memory") // 1000))),
             }
-            for container in pod["spec"]["containers"]
-            if not _maybe(random, 0.03)
-        ]
+            if _maybe(random, 0.06):
+                del usage[random.choice(("cpu", "memory"))]
+            containers.append({"name": container["name"], "usage": usage})
+        second, window = _sample(random, pod, now)
         items.append(
             {
                 "metadata": {"name": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"]},
-                "timestamp": _time(now - random.randint(0, 60)),
-                "window": random.choice(("10s", "15s", "30s", "1m0s")),
+                "timestamp": _time(second),
+                "window": f"{window}s" if window < 60 else "1m0s",
                 "containers": containers,
             }
         )
@@ -312,16 +344,18 @@ def _pod_metrics(random: Random, pods: list[Json], now: int) -> list[Json]:
 
 
 def _step_metrics(random: Random, spec: Json, pods: list[Json], now: int) -> Json:
-    metrics: Json = {"resource": {"metadata": {}, "items": _pod_metrics(random, pods, now)}}
+    metrics: Json = {"resource": {"metadata": {}, "items": _pod_metrics(random, spec, pods, now)}}
     errors: Json = {}
     if _maybe(random, 0.05):
         errors["resource"] = "the server is currently unable to handle the request (get pods.metrics.k8s.io)"
-    base = random.choice((50, 1000, 30_000))
     for metric in spec["metrics"]:
         kind = metric["type"]
         if kind not in ("Pods", "Object", "External"):
             continue
-        name = metric[kind.lower()]["metric"]["name"]
+        name, target = metric[kind.lower()]["metric"]["name"], metric[kind.lower()]["target"]
+        base = _thousandths(target.get("value") or target["averageValue"])
+        if kind != "Pods" and "averageValue" in target:  # an average over the pods
+            base *= random.choice((1, max(1, len(pods))))
         if _maybe(random, 0.08):
             errors[f"{kind.lower()}/{name}"] = f"no such metric {name}"
         elif kind == "Pods":
@@ -342,7 +376,7 @@ def _step_metrics(random: Random, spec: Json, pods: list[Json], now: int) -> Jso
                 "describedObject": {"kind": "Service", "name": "front", "namespace": _NAMESPACE},
                 "metric": {"name": name},
                 "timestamp": _time(now),
-                "value": _value(random, base * random.choice((1, 3))),
+                "value": _value(random, base),
             }
         elif kind == "External":
             items = [
@@ -404,12 +438,19 @@ def _others(random: Random) -> list[Json]:
     return others
 
 
+def _earlier(random: Random, now: int) -> int:
+    """Return a second of the past, often where a window of a behavior ends."""
+    if _maybe(random, 0.5):
+        return min(now, now - random.choice(_WINDOWS) + random.choice((-1, 0, 0, 1)))
+    return now - random.randint(0, 400)
+
+
 def _history(random: Random, now: int) -> Json:
     def events() -> list[Json]:
         return [
             {
                 "change": random.randint(0, 5),
-                "time": _time(now - random.randint(0, 400)),
+                "time": _time(_earlier(random, now)),
                 "outdated": _maybe(random, 0.2),
             }
             for _ in range(random.randint(0, 3))
@@ -417,7 +458,7 @@ def _history(random: Random, now: int) -> Json:
 
     return {
         "recommendations": [
-            {"replicas": random.randint(0, 12), "time": _time(now - random.randint(0, 400))}
+            {"replicas": random.randint(0, 12), "time": _time(_earlier(random, now))}
             for _ in range(random.randint(0, 4))
         ],
         "scale_up_events": events(),

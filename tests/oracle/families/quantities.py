@@ -122,7 +122,9 @@ def _clause(random: Random) -> str:
         separator = random.choice((",", ", ", " ,"))
         return f"{key} {operator}{blank(random)}({blank(random)}{separator.join(values)}{blank(random)})"
     if kind == 4:
-        return f"{key}{blank(random)}{random.choice('<>')}{blank(random)}{random.choice(('5', '-1', '+2', 'x', ''))}"
+        return (
+            f"{key}{blank(random)}{random.choice('<>')}{blank(random)}{random.choice(('5', '-1', '+2', '1', 'x', ''))}"
+        )
     operator = random.choice(("=", "==", "!="))
     return f"{key}{blank(random)}{operator}{blank(random)}{random.choice(values or [''])}"
 
@@ -138,7 +140,7 @@ def draw_selector_text(random: Random) -> Json:
             text = text[:place] + random.choice(_TOKENS) + text[place + random.randint(0, 1) :]
     sets = _sets(random)
     for each in sets:
-        sometimes(random, each, "rev", pick(("6", "-2", "1", "x", "+3", "9223372036854775808")), 3)
+        sometimes(random, each, "rev", pick(("5", "-1", "6", "2", "1", "x", "+2", "9223372036854775808")), 3)
     return {"text": text, "labels": sets}
 
 
@@ -149,9 +151,28 @@ def draw_node_selector(random: Random) -> Json:
     return {"selector": {"nodeSelectorTerms": some(random, drawing.node_term, 0, 3)}, "nodes": nodes}
 
 
+def draw_tolerations(random: Random) -> Json:
+    """Return an input of the kind ``tolerations``; in half of them numbers decide."""
+    taints = drawing.taints(random) if chance(random, 2) else some(random, drawing.taint, 9, 12)
+    tolerations = drawing.tolerations(random) if chance(random, 2) else some(random, drawing.toleration, 9, 12)
+    if chance(random, 2):
+        tolerations = [each for each in tolerations if "key" in each and each.get("operator") != "Exists"]
+        for each in tolerations:
+            each |= {"operator": random.choice(("Gt", "Lt")), "value": random.choice(drawing.NUMBERS)}
+        for each in taints:
+            sometimes(random, each, "value", pick(drawing.NUMBERS), 2)
+    return {
+        "taints": taints,
+        "tolerations": tolerations,
+        "effects": random.choice((["NoSchedule", "NoExecute"], ["PreferNoSchedule"], ["NoExecute"])),
+        "comparison_operators": not chance(random, 3),
+    }
+
+
 KINDS = (
     Kind("quantity", "quantities", draw_quantity, weight=4),
     Kind("label-selector", "quantities", draw_label_selector, weight=2),
     Kind("selector-text", "quantities", draw_selector_text, weight=2),
     Kind("node-selector", "quantities", draw_node_selector, weight=2),
+    Kind("tolerations", "quantities", draw_tolerations),
 )

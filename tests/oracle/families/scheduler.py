@@ -7,6 +7,9 @@ from typing import Any
 
 from oracle import drawing
 from oracle.drawing import HOSTNAME, REQUIRED, ZONE, chance, some, sometimes
+from oracle.drawing_devices import DEVICE_CLAIMS, devices
+from oracle.drawing_volumes import storage
+from oracle.edges import meet_edges
 from oracle.families import Kind
 
 __all__ = ["KINDS"]
@@ -47,9 +50,9 @@ def _objects(random: Random, features: frozenset[str], options: Json) -> list[Js
     if features & {"affinity", "spread"}:
         objects += drawing.namespaces()
     if "volumes" in features:
-        objects += drawing.storage(random, names)
+        objects += storage(random, names)
     if "dra" in features:
-        objects += drawing.devices(random, names)
+        objects += devices(random, names)
         options["dra"] = True
     if "spread" in features and chance(random, 3):
         objects += random.sample(_SERVICES, random.randint(1, 2))
@@ -98,11 +101,13 @@ def draw_fit(random: Random) -> Json:
         _profile(random, options)
     pod = drawing.pod(random, "new", features, eager=True)
     if "dra" in features and not chance(random, 5):
-        claims = some(random, drawing.pick((*drawing.DEVICE_CLAIMS, "absent")), 1, 2)
+        claims = some(random, drawing.pick((*DEVICE_CLAIMS, "absent")), 1, 2)
         pod["spec"]["resourceClaims"] = [
             {"name": f"g{i}", "resourceClaimName": name} for i, name in enumerate(dict.fromkeys(claims))
         ]
     sometimes(random, pod["spec"], "nodeName", drawing.pick(("n0", "n1", "absent")), 40)
+    if "resources" in features and chance(random, 2):
+        meet_edges(random, objects, pod)
     return {"objects": objects, "pod": pod, "options": options}
 
 
@@ -131,7 +136,10 @@ def draw_scores(random: Random) -> Json:
     objects = _objects(random, features, options)
     if chance(random, 4):
         options["scores"] = random.choice(_STRATEGIES)
-    return {"objects": objects, "pod": drawing.pod(random, "new", features, eager=True), "options": options}
+    pod = drawing.pod(random, "new", features, eager=True)
+    if "resources" in features and chance(random, 3):
+        meet_edges(random, objects, pod, shares=(40, 90, 5, 60))
+    return {"objects": objects, "pod": pod, "options": options}
 
 
 def _without_debug(answer: Json) -> Json:

@@ -285,19 +285,25 @@ def _attempts(random: Random, pods: list[Json], names: list[str]) -> Json:
     return {pod["metadata"]["uid"]: _recommendation(random, names, full=True) for pod in pods if _maybe(random, 0.3)}
 
 
-def _bring_close(random: Random, vpa: Json, pods: list[Json]) -> None:
-    """Let every target be near to what the containers request, and every bound far: the difference decides."""
+def _bring_close(random: Random, vpa: Json, pods: list[Json], threshold: float) -> None:
+    """Let every target be near to what the containers request, and every bound far: the difference decides.
+
+    Often it is exactly the threshold.
+    """
+    edge = round(threshold * 100)
+    percents = (95, 100, 100, 100 - edge, 100 + edge, 100 + edge, 99 + edge, 101 + edge, 108, 115)
     vpa["spec"].pop("resourcePolicy", None)
     for item in vpa["status"].get("recommendation", {}).get("containerRecommendations", ()):
+        cpu, memory = max(1, random.choice(percents)), max(1, random.choice((100, 100, *percents)))
         item.update(
-            target={"cpu": "1", "memory": "1000M"},
-            lowerBound={"cpu": "1m", "memory": "1M"},
-            upperBound={"cpu": "100", "memory": "100G"},
+            target={"cpu": f"{cpu * 10}m", "memory": f"{memory * 10}M"},
+            lowerBound=random.choice(({"cpu": "1m", "memory": "1M"}, {"cpu": "1", "memory": "1M"})),
+            upperBound=random.choice(({"cpu": "100", "memory": "100G"}, {"cpu": "100", "memory": "1000M"})),
         )
     for pod in pods:
         pod["status"]["startTime"] = _time(-(10**6))
         for container in pod["spec"]["containers"]:
-            percent = random.choice((95, 100, 105, 108, 111, 115, 120))
+            percent = random.choice((100, 100, 100, 95, 105, 111, 120))
             container["resources"] = {
                 "requests": {"cpu": f"{percent * 10}m", "memory": f"{random.choice((100, percent)) * 10}M"}
             }
@@ -314,10 +320,11 @@ def draw_priority(random: Random) -> Json:
         "limit_ranges": _limit_ranges(random, pod=True),
         "options": _gates(random, "PerVPAConfig", "InPlace"),
     }
-    if _maybe(random, 0.3):
-        _bring_close(random, given["vpa"], pods)
+    threshold = 0.1
     if _maybe(random, 0.2):
-        given["options"]["pod_update_threshold"] = random.choice((0.05, 0.5, 1.0))
+        threshold = given["options"]["pod_update_threshold"] = random.choice((0.05, 0.5, 1.0))
+    if _maybe(random, 0.4):
+        _bring_close(random, given["vpa"], pods, threshold)
     if _maybe(random, 0.2):
         given["infeasible_attempts"] = _attempts(random, pods, names)
     return given
@@ -359,6 +366,8 @@ def draw_eviction(random: Random) -> Json:
         "now": _time(now),
         "options": options,
     }
+    if _maybe(random, 0.2):
+        _bring_close(random, given["vpas"][0], pods, 0.1)
     if _maybe(random, 0.3):
         _boost_pods(random, given["vpas"][0], pods, names, now)
     if _maybe(random, 0.3):
@@ -550,6 +559,10 @@ def draw_limit_range(random: Random) -> Json:
 # -- recommender -------------------------------------------------------------------------------------------------------
 
 
+_KEPT = 8 * 86400
+"""Seconds for which upstream keeps samples."""
+
+
 def _series(random: Random, pod: str, name: str, start: int, *, memory: bool = True) -> Json:
     count = random.choice((1, 3, 10, 30))
     step = random.choice((60, 3600, 21600, 86400))
@@ -623,12 +636,12 @@ def draw_recommend(random: Random) -> Json:
                     "namespace": _NAMESPACE,
                     "pod": random.choice(pods)["metadata"]["name"],
                     "container": random.choice(names),
-                    "time": _time(now - random.choice((0, 60, 86400, 86400 * 9))),
+                    "time": _time(now - random.choice((0, 60, 86400, _KEPT - 1, _KEPT, _KEPT + 1))),
                     "memory_bytes": random.choice((1, 10**8, 10**9, 5 * 10**9)),
                 }
             ]
         rounds.append(each)
-        now += random.choice((60, 3600, 3601, 86400))
+        now += random.choice((60, 3600, 3601, 86400, 86400, _KEPT - 3600, _KEPT))
     return {"rounds": rounds, "controllers": _controllers(random, 1), "options": options}
 
 

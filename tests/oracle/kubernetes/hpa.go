@@ -25,6 +25,21 @@ func unmarshal(data []byte, into any) error {
 	return sigsjson.UnmarshalCaseSensitivePreserveInts(data, into)
 }
 
+// gatesOf returns the feature gates to set: those of an input, and the defaults of Kubernetes 1.37 for some others. An
+// input that names a Kubernetes version has the defaults of the version that this program links.
+func gatesOf(input map[string]bool, version string, names ...string) map[string]bool {
+	gates := map[string]bool{}
+	if version == "" {
+		for _, name := range names {
+			gates[name] = true
+		}
+	}
+	for name, enabled := range input {
+		gates[name] = enabled
+	}
+	return gates
+}
+
 // withGates sets feature gates for the duration of f. Gates that this version of Kubernetes does not have are ignored;
 // gates that depend on one that is switched off are switched off with it.
 func withGates(gates map[string]bool, f func() error) error {

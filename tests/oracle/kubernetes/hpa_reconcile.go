@@ -54,6 +54,7 @@ type reconcileInput struct {
 	HPA       json.RawMessage  `json:"hpa"`
 	Options   reconcileOptions `json:"options"`
 	Gates     map[string]bool  `json:"gates"`
+	Version   string           `json:"kubernetes_version"`
 	State     *histories       `json:"state"`
 	OtherHPAs []otherHPA       `json:"other_hpas"`
 	Steps     []reconcileStep  `json:"steps"`
@@ -240,10 +241,7 @@ func hpaReconcile(data json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	gates := map[string]bool{"HPAScaleToZero": true, "HPAGeneration": true, "HPAOptimizedSelectorStore": true}
-	for name, enabled := range in.Gates {
-		gates[name] = enabled
-	}
+	gates := gatesOf(in.Gates, in.Version, "HPAScaleToZero", "HPAGeneration", "HPAOptimizedSelectorStore")
 	var out reconcileOutput
 	err = withGates(gates, func() error {
 		// The controller starts a moment before the first step: its start may take virtual time.

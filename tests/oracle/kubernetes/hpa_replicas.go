@@ -46,6 +46,7 @@ type replicasInput struct {
 	DelayOfInitialReadinessStatusS int64                                     `json:"delay_of_initial_readiness_status_s"`
 	Now                            time.Time                                 `json:"now"`
 	Gates                          map[string]bool                           `json:"gates"`
+	Version                        string                                    `json:"kubernetes_version"`
 }
 
 type podValue struct {

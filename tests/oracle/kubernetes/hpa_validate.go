@@ -31,6 +31,7 @@ type validateInput struct {
 	OldObject   json.RawMessage `json:"old_object"`
 	Subresource string          `json:"subresource"`
 	Gates       map[string]bool `json:"gates"`
+	Version     string          `json:"kubernetes_version"`
 }
 
 type validateOutput struct {
@@ -52,10 +53,7 @@ func hpaValidate(data json.RawMessage) (any, error) {
 	if err := unmarshal(data, &in); err != nil {
 		return nil, err
 	}
-	gates := map[string]bool{"HPAScaleToZero": true, "HPAGeneration": true}
-	for name, enabled := range in.Gates {
-		gates[name] = enabled
-	}
+	gates := gatesOf(in.Gates, in.Version, "HPAScaleToZero", "HPAGeneration")
 	out := validateOutput{Errors: []string{}, ErrorDetails: []errorDetail{}}
 	return &out, withGates(gates, func() error { return out.fill(in) })
 }

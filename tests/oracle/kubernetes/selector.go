@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ func init() {
 	harness.Register("label-selector", answerLabelSelector)
 	harness.Register("selector-text", answerSelectorText)
 	harness.Register("node-selector", answerNodeSelector)
+	harness.Register("tolerations", answerTolerations)
 }
 
 type labelSelectorQuestion struct {
@@ -92,4 +94,25 @@ func answerNodeSelector(input json.RawMessage) (any, error) {
 		}
 	}
 	return map[string]any{"nodes": matches}, nil
+}
+
+type tolerationsQuestion struct {
+	Taints              []v1.Taint       `json:"taints"`
+	Tolerations         []v1.Toleration  `json:"tolerations"`
+	Effects             []v1.TaintEffect `json:"effects"`
+	ComparisonOperators bool             `json:"comparison_operators"`
+}
+
+// answerTolerations returns the first taint with one of the effects that no toleration covers.
+func answerTolerations(input json.RawMessage) (any, error) {
+	var question tolerationsQuestion
+	if err := harness.DecodeStrictly(input, &question); err != nil {
+		return nil, err
+	}
+	filter := func(taint *v1.Taint) bool { return slices.Contains(question.Effects, taint.Effect) }
+	taint, found := untoleratedTaint(question.Taints, question.Tolerations, filter, question.ComparisonOperators)
+	if !found {
+		return map[string]any{"untolerated": nil}, nil
+	}
+	return map[string]any{"untolerated": taint}, nil
 }

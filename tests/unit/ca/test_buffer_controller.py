@@ -15,7 +15,7 @@ from kscale.effects import (
     Create,
     Discover,
     GetScale,
-    GetWhole,
+    GetUnstructured,
     List,
     Patch,
     Preview,
@@ -58,7 +58,7 @@ class Server:
         if type(action) in self.refuses:
             return ApiError("no", reason="Forbidden", code=403)
         match action:
-            case GetWhole(kind=kind, name=name):
+            case GetUnstructured(kind=kind, name=name):
                 plural = f"{kind.lower()}s"
                 return self.objects.get((kind, name)) or ApiError(f'{plural} "{name}" not found', 404, "NotFound")
             case Preview(content=content):

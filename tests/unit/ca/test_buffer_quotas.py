@@ -111,7 +111,7 @@ def scoped(operator: str, *values: str) -> ScopeSelector:
     )
 
 
-ELSEWHERE = PodAffinityTerm(namespaces=["other"])
+EXCLUSION_REASONS = PodAffinityTerm(namespaces=["other"])
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ ELSEWHERE = PodAffinityTerm(namespaces=["other"])
         ({"scopes": ["CrossNamespacePodAffinity"]}, {}, False),
         (
             {"scopes": ["CrossNamespacePodAffinity"]},
-            {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=[ELSEWHERE]))},
+            {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=[EXCLUSION_REASONS]))},
             True,
         ),
         (
             {"scopes": ["CrossNamespacePodAffinity"]},
             {
                 "affinity": Affinity(
-                    pod_affinity=PodAffinity(preferred=[WeightedPodAffinityTerm(pod_affinity_term=ELSEWHERE)])
+                    pod_affinity=PodAffinity(preferred=[WeightedPodAffinityTerm(pod_affinity_term=EXCLUSION_REASONS)])
                 )
             },
             True,

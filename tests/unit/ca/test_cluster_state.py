@@ -38,7 +38,7 @@ from kscale.ca.cluster_state.state import (
     record_failure,
     remove_stale_backoffs,
 )
-from kscale.effects import SECOND, ApiError, DecreaseTargetSize, as_if_done
+from kscale.effects import SECOND, ApiError, DecreaseTargetSize, run_dry
 from kscale.objects.api.core import Node, Taint
 from kscale.objects.api.meta import Condition
 from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup
@@ -248,7 +248,7 @@ def test_the_whole_request_is_taken_back_even_if_some_nodes_came() -> None:
     options = _options(max_node_provision_time=timedelta(minutes=2))
     groups = Groups([_group("g1", 5, "a", "b", "c")])
     state = register_scale_up(ClusterStateRegistry(), groups["g1"], 4, N - span(minutes=3), options)
-    ran = as_if_done(update_nodes_steps(state, [_node(n) for n in "abc"], groups, now=N, options=options), now=N)
+    ran = run_dry(update_nodes_steps(state, [_node(n) for n in "abc"], groups, now=N, options=options), now=N)
     assert ran.actions == [DecreaseTargetSize(group="g1", delta=-4)]
     assert (ran.value.state.ranges["g1"].current_target, ran.value.groups["g1"].size) == (5, 1)
 

@@ -9,13 +9,14 @@ import pytest
 
 from builders import N0, at, node, span
 from kscale import ca
-from kscale.ca.node_infos import CachedTemplate, build_node_templates, build_provider_template
+from kscale.ca.node_infos import CachedTemplate, TemplateCache, build_node_templates, build_provider_template
 from kscale.ca.templates import TaintConfig
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Taint
 from kscale.objects.api.meta import Condition
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.nodegroups import Groups
+from kscale.objects.quantity import Quantity
 
 
 def test_provider_without_template() -> None:
@@ -92,6 +93,34 @@ def test_mixed_provider_errors() -> None:
         build_node_templates(
             [_state("n")], lambda found: [None] * len(found), [], Groups([NodeGroup(id="ng", nodes=["n"])]), now=N0
         )
+
+
+def _with_resources(name: str, **more: str) -> NodeTemplate:
+    made = node(name, 1000, 1)
+    for amounts in (made.status.capacity, made.status.allocatable):
+        assert amounts is not None
+        amounts |= {key: Quantity(text) for key, text in more.items()}
+    return NodeTemplate(node=made)
+
+
+def test_resources_that_only_the_provider_has_are_added_to_templates_from_nodes() -> None:
+    offered = _with_resources("offered", cpu="9", disk="3")
+    example = _with_resources("good", ram="7")
+    groups = Groups([NodeGroup(id="ng", nodes=["good"], template=offered)])
+    kept, completed, daemonsets = TemplateCache(), TemplateCache(), list[Any]()
+
+    def build(**more: Any) -> NodeTemplate:
+        return build_node_templates(
+            [_state("good")], lambda found: [example] * len(found), daemonsets, groups, now=N0, kept=kept, **more
+        ).templates["ng"]
+
+    assert "disk" not in (build().node.status.capacity or {})
+    template = build(completed=completed)
+    for amounts in (template.node.status.capacity, template.node.status.allocatable):
+        assert amounts is not None
+        assert {name: str(amounts[name]) for name in ("cpu", "disk", "ram")} == {"cpu": "1", "disk": "3", "ram": "7"}
+    assert build(completed=completed) is template  # later loops compare templates by identity
+    assert "disk" not in (example.node.status.capacity or {})
 
 
 def test_cache_forgets_groups_that_are_gone() -> None:

@@ -11,7 +11,7 @@ from builders import N0, node
 from kscale import ca
 from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
 from kscale.ca.repair import Repair, repair_steps
-from kscale.effects import SECOND, ApiError, DecreaseTargetSize, DeleteNodes, DryRun, as_if_done
+from kscale.effects import SECOND, ApiError, DecreaseTargetSize, DeleteNodes, DryRun, run_dry
 from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup, NodeGroupOptions
 from kscale.objects.nodegroups import Groups
 from performing import performed
@@ -142,7 +142,7 @@ def test_groups_that_cannot_be_read(field: str) -> None:
     chosen = ca.AutoscalingOptions(max_node_provision_time=LIMIT)
     state = seen(Groups(groups), chosen, ["a-0", "b-0"])
     setattr(groups[0], field, "down")
-    ran = as_if_done(repair_steps(state, Groups(groups), now=N0, options=chosen), now=N0)
+    ran = run_dry(repair_steps(state, Groups(groups), now=N0, options=chosen), now=N0)
     if field == "options_error":
         text = "failed to retrieve maxNodeProvisionTime for node a-1 in nodeGroup a"
         assert ran.value.warnings[0] == f"Failed to remove unregistered nodes: {text}"
@@ -156,7 +156,7 @@ def test_an_unhealthy_cluster_is_left_alone() -> None:
     options = ca.AutoscalingOptions(max_node_provision_time=LIMIT)
     nodes = [node(f"g-{i}", 1, 1, ready=False) for i in range(4)]
     state = update_nodes(ClusterStateRegistry(), nodes, groups, now=N0, options=options).state
-    ran = as_if_done(repair_steps(state, groups, now=N0, options=options), now=N0)
+    ran = run_dry(repair_steps(state, groups, now=N0, options=options), now=N0)
     found, told = ran.value, [event.message for event in ran.events]
     assert (found.healthy, found.ends_loop) == (False, True)
     assert (told, ran.actions) == (["Cluster is unhealthy"], [])

@@ -20,6 +20,7 @@ from unit.cli.support import kscale
 
 ROOT = Path(__file__).parents[3]
 SHOWING = (
+    "aws",
     "cli",
     "cost",
     "mix",

@@ -84,7 +84,7 @@ def test_what_is_printed() -> None:
         ("cluster-autoscaler", "--scan-interval=soon", "--scan-interval"),
         ("cluster-autoscaler", "--cores-total=9:1", "--cores-total"),
         ("cluster-autoscaler", "--max-nodes-total=many", "'many' is not a valid"),
-        ("cluster-autoscaler", "--nodes=1:3:a", "--nodes is not taken"),
+        ("cluster-autoscaler", "--feature-gates=A=true", "--feature-gates is not taken"),
         ("cluster-autoscaler", "expander", "unexpected extra argument"),
         ("cluster-autoscaler", "--cloud-provider=nope", "--cloud-provider is said by this command"),
         ("cluster-autoscaler", "--cloud-provider=kwok", "--cloud-provider is said by this command"),

@@ -69,11 +69,11 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
     }[kind]
 
 
-ELSEWHERE = {"ClusterAnswers", "VPARoundPlan"}
+EXCLUSION_REASONS = {"ClusterAnswers", "VPARoundPlan"}
 """What is said of several clusters (test_clusters.py), and what running programs print (test_run_vpa.py)."""
 
 
-@pytest.mark.parametrize("kind", sorted(set(DOCUMENTS) - ELSEWHERE))
+@pytest.mark.parametrize("kind", sorted(set(DOCUMENTS) - EXCLUSION_REASONS))
 def test_a_document_has_no_field_that_its_schema_does_not_know(
     kind: str, cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

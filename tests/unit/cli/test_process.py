@@ -235,7 +235,7 @@ def test_the_lease_as_options() -> None:
 )
 def test_less_important_lines_are_left_out(given: str, said: str) -> None:
     stream = io.StringIO()
-    set_up_logs(4, "text", least=ProcessFlags(stderrthreshold=given).get_log_level(), stream=stream)
+    set_up_logs(4, "text", min_level=ProcessFlags(stderrthreshold=given).get_log_level(), stream=stream)
     log = logging.getLogger("kscale.somewhere")
     for number in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
         log.log(number, "a line")

@@ -256,8 +256,8 @@ def test_the_connection_to_a_provider_ends_with_the_program(
     pytest.importorskip("grpc")
     closed: list[str] = []
 
-    def connect(url: str, credentials: object, *, what: str) -> Any:
-        made = channel(url, credentials, what=what)
+    def connect(url: str, credentials: object, *, what: str, **options: object) -> Any:
+        made = channel(url, credentials, what=what, **options)
         close = made.close
 
         def closes() -> None:
@@ -350,6 +350,16 @@ def test_flags_that_ask_for_something_else_are_refused_by_name(name: str) -> Non
         (["--cloud-provider", "gce"], "there is no cloud provider 'gce' here"),
         (["--cloud-provider", "static"], "node groups of a file are for --dry-run"),
         (["--cloud-provider", "externalgrpc"], "externalgrpc needs one"),
+        (["--cloud-provider", "kwok", "--nodes=1:3:a"], "--nodes: groups come from the cloud provider kwok"),
+        (["--cloud-provider", "aws", "--nodes=1:3"], "--nodes: failed to parse node group spec"),
+        (
+            ["--cloud-provider", "aws", "--node-group-auto-discovery=clusterapi:namespace=x"],
+            "--node-group-auto-discovery: unsupported discoverer specified: clusterapi",
+        ),
+        (["--cloud-provider", "aws", "--aws-use-static-instance-list"], "--aws-use-static-instance-list: there is no"),
+        (["--cloud-provider", "aws", "--aws-instance-types=nowhere"], "nowhere"),
+        (["--cloud-provider", "aws", "--cloud-config=nowhere"], "nowhere"),
+        (["--expander=price", "--cloud-provider", "aws"], "--expander: couldn't access cloud provider pricing"),
         (["--enable-dynamic-resource-allocation=false"], "flag must be true: false"),
         (["--scan-interval", "soon"], "--scan-interval"),
         (

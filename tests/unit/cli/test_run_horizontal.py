@@ -76,7 +76,7 @@ def test_flags() -> None:
     options, found = driver().options, driver()
     assert options.horizontal_pod_autoscaler_sync_period == timedelta(seconds=30)
     assert (options.workers, options.horizontal_pod_autoscaler_tolerance) == (7, 0.2)
-    assert not options.enabled("HPAScaleToZero")
+    assert not options.gates["HPAScaleToZero"]
     assert found.watches[0].label_selector == "team in (a,b)"
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from kscale.records import to_builtins
 from kscale.schemas import DOCUMENTS, INPUTS, SchemaList, record_type, schema, schema_files, schema_text
 from unit.cli.support import kscale
 
@@ -31,7 +30,7 @@ def test_nothing_else_is_published() -> None:
 
 
 def test_records_validate_against_their_schema() -> None:
-    jsonschema.validate(to_builtins(SchemaList(kinds=["A"], inputs=[])), schema("SchemaList"))
+    jsonschema.validate(SchemaList(kinds=["A"], inputs=[]).to_dict(), schema("SchemaList"))
 
 
 def test_the_command_prints_one_or_lists_all(tmp_path: Path) -> None:

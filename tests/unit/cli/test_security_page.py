@@ -12,17 +12,22 @@ import yaml
 
 from kscale.cli import registry
 from kscale.cli.app import command_of
-from kscale.cli.process_flags import ServerLimitFlags, go_duration
+from kscale.cli.process_flags import ServerLimitFlags
+from kscale.cli.prometheus_options import PrometheusFlags
+from kscale.cli.struct_flags import go_duration
 from kscale.drivers import vpa_admission
 from kscale.files import MAX_FILE
+from kscale.world.kubernetes import credentials
 from kscale.world.kubernetes.transport import ServerLimits
+from kscale.world.metrics.prometheus import MOST_LABELS, RESPONSE_BYTES, RangeLimits
 from kscale.world.nodegroups import external
+from kscale.world.protocols import MOST_NODES
 from kscale.world.rpc import MOST_BYTES
 from unit.cli.support import kscale
 
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 PROGRAMS = ("cluster-autoscaler", "horizontal", "vpa-recommender", "vpa-updater", "vpa-admission")
-UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "s": 1, "min": 60}
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "s": 1, "min": 60}
 LIMIT = re.compile(r"--(kube-api-max|kube-api-request-timeout|http-|max-review|review-timeout|prometheus-max)")
 """What a flag is called that bounds what others can send."""
 
@@ -65,9 +70,15 @@ def test_every_program_has_the_limits_of_what_it_talks_to() -> None:
 
 def test_limits_without_a_flag() -> None:
     fixed = {what: default for what, flag, default, _ in rows("Limits") if flag == "(fixed)"}
-    assert amount(fixed["Message of a gRPC cloud or expander"]) == MOST_BYTES
+    assert amount(fixed["Message of a gRPC expander"]) == MOST_BYTES
+    assert amount(fixed["Message of a gRPC cloud"]) == external.MESSAGE_BYTES
+    assert amount(fixed["All messages of a gRPC cloud in a loop"]) == external.LOOP_BYTES
     assert amount(fixed["Node groups of a gRPC cloud"]) == external._MOST_GROUPS
-    assert amount(fixed["Instances of a group of a gRPC cloud"]) == external._MOST_INSTANCES
+    assert amount(fixed["Instances of all groups of a gRPC cloud"]) == MOST_NODES
+    assert amount(fixed["Target sizes of all groups of a cloud, added up"]) == MOST_NODES
+    assert amount(fixed["Labels of a response of Prometheus, where a series counts as two"]) == MOST_LABELS
+    assert amount(fixed["Output of an exec plug-in of a kubeconfig"]) == credentials.PLUGIN_BYTES
+    assert amount(fixed["Time for an exec plug-in that does not use the terminal"]) == credentials.PLUGIN_SECONDS
     assert amount(fixed["Files of settings, states and catalogues"]) == MAX_FILE
     text = next(what for what, flag, *_ in rows("Limits") if flag == "`--review-timeout`")
     assert text == "Time for a review above 64 KiB; eight of them may wait"
@@ -126,3 +137,17 @@ def test_no_program_reads_secrets_of_the_cluster_or_lists_config_maps(program: s
         assert "secrets" not in rule["resources"] or rule["kind"] == "Role"
         if "configmaps" in rule["resources"] and {"get", "list", "watch"} & set(rule["verbs"]):
             assert rule.get("resourceNames"), rule
+
+
+@pytest.mark.parametrize("name", ["recommend", "replay hpa"])
+def test_commands_that_query_prometheus_have_its_limits(name: str) -> None:
+    """With the defaults that the page names, which are those of the client."""
+    text = PAGE.read_text(encoding="utf-8")
+    documented = dict(re.findall(r"`(--prometheus-[a-z-]+)` \((\S+(?: \w+)?)\)", text))
+    assert documented.keys() <= options_of(name).keys()
+    assert amount(documented["--prometheus-max-response-bytes"]) == RESPONSE_BYTES
+    assert amount(documented["--prometheus-budget"]) == RangeLimits().total_bytes
+    assert amount(documented["--prometheus-concurrency"]) == RangeLimits().concurrency
+    assert PrometheusFlags(prometheus_url="http://x")._client()._timeout.total == amount(
+        documented["--prometheus-query-timeout"]
+    )

@@ -26,7 +26,7 @@ from unit.cli.writing import FULL, Fault, run
 SOURCE = Path(kscale.__file__).parent
 EXAMPLES = SOURCE / "examples"
 READ = {
-    "--catalogue", "--client-ca-file", "--cloud-config", "--filename", "--groups",
+    "--aws-instance-types", "--catalogue", "--client-ca-file", "--cloud-config", "--filename", "--groups",
     "--grpc-expander-cert", "--history", "--kubeconfig", "--metrics", "--pod", "--priority-config",
     "--prometheus-bearer-token-file", "--replicas", "--scenario", "--scheduler-config-file", "--simulation", "--state",
     "--tls-cert-file", "--tls-private-key", "--tls-private-key-file", "catalogue", "decisions", "file", "--prices",

@@ -14,7 +14,7 @@ from kscale.ca.metrics import METRICS
 from kscale.effects import SECOND, to_text
 from kscale.objects.rest_mapping import ServedResource
 from kscale.scheduling.profile import SchedulerProfile
-from unit.drivers.autoscaled import OPTIONS, Cluster, autoscaled
+from unit.drivers.autoscaled import OPTIONS, Cluster, Machines, autoscaled
 from unit.drivers.set_clock import SetClock
 from unit.world.informer_cases import until
 
@@ -396,5 +396,35 @@ def test_each_event_names_its_object_by_uid() -> None:
                 "LeaderElection": "Lease",
             }.items()
         )
+
+    autoscaled(case)
+
+
+class Tagged(Machines):
+    """Machines whose group promises a resource that its nodes do not report, as by a tag of an Auto Scaling group."""
+
+    def node(self, name: str) -> dict[str, Any]:
+        made = super().node(name)
+        if name == "template":
+            for amounts in (made["status"]["capacity"], made["status"]["allocatable"]):
+                amounts["example.com/tagged"] = "1"
+        return made
+
+
+@pytest.mark.parametrize("on_aws", [True, False])
+def test_on_aws_resources_of_tags_count_beside_those_of_nodes(on_aws: bool) -> None:
+    async def case(cluster: Cluster) -> None:
+        cluster.cloud = cloud = Tagged(cluster.api)
+        cloud.start()
+        cluster.pod("a", node="pool-1")
+        running = cluster.run(on_aws=on_aws)
+        await asyncio.sleep(90)  # the node is a good example from now on
+        cluster.pod("b")
+        pod = cluster.server.get("pods", "b", "default")
+        pod["spec"]["containers"][0]["resources"]["requests"]["example.com/tagged"] = "1"
+        cluster.server.put("pods", pod)
+        await asyncio.sleep(60)
+        assert (("IncreaseSize", 1) in cloud.calls) is on_aws
+        await running.end()
 
     autoscaled(case)

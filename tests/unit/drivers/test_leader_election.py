@@ -28,7 +28,7 @@ from kscale.effects import (
     Steps,
     VirtualTime,
     Wait,
-    as_if_done,
+    run_dry,
     run_virtually,
 )
 from kscale.objects.api.coordination import Lease, LeaseSpec
@@ -345,7 +345,7 @@ def test_tries_within_a_round_come_at_ticks(takes: int, tries: list[int]) -> Non
 
 
 def test_a_dry_run_leads() -> None:
-    run = as_if_done(LeaderElector(options()).acquire(T0), now=T0, respond=lambda action: NOT_FOUND)
+    run = run_dry(LeaderElector(options()).acquire(T0), now=T0, respond=lambda action: NOT_FOUND)
     assert run.value
     assert [type(action) for action in run.actions] == [Get, Create]
     assert [event.about for event in run.events] == ["Lease/foo/bar"]

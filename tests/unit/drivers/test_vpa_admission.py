@@ -118,7 +118,7 @@ def test_it_answers_once_it_knows_which_kinds_are_served_or_after_five_seconds(t
             for seconds, known in ((waits - 0.5, False), (1, True)):
                 await asyncio.sleep(seconds)
                 assert isinstance(run.driver, AdmissionController)
-                assert run.driver.known.is_set() is known
+                assert run.driver.synced.is_set() is known
             if takes > waits:
                 return
             await asyncio.sleep(8.5 - waits)

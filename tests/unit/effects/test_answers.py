@@ -5,7 +5,7 @@ from typing import Any, get_args
 import pytest
 
 from kscale.effects import (
-    ANSWERS,
+    LEGAL_OUTCOMES,
     Action,
     ApiError,
     CreatedGroups,
@@ -16,6 +16,7 @@ from kscale.effects import (
     GetPrices,
     GetScale,
     HasInstances,
+    IllegalOutcomeError,
     InBackground,
     IncreaseSize,
     List,
@@ -31,8 +32,7 @@ from kscale.effects import (
     Refresh,
     Together,
     Wait,
-    WrongAnswerError,
-    check_answer,
+    check_outcome,
 )
 from kscale.objects.api.apps import ReplicaSet
 from kscale.objects.api.autoscaling import Scale
@@ -44,7 +44,7 @@ from kscale.objects.nodegroup import NodeGroup
 
 
 def test_every_action_has_a_line_and_no_line_is_left_over() -> None:
-    assert set(ANSWERS) == set(get_args(Action))
+    assert set(LEGAL_OUTCOMES) == set(get_args(Action))
 
 
 COST = GetPrices(nodes=(Node(),), pods=({},), start=0, end=1)
@@ -87,7 +87,7 @@ LEGAL: list[tuple[Any, Any]] = [
 @pytest.mark.parametrize(("action", "value"), LEGAL)
 def test_legal_answers_pass(action: Action, value: Any) -> None:
     outcome = Outcome(at=7, value=value)
-    assert check_answer(action, outcome) is outcome
+    assert check_outcome(action, outcome) is outcome
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_legal_answers_pass(action: Action, value: Any) -> None:
     ],
 )
 def test_what_is_no_answer_is_named(action: Action, value: Any) -> None:
-    with pytest.raises(WrongAnswerError, match=f"^{type(action).__name__}: .* is due, not ") as caught:
-        check_answer(action, Outcome(at=7, value=value))
+    with pytest.raises(IllegalOutcomeError, match=f"^{type(action).__name__}: .* is due, not ") as caught:
+        check_outcome(action, Outcome(at=7, value=value))
     assert caught.value.action is action
 
 
@@ -137,17 +137,17 @@ def test_what_is_no_answer_is_named(action: Action, value: Any) -> None:
     ],
 )
 def test_outcomes_that_cannot_be_are_named(action: Any, outcome: Any, told: str) -> None:
-    with pytest.raises(WrongAnswerError, match=told):
-        check_answer(action, outcome)
+    with pytest.raises(IllegalOutcomeError, match=told):
+        check_outcome(action, outcome)
 
 
 def test_an_error_may_stand_for_the_answer_of_a_question() -> None:
     gone = Outcome(at=1, error=ApiError("gone", code=404, reason="NotFound"))
-    assert check_answer(Get(kind="Pod", name="p"), gone).error == gone.error
+    assert check_outcome(Get(kind="Pod", name="p"), gone).error == gone.error
 
 
 def test_a_machine_holds_answers_against_the_table_whoever_runs_it() -> None:
     steps = Progress(0).act(Get(kind="Node", name="n"))
     next(steps)
-    with pytest.raises(WrongAnswerError, match="Get: an object of the kind is due, not Pod"):
+    with pytest.raises(IllegalOutcomeError, match="Get: an object of the kind is due, not Pod"):
         steps.send(Outcome(at=0, value=Pod()))

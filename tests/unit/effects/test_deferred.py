@@ -2,7 +2,7 @@
 
 import pickle
 
-from kscale.effects import Deferred, Emit, Event, Moment, Progress, Steps, as_if_done
+from kscale.effects import Deferred, Emit, Event, Moment, Progress, Steps, run_dry
 from kscale.objects.api.core import ObjectReference
 
 
@@ -37,7 +37,7 @@ def test_events_of_a_dry_run_are_made_when_somebody_looks() -> None:
         p = Progress(now)
         yield from p.act(Emit(Deferred(lambda: map(say, "ab"))))
 
-    done = as_if_done(machine(0), now=0)
+    done = run_dry(machine(0), now=0)
     assert made == []
     assert [event.about for event in done.events] == ["Pod/a", "Pod/b"]
     assert made == ["a", "b"]

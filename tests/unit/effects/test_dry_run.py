@@ -9,19 +9,19 @@ from kscale.effects import (
     Event,
     Evict,
     Get,
+    IllegalOutcomeError,
     InBackground,
     IncreaseSize,
+    MissingResponseError,
     Moment,
     Observation,
     Outcome,
     Progress,
     Steps,
     Together,
-    UnansweredError,
     Wait,
-    WrongAnswerError,
-    as_if_done,
-    done_at_once,
+    run_dry,
+    run_dry_at_once,
 )
 from kscale.objects.api.core import Node, ObjectReference
 from kscale.objects.api.meta import ObjectMeta
@@ -51,7 +51,7 @@ def test_actions_reports_and_time_are_told_in_order() -> None:
         values = yield from p.together([lambda _: part("x"), lambda _: part("y")])
         return p.now, values
 
-    done = as_if_done(whole(), now=100)
+    done = run_dry(whole(), now=100)
     assert done.value == (150, ["x", "y"])
     assert done.actions == [
         IncreaseSize(group="a", delta=2),
@@ -68,13 +68,13 @@ def test_questions_need_somebody_who_answers() -> None:
         found = yield from p.act(Get(kind="Node", name="n"))
         return found.error.message if found.error is not None else found.value.metadata.name
 
-    with pytest.raises(UnansweredError, match="Get asks for an object of the kind"):
-        as_if_done(asks(), now=0)
+    with pytest.raises(MissingResponseError, match="Get asks for an object of the kind"):
+        run_dry(asks(), now=0)
     node = Node(metadata=ObjectMeta(name="n"))
-    assert as_if_done(asks(), now=0, respond=lambda _: node).value == "n"
-    assert as_if_done(asks(), now=0, respond=lambda _: ApiError("gone")).value == "gone"
-    with pytest.raises(WrongAnswerError, match="not str"):
-        as_if_done(asks(), now=0, respond=lambda _: "n")
+    assert run_dry(asks(), now=0, respond=lambda _: node).value == "n"
+    assert run_dry(asks(), now=0, respond=lambda _: ApiError("gone")).value == "gone"
+    with pytest.raises(IllegalOutcomeError, match="not str"):
+        run_dry(asks(), now=0, respond=lambda _: "n")
 
 
 def test_saying_nothing_is_no_action() -> None:
@@ -96,7 +96,7 @@ def test_waits_and_company_are_not_among_the_actions() -> None:
         yield from p.act(Together(machines=(waits, waits)))
         yield from p.act(Emit(()))
 
-    assert as_if_done(whole(), now=0).actions == []
+    assert run_dry(whole(), now=0).actions == []
 
 
 def test_the_clock_is_what_the_world_says_after_a_while() -> None:
@@ -114,7 +114,7 @@ def test_the_clock_is_what_the_world_says_after_a_while() -> None:
     with pytest.raises(StopIteration) as stopped:
         steps.send(Outcome(at=9))
     assert stopped.value.value == [8, 9]
-    assert as_if_done(machine(5), now=5).value == [5, 5]
+    assert run_dry(machine(5), now=5).value == [5, 5]
 
 
 def test_done_at_once_is_the_same_for_less() -> None:
@@ -125,7 +125,7 @@ def test_done_at_once_is_the_same_for_less() -> None:
         yield from p.observe(Observation(name="done_total"))
         return p.now
 
-    assert done_at_once(machine(), now=100) == as_if_done(machine(), now=100)
+    assert run_dry_at_once(machine(), now=100) == run_dry(machine(), now=100)
 
 
 def test_done_at_once_is_not_for_what_takes_time_or_has_an_answer() -> None:
@@ -134,5 +134,5 @@ def test_done_at_once_is_not_for_what_takes_time_or_has_an_answer() -> None:
 
     asked = Get(kind="Node", name="n")
     for action in (asked, Wait(1), Together(machines=()), InBackground(lambda _: machine(asked))):
-        with pytest.raises(UnansweredError, match=f"{type(action).__name__} is not done at once"):
-            done_at_once(machine(action), now=0)
+        with pytest.raises(MissingResponseError, match=f"{type(action).__name__} is not done at once"):
+            run_dry_at_once(machine(action), now=0)

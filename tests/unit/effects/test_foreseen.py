@@ -13,7 +13,7 @@ from kscale.effects import (
     Outcome,
     Progress,
     Steps,
-    foreseen_steps,
+    dry_run_steps,
     run_virtually,
 )
 from kscale.objects.api.core import Pod
@@ -52,7 +52,7 @@ def test_nothing_is_done_but_questions_are_asked() -> None:
         asked.append(action)
         return Outcome(at=at, value=POD)
 
-    steps = foreseen_steps(deleting(NOW), noted.append, now=NOW)
+    steps = dry_run_steps(deleting(NOW), noted.append, now=NOW)
     found, passed, took = run_virtually(lambda _: steps, world, now=NOW)
     assert (found, took) == (True, [SECOND] * 3)
     assert passed == 3 * SECOND
@@ -60,7 +60,7 @@ def test_nothing_is_done_but_questions_are_asked() -> None:
 
 
 def test_what_the_world_refuses_is_refused() -> None:
-    steps = foreseen_steps(deleting(NOW), lambda _: None, now=NOW)
+    steps = dry_run_steps(deleting(NOW), lambda _: None, now=NOW)
     refusal = ApiError("no", 403, "Forbidden")
     found, _, _ = run_virtually(lambda _: steps, lambda _, at: Outcome(at=at, error=refusal), now=NOW)
     assert not found

@@ -18,6 +18,7 @@ from kscale.effects import (
     Emit,
     Event,
     Get,
+    IllegalOutcomeError,
     InBackground,
     IncreaseSize,
     Moment,
@@ -25,7 +26,6 @@ from kscale.effects import (
     Progress,
     Steps,
     VirtualTime,
-    WrongAnswerError,
     run_virtually,
 )
 from kscale.errors import InputError
@@ -220,9 +220,9 @@ def test_what_cannot_be() -> None:
     def reader(now: Moment) -> Steps[Any]:
         return (yield from Progress(now).act(IncreaseSize(group="a", delta=1)))
 
-    with pytest.raises(WrongAnswerError, match=r"IncreaseSize: it ended at .*, before it began"):
+    with pytest.raises(IllegalOutcomeError, match=r"IncreaseSize: it ended at .*, before it began"):
         run_virtually(reader, lambda action, now: Outcome(at=now - 1), now=T0)
-    with pytest.raises(WrongAnswerError, match="Get: an object of the kind is due, not NoneType"):
+    with pytest.raises(IllegalOutcomeError, match="Get: an object of the kind is due, not NoneType"):
         run_virtually(lambda now: Progress(now).act(Get(kind="Pod", name="p")), lambda _, now: Outcome(at=now), now=T0)
     with pytest.raises(ValueError, match="is over"):
         VirtualTime(nobody, now=T0).at(T0 - 1, list)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from kscale.effects import Action, ApiError, GetMetric, List, Progress, as_if_done, from_text
+from kscale.effects import Action, ApiError, GetMetric, List, Progress, from_text, run_dry
 from kscale.hpa.controller.metrics_client import RESTMetricsClient
 from kscale.hpa.controller.replica_calculator import CalculatedReplicas, CalculationSteps, ReplicaCalculator
 from kscale.hpa.options import HPAOptions
@@ -120,7 +120,7 @@ class Fixture:
         return from_dict({"items": items}, MetricValueList)
 
     def run(self, calculation: CalculationSteps) -> CalculatedReplicas:
-        return as_if_done(calculation, now=from_text(NOW), respond=self).value
+        return run_dry(calculation, now=from_text(NOW), respond=self).value
 
 
 def calculator() -> ReplicaCalculator:

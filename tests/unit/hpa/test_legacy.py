@@ -387,5 +387,5 @@ def test_a_profile_and_gates_that_there_are_none_of_are_refused() -> None:
         HPAOptions(profile="old")
     with pytest.raises(InputError, match="unrecognized feature gate: HPAGeneration"):
         HPAOptions(profile="legacy", feature_gates={"HPAGeneration": True})
-    assert HPAOptions(profile="legacy", feature_gates={"HPAScaleToZero": True}).enabled("HPAScaleToZero")
-    assert not LEGACY.enabled("HPAScaleToZero")
+    assert HPAOptions(profile="legacy", feature_gates={"HPAScaleToZero": True}).gates["HPAScaleToZero"]
+    assert not LEGACY.gates["HPAScaleToZero"]

@@ -24,7 +24,7 @@ def test_the_defaults_are_upstreams() -> None:
         "kubernetes_version": "",
     }
     assert all(FEATURE_GATES.values())
-    assert all(HPAOptions().enabled(gate) for gate in FEATURE_GATES)
+    assert all(HPAOptions().gates[gate] for gate in FEATURE_GATES)
 
 
 @pytest.mark.parametrize(
@@ -38,15 +38,15 @@ def test_the_defaults_are_upstreams() -> None:
 )
 def test_gates_are_as_by_default_in_a_version(version: str, off: set[str]) -> None:
     options = HPAOptions(kubernetes_version=version)
-    assert {gate for gate in FEATURE_GATES if not options.enabled(gate)} == off
+    assert {gate for gate in FEATURE_GATES if not options.gates[gate]} == off
     every = HPAOptions(kubernetes_version=version, feature_gates=dict.fromkeys(FEATURE_GATES, True))
-    assert all(every.enabled(gate) for gate in FEATURE_GATES)
+    assert all(every.gates[gate] for gate in FEATURE_GATES)
 
 
 def test_release_1_18_has_one_worker_and_no_gate() -> None:
     legacy = HPAOptions(profile="legacy")
     assert legacy.workers == 1
-    assert not any(legacy.enabled(gate) for gate in FEATURE_GATES)
+    assert not any(legacy.gates[gate] for gate in FEATURE_GATES)
 
 
 def test_what_is_no_option_is_named() -> None:

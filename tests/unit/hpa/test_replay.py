@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kscale.effects import SECOND, Action, GetMetric, GetScale, List, as_if_done, from_text, to_text
+from kscale.effects import SECOND, Action, GetMetric, GetScale, List, from_text, run_dry, to_text
 from kscale.errors import InputError
 from kscale.hpa.api.validation import apply_defaults
 from kscale.hpa.controller.metric_proposals import MetricProposal
@@ -193,7 +193,7 @@ def step_by_step(
         last = max((i for i, time in enumerate(times) if time <= seen), default=0)
         amounts = {name: values[last] for name, values in loads.items()}
         tick = Tick(pods, gone, now, seen, amounts, plant.window, "c/cpu" in loads)
-        out = as_if_done(reconcile(hpa, state, now=now, options=options), now=now, respond=tick).value
+        out = run_dry(reconcile(hpa, state, now=now, options=options), now=now, respond=tick).value
         state = out.state
         hpa = HorizontalPodAutoscaler(metadata=hpa.metadata, spec=hpa.spec, status=out.status)
         wanted = len(pods) if out.desired_replicas is None else out.desired_replicas

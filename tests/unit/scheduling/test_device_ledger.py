@@ -198,7 +198,14 @@ def test_a_capacity_that_the_device_does_not_have() -> None:
 @pytest.mark.parametrize(
     ("request_", "more", "text"),
     [
-        (exactly(count=33), {}, "claim default/want: number of requested devices 33 exceeds the claim limit of 32"),
+        (
+            exactly(count=33),
+            {},
+            (
+                "claim default/want, request r: adding 33 devices exceeds the claim limit of 32, "
+                "with 0 already accounted for"
+            ),
+        ),
         (
             exactly(allocationMode="All"),
             {"constraints": [{"matchAttribute": MODEL}]},

@@ -11,7 +11,7 @@ import pytest
 import kscale
 from kscale.errors import MissingExtraError
 from kscale.scheduling.devices import allocator
-from kscale.scheduling.devices import allocator as selectors
+from kscale.scheduling.devices import cel as selectors
 from unit.scheduling.devices_cases import (
     GPU,
     Json,

@@ -153,21 +153,21 @@ def test_each_removal_counts() -> None:
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """What is worked out, not taken from before: classes whose questions are found, and lists that are compiled."""
-    found: list[Any] = []
-    question, ask = PodCompiler._question, PodClasses._register_classes
+    """What is worked out, not taken from a cache: labels of classes that are compiled, "all" for lists of them."""
+    compiled: list[Any] = []
+    compile_pod, register = PodCompiler._compile, PodClasses._register_classes
 
-    def asked(self: PodCompiler, of: PodClass, grounds: tuple[Any, ...]) -> Any:
-        found.append(of.labels)
-        return question(self, of, grounds)
+    def compile_and_record(self: PodCompiler, pod: PodClass, *arguments: Any) -> Any:
+        compiled.append(pod.labels)
+        return compile_pod(self, pod, *arguments)
 
-    def compiled(self: PodClasses, ctx: Any) -> None:
-        found.append("all")
-        ask(self, ctx)
+    def register_and_record(self: PodClasses, *arguments: Any) -> None:
+        compiled.append("all")
+        register(self, *arguments)
 
-    monkeypatch.setattr(PodCompiler, "_question", asked)
-    monkeypatch.setattr(PodClasses, "_register_classes", compiled)
-    return found
+    monkeypatch.setattr(PodCompiler, "_compile", compile_and_record)
+    monkeypatch.setattr(PodClasses, "_register_classes", register_and_record)
+    return compiled
 
 
 @pytest.mark.parametrize("dra", [False, True])

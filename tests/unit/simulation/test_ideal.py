@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from kscale import InputError
 from kscale.capacity.mix import MixPlan, mix
 from kscale.cli.commands.simulate import simulation_view
-from kscale.records import to_json
 from kscale.simulation import Scenario, Simulation, build, simulate
 from unit.simulation.test_simulation import ran, scenario
 
@@ -129,7 +128,7 @@ def test_looking_changes_nothing_else() -> None:
     more = {"horizon": "20m", "machines": [{"boot": "90s"}]}
     plain, found = ran(**more), looked(3, **more)
     assert plain.report.ideal is None
-    assert to_json(replace(found.report, ideal=None)) == to_json(plain.report)
+    assert replace(found.report, ideal=None).to_json() == plain.report.to_json()
     assert found.decisions.to_bytes() == plain.decisions.to_bytes()
 
 

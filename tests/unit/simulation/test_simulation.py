@@ -21,7 +21,6 @@ from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.vpa_updater import VpaUpdater
 from kscale.effects import SECOND
 from kscale.objects.quantity import Quantity, QuantityError
-from kscale.records import to_json
 from kscale.simulation import Scenario, Simulation, build, read_scenario, simulate
 from kscale.simulation.scenario import SignalEntry, Values
 from unit.cli.support import kscale
@@ -142,7 +141,7 @@ def test_the_same_seed_is_the_same_run_and_another_is_not() -> None:
     def bytes_of(seed: int) -> bytes:
         run = ran(seed=seed, machines=spread, objects=objects, horizon="3m")
         columns = {name: list(values) for name, values in run.timeline.columns().items()}
-        return to_json(run.report) + run.decisions.to_bytes() + repr(columns).encode()
+        return run.report.to_json() + run.decisions.to_bytes() + repr(columns).encode()
 
     assert bytes_of(1) == bytes_of(1)
     assert bytes_of(1) != bytes_of(2)

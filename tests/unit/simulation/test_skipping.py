@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from kscale.records import to_json
 from kscale.simulation import Scenario, Simulation, build, simulate
 from unit.drivers.vpa_world import autoscaler
 from unit.simulation.test_simulation import scenario
@@ -22,7 +21,7 @@ def told(run: Simulation) -> bytes:
     columns = [
         {name: list(values) for name, values in each.columns().items()} for each in (run.timeline, run.workloads)
     ]
-    return to_json(report) + run.decisions.to_bytes() + repr(columns).encode()
+    return report.to_json() + run.decisions.to_bytes() + repr(columns).encode()
 
 
 def skipped(run: Simulation, name: str = "cluster-autoscaler") -> float:

@@ -86,20 +86,20 @@ CHANGES = st.lists(
 
 def meaning(snapshot: Snapshot) -> dict[str, Any]:
     table, classes = snapshot.table, snapshot.interner.classes
-    alive = [row for row in range(len(table)) if table.column("state")[row] >= 0]
+    alive = [row for row in range(len(table)) if table.columns["state"][row] >= 0]
     looks = []
     for row in alive:
-        found = classes[int(table.column("class_of")[row])]
+        found = classes[int(table.columns["class_of"][row])]
         numbers = dict.fromkeys(("index", "tolerations_id", "selection_id", "identity_id"), 0)
         looks.append(msgspec.structs.asdict(replace(found, **numbers)))
     names = ("state", "bound", "priority", "started", "deleted", "since", "ready", "phase", "source", "size", "seen")
     return {
         "pods": [(table.keys[row], table.record(row).pod, table.version(row)) for row in alive],
         "looks": looks,
-        "nodes": [table.nodes[at] if at >= 0 else "" for at in table.column("at")[alive].tolist()],
+        "nodes": [table.nodes[at] if at >= 0 else "" for at in table.columns["at"][alive].tolist()],
         "used": {name: column.tolist() for name, column in snapshot.used.items() if column.any()},
         "counts": (snapshot.counts, snapshot.pod_count.tolist()),
-        **{name: table.column(name)[alive].tolist() for name in names},
+        **{name: table.columns[name][alive].tolist() for name in names},
     }
 
 
@@ -115,7 +115,7 @@ def test_many_at_once_are_as_one_by_one(changes: list[tuple[list[Pod], list[str]
     at_once, one_by_one = Cluster(nodes()), Cluster(nodes())
     taken: list[tuple[Snapshot, dict[str, Any]]] = []
     for some, gone in changes:
-        at_once.apply_pods(some, gone=gone)
+        at_once.apply_pods(some, removed=gone)
         at_once.tidy()
         for key in gone:
             one_by_one.remove("Pod", key)
@@ -155,10 +155,11 @@ def test_classes_that_went_are_not_given_again() -> None:
     keys = ["ns/first"]
     for i in range(1500):  # more classes than are kept without use
         key = f"ns{i}/p"
-        cluster.apply_pods([Pod(metadata=replace(METADATA[1], name="p", namespace=f"ns{i}"), spec=SPECS[2])], gone=keys)
+        pods = [Pod(metadata=replace(METADATA[1], name="p", namespace=f"ns{i}"), spec=SPECS[2])]
+        cluster.apply_pods(pods, removed=keys)
         keys = [key]
         cluster.tidy()
     cluster.apply_pods([Pod(metadata=replace(METADATA[1], name="last"), spec=SPECS[1])])
     row = cluster.snapshot().table.keys.index("ns/last")
-    found = cluster.interner.classes[int(cluster.snapshot().table.column("class_of")[row])]
+    found = cluster.interner.classes[int(cluster.snapshot().table.columns["class_of"][row])]
     assert (found.namespace, found.demand) == ("ns", {"cpu": 1000})

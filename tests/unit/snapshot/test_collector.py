@@ -8,7 +8,7 @@ from weakref import ref
 import pytest
 
 import kscale
-from kscale.snapshot.caches import GarbageCollectionPause, collector_at_ease
+from kscale.snapshot.caches import GarbageCollectionPause, collector_relaxed
 
 pytestmark = pytest.mark.usefixtures("own_collector")
 
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.usefixtures("own_collector")
 def test_a_round_that_somebody_has_abandoned_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the collector at ease until it is found in its cycle, which may be long after."""
     gc.set_threshold(700, 11)
-    abandoned = collector_at_ease()
+    abandoned = collector_relaxed()
     abandoned.__enter__()
     assert gc.get_threshold()[0] == 200_000
-    monkeypatch.setattr("kscale.snapshot.caches._EASE", GarbageCollectionPause())
+    monkeypatch.setattr("kscale.snapshot.caches._PAUSE", GarbageCollectionPause())
     gc.set_threshold(700, 11)
-    with collector_at_ease(500_000):
+    with collector_relaxed(500_000):
         abandoned.__exit__(None, None, None)
         assert gc.get_threshold()[:2] == (500_000, 11)
     assert gc.get_threshold()[:2] == (700, 11)
@@ -31,14 +31,14 @@ def test_a_round_that_somebody_has_abandoned_does_not_count(monkeypatch: pytest.
 def test_it_waits_for_more_objects_and_is_then_as_it_was(first: int, meanwhile: int) -> None:
     gc.set_threshold(first, 11)
     before = gc.get_threshold()
-    with collector_at_ease():
+    with collector_relaxed():
         assert gc.get_threshold() == (meanwhile, *before[1:])
     assert gc.get_threshold() == before
 
 
 def test_the_last_of_several_puts_it_back() -> None:
     gc.set_threshold(700, 11)
-    one, other = collector_at_ease(), collector_at_ease()
+    one, other = collector_relaxed(), collector_relaxed()
     one.__enter__()
     other.__enter__()
     one.__exit__(None, None, None)
@@ -49,28 +49,28 @@ def test_the_last_of_several_puts_it_back() -> None:
 
 def test_who_makes_more_says_so() -> None:
     gc.set_threshold(700, 11)
-    with collector_at_ease():
-        with collector_at_ease(500_000):
+    with collector_relaxed():
+        with collector_relaxed(500_000):
             assert gc.get_threshold()[:2] == (500_000, 11)
         assert gc.get_threshold()[:2] == (500_000, 11)
     assert gc.get_threshold()[:2] == (700, 11)
-    with collector_at_ease(50):
+    with collector_relaxed(50):
         assert gc.get_threshold()[:2] == (700, 11)
     assert gc.get_threshold()[:2] == (700, 11)
 
 
 def test_who_makes_more_leaves_what_a_program_has_set_meanwhile() -> None:
     gc.set_threshold(700, 11)
-    with collector_at_ease():
+    with collector_relaxed():
         gc.set_threshold(900, 12)
-        with collector_at_ease(500_000):
+        with collector_relaxed(500_000):
             assert gc.get_threshold()[:2] == (900, 12)
     assert gc.get_threshold()[:2] == (900, 12)
 
 
 def test_what_a_program_sets_meanwhile_stays() -> None:
     gc.set_threshold(700, 11)
-    with collector_at_ease():
+    with collector_relaxed():
         gc.set_threshold(900, 12)
     assert gc.get_threshold()[:2] == (900, 12)
 

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.snapshot.columns import Growing, distinct, median
+from kscale.snapshot.columns import GrowingColumns, distinct, median
 
 
 @given(st.lists(st.integers(-3, 9)))
@@ -28,22 +28,36 @@ def test_the_middle_of_numbers(numbers: list[float]) -> None:
 
 
 @given(st.lists(st.integers(-40, 40)), st.sampled_from((lambda each: pickle.loads(pickle.dumps(each)), deepcopy, copy)))
-def test_what_grows_is_a_list(steps: list[int], another: Callable[[Growing], Growing]) -> None:
-    """As a list that is filled with zeros, also after it came from elsewhere."""
-    column, expected = Growing(np.int64), list[int]()
+def test_growing_columns_are_lists_of_one_length(
+    steps: list[int], another: Callable[[GrowingColumns], GrowingColumns]
+) -> None:
+    """As lists that are filled with zeros, also after they came from elsewhere."""
+    columns, expected, added = GrowingColumns({"first": np.int64}), list[int](), False
     for step in steps:
         if step < 0:
-            column.extend_to(len(expected) - step)
+            columns.extend_to(len(expected) - step)
             expected += [0] * -step
-        elif step % 3 == 0:
-            column.append(step)
-            expected.append(step)
-        elif step % 3 == 1:
+        elif step % 4 == 0:
+            if not added:
+                columns.add("second", np.int32)[:] = expected
+            added = True
+        elif step % 4 == 1:
             size = min(step, len(expected))
-            column.truncate(size)
+            columns.truncate(size)
             del expected[size:]
+        elif step % 4 == 2:
+            before, values = columns.view(), list(expected)
+            columns.own(columns.arrays)
+            for column in columns.arrays.values():
+                column[:1] = step
+            expected[:1] = [step] * len(expected[:1])
+            assert all(column.tolist() == values for column in before.arrays.values())
         else:
-            column = another(column)
-        if expected:
-            column.array[-1] = expected[-1] = step
-        assert (column.array.tolist(), column.size) == (expected, len(expected))
+            columns = another(columns)
+        for column in columns.arrays.values():
+            column[-1:] = step
+        expected[-1:] = [step] * len(expected[-1:])
+        assert columns.size == len(expected)
+        assert {name: column.tolist() for name, column in columns.arrays.items()} == dict.fromkeys(
+            ["first", "second"][: 1 + added], expected
+        )

@@ -33,7 +33,7 @@ pods = st.builds(
 def seen(table: PodTable) -> dict[str, Any]:
     """All that a table says, but for what is learned of pods later."""
     rows = range(len(table))
-    columns = {name: column.array.tolist() for name, column in table.columns.items() if name not in ("shape", "seen")}
+    columns = {name: column.tolist() for name, column in table.columns.items() if name not in ("shape", "seen")}
     there = [row for row in rows if columns["source"][row] < 0 and row in table.records]
     return columns | {"records": {row: table.record(row) for row in there}, "keys": [table.keys[row] for row in rows]}
 
@@ -46,7 +46,7 @@ def test_frozen_tables_never_change(what: list[tuple[list[Pod], set[str], bool]]
     for changed, gone, learns in what:
         snapshot = cluster.snapshot()
         taken.append((snapshot.table, seen(snapshot.table)))
-        cluster.apply_pods(changed, gone=[f"shop/{name}" for name in gone])
+        cluster.apply_pods(changed, removed=[f"shop/{name}" for name in gone])
         cluster.tidy()
         if learns:  # of the pods as they were
             assert len(snapshot.pod_index.pods.shapes) == len(snapshot.pod_index.pods)

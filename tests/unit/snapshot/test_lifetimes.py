@@ -70,7 +70,7 @@ def test_pods_that_come_and_go_leave_nothing(make: Any, texts: Any) -> None:
     known = pods.reader.classes
     most = 1300
     for what in (pods.table, pods.table.nodes, interner.classes, interner.identities, interner.shapes,
-                 interner.controllers, interner._looks, known):  # fmt: skip
+                 interner.controllers, interner._base_of_frame, known):  # fmt: skip
         assert len(what) < most
     assert pods.table.memo.stamps < most
     assert known.size < most

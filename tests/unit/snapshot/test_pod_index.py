@@ -17,8 +17,8 @@ from kscale.objects.decode import from_dict
 from kscale.objects.selectors import SelectorError, compile_selector, parse_selector
 from kscale.objects.times import ZERO_TIME, moment_of
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.pod_states import PHASES, READY
 from kscale.snapshot.pods.index import PodIndex, PodSelection
-from kscale.snapshot.pods.record import PHASES, READY
 
 LABELS = st.none() | st.dictionaries(st.sampled_from(("app", "tier")), st.sampled_from("abc"))
 TIMES = st.none() | st.sampled_from(("2026-01-01T00:01:00Z", "2026-01-01T00:02:00.5Z"))
@@ -127,10 +127,10 @@ def test_groups_are_kept_while_labels_stay() -> None:
     cluster = Cluster([pod("a", app="w"), pod("b", app="v")])
     before = cluster.pod_index()
     assert before.select("x", "app=w").keys == ["x/a"]
-    table = before.pods._table  # that the work is not done anew cannot be seen from outside
+    table = before.pods.table  # that the work is not done anew cannot be seen from outside
     cluster.apply({**pod("a", app="w"), "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}})
     after = cluster.pod_index()
-    assert after.pods._table.population is table.population  # see above
+    assert after.pods.table.population is table.population  # see above
     assert after.select("x", "app=w").started.tolist() == [moment_of("2026-01-01T00:00:00Z")]
     assert before.select("x", "app=w").started.tolist() == [ZERO_TIME]
     cluster.apply(pod("a", app="v"))

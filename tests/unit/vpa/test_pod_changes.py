@@ -72,7 +72,7 @@ def one_round(
 def remembered(state: RecommenderState) -> Any:
     pods = {key: (pod.labels, pod.phase, pod.sources, sorted(pod.containers)) for key, pod in state.pods.items()}
     samples = {key: int(state.store.samples[one.row]) for key, one in state.aggregates.items()}
-    return pods, samples, state.passed_over, state.sources()
+    return pods, samples, state.unselected_pods, state.sources()
 
 
 @pytest.mark.parametrize("saver", [False, True])
@@ -87,7 +87,7 @@ def test_changes_are_as_good_as_lists(saver: bool, given_rounds: list[Any]) -> N
         pods, vpas = pods_of(given_pods), vpas_of(given_targets)
         changed = [i for i, what in sorted(given_pods.items()) if before.get(i) != what]
         gone = [("default", f"p{i}") for i in before if i not in given_pods]
-        changes = PodChanges(changed=pods_of({i: given_pods[i] for i in changed}), gone=gone)
+        changes = PodChanges(changed=pods_of({i: given_pods[i] for i in changed}), deleted=gone)
         expected, listed = one_round(whole, pods, diff_pods(whole, pods), vpas, now)
         found, asked = one_round(parts, pods, changes, vpas, now)
         assert (found.vpas, found.errors, found.collected) == (expected.vpas, expected.errors, expected.collected)

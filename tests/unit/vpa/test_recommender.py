@@ -270,7 +270,7 @@ def test_only_a_status_that_changed_is_written() -> None:
         result, world = play(state, now=now, vpas=[item], controllers=owned(), usage=[])
         assert (world.actions, result.vpas[0].status_written) == ([], False)
     result, world = play(
-        state, now=T0 + 180 * SECOND, vpas=[item], pods=PodChanges(gone=[("default", "pod")]), usage=[]
+        state, now=T0 + 180 * SECOND, vpas=[item], pods=PodChanges(deleted=[("default", "pod")]), usage=[]
     )
     assert len(world.actions) == 1
     assert result.vpas[0].status_written
@@ -343,7 +343,7 @@ def test_usage_of_a_pod_that_just_went_still_counts() -> None:
     state = RecommenderState()
     answer = World(answer=lambda a: PodUsage.of([usage("pod", "2")]) if isinstance(a, GetMetric) else [])
     play(state, vpas=[vpa()], pods=seen(pod(container("c"))), controllers=owned())
-    result, _ = play(state, answer, T0 + SECOND, vpas=[vpa()], pods=PodChanges(gone=[("default", "pod")]))
+    result, _ = play(state, answer, T0 + SECOND, vpas=[vpa()], pods=PodChanges(deleted=[("default", "pod")]))
     assert (result.errors, state.pods) == ([], {})
     (aggregate,) = state.aggregates.values()
     assert int(state.store.samples[aggregate.row]) == 1
@@ -352,7 +352,7 @@ def test_usage_of_a_pod_that_just_went_still_counts() -> None:
 def test_a_pod_that_is_back_is_not_gone() -> None:
     state = RecommenderState()
     play(state, pods=seen(pod(container("c"))))
-    play(state, pods=PodChanges(changed=[pod(container("c"))], gone=[("default", "pod"), ("default", "never")]))
+    play(state, pods=PodChanges(changed=[pod(container("c"))], deleted=[("default", "pod"), ("default", "never")]))
     assert list(state.pods) == [("default", "pod")]
 
 
@@ -367,7 +367,7 @@ def test_what_nothing_has_any_more_is_forgotten() -> None:
             state,
             now=now,
             vpas=[vpa()],
-            pods=PodChanges(changed=[pod(container("c"), name=f"p{i}", labels=labels)], gone=gone),
+            pods=PodChanges(changed=[pod(container("c"), name=f"p{i}", labels=labels)], deleted=gone),
             controllers=owned(),
             usage=[],
         )
@@ -394,20 +394,20 @@ def asked(world: World) -> list[tuple[str, str]]:
 def test_pods_that_no_vpa_selects_are_passed_over() -> None:
     state, known = saver(), sets("x", "y")
     _, world = play(state, vpas=[named("x")], pods=seen(*apps("x1", "y1")), controllers=known)
-    assert (list(state.pods), list(state.passed_over)) == ([("default", "x1")], [("default", "y1")])
+    assert (list(state.pods), list(state.unselected_pods)) == ([("default", "x1")], [("default", "y1")])
     assert asked(world) == []  # all pods are there in the first round
     sources = "vpa_resources_get_resources_count{source=Pod.Spec.Containers}"
     assert counted(world.observations)[sources] == 2  # upstream lists them all
-    _, world = play(state, vpas=[named("x")], pods=PodChanges(gone=[("default", "y1")]), controllers=known)
+    _, world = play(state, vpas=[named("x")], pods=PodChanges(deleted=[("default", "y1")]), controllers=known)
     assert counted(world.observations)[sources] == 1
-    assert state.passed_over == {}
+    assert state.unselected_pods == {}
 
 
 def test_pods_of_a_new_vpa_are_listed() -> None:
     state, known = saver(), sets("x", "y")
     play(state, vpas=[named("x")], pods=seen(*apps("x1", "y1", "y2", "y3")), controllers=known)
     world = World(answer=lambda action: apps("y1", "y2", "y3") if isinstance(action, List) else no_usage(action))
-    changed = PodChanges(changed=apps("y4"), gone=[("default", "y3")])
+    changed = PodChanges(changed=apps("y4"), deleted=[("default", "y3")])
     result, _ = play(state, world, vpas=[named("x"), named("y", "y")], pods=changed, controllers=known)
     assert asked(world) == [("default", "app=y")]
     assert sorted(name for _, name in state.pods) == ["x1", "y1", "y2", "y4"]
@@ -447,8 +447,8 @@ def test_results_are_values() -> None:
     for value, text in (
         (result, "<RecommenderResult: 1 VPAs, 1 statuses written, 0 samples refused>"),
         (result.vpas[0], "<VpaResult default/name: 1 containers, written>"),
-        (given, "<RecommenderRound: 1 VPAs, 1 pods changed, 0 gone>"),
-        (given.pods, "<PodChanges: 1 changed, 0 gone>"),
+        (given, "<RecommenderRound: 1 VPAs, 1 pods changed, 0 deleted>"),
+        (given.pods, "<PodChanges: 1 changed, 0 deleted>"),
     ):
         assert repr(value) == text
 
@@ -458,4 +458,4 @@ def test_a_whole_list_as_changes() -> None:
     play(state, vpas=[named("x")], pods=seen(*apps("x1", "x2", "y1", "y2")), controllers=sets("x"))
     listed: Sequence[Pod] = apps("x1", "y1", "x3")
     changes = diff_pods(state, listed)
-    assert changes == PodChanges(changed=listed, gone=[("default", "x2"), ("default", "y2")])
+    assert changes == PodChanges(changed=listed, deleted=[("default", "x2"), ("default", "y2")])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,7 +30,7 @@ from kscale.vpa import (
     save_state,
 )
 from kscale.vpa.model.saved_state import CPU_SAMPLE, AggregateStore, add_usage
-from unit.vpa.builders import container, owned, pod
+from unit.vpa.builders import container, pod
 from unit.vpa.written import checkpoints
 
 START = 1767571200 * 10**9
@@ -215,36 +213,6 @@ def test_a_byte_that_is_another_anywhere_is_a_state_error() -> None:
     assert refused > len(data) // 20
 
 
-def test_a_state_of_the_older_version_goes_on() -> None:
-    """Two pods, one VPA, three samples, as version v1alpha1 saved them."""
-    state = load_state(Path(__file__).with_name("data").joinpath("state-v1alpha1.npz").read_bytes())
-    assert state.options == RecommenderOptions(confidence_interval_cpu=timedelta(hours=1))
-    assert state.pods_loaded
-    item = from_dict(
-        {
-            "metadata": {"name": "name", "namespace": "default"},
-            "spec": {
-                "targetRef": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs"},
-                "updatePolicy": {"updateMode": "Initial"},
-                "resourcePolicy": {"containerPolicies": [{"containerName": "*", "minAllowed": {"cpu": "30m"}}]},
-            },
-        },
-        VerticalPodAutoscaler,
-    )
-    result = run_once(state, RecommenderRound(vpas=[item], controllers=owned(), usage=[]), now=START + 120 * 10**9)
-    (one,) = amounts_of(result, "target")
-    assert one == ("name", "c", 813, 587804717)
-    assert (result.vpas[0].pod_count, result.vpas[0].selector) == (2, "app=x")
-    assert load_state(save_state(state)).pods.keys() == state.pods.keys()
-
-
-def amounts_of(result: RecommenderResult, field: str) -> list[tuple[str, str, int, int]]:
-    """(VPA, container, millicores, bytes)."""
-    found = amounts(result)
-    names = sorted({key[:2] for key in found})
-    return [(*name, found[*name, field, "cpu"], found[*name, field, "memory"] // 1000) for name in names]
-
-
 @pytest.mark.parametrize("version", ["kscale.dev/v1beta1 vpa-state", None])
 def test_a_state_of_another_version_is_named(version: str | None) -> None:
     out = io.BytesIO()
@@ -312,10 +280,10 @@ def test_a_list_of_containers_that_comes_again_is_held_against_what_has_changed(
 
     row = state.store.aggregate.copy()
     assert refused(1) == refused(2) == []
-    first = state.resolved
+    first = state.resolved_containers
     assert first is not None
     assert refused(3) == []
-    assert state.resolved is first
+    assert state.resolved_containers is first
     state.delete_pod(keys[1])
     assert refused(4) == ["p1"]
     state.add_container(state.add_pod(*keys[1], {"app": "b"}, "Running", START), "app", START)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kscale.effects import (
-    ANSWERS,
+    LEGAL_OUTCOMES,
     Action,
     ApiError,
     Emit,
@@ -49,8 +49,8 @@ class World:
         error = self.refuse(action)
         if error is not None:
             return Outcome(at=now + self.took, error=error)
-        answer = ANSWERS[type(action)]
-        return Outcome(at=now + self.took, value=self.answer(action) if answer.question else None)
+        answer = LEGAL_OUTCOMES[type(action)]
+        return Outcome(at=now + self.took, value=self.answer(action) if answer.reads else None)
 
     def run(self, steps: Steps[Any], now: Moment) -> Any:
         """What a machine returns here; ``self.now`` is when everything was over."""

@@ -13,6 +13,7 @@ import trustme
 from kscale import InputError
 from kscale.world.kubernetes.aiohttp_transport import ClientTLS
 from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, Pem
+from kscale.world.rpc import read_certificates
 
 SECOND = 10**9
 AUTHORITY = trustme.CA()
@@ -137,3 +138,36 @@ def test_files_that_are_replaced(files: tuple[Path, Path]) -> None:
     assert "other@example.com" in shake(second, "127.0.0.1")
     files[0].unlink()
     assert tls.context(20 * SECOND) is second
+
+
+NO_AUTHORITY = {
+    "empty": b"", "white space": b"\n \n", "zeros": bytes(100), "any bytes": bytes(range(256)),
+    "a certificate of nothing": b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n",
+    "a certificate of question marks": b"-----BEGIN CERTIFICATE-----\n\xff\xff\xff\xff\n-----END CERTIFICATE-----\n",
+    "half of one": pem([AUTHORITY.cert_pem])[:300], "UTF-16": pem([AUTHORITY.cert_pem]).decode().encode("utf-16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data", NO_AUTHORITY.values(), ids=NO_AUTHORITY)
+def test_a_file_of_authorities_that_becomes_anything(tmp_path: Path, data: bytes) -> None:
+    """It is named at the start; later the authorities before it stay."""
+    file = tmp_path / "ca.pem"
+    file.write_bytes(data)
+    tls = ClientTLS(Access(server="https://h", ca=Pem(path=str(file))))
+    with pytest.raises(InputError, match=r"ca\.pem: there is no certificate in it"):
+        tls.context(0)
+    with pytest.raises(InputError, match=r"ca\.pem: there is no certificate in it"):
+        read_certificates(file)
+    file.write_bytes(pem([AUTHORITY.cert_pem]))
+    context = tls.context(2 * 10**9)
+    file.write_bytes(data)
+    assert tls.context(4 * 10**9) is context
+
+
+def test_comments_of_authorities_may_have_any_characters(tmp_path: Path) -> None:
+    """As in Go."""
+    file = tmp_path / "ca.pem"
+    file.write_bytes("# Autorité de Zürich\n".encode("latin-1") + pem([AUTHORITY.cert_pem]) + "# 日本\n".encode())
+    context = ClientTLS(Access(server="https://h", ca=Pem(path=str(file)))).context(0)
+    assert context.cert_store_stats()["x509_ca"] == 1
+    assert read_certificates(file) == file.read_bytes()

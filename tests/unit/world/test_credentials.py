@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +311,58 @@ def test_a_program_that_fails() -> None:
     assert SECRET not in str(error.value)
     with pytest.raises(CredentialError, match=r"executable no-such-program not found\n\nsome install hint U\+001B"):
         asyncio.run(real("x", command="no-such-program", hint="some install hint \x1b").identity())
+
+
+HOSTILE = {
+    "endless": ("import os\nwhile True: os.write(1, b'a' * 65536)", "its output is larger than 1,048,576 bytes"),
+    "hangs": ("import time; time.sleep(3600)", "it has not ended in 0.5 s"),
+    "closes its output and hangs": ("import os, time; os.close(1); time.sleep(3600)", "it has not ended in 0.5 s"),
+    "leaves its output to a child": (
+        "import subprocess; subprocess.Popen(['sleep', '3600.0625'])", "it has not ended in 0.5 s",
+    ),
+    "noise": ("import os; os.write(1, bytes(range(256)))", "decoding stdout"),
+    "deep": ("print('[' * 100000)", "decoding stdout"),
+    "HTML": ("print('<html>')", "decoding stdout"),
+    "nothing": ("", "decoding stdout"),
+    "killed": ("import os; os.kill(os.getpid(), 9)", "failed with exit code -9"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "said"), HOSTILE.values(), ids=HOSTILE)
+def test_a_program_that_does_anything(script: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request fails then, and the program does not outlive it."""
+    if "has not ended" in said:  # otherwise a slow machine could not run it in time
+        monkeypatch.setattr("kscale.world.kubernetes.credentials.PLUGIN_SECONDS", 0.5)
+    exec_ = ExecConfig(command=sys.executable, args=("-c", script), interactive_mode="Never")
+    credentials = Credentials(Access(server="https://h", exec=exec_), SystemClock())
+    with pytest.raises(CredentialError, match=said):
+        asyncio.run(credentials.identity())
+    # Other tests run beside this one: only the processes of this script count.
+    marks = [mark for mark in (script, "3600.0625") if mark and mark in script]
+    deadline = time.monotonic() + 30  # a killed process is listed until the kernel has ended it
+    while lines := [line for line in command_lines() if any(mark in line for mark in marks)]:
+        assert time.monotonic() < deadline, lines
+
+
+def command_lines() -> list[str]:
+    """Return the command lines of all processes."""
+    lines = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            lines.append(each.read_text(errors="replace"))
+    return lines
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"command": "a\0b"}, {"args": ("a\0",)}, {"env": (("A=B", Secret("c")),)}, {"env": (("A", Secret("s3cr3t\0")),)}],
+)
+def test_a_program_that_cannot_be_run(odd: dict[str, Any]) -> None:
+    exec_ = ExecConfig(**{"command": sys.executable, "interactive_mode": "Never", **odd})
+    credentials = Credentials(Access(server="https://h", exec=exec_), SystemClock())
+    with pytest.raises(CredentialError, match=r"^exec: ") as error:
+        asyncio.run(credentials.identity())
+    assert SECRET not in str(error.value)
 
 
 def test_what_is_kept_is_not_shown() -> None:

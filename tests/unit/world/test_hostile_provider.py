@@ -71,12 +71,14 @@ HOSTILE: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "one id twice": ({"NodeGroups": groups_sent(GROUP, GROUP)}, ["g"], "two node groups have the id g"),
     "an empty id": ({"NodeGroups": groups_sent({"id": "", "maxSize": 5}, GROUP)}, ["", "g"], ""),
     "a huge id": (
-        {"NodeGroups": groups_sent({"id": "a" * (4 << 20), "minSize": 2}, GROUP)}, ["g"], "exclude each other",
+        {"NodeGroups": groups_sent({"id": "a" * (3 << 20), "minSize": 2}, GROUP)}, ["g"], "exclude each other",
     ),
     "groups without end": (
         {"NodeGroups": groups_sent(*({"id": f"g{i}"} for i in range(10_001)))}, [], "more than 10,000 node groups",
     ),
-    "a message that is too large": ({"NodeGroups": b"\x0a" + bytes(130 << 20)}, [], "larger than max"),
+    "a message that is too large": (
+        {"NodeGroups": groups_sent({"id": "a" * (4 << 20), "minSize": 2}, GROUP)}, [], "larger than max",
+    ),
     "a negative target": ({"NodeGroupTargetSize": sent("NodeGroupTargetSize", targetSize=-5)}, ["g"], ""),
     "the largest target": ({"NodeGroupTargetSize": sent("NodeGroupTargetSize", targetSize=2**31 - 1)}, ["g"], ""),
     "noise for a target": ({"NodeGroupTargetSize": b"\xff"}, ["g"], ""),
@@ -141,13 +143,31 @@ def test_a_provider_that_cannot_be_looked_at_fails_a_loop(method: str, answer: A
 
 
 def test_instances_without_end_fail_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kscale.world.nodegroups.external._MOST_INSTANCES", 10)
-    instances = [{"id": f"i{i}"} for i in range(11)]
-    with (
-        hostile_client({"NodeGroupNodes": sent("NodeGroupNodes", instances=instances)}, list) as client,
-        pytest.raises(ProviderError, match="group g has more than 10 instances"),
-    ):
-        client.refresh()
+    """Each group has few, but there are many groups."""
+    monkeypatch.setattr("kscale.world.nodegroups.external.MOST_NODES", 10)
+    instances = sent("NodeGroupNodes", instances=[{"id": f"i{i}"} for i in range(6)])
+    groups = groups_sent(GROUP, {**GROUP, "id": "h"})
+    with hostile_client({"NodeGroups": groups, "NodeGroupNodes": instances}, list) as client:
+        for _ in range(2):  # they are counted anew in each loop
+            with pytest.raises(ProviderError, match="the provider has more than 10 instances"):
+                client.refresh()
+        monkeypatch.setattr("kscale.world.nodegroups.external.MOST_NODES", 12)
+        assert len(client.refresh()) == 2
+
+
+@pytest.mark.parametrize("method", ["NodeGroupNodes", "NodeGroupTemplateNodeInfo", "NodeGroupForNode"])
+def test_responses_that_are_too_large_together_fail_a_loop(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No response alone exceeds the limit of a message."""
+    monkeypatch.setattr("kscale.world.nodegroups.external.LOOP_BYTES", 10_000)
+    groups = groups_sent(*({**GROUP, "id": f"g{i}"} for i in range(5)))
+    nodes = [from_dict({"metadata": {"name": f"n{i}"}, "spec": {"providerID": f"i{i}"}}, Node) for i in range(5)]
+    padding = b"\xfa\x7f\xb8\x17" + b"a" * 3000  # field 2047, which is not known
+    with hostile_client({"NodeGroups": groups, method: ORDINARY.get(method, b"") + padding}, lambda: nodes) as client:
+        for _ in range(2):
+            with pytest.raises(ProviderError, match="more than 10,000 bytes in a loop"):
+                client.refresh()
+        monkeypatch.setattr("kscale.world.nodegroups.external.LOOP_BYTES", 20_000)
+        assert len(client.refresh()) == 5
 
 
 over = threading.Event()

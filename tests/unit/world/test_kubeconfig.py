@@ -21,6 +21,7 @@ from kscale.world.kubernetes.kubeconfig import (
     in_cluster,
     load_access,
     read_contexts,
+    without_password,
 )
 
 SECRET = "s3cr3t-t0ken"
@@ -421,3 +422,14 @@ def test_a_kubeconfig_goes_before_the_pod(account: Path, tmp_path: Path) -> None
     assert load_access(environ={**POD, "KUBECONFIG": str(path)}).server == "https://10.0.0.1:443"
     with pytest.raises(InputError):
         load_access(str(path), environ=POD)
+
+
+@pytest.mark.parametrize("password", ["s3cret", "s3cr@et", "@s3cret", "s3cret@", "s3:cret", ""])
+def test_no_part_of_a_password_is_shown(password: str) -> None:
+    """Browsers and Python take the last @ for the end of the password."""
+    for text in (
+        f"http://u:{password}@h:9",
+        f'Get "http://u:{password}@h/api": no answer of http://u:{password}@p:3128',
+    ):
+        assert without_password(text) == text.replace(f"u:{password}@", "u:xxxxx@")
+    assert without_password("http://h:9/a@b") == "http://h:9/a@b"

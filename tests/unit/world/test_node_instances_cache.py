@@ -79,3 +79,18 @@ def test_a_cloud_that_is_down() -> None:
         cloud.look()
     cloud.down, cloud.growing = set(), []
     assert cloud.look() == {"a": ["a-1"], "b": ["b-1"]}
+
+
+def test_too_many_machines_fail_a_look_and_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of earlier looks count as well: a cloud that names other groups each time fills no memory."""
+    monkeypatch.setattr("kscale.world.nodegroups.provider.MOST_NODES", 3)
+    cloud = Cloud()
+    cloud.look()
+    cloud.running = {"c": ["c-1", "c-2"]}
+    with pytest.raises(ProviderError, match="the provider has more than 3 instances"):
+        cloud.look()
+    assert cloud.look() == {"c": ["c-1", "c-2"]}
+    cloud.running = {"d": ["d-1", "d-2", "d-3", "d-4"]}
+    for _ in range(2):
+        with pytest.raises(ProviderError, match="the provider has more than 3 instances"):
+            cloud.look()

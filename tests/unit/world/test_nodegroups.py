@@ -15,7 +15,7 @@ import trustme
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.candidates import count_registered_nodes, filter_atomic_groups
-from kscale.effects import ANSWERS, ApiError, Delete, Outcome, Refresh
+from kscale.effects import LEGAL_OUTCOMES, ApiError, Delete, Outcome, Refresh
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, NodeSpec
 from kscale.objects.api.meta import ObjectMeta
@@ -188,7 +188,7 @@ def test_a_node_whose_group_is_not_told_is_named_and_the_others_have_theirs(
     cloud.node_errors = {"n1": "no such machine"}
     found = ask_cloud(client, Refresh())
     assert isinstance(found, Groups)
-    assert ANSWERS[Refresh].fits(Refresh(), found)
+    assert LEGAL_OUTCOMES[Refresh].fits(Refresh(), found)
     assert found.node_errors == {"n1": "rpc error: code = Unknown desc = no such machine"}
     assert found.ids_of_nodes(["n1", "n2", "other"]) == [None, "b", None]
     cloud.node_errors = {}
@@ -720,3 +720,29 @@ def test_sizes_of_static_groups_on_a_full_disk(tmp_path: Path, change: Callable[
 def test_static_groups_without_a_file_of_sizes_cannot_be_changed() -> None:
     with pytest.raises(ProviderError, match="Not implemented"):
         StaticGroups([NodeGroup(id="a", node_selector={"x": "y"})], list).increase_size("a", 1)
+
+
+@pytest.mark.parametrize(
+    ("targets", "left"),
+    [
+        ([1, 2**31 - 1, 2], [0, 2]),
+        ([60_000, 50_000, 40_000], [1, 2]),
+        ([100_000], [0]),
+        ([100_001], []),
+        ([-(2**31), None, 99_999], [0, 1, 2]),
+    ],
+)
+@pytest.mark.parametrize("shape", [list, Groups])
+def test_groups_whose_target_sizes_are_impossible_are_left_out(
+    targets: list[int | None], left: list[int], shape: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A loop would simulate two billion nodes that the cloud promises."""
+
+    class Cloud(Provider):
+        def refresh(self) -> Any:
+            return shape([NodeGroup(id=f"g{i}", target_size=target) for i, target in enumerate(targets)])
+
+    refreshed = ask_cloud(Cloud(), Refresh())
+    assert [group.id for group in refreshed] == [f"g{i}" for i in left]
+    for i in {*range(len(targets))} - {*left}:
+        assert f"node group g{i} is left out: its target size is {targets[i]}" in caplog.text

@@ -45,7 +45,7 @@ from kscale.effects import (
     Refresh,
     Resize,
     WriteStatus,
-    check_answer,
+    check_outcome,
 )
 from kscale.objects.api.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.api.core import ConfigMap, Node, ObjectReference, Pod
@@ -309,7 +309,7 @@ class FakeCloud:
 def performed(*actions: Action, **parts: Any) -> list[Outcome]:
     async def main() -> list[Outcome]:
         performer = Performer(Client(None, SystemClock()), SystemClock(), **parts)  # type: ignore[arg-type]  # not asked
-        return [check_answer(action, await performer(action)) for action in actions]
+        return [check_outcome(action, await performer(action)) for action in actions]
 
     return asyncio.run(main())
 

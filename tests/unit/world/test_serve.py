@@ -468,6 +468,22 @@ def test_clients_that_have_to_show_a_certificate(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"-----BEGIN CERTIFICATE-----\n"])
+def test_authorities_of_clients_that_become_anything(tmp_path: Path, data: bytes) -> None:
+    """Those before stay. A program that watches the files does not end."""
+    certificate_file, key_file = pair(tmp_path, "localhost")
+    authorities = tmp_path / "clients.pem"
+    AUTHORITY.cert_pem.write_to_path(str(authorities))
+    context = ReloadingContext(str(certificate_file), str(key_file), client_ca=str(authorities))
+    authorities.write_bytes(data)
+    assert not context.refresh()
+    authorities.write_bytes(AUTHORITY.cert_pem.bytes() + AUTHORITY.cert_pem.bytes())
+    assert context.refresh()
+    authorities.write_bytes(data)
+    with pytest.raises(InputError, match="there is no certificate in it"):
+        ReloadingContext(str(certificate_file), str(key_file), client_ca=str(authorities))
+
+
 def test_no_certificate_to_begin_with(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         ReloadingContext(str(tmp_path / "a"), str(tmp_path / "b"))

@@ -15,7 +15,7 @@ from kscale.effects import (
     Evict,
     Get,
     GetScale,
-    GetWhole,
+    GetUnstructured,
     List,
     Outcome,
     Patch,
@@ -24,7 +24,7 @@ from kscale.effects import (
     PutScale,
     Resize,
     WriteStatus,
-    check_answer,
+    check_outcome,
 )
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.api.coordination import Lease, LeaseSpec
@@ -44,7 +44,7 @@ class Acting:
         self.performer = Performer(api.client, api.clock)
 
     async def outcome(self, action: Action) -> Outcome:
-        return check_answer(action, await self.performer(action))
+        return check_outcome(action, await self.performer(action))
 
     async def done(self, action: Action) -> Any:
         outcome = await self.outcome(action)
@@ -82,10 +82,10 @@ async def objects_are_made_once(api: Api) -> None:
 async def objects_are_read_whole(api: Api) -> None:
     acting = Acting(api)
     await api.create("pods", pod("a"))
-    found = await acting.done(GetWhole(kind="Pod", namespace="default", name="a"))
+    found = await acting.done(GetUnstructured(kind="Pod", namespace="default", name="a"))
     assert found["metadata"]["name"] == "a"
     assert found["spec"]["containers"], "plain data"
-    await acting.refused(GetWhole(kind="Pod", namespace="default", name="gone"), 404, "NotFound")
+    await acting.refused(GetUnstructured(kind="Pod", namespace="default", name="gone"), 404, "NotFound")
 
 
 async def what_would_be_made_is_not_made(api: Api) -> None:

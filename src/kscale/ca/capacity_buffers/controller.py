@@ -25,7 +25,7 @@ from kscale.ca.go_math import divide_truncated, wrap_int32
 from kscale.ca.metrics import build_observation
 from kscale.effects import (
     SECOND,
-    GetWhole,
+    GetUnstructured,
     Moment,
     Observation,
     Progress,
@@ -312,7 +312,8 @@ def _get_scopes(quota: ResourceQuota) -> list[ScopeSelectorRequirement]:
 
 def _is_in_scope(pod: Pod, scope: ScopeSelectorRequirement) -> bool:
     """Check whether a buffer's pod, which never terminates, is in the scope. Raises SelectorError for an invalid
-    selector."""
+    selector.
+    """
     match scope.scope_name:
         case "NotTerminating":
             return True
@@ -415,7 +416,7 @@ def _reconcile_template(
 ) -> StepsOf[BufferControllerAction, tuple[PodTemplate | None, str]]:
     assert buffer.spec.pod_template_ref is not None
     source = yield from p.act(
-        GetWhole(
+        GetUnstructured(
             kind="PodTemplate", api_version="v1", namespace=buffer.namespace, name=buffer.spec.pod_template_ref.name
         )
     )

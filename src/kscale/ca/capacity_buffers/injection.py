@@ -31,7 +31,7 @@ from kscale.ca.scale_up_status import (
     build_scale_up_events,
     format_not_triggered_reasons,
 )
-from kscale.effects import Deferred, Event, Moment, Progress, StepsOf, WriteStatus, as_if_done, moment
+from kscale.effects import Deferred, Event, Moment, Progress, StepsOf, WriteStatus, moment, run_dry
 from kscale.objects.api.cluster_autoscaler import CapacityBuffer
 from kscale.objects.api.core import ObjectReference, Pod, PodStatus, PodTemplate, PodTemplateSpec
 from kscale.objects.api.meta import ObjectMeta, OwnerReference
@@ -188,7 +188,7 @@ def place_buffer_pods(
     that fit nowhere are left out.
     """
     informers = snapshot.informers
-    injected = as_if_done(
+    injected = run_dry(
         inject_buffer_pods_steps(informers.capacity_buffers, informers.pod_templates, now=now), now=now
     ).value
     counted = drop_uncounted_pods(snapshot, options)

@@ -13,7 +13,7 @@ from kscale.effects import (
     Create,
     Discover,
     GetScale,
-    GetWhole,
+    GetUnstructured,
     List,
     Patch,
     PatchOperation,
@@ -60,7 +60,7 @@ _ABSENT_WHEN_EMPTY: Final = _MAP_FIELDS | {"metadata", "resources", "volumeAttri
 _TEXT_POINTERS: Final = frozenset({"storageClassName", "volumeAttributesClassName"})
 """Texts that mean something when they are empty."""
 
-ManagedTemplateAction = GetWhole | Create | Patch
+ManagedTemplateAction = GetUnstructured | Create | Patch
 """Actions that create or update a managed pod template."""
 
 
@@ -110,7 +110,7 @@ def ensure_managed_template(
             )
         ],
     )
-    request = GetWhole(kind="PodTemplate", api_version="v1", namespace=metadata.namespace, name=metadata.name)
+    request = GetUnstructured(kind="PodTemplate", api_version="v1", namespace=metadata.namespace, name=metadata.name)
     current = yield from p.act(request)
     if current.error is None:
         if _prune_empty(current.value.get("template")) == _prune_empty(template):
@@ -221,7 +221,7 @@ def _is_pod_level_resource(name: str) -> bool:
     return name in ("cpu", "memory") or name.startswith(_HUGE_PAGES_PREFIX)
 
 
-ResolveWorkloadAction = Discover | GetScale | List | GetWhole | Preview
+ResolveWorkloadAction = Discover | GetScale | List | GetUnstructured | Preview
 """Actions that resolve the workload of a buffer."""
 
 TEMPLATE_API_VERSIONS: Final = {
@@ -286,18 +286,22 @@ def _resolve_from_newest_pod(
     if not pods.value:
         return None, status.replicas, ""
     newest = max(pods.value, key=lambda pod: from_text(pod.metadata.creation_timestamp))
-    pod = yield from p.act(GetWhole(kind="Pod", api_version="v1", namespace=namespace, name=newest.name))
+    pod = yield from p.act(GetUnstructured(kind="Pod", api_version="v1", namespace=namespace, name=newest.name))
     if pod.error is not None:
         return None, None, f"{missing}{pod.error.message}"
     spec = {name: value for name, value in pod.value["spec"].items() if name != "nodeName"}
     return {"metadata": get_labels_and_annotations(pod.value), "spec": spec}, status.replicas, ""
 
 
-def _resolve_from_template(p: Progress, namespace: str, about: ScalableRef) -> StepsOf[GetWhole, ResolvedWorkload]:
+def _resolve_from_template(
+    p: Progress, namespace: str, about: ScalableRef
+) -> StepsOf[GetUnstructured, ResolvedWorkload]:
     version = TEMPLATE_API_VERSIONS.get((about.api_group, about.kind))
     if version is None:
         return None, None, f"kind {about.api_group}/{about.kind} is not supported to use pod template"
-    response = yield from p.act(GetWhole(kind=about.kind, api_version=version, namespace=namespace, name=about.name))
+    response = yield from p.act(
+        GetUnstructured(kind=about.kind, api_version=version, namespace=namespace, name=about.name)
+    )
     if response.error is not None:
         text = response.error.message
         if response.error.reason == NOT_FOUND:  # in the words of a lister

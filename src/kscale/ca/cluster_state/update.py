@@ -40,10 +40,10 @@ from kscale.effects import (
     Moment,
     Progress,
     StepsOf,
-    as_if_done,
     duration,
     later,
     moment,
+    run_dry,
 )
 from kscale.effects.moments import ComparedDuration
 from kscale.objects.api.core import Node
@@ -201,7 +201,7 @@ def update_nodes(
     steps = update_nodes_steps(
         state, nodes, groups, now=now, options=options, templates=templates, has_instance=has_instance
     )
-    done = as_if_done(steps, now=moment(now))
+    done = run_dry(steps, now=moment(now))
     return replace(done.value, events=list(done.events))
 
 

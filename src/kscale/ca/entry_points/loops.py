@@ -52,8 +52,8 @@ from kscale.effects import (
     Respond,
     StepsOf,
     WriteStatus,
-    as_if_done,
     moment,
+    run_dry,
 )
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import InputError
@@ -127,7 +127,7 @@ def scale_up(
     current = restore_targets(groups, cluster, state, moment(now))
     steps = scale_up_steps(cluster, current, now=now, options=options, state=state, inputs=inputs)
     expander_input = inputs.expander_input if inputs is not None else None
-    done = as_if_done(steps, now=moment(now), respond=build_dry_run_responder(expander_input, rank))
+    done = run_dry(steps, now=moment(now), respond=build_dry_run_responder(expander_input, rank))
     return done.value.with_events(done.events).remembering(described)
 
 
@@ -375,7 +375,7 @@ def run_once(
     context.inputs = replace(context.inputs, actuator=actuator)
     responder = build_dry_run_responder(context.inputs.expander_input, rank, prices)
     respond = build_snapshot_responder(snapshot, has_instance or {}, responder)
-    done = as_if_done(_run_once_in(context), now=now, respond=respond)
+    done = run_dry(_run_once_in(context), now=now, respond=respond)
     report = done.value
     report.state = save_targets(sync_deletions(report.state, actuator.tracker), described, report.groups)
     report.actions, report.events, report.observations = done.actions, done.events, done.observations

@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-def rank_requests(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray[np.integer[Any]]:
+def rank_requests(requests: NDArray[np.float64], template: NodeTemplate) -> NDArray[np.integer[Any]]:
     """Rank rows of requests (float64[K, 2]: cpu, memory) by decreasing score: int[K]; equal scores share a rank.
 
     The score is upstream's: requests relative to allocatable, without other resources. Upstream reads the requests
@@ -62,10 +62,10 @@ def rank_requests(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray
     allocatable = template.node.status.allocatable or {}
     zero = Quantity("0")
     amounts = allocatable.get(CPU, zero).milli_value(), allocatable.get(MEMORY, zero).value()
-    score = np.zeros(len(asked))
+    score = np.zeros(len(requests))
     for column, amount in enumerate(amounts):
         if amount > 0:
-            score += asked[:, column] / float(amount)
+            score += requests[:, column] / float(amount)
     _, rank = np.unique(-score, return_inverse=True)
     return rank.astype(np.uint16) if len(rank) <= 1 << 16 else rank  # 16 bits use radix sort
 
@@ -146,7 +146,7 @@ class EstimateCache:
 
         Templates that rank all requests the same share the order.
         """
-        ranks = rank_requests(pods.asked, template)
+        ranks = rank_requests(pods.requests, template)
         key = id(pods), ranks.tobytes()
         cached = self._orders.get(key)
         if cached is None:  # cached with the pods, so that their id stays valid
@@ -308,26 +308,22 @@ def estimate_many(
         grouped = GroupedPods(snapshot, [pod for group in members for pod in group], starts)
     else:
         grouped = group_pods(snapshot, pods)
-    if threads == 1 or not prepared:
-        session = Session(snapshot, grouped.unique, prepared, profile)
-        session.engine.cursor = cursor
-        repeats = EstimateCache()
-        results = []
-        for i, template in enumerate(prepared):
-            if fresh_cursor:
-                session.engine.cursor = cursor
-            results.append(estimate_in_session(snapshot, grouped, template, i, chosen[i], session, repeats))
-        return results
+    count = min(threads, len(prepared)) or 1
     shares = [
-        _ThreadShare(snapshot, grouped, prepared[w::threads], chosen[w::threads], cursor, profile)
-        for w in range(min(threads, len(prepared)))
+        _Share(snapshot, grouped, prepared[w::count], chosen[w::count], cursor, profile, fresh_cursor=fresh_cursor)
+        for w in range(count)
     ]
-    _run_shares(shares, together=not any(share.one_thread for share in shares))
-    return [shares[i % threads].results[i // threads] for i in range(len(prepared))]
+    if count > 1:
+        _find_name_clash(snapshot, prepared[0])  # fill its cache before threads start
+    _run_shares(shares, together=count > 1 and not any(share.one_thread for share in shares))
+    return [shares[i % count].results[i // count] for i in range(len(prepared))]
 
 
-class _ThreadShare:
-    """Templates that one thread estimates, each from the same cursor, on a session of their own."""
+class _Share:
+    """Templates that one thread estimates, on a session of their own.
+
+    ``fresh_cursor``: each from the same cursor; otherwise each where the one before it ended.
+    """
 
     def __init__(
         self,
@@ -337,21 +333,24 @@ class _ThreadShare:
         options: Sequence[EstimateOptions],
         cursor: int,
         profile: SchedulerProfile | None,
+        *,
+        fresh_cursor: bool,
     ) -> None:
-        self._snapshot, self._pods, self._cursor = snapshot, pods, cursor
+        self._snapshot, self._pods, self._cursor, self._fresh_cursor = snapshot, pods, cursor, fresh_cursor
         self._templates, self._options = templates, options
         self._session = Session(snapshot, pods.unique, templates, profile)
         self.one_thread = self._session.has_ledger or bool(self._session.profile.predicates)
         self.results: list[EstimateResult] = []
-        _find_name_clash(snapshot, templates[0])  # fill its cache before threads start
 
     def run(self, stopped: Event) -> None:
+        """Estimate the templates; end early once ``stopped`` is set."""
         repeats = EstimateCache()
         try:
             for i, (template, options) in enumerate(zip(self._templates, self._options, strict=True)):
                 if stopped.is_set():
                     return
-                self._session.engine.cursor = self._cursor
+                if self._fresh_cursor or not i:
+                    self._session.engine.cursor = self._cursor
                 result = estimate_in_session(self._snapshot, self._pods, template, i, options, self._session, repeats)
                 self.results.append(result)
         except BaseException:
@@ -359,7 +358,8 @@ class _ThreadShare:
             raise
 
 
-def _run_shares(shares: Sequence[_ThreadShare], *, together: bool) -> None:
+def _run_shares(shares: Sequence[_Share], *, together: bool) -> None:
+    """Run the shares one after the other, or together in threads."""
     stopped = Event()
     if not together:
         for share in shares:

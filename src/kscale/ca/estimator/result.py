@@ -20,7 +20,7 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.records import Result, Rows
 from kscale.scheduling.coercion import PodsLike, pods_of
-from kscale.scheduling.devices.ledger import PLENTY
+from kscale.scheduling.compile.device_counting import PLENTY
 from kscale.scheduling.equivalent_pods import equivalence_groups, shapes_of
 from kscale.scheduling.session import Session
 from kscale.scheduling.status import Verdict
@@ -49,8 +49,8 @@ class GroupedPods:
         self.class_of = of_pod[self.members]
         """int32[n]: position in ``unique``, group after group."""
         self.asks = np.zeros(len(self.starts) - 1, dtype=np.intp)
-        """int[groups]: what a group's first pod asks for, as a row of ``asked``; an empty group asks for nothing."""
-        self.asked = np.zeros((1, 2))
+        """int[groups]: what a group's first pod asks for, as a row of ``requests``; an empty group asks for nothing."""
+        self.requests = np.zeros((1, 2))
         """float64[K, 2]: different amounts of cpu and memory."""
         self._sums: dict[bytes, tuple[int, int]] = {}
         self.counted: NDArray[np.int64] | None = None
@@ -60,7 +60,7 @@ class GroupedPods:
         if len(some):
             rows: dict[tuple[int, int], int] = {(0, 0): 0}
             of_class = np.array([rows.setdefault(each, len(rows)) for each in taken], dtype=np.intp)
-            self.asked = np.array(list(rows), dtype=np.float64)
+            self.requests = np.array(list(rows), dtype=np.float64)
             self.asks[some] = of_class[self.class_of[self.starts[some]]]
 
     def select_groups(self, groups: NDArray[np.int64]) -> GroupedPods:
@@ -193,7 +193,7 @@ class EstimateResult(Result):
         self.failed = failed
         self.stopped = stopped
         self._profile = session.profile
-        self._kept_session: Session | None = session
+        self._cached_session: Session | None = session
         self._class_of = class_of
         self._pods = pods
         self._group_order = group_order
@@ -212,17 +212,19 @@ class EstimateResult(Result):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes to pickle, without the session, which is rebuilt on demand."""
-        return {**vars(self), "_kept_session": None, "_number": 0}
+        return {**vars(self), "_cached_session": None, "_number": 0}
 
     @property
     def _session(self) -> Session:
-        if self._kept_session is None:
-            self._kept_session = Session(self.snapshot, self._pods.unique, [self.template], self._profile)
-        return self._kept_session
+        """Return the session for explanations, built on first use."""
+        if self._cached_session is None:
+            self._cached_session = Session(self.snapshot, self._pods.unique, [self.template], self._profile)
+        return self._cached_session
 
     # -- names -------------------------------------------------------------------------------------------------------
 
     def _node_name(self, node: int) -> str:
+        """Return the name of an existing, new or fake node."""
         existing = len(self.snapshot.nodes)
         if node >= _packing.FAKE:
             return f"{self.new_node_name(self.nodes_added - 1)}-fake-{node - _packing.FAKE}"

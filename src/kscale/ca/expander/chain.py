@@ -38,8 +38,8 @@ from kscale.effects import (
     RankOption,
     RankOptions,
     StepsOf,
-    as_if_done,
     moment,
+    run_dry,
 )
 from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import typed
@@ -288,7 +288,7 @@ def expand(
     """
     names = expanders.split(",") if isinstance(expanders, str) else expanders
     respond = build_dry_run_responder(given, rank)
-    return as_if_done(expand_steps(options, names, given, now=0, rng=rng), now=0, respond=respond).value
+    return run_dry(expand_steps(options, names, given, now=0, rng=rng), now=0, respond=respond).value
 
 
 def build_dry_run_responder(

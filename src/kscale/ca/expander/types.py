@@ -52,7 +52,8 @@ class PodRun(msgspec.Struct, frozen=True):
 
 class PodRuns(Sequence[PodRun]):
     """Runs of pods that know their sums. ``pod_count``: all pods; ``requested``: what they ask for together, exactly:
-    (cpu, memory) in billionths of a core and of a byte."""
+    (cpu, memory) in billionths of a core and of a byte.
+    """
 
     @property
     def pod_count(self) -> int:

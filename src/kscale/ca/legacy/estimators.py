@@ -29,7 +29,8 @@ _ZERO_QUANTITY = Quantity("0")
 
 class BasicEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Node count of the basic estimator, and what each measure alone would need: ``cpu``, ``memory``, ``pods``, host
-    ports."""
+    ports.
+    """
 
     node_count: int
     by_measure: dict[str, int]
@@ -103,7 +104,8 @@ def estimate_basic(pods: Iterable[Pod], template: TemplateLike, coming: Sequence
 class LegacyBinpackingEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Result of the estimate: ``node_count`` new nodes; ``placement``: pod -> ``coming-<i>`` or ``new-<i>``, in the
     order
-    of placement."""
+    of placement.
+    """
 
     node_count: int
     placement: dict[str, str]

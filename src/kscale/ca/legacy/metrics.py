@@ -73,7 +73,8 @@ LEGACY_METRICS: Final[Mapping[str, Metric]] = {
 
 def build_legacy_initial_observations(autoprovisioning: bool) -> list[Observation]:
     """Return what the process observes when it registers its metrics: those without labels at zero, and whether
-    auto-provisioning is enabled."""
+    auto-provisioning is enabled.
+    """
     first = [Observation(name=each.name, value=0.0) for each in LEGACY_METRICS.values() if not each.labels]
     return [*first, Observation(name=METRIC_PREFIX + "nap_enabled", value=float(autoprovisioning))]
 

@@ -202,7 +202,8 @@ def _record_outcome(
 
 class BookingResult(msgspec.Struct, kw_only=True):
     """Pods of booked capacity. ``pods`` must be placed on the snapshot (:func:`kscale.place`) to reserve their
-    places."""
+    places.
+    """
 
     pods: list[Pod] = []
     warnings: list[str] = []

@@ -1,5 +1,6 @@
 """ProvisioningRequests of a loop: classes, conditions and pods (upstream: ``provisioningrequest``,
-``provisioningrequest/supported_classes.go``)."""
+``provisioningrequest/supported_classes.go``).
+"""
 
 from __future__ import annotations
 

@@ -70,7 +70,8 @@ class GroupNodes(msgspec.Struct, kw_only=True, rename="camel"):
 
 class CroppedNodes(msgspec.Struct, kw_only=True, frozen=True):
     """Nodes that may be deleted now, per group, atomic groups first: ``empty`` nodes without pods to move, and nodes to
-    ``drain``."""
+    ``drain``.
+    """
 
     empty: list[GroupNodes]
     drain: list[GroupNodes]

@@ -21,9 +21,9 @@ from kscale.objects.api.core import Pod
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.caches import TypedCache
-from kscale.snapshot.classes.classifier import number_similar_pods, shapes_of
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.classes.pod_shapes import renumber, shape_key
+from kscale.snapshot.pods.classifier import number_similar_pods, shapes_of
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.table import uids_of
 from kscale.snapshot.snapshot import Snapshot
@@ -100,7 +100,7 @@ class MovingPods:
             behind = [interner.classify(record.pod, placed=True, moves=True).index for record in more]
             classes = np.append(classes, np.array(behind, dtype=np.int32))
         kinds = number_similar_pods(table, self._rows)
-        priority = table.column("priority")[self._rows]
+        priority = table.columns["priority"][self._rows]
         if self._more:
             own = classes[len(self._rows) :].tolist()
             others = int(kinds.max(initial=-1)) + 1
@@ -131,7 +131,7 @@ class MovingPods:
         table, shapes = self._snapshot.table, self._snapshot.interner.shapes
         listed = first[first < len(self._rows)]
         rows = self._rows[listed]
-        terminating = table.column("deleted")[rows] != ZERO_TIME
+        terminating = table.columns["deleted"][rows] != ZERO_TIME
         exemplars = []
         for i, number in enumerate(shapes_of(table, rows).tolist()):
             shape = shapes[number]
@@ -182,7 +182,7 @@ class MovingPods:
         """Return int32[n] and the number (from 1) of each hint key; read once in the life of a pod."""
         if self._numbers is None:
             table, rows = self._snapshot.table, self._rows
-            stamps, memo = table.column("stamp")[rows], table.memo
+            stamps, memo = table.columns["stamp"][rows], table.memo
             with memo.lock:
                 known, numbers = memo.get_numbers(_UIDS_KEY), memo.values(_UIDS_KEY)
                 missing = np.flatnonzero(known[stamps] == 0)

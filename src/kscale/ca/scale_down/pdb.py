@@ -61,7 +61,8 @@ class RemainingPdbTracker:
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget] = ()) -> None:
         """Initialize the tracker. Raises :class:`kscale.objects.selectors.SelectorError` with upstream's text for an
-        invalid selector."""
+        invalid selector.
+        """
         self.pdbs = [
             RemainingPdb(
                 name=budget.metadata.name,

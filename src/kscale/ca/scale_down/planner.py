@@ -260,7 +260,8 @@ class Planner:
 
     def _simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
         """Build the simulator with the recently evicted pods in the cluster, and return it with the hints of these
-        pods."""
+        pods.
+        """
         simulator = RemovalSimulator(
             self.snapshot,
             now=self.now,
@@ -310,7 +311,8 @@ class Planner:
         before: int,
     ) -> list[RemovableNode]:
         """Return the removable nodes in the order of the search; record the reasons of the others in
-        ``unremovable``."""
+        ``unremovable``.
+        """
         self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
         judge = EligibilityChecker(self.context, simulator, self.injected_on, self.inputs.gpu_label)
         self.judged = dict(zip(names, judge.judge(names, self.unremovable.until), strict=True))

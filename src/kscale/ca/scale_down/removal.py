@@ -360,7 +360,8 @@ class RemovalSimulator:
 
     def place_more(self, state: PlaceState, acceptable: NDArray[np.uint8] | None = None) -> PlaceState:
         """Place the ``more`` pods with hints of their own; what was placed stays. ``acceptable``: uint8[nodes], 1 =
-        may take pods (default: every node). Returns the state of these hints."""
+        may take pods (default: every node). Returns the state of these hints.
+        """
         first = self._first_more
         by_priority = np.argsort(-self.pods.priority[first:], kind="stable")
         priority = self.pods.priority[first:][by_priority]

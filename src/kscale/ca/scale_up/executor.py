@@ -59,7 +59,8 @@ ExecutorAction = IncreaseSize | Together | Emit
 
 class ExecutionResult(msgspec.Struct, kw_only=True):
     """Result of the execution of a plan: the error if any, the groups that were not resized, those that were (with the
-    time), and the cluster state afterwards."""
+    time), and the cluster state afterwards.
+    """
 
     error: AutoscalerError | None
     failed_groups: list[str]

@@ -33,7 +33,8 @@ __all__ = ["MinSizeScaleUpResult", "scale_up_to_min_size_steps", "scale_up_to_mi
 
 class MinSizeScaleUpResult(msgspec.Struct, kw_only=True):
     """Result of a scale-up to minimum sizes: ``status``, the cluster ``state`` afterwards, the ``groups`` with their
-    targets, and the ``resized`` groups with the time."""
+    targets, and the ``resized`` groups with the time.
+    """
 
     status: ScaleUpStatus
     state: ClusterStateRegistry

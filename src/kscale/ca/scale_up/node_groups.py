@@ -49,7 +49,8 @@ ATOMIC_LIMIT_REASON: Final = "atomic scale-up exceeds cluster node count limit"
 
 class FilteredGroups(msgspec.Struct, kw_only=True):
     """Groups worth an estimate, in order, and why the others are skipped; ``exceeded``: of those that quotas hold back,
-    for which resources."""
+    for which resources.
+    """
 
     valid: list[NodeGroup] = []
     skipped: dict[str, list[str]] = {}

@@ -47,9 +47,9 @@ from kscale.effects import (
     RankOptions,
     StepsOf,
     Wait,
-    as_if_done,
     duration,
     moment,
+    run_dry,
 )
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -513,5 +513,5 @@ def orchestrate(
         The chosen option and its execution.
     """
     respond = build_dry_run_responder(context.expander_input, rank)
-    done = as_if_done(orchestrate_steps(snapshot, pods, context, now=now), now=moment(now), respond=respond)
+    done = run_dry(orchestrate_steps(snapshot, pods, context, now=now), now=moment(now), respond=respond)
     return replace(done.value, events=done.events)

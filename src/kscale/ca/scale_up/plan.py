@@ -128,7 +128,8 @@ def find_pods_beyond_limits(done: OrchestratorResult) -> list[str]:
 
 def build_pending_pods(done: OrchestratorResult, left: Sequence[str], result: str) -> list[PendingPods]:
     """Return the pods that stay pending after the last scale-up of a loop; pods with the same reasons share a
-    record."""
+    record.
+    """
     groups, best = done.pod_groups, done.best
     number_of = {name: number for number in range(len(groups)) for name in groups.keys_of(number)}
     unscheduled = best.estimate.unscheduled if best is not None else {}
@@ -406,7 +407,8 @@ class ScaleUpPlan(Result):
     @cached_property
     def beyond_limits(self) -> list[str]:
         """List the triggering pods for which the limits leave no node: fewer nodes were permitted than the pods
-        need."""
+        need.
+        """
         names = [name for done in self._good for name in find_pods_beyond_limits(done)]
         return [name for name in names if name not in self._before.fake_pods]
 
@@ -470,7 +472,8 @@ class ScaleUpPlan(Result):
 
     def remembering(self, described: Mapping[str, int | None]) -> Self:
         """Return the same plan, whose state keeps the target sizes of groups (``described``: as the caller said them)
-        until their nodes have come."""
+        until their nodes have come.
+        """
         self._state = save_targets(self._state, described, self.groups)
         self.__dict__.pop("state", None)
         return self

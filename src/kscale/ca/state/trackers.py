@@ -27,7 +27,8 @@ __all__ = [
 
 class MaxNodeSkipEvalTime(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """How long nodes have been skipped. ``last``: time of the previous pass; ``since``: skipped node -> its last
-    evaluation."""
+    evaluation.
+    """
 
     last: Moment
     since: dict[str, Moment] = {}
@@ -49,7 +50,8 @@ _WAITING_REASONS: Final = frozenset(
 
 class TrackedNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """An unneeded node: since when, its unneeded-time threshold in nanoseconds, and the last other reason of its delay
-    (empty if there is none)."""
+    (empty if there is none).
+    """
 
     since: Moment
     threshold: Nanoseconds

@@ -31,7 +31,7 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import DURATION_OPTIONS
 from kscale.objects.nodegroups import Groups
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
-from kscale.snapshot.pods.record import GONE
+from kscale.snapshot.pod_states import REMOVED
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
@@ -102,7 +102,7 @@ def is_stable_snapshot(snapshot: Snapshot) -> bool:
     Of other pods only the ages of some kube-system pods make a difference (:func:`get_young_system_pod_times`).
     """
     table = snapshot.table
-    ending = table.column("deleted")[table.column("state") != GONE] != ZERO_TIME
+    ending = table.columns["deleted"][table.columns["state"] != REMOVED] != ZERO_TIME
     return not snapshot.counts["pending"] and not ending.any()
 
 
@@ -129,7 +129,7 @@ def get_young_system_pod_times(snapshot: Snapshot) -> NDArray[np.int64]:
     every = np.arange(len(snapshot.placed_node), dtype=np.int64)
     positions = snapshot.placed.where(_SYSTEM_PODS_KEY, _is_system_pod, every)
     positions = positions[positions < len(snapshot.placed.rows)]
-    return np.unique(snapshot.table.column("created")[snapshot.placed.rows[positions]])
+    return np.unique(snapshot.table.columns["created"][snapshot.placed.rows[positions]])
 
 
 _SYSTEM_PODS_KEY: Final = "pods of the system that no DaemonSet runs"

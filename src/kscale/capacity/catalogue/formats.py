@@ -19,8 +19,9 @@ from typing import Any
 
 import msgspec
 
+from kscale.capacity.architectures import ARCHITECTURES
 from kscale.capacity.catalogue.table import constrained_cores, price_in, rows_of
-from kscale.capacity.catalogue.types import ARCHITECTURES, Catalogue, CatalogueFilter, InstanceType, Machine, Overhead
+from kscale.capacity.catalogue.types import Catalogue, CatalogueFilter, InstanceType, Machine, Overhead
 from kscale.errors import InputError, Problem
 from kscale.objects.decode import escape, from_dict
 from kscale.objects.quantity import Quantity

@@ -188,7 +188,8 @@ def _folder() -> Path:
 
 def is_stored(source: str | os.PathLike[str]) -> bool:
     """Check whether a source is the file of an imported catalogue, or the name of one without a local file of that
-    name."""
+    name.
+    """
     path = Path(source)
     return path.parent == _folder() or (not path.exists() and path.name in list_catalogues())
 
@@ -245,8 +246,7 @@ def read_catalogue(
         Google's price table.
     overhead : Overhead, optional
         Formula of allocatable resources that the source does not state. Default: that of the provider whose format it
-        is;
-        none for a CSV that names no provider.
+        is; none for a CSV that names no provider.
     max_pods : int, optional
         Maximum of pods per node, instead of the source's.
 

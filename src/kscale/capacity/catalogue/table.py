@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kscale.capacity.architectures import ARCHITECTURES
 from kscale.capacity.catalogue.types import (
-    ARCHITECTURES,
     DEFAULT_PODS,
     Catalogue,
     CatalogueFilter,
@@ -75,9 +75,8 @@ def read_table(text: str, source: str, kept: CatalogueFilter, *, stored: bool = 
         The overhead formula and the number of pods that override the table's.
     stored : bool
         Whether the table is an imported catalogue. Its bad rows are left out, each named in ``left_out``, so that one
-        bad
-        row does not make the others unusable. A table of Azure has rows without memory (less than one GiB, counted in
-        whole GiB), which are left out in either case.
+        bad row does not make the others unusable. A table of Azure has rows without memory (less than one GiB, counted
+        in whole GiB), which are left out in either case.
 
     Raises
     ------

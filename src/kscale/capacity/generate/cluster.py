@@ -48,7 +48,8 @@ def _meta(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
 
 def preamble(namespaces: list[str], nodes: list[Node], volumes_per_node: int) -> Iterator[dict[str, Any]]:
     """Yield cluster-wide objects except nodes: namespaces, priority classes, the storage class, its driver and
-    CSINodes."""
+    CSINodes.
+    """
     for namespace in namespaces:
         labels = {"kubernetes.io/metadata.name": namespace}
         yield {

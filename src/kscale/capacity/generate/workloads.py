@@ -449,7 +449,8 @@ def usage_of(
 
 def write_usage(path: Path, pods: Iterable[Pod], *, seed: int = 0, hours: float = 48.0, step: float = 300.0) -> int:
     """Write usage as ``.csv`` or ``.parquet`` with the columns that ``kscale recommend`` reads; return the number of
-    rows."""
+    rows.
+    """
     times, usages = usage_of(pods, seed=seed, hours=hours, step=step)
     if path.suffix == ".csv":
         return _write_csv(path, times, usages)

@@ -141,7 +141,8 @@ def _name_by_zone(node: Node, pool: str) -> str:
 
 def _name_by_owner(node: Node, owner: str) -> str | None:
     """Return kind/namespace/name of the Cluster API owner, as the autoscaler's provider writes it; None if it cannot
-    scale."""
+    scale.
+    """
     annotations = node.metadata.annotations or {}
     kind = annotations.get("cluster.x-k8s.io/owner-kind", "MachineSet")
     if kind not in ("MachineSet", "MachineDeployment", "MachinePool"):

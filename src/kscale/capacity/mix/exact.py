@@ -50,7 +50,8 @@ class SmallMix:
 
     def _enumerate(self) -> bool:
         """Compute the fillings of every kind and the rules over zones; return False if that is impossible or too
-        large."""
+        large.
+        """
         instance = self._instance
         if any(pod.affinity for pod in self._pods()):
             return False
@@ -239,7 +240,7 @@ def _spread_of(instance: Instance, zones: _Zones) -> list[_Spread]:
 
 
 def _selects(pod: Any, node: Node) -> bool:
-    return selects(pod, NodeFacts.of(node, None))
+    return selects(pod, NodeFacts.of(node, None, dra=False))
 
 
 def _list_zone_anti_affinity(instance: Instance, zones: _Zones) -> list[tuple[dict[tuple[int, int], int], int]]:
@@ -392,7 +393,8 @@ class _Program:
 
     def solve(self, effort: Effort) -> NDArray[np.int64] | None:
         """Return the values of all columns: with the fewest unplaced pods, then the least cost; None if none were
-        found."""
+        found.
+        """
         highs = self._highs
 
         def look(event: Any) -> None:

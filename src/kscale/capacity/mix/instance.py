@@ -29,7 +29,7 @@ from kscale.objects.api.core import Node
 from kscale.objects.pod_resources import CPU, MEMORY, PODS, to_integers
 from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
 from kscale.scheduling.coercion import pods_of
-from kscale.scheduling.devices.ledger import PLENTY
+from kscale.scheduling.compile.device_counting import PLENTY
 from kscale.scheduling.fork import Fork, fork
 from kscale.scheduling.profile import Context, SchedulerProfile
 from kscale.snapshot.classes.interner import PodClass
@@ -100,7 +100,7 @@ class Instance:
         self._judge = judge
         session = judge.session
         self.ctx = Context(snapshot, SchedulerProfile())
-        classes = list(session.pods[: session.finish_classes])
+        classes = list(session.pods[: session.checked_count])
         self.classes: list[PodClass] = classes
         numbers = session.classes_of(snapshot.classify(self.asked)).astype(np.int64)
         counts = np.bincount(numbers, minlength=len(classes))

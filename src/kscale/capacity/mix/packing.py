@@ -19,7 +19,8 @@ __all__ = ["Packed", "Packing", "assign_pods_to_nodes"]
 @dataclass(frozen=True, slots=True)
 class Packed:
     """A complete packing: ``kind`` int64[N], ``pattern`` int64[N, K] and ``copies`` int64[N] of its bins; ``missing``
-    int64[K] counts items that are in no bin."""
+    int64[K] counts items that are in no bin.
+    """
 
     kind: NDArray[np.int64]
     pattern: NDArray[np.int64]
@@ -105,7 +106,8 @@ class Packing:
         self,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Return what remains: (items of each class, bins of each kind, bins still required, low and high of the
-        rows)."""
+        rows).
+        """
         kinds = self.kinds
         available = np.where(kinds.available == UNLIMITED, UNLIMITED, kinds.available - self.used)
         current = kinds.rows @ self.used

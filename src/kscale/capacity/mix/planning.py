@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from kscale.capacity.catalogue.types import arch_of
+from kscale.capacity.architectures import arch_of
+from kscale.capacity.group_templates import with_templates
 from kscale.capacity.mix.check import CheckedPlacement, PlannedPlacement, RemainingNodes, check
 from kscale.capacity.mix.exact import SmallMix
 from kscale.capacity.mix.instance import MONEY, Instance
@@ -256,17 +257,16 @@ def mix(
     cluster : Cluster or Snapshot
         Existing nodes and pods.
     offers : iterable of Offer or NodeGroup
-        Nodes that can be bought, see :class:`Offer`; node groups need a template and a price.
+        Nodes that can be bought, see :class:`Offer`; node groups need a price. A group without a template is modelled
+        on its nodes in the Cluster; with a Snapshot it needs a template.
     pods : sequence of str, "all" or None
         None: pending pods. A list: names of pending pods. ``"all"``: every running or pending pod, on new nodes only,
-        as
-        if the cluster were rebuilt (needs a Cluster).
+        as if the cluster were rebuilt (needs a Cluster).
     options : MixOptions, optional
         Limits and effort.
     stop : sequence of callables
         Polled while the bound, while the plan, and (third, default: the second) while plans of fewer types are
-        computed.
-        If one returns True, that search ends with its current result.
+        computed. If one returns True, that search ends with its current result.
     placements : bool
         Whether the result contains the node of each pod.
 
@@ -287,7 +287,7 @@ def mix(
     """
     options = options or MixOptions()
     options.check()
-    chosen = offers_of(offers, anew=pods == ALL)
+    chosen = offers_of(_complete(cluster, offers), anew=pods == ALL)
     if not chosen:
         raise InputError("no offer: nothing may be bought")
     snapshot, names, options = subjects(cluster, pods, options)
@@ -315,6 +315,16 @@ def mix(
         best.instance, best.solution, best.planned, best.checked, placements=placements, comparable=comparable
     )
     return msgspec.structs.replace(plan, curve=points if options.curve else [])
+
+
+def _complete(cluster: Cluster | Snapshot, offers: Iterable[Offer | NodeGroup]) -> list[Offer | NodeGroup]:
+    """Return the offers; node groups without a template get one from the cluster's nodes."""
+    offers = list(offers)
+    incomplete = [offer for offer in offers if isinstance(offer, NodeGroup) and offer.template is None]
+    if not incomplete or isinstance(cluster, Snapshot):
+        return offers
+    completed = {group.id: group for group in with_templates(cluster, cluster.snapshot(dra=True), incomplete)}
+    return [completed.get(offer.id, offer) if isinstance(offer, NodeGroup) else offer for offer in offers]
 
 
 @typed
@@ -385,7 +395,8 @@ class _Result:
 
 def _best(results: Sequence[_Result]) -> _Result:
     """Return the best result: within the limits, then with the fewest unplaced pods, then the cheapest; ties: the
-    first."""
+    first.
+    """
     return min(results, key=lambda result: (result.breaks_limits, result.homeless, round(result.cost, 9)))
 
 

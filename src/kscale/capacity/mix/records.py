@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from kscale.capacity.catalogue.types import arch_of
+from kscale.capacity.architectures import arch_of
 from kscale.capacity.mix.offers import Offer, offers_of
 from kscale.errors import InputError
 from kscale.objects.api.meta import enc_hook
@@ -71,7 +71,8 @@ class Bound(Part, frozen=True):
 class Repairs(Part, frozen=True):
     """What the check by the exact predicates changed: ``moved`` pods are on another node than planned, ``added`` nodes
     were
-    not planned and cost ``cost`` per hour."""
+    not planned and cost ``cost`` per hour.
+    """
 
     moved: int
     added: int
@@ -81,7 +82,8 @@ class Repairs(Part, frozen=True):
 class TypesPoint(Part, frozen=True):
     """The cheapest plan found with at most ``types`` types (null: no limit), after the exact check; ``nowhere`` pods
     fit no
-    node of these types."""
+    node of these types.
+    """
 
     types: int | None
     cost: float

@@ -218,7 +218,8 @@ def _select_columns(
     columns: tuple[NDArray[np.intp], NDArray[np.int64]], kinds: NDArray[np.intp], size: int
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
     """Return the most useful columns of ``kinds`` (a subset of ``size`` kinds), with kinds as positions in the
-    subset."""
+    subset.
+    """
     place = np.full(size, -1, dtype=np.intp)
     place[kinds] = np.arange(len(kinds))
     selected = np.flatnonzero(place[columns[0]] >= 0)[:_HANDED_ON]

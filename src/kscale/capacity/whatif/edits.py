@@ -248,7 +248,8 @@ _OF_MACHINE = ("kubernetes.io/", "beta.kubernetes.io/", _TYPE)
 
 def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
     """Return a world with groups added, removed or changed. Raises InputError if nothing is changed or a group is
-    unknown."""
+    unknown.
+    """
     if not (edit.add or edit.remove or edit.set):
         raise InputError("add, remove or set something")
     groups = list(world.groups)
@@ -318,6 +319,7 @@ def _change_group(group: NodeGroup, change: SetGroup, world: World, templates: d
 
 
 def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
+    """Return the world with the prices of groups scaled, or taken from a catalogue."""
     if edit.catalogue is None and (edit.region or not edit.scale):
         raise InputError("name a catalogue, or scale something")
     groups, standing = list(world.groups), dict(world.standing)
@@ -396,6 +398,7 @@ def change_flags(world: World, edit: Mapping[str, Any], question: Question) -> W
 
 
 def change_scheduler(world: World, edit: str, folder: Path) -> World:
+    """Return the world with the scheduler profile of a KubeSchedulerConfiguration file."""
     path = folder / edit
     data = read_plain_file(path, "KubeSchedulerConfiguration", "one")
     try:
@@ -406,6 +409,7 @@ def change_scheduler(world: World, edit: str, folder: Path) -> World:
 
 
 def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
+    """Return the world with pods added, removed, or with workloads scaled."""
     if not edit.add and not edit.scale and edit.remove is None and edit.namespace is None:
         raise InputError("add, scale or remove something")
     cluster = world.place.cluster.copy()
@@ -495,6 +499,7 @@ def _chosen(place: SharedCluster, namespace: str | None, selector: str | None) -
 
 
 def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
+    """Return the world without the nodes that the edit names. Pods that do not end with their node become pending."""
     nodes = world.place.snapshot.columns.objects
     existing = Nodes.of(world)
     lost_nodes: dict[str, None] = {}

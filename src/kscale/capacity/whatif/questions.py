@@ -1,5 +1,6 @@
 """Answers the question of a scenario: runs the decision (scale-up, scale-down, estimate, mix ...) on the edited
-cluster."""
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -166,7 +167,8 @@ class DecisionCache:
         self, world: World, question: Question, decided: Decision, nodes: Nodes, cost: float | None
     ) -> float | None:
         """Return a lower bound of the $/h of the nodes after any decision that places the same pods; None if
-        unknown."""
+        unknown.
+        """
         new = decided.bound
         if question is not Question.MIX:
             if not self._bound or question in (Question.SCALE_DOWN, Question.HEADROOM):
@@ -369,7 +371,8 @@ def _plan(world: World) -> ScaleUpPlan:
 
 def _options_of(plan: ScaleUpPlan) -> tuple[Sequence[Any], Any, Any]:
     """Return what the expander read: (options, expander input, templates); ((), None, None) if the expander did not
-    run."""
+    run.
+    """
     first_round = plan.rounds[0] if plan.rounds else None
     if first_round is None or first_round.expander_input is None:
         return (), None, None

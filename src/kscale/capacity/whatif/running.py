@@ -357,7 +357,8 @@ class SweepRow(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 class SweepReport(Record, frozen=True):
     """Rows in the order of clusters, then of scenarios; ``unfinished`` scenarios were not decided before the sweep
-    stopped."""
+    stopped.
+    """
 
     KIND: ClassVar[str] = "SweepReport"
     ROWS: ClassVar[str] = "rows"

@@ -60,8 +60,7 @@ class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     ``nodes`` is the number of nodes after the decision, ``cost`` their price per hour (null: some price is not known).
     ``bound``: no decision on these groups that places the same pods costs less (null: not computed, or not known). For
     the question simulate, ``nodes`` is the number at the end and ``cost`` the hourly average; ``pending_seconds`` is
-    how
-    long pods were pending, summed over all pods (null for other questions).
+    how long pods were pending, summed over all pods (null for other questions).
 
     ``pending`` counts pods that stay unscheduled, ``homeless`` those of them that ran on a node that was lost. For the
     question headroom, ``homeless`` counts the pods that the worst loss of one more node, or of one more zone, would
@@ -128,7 +127,8 @@ class Condition:
 
     def is_known(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
         """Check whether the values that the condition compares are known in ``row`` and, if it needs it,
-        ``baseline``."""
+        ``baseline``.
+        """
         rows = (row, baseline) if self.relative or self.percent else (row,)
         return all(self._get_metric(compared_row) is not None for compared_row in rows)
 
@@ -217,7 +217,8 @@ class SetGroup(_Strict):
 class GroupsEdit(_Strict):
     """Change of node groups: ``add`` holds entries as in a groups file, ``remove`` and ``set`` name groups (patterns
     with
-    ``*`` are allowed)."""
+    ``*`` are allowed).
+    """
 
     add: list[dict[str, Any]] = msgspec.field(default_factory=list)
     remove: list[str] = msgspec.field(default_factory=list)
@@ -255,7 +256,8 @@ class LoseEdit(_Strict):
 class RequestsEdit(_Strict):
     """Change of containers' requests: ``cpu`` and ``memory`` to an amount or by a factor (``x0.8``), or as a report of
     ``kscale recommend -o json`` recommends. Applies to all pods, or those of a ``namespace``, with labels
-    (``selector``)."""
+    (``selector``).
+    """
 
     cpu: str | None = None
     memory: str | None = None
@@ -267,7 +269,8 @@ class RequestsEdit(_Strict):
 class PricesEdit(_Strict):
     """Change of prices: of groups (names or patterns) times a factor (``x0.4``, ``scale``), or those of a ``catalogue``
     by
-    the instance types of the groups' nodes."""
+    the instance types of the groups' nodes.
+    """
 
     scale: dict[str, str] = msgspec.field(default_factory=dict)
     catalogue: str | None = None

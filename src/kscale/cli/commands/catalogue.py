@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from kscale.capacity.catalogue.types import CatalogueSummary, DamagedCatalogue
 from kscale.cli.groups import catalogue_of, warn_of_left_out
-from kscale.cli.output import Answer, Column, Show, Table, View
+from kscale.cli.output import Answer, Column, Show, Table, View, make_columns
 from kscale.cli.terminal import program
 from kscale.errors import InputError
 
@@ -21,9 +19,7 @@ __all__ = ["catalogue_table", "damaged_table", "list_catalogues", "show_catalogu
 
 _COLUMNS = (
     Column("CATALOGUE"),
-    Column("TYPES", "right"),
-    Column("PRICED", "right"),
-    Column("SPOT", "right"),
+    *make_columns("TYPES", "PRICED", "SPOT", align="right"),
     Column("REGIONS"),
     Column("FILE", wide=True),
 )
@@ -72,22 +68,23 @@ def list_catalogues(*, show: Show) -> Answer:
 
 
 def show_catalogue(
-    catalogue: Annotated[str, typer.Argument(metavar="NAME|FILE", help="An imported catalogue, or a file.")],
+    catalogue: str,
     *,
-    instance_type: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--instance-type",
-            metavar="NAME|GLOB",
-            help="Show only these instance types: 'm5*' is all that begin so. Repeatable.",
-        ),
-    ] = None,
-    region: Annotated[
-        str, typer.Option("--region", help="Region whose prices are shown; the default is the first that a type has.")
-    ] = "",
+    instance_type: list[str] | None = None,
+    region: str = "",
     show: Show,
 ) -> Answer:
-    """The types of a catalogue: what each has, what it leaves for pods, and what an hour costs."""
+    """The types of a catalogue: what each has, what it leaves for pods, and what an hour costs.
+
+    Parameters
+    ----------
+    catalogue : NAME|FILE
+        An imported catalogue, or a file.
+    instance_type : NAME|GLOB
+        Show only these instance types: 'm5*' is all that begin so. Repeatable.
+    region
+        Region whose prices are shown; the default is the first that a type has.
+    """
     from kscale.capacity.catalogue.types import InstanceTypeList, rows
 
     types = catalogue_of(catalogue, show.terminal)
@@ -98,16 +95,10 @@ def show_catalogue(
 
 
 _TYPE_COLUMNS = (
-    Column("TYPE"),
-    Column("ARCH"),
-    Column("CPU", "right"),
-    Column("MEMORY", "right"),
-    Column("PODS", "right"),
-    Column("FOR PODS: CPU", "right"),
-    Column("FOR PODS: MEMORY", "right"),
+    *make_columns("TYPE", "ARCH"),
+    *make_columns("CPU", "MEMORY", "PODS", "FOR PODS: CPU", "FOR PODS: MEMORY", align="right"),
     Column("GPUS"),
-    Column("$/H", "right"),
-    Column("SPOT $/H", "right"),
+    *make_columns("$/H", "SPOT $/H", align="right"),
 )
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from msgspec.structs import replace
 
 from kscale.cli.commands.simulate import HorizonOption, SeedOption
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Column, Row, Show, Table, View
 
 if TYPE_CHECKING:
     from kscale.simulation import ComparedDecision, ComparedRun, ProfileComparison, ReleaseRule
@@ -19,7 +18,7 @@ __all__ = ["command", "comparison_view"]
 
 
 def command(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file, YAML or JSON.")],
+    scenario: Path,
     *,
     horizon: HorizonOption = "",
     seed: SeedOption = None,
@@ -30,6 +29,11 @@ def command(
     The Cluster Autoscaler of release 1.3, the HPA controller of Kubernetes 1.20 and the VPA's updater of 2020 run
     against the same simulated cluster as today's. Each difference names the rule that changed, with both sources,
     where a report or a further run proves it.
+
+    Parameters
+    ----------
+    scenario : SCENARIO
+        A scenario file, YAML or JSON.
     """
     from kscale.simulation import compare_profiles, read_scenario
 
@@ -38,12 +42,12 @@ def command(
         parsed = replace(parsed, horizon=horizon)
     if seed is not None:
         parsed = replace(parsed, seed=seed)
-    with show.terminal.step("simulating") as tell:
+    with show.terminal.step("simulating") as update:
         compared = compare_profiles(
             parsed,
             source=str(scenario),
             folder=scenario.parent,
-            progress=lambda profile: tell(f"simulating: {profile}"),
+            progress=lambda profile: update(f"simulating: {profile}"),
         )
     return Answer(compared, lambda: comparison_view(compared))
 
@@ -52,7 +56,7 @@ def comparison_view(compared: ProfileComparison) -> View:
     """Build the view of a comparison: totals of both runs, decisions side by side, and the rules that differ."""
     differ = sum(bool(each.rule) for each in compared.decisions)
     name = f"{compared.name}: " if compared.name else ""
-    rows: list[Sequence[Cell | str | float | None]] = [
+    rows: list[Row] = [
         [
             str(number),
             _time(min(t for t in (each.legacy_at, each.current_at) if t is not None)),
@@ -113,7 +117,7 @@ def _format_rule(rule: ReleaseRule, decisions: Sequence[ComparedDecision]) -> li
     return lines
 
 
-def _run(run: ComparedRun) -> list[Cell | str | float | None]:
+def _run(run: ComparedRun) -> Row:
     cost = None if run.cost is None else f"{run.cost:,.2f}"
     return [run.profile, f"{run.node_hours:,.1f}", cost, f"{run.most_nodes:,}", f"{run.pending_p95:,.0f} s"]
 

@@ -11,7 +11,7 @@ from kscale.cli.commands.mix import check_budget
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
@@ -27,21 +27,18 @@ def command(
     *,
     source: Clusters,
     group_source: GroupSource,
-    budget: Annotated[
-        float,
-        typer.Option(
-            "--budget",
-            min=0,
-            metavar="SECONDS",
-            help="Time limit of the search for the cheapest mix of nodes for the same pods; 0 leaves it out.",
-        ),
-    ] = 2.0,
+    budget: Annotated[float, typer.Option(min=0)] = 2.0,
     show: Show,
 ) -> Answer:
     """What the nodes cost an hour, by namespace and workload, and how much of it nobody asked for.
 
     Prices are those of the node groups (-g), else of the nodes' instance types in the --catalogue. Beside it stands the
     cheapest mix of these groups, or of the --instance-type given, for the same pods.
+
+    Parameters
+    ----------
+    budget : SECONDS
+        Time limit of the search for the cheapest mix of nodes for the same pods; 0 leaves it out.
     """
     import time
 
@@ -69,15 +66,11 @@ def command(
 
 _NAMESPACES = (
     Column("NAMESPACE"),
-    Column("$/H", "right"),
-    Column("SHARE", "right"),
-    Column("PODS", "right"),
-    Column("CPU", "right"),
-    Column("MEMORY", "right"),
+    *make_columns("$/H", "SHARE", "PODS", "CPU", "MEMORY", align="right"),
     Column("DEAREST WORKLOAD"),
 )
 _WORKLOADS = (Column("WORKLOAD"), *_NAMESPACES[1:6])
-_POOLS = (Column("NODE GROUP"), Column("NODES", "right"), Column("$/H", "right"), Column("IDLE", "right"))
+_POOLS = (Column("NODE GROUP"), *make_columns("NODES", "$/H", "IDLE", align="right"))
 
 
 def cost_view(report: CostReport) -> View:
@@ -91,7 +84,7 @@ def cost_view(report: CostReport) -> View:
         if ideal.bound is not None:
             parts[-1] += f" (at least ${ideal.bound:,.2f})"
         parts[-1] += "." if not ideal.nowhere else f", without {pods(ideal.nowhere)} that fit on none of these types."
-    pools: list[list[Cell | str | float | None]] = [
+    pools: list[Row] = [
         [
             line.name or "(none)",
             line.nodes,
@@ -111,7 +104,7 @@ def cost_view(report: CostReport) -> View:
     )
 
 
-def _row(line: CostShare) -> list[Cell | str | float | None]:
+def _row(line: CostShare) -> Row:
     return [
         line.name,
         Cell(f"{line.cost:,.3f}", value=line.cost),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from kscale.cli.estimate_options import BoundSource, CSIOption
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, share_cell
 from kscale.cli.pictures import estimate_blocks
 from kscale.cli.terminal import expendable_room, pods, program, rejections
 
@@ -33,19 +33,9 @@ def command(
     source: AskedClusters,
     group_source: GroupSource,
     csi: CSIOption,
-    ignore_existing: Annotated[
-        bool, typer.Option("--ignore-existing", help="Do not try the nodes that exist first: all pods on new nodes.")
-    ] = False,
+    ignore_existing: bool = False,
     bounds: BoundSource,
-    pod: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pod",
-            metavar="FILE|DIR",
-            help="Ask about the pods of these manifests (Pods, Deployments, Jobs, ...) instead of those that are "
-            "pending. Repeatable.",
-        ),
-    ] = None,
+    pod: list[str] | None = None,
     show: Show,
 ) -> Answer:
     """How many nodes of each group the pending pods need, and why not fewer.
@@ -53,6 +43,14 @@ def command(
     Pods that fit on nodes that exist are placed there first. Each group is then asked to take all the others alone.
     NODES is what the Cluster Autoscaler's estimator would ask for, without its cap per scale-up; BOUND is a proven
     least number of nodes for the same pods. What neither number takes into account is named below the table.
+
+    Parameters
+    ----------
+    ignore_existing
+        Do not try the nodes that exist first: all pods on new nodes.
+    pod : FILE|DIR
+        Ask about the pods of these manifests (Pods, Deployments, Jobs, ...) instead of those that are pending.
+        Repeatable.
     """
     from kscale.capacity.estimate import estimate_groups
 
@@ -164,16 +162,11 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hin
 
 _ESTIMATE_COLUMNS = (
     Column("NODE GROUP"),
-    Column("NODES", "right"),
-    Column("BOUND", "right"),
+    *make_columns("NODES", "BOUND", align="right"),
     Column("METHOD", wide=True),
-    Column("PODS", "right"),
-    Column("CPU", "right"),
-    Column("MEMORY", "right"),
+    *make_columns("PODS", "CPU", "MEMORY", align="right"),
     Column("LIMITED BY"),
-    Column("NOW", "right", wide=True),
-    Column("MAX", "right", wide=True),
-    Column("PRICE/H", "right", wide=True),
+    *make_columns("NOW", "MAX", "PRICE/H", align="right", wide=True),
     Column("WHY NOT MORE"),
 )
 
@@ -191,22 +184,18 @@ def _estimate_headline(report: EstimateReport, of: str) -> str:
     return f"{pods(report.pending)} {of}: {', '.join(parts)}."
 
 
-def _estimate_row(group: GroupEstimate) -> list[Cell | str | float | None]:
+def _estimate_row(group: GroupEstimate) -> Row:
     return [
         group.group,
         group.nodes,
         group.bound if group.pods else None,
         group.bound_method or None,
         group.pods,
-        _share(group.utilization.get("cpu")),
-        _share(group.utilization.get("memory")),
+        share_cell(group.utilization.get("cpu")),
+        share_cell(group.utilization.get("memory")),
         group.limited_by or "",
         group.current,
         group.maximum,
         None if group.price is None else Cell(f"{group.price:,.2f}", value=group.price),
         rejections(group.rejections),
     ]
-
-
-def _share(share: float | None) -> Cell:
-    return Cell("-", value="") if share is None else Cell(f"{share:.0%}", value=round(share, 4))

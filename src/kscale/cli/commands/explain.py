@@ -12,7 +12,7 @@ from kscale.cli.estimate_options import CSIOption
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, check_namespace, namespaces_of, read
 from kscale.cli.live_inputs import NamingClusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Row, Show, Table, View, make_columns
 from kscale.cli.registry import complete_explain
 from kscale.cli.terminal import plural
 from kscale.objects.api.core import Pod
@@ -26,14 +26,7 @@ ROWS = 10  # nodes shown without -o wide
 
 
 def command(
-    pod: Annotated[
-        str,
-        typer.Argument(
-            metavar="[NAMESPACE/]POD",
-            autocompletion=complete_explain,
-            help="The pod, or pod/NAME; without a namespace, -n or default.",
-        ),
-    ],
+    pod: Annotated[str, typer.Argument(autocompletion=complete_explain)],
     *,
     source: NamingClusters,
     group_source: GroupSource,
@@ -43,6 +36,11 @@ def command(
     """Why a pod does not fit: per node the first plug-in that says no, with numbers, and what would take it.
 
     The second line is the text of kube-scheduler's FailedScheduling event.
+
+    Parameters
+    ----------
+    pod : [NAMESPACE/]POD
+        The pod, or pod/NAME; without a namespace, -n or default.
     """
     from kscale.capacity.explain import explain
 
@@ -101,7 +99,7 @@ def explanation_view(report: Explanation) -> View:
     )
 
 
-_EXPLANATION_COLUMNS = (Column("NODE"), Column("FIRST NO"), Column("ASKED"), Column("FREE"), Column("ALSO"))
+_EXPLANATION_COLUMNS = make_columns("NODE", "FIRST NO", "ASKED", "FREE", "ALSO")
 
 
 def _explanation_headline(report: Explanation) -> str:
@@ -141,7 +139,7 @@ def _eviction(report: Explanation) -> str:
     return f"\n{some} only after evicting expendable pods ({which}).{now}"
 
 
-def _verdict_row(verdict: NodeVerdict) -> list[Cell | str | float | None]:
+def _verdict_row(verdict: NodeVerdict) -> Row:
     first = verdict.first
     if first.shortages:
         requested = ", ".join(f"{short.resource} {short.asked}" for short in first.shortages)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from msgspec.structs import replace
 
 from kscale.capacity.records import FitReport, WorkloadFit
 from kscale.cli.inputs import DUMP_HELP, check_namespace, manifests, namespaces_of, read
 from kscale.cli.live_inputs import NamingClusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.terminal import object_name, on_nodes, plural, rejections
 
 if TYPE_CHECKING:
@@ -30,29 +29,23 @@ MATTER = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode"
 def command(
     *,
     source: NamingClusters,
-    pod: Annotated[
-        list[str],
-        typer.Option(
-            "--pod",
-            metavar="FILE|DIR",
-            help="Manifests: Pods, Deployments, Jobs, ..., and the claims, classes and other objects that they need. "
-            "Repeatable.",
-        ),
-    ],
-    scheduler_scores: Annotated[
-        bool,
-        typer.Option(
-            "--scheduler-scores",
-            help="Place each replica on the node that kube-scheduler's default profile scores highest, instead of on "
-            "the first node that takes it.",
-        ),
-    ] = False,
+    pod: list[str],
+    scheduler_scores: bool = False,
     show: Show,
 ) -> Answer:
     """Would a manifest that is not in the cluster yet fit on the nodes that exist?
 
     Replicas are placed one after the other, each on the first node that takes it, as the Cluster Autoscaler's simulator
     does. kube-scheduler scores nodes, and may fill others first; --scheduler-scores places replicas as it would.
+
+    Parameters
+    ----------
+    pod : FILE|DIR
+        Manifests: Pods, Deployments, Jobs, ..., and the claims, classes and other objects that they need.
+        Repeatable.
+    scheduler_scores
+        Place each replica on the node that kube-scheduler's default profile scores highest, instead of on the first
+        node that takes it.
     """
     from kscale.capacity.fit import fit_workloads
     from kscale.capacity.manifests import completing_classes
@@ -77,8 +70,8 @@ def command(
     return Answer(report, lambda: fit_view(report), exit_code=0 if report.fit == report.replicas else 1)
 
 
-def _scores(wanted: bool) -> ScoreOptions | None:
-    if not wanted:
+def _scores(enabled: bool) -> ScoreOptions | None:
+    if not enabled:
         return None
     from kscale.scheduling.scores.options import ScoreOptions
 
@@ -102,12 +95,10 @@ def fit_view(report: FitReport) -> View:
     stays = report.replicas - report.fit
     columns = (
         Column("WORKLOAD"),
-        Column("REPLICAS", "right"),
-        Column("FIT NOW", "right"),
-        Column("DO NOT", "right"),
+        *make_columns("REPLICAS", "FIT NOW", "DO NOT", align="right"),
         Column("WHY NOT MORE"),
     )
-    rows: list[Sequence[Cell | str | float | None]] = [
+    rows: list[Row] = [
         [
             f"{item.kind}/{item.name}",
             item.replicas,

@@ -25,45 +25,53 @@ __all__ = ["generate_cluster", "write_examples"]
 
 def generate_cluster(
     *,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Number of nodes to generate.")] = 40,
-    pods: Annotated[
-        int, typer.Option("--pods", min=0, help="How many pods, system pods and pending ones included.")
-    ] = 600,
-    pending: Annotated[
-        int | None,
-        typer.Option("--pending", min=0, help="How many of the pods have no node yet.", show_default="a tenth"),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", help="Random seed: the same seed makes the same cluster everywhere.")
-    ] = 0,
-    lean: Annotated[
-        bool, typer.Option("--lean", help="Leave out what no autoscaler reads: 1.5 KB a pod instead of 7.")
-    ] = False,
-    to: Annotated[
-        str, typer.Option("--to", metavar="FILE", help="File to write the objects to; .gz packs them; - is stdout.")
-    ] = "-",
-    groups: Annotated[
-        Path | None,
-        typer.Option("--groups", metavar="FILE", help="Also write a groups file (YAML) for its node groups."),
-    ] = None,
-    usage: Annotated[
-        Path | None,
-        typer.Option("--usage", metavar="FILE", help="Also write what the running pods used: .csv or .parquet."),
-    ] = None,
-    usage_hours: Annotated[float, typer.Option("--usage-hours", min=0.1, help="How many hours of usage.")] = 48.0,
-    usage_step: Annotated[float, typer.Option("--usage-step", min=1.0, help="Seconds between samples.")] = 300.0,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False,
+    nodes: Annotated[int, typer.Option(min=1)] = 40,
+    pods: Annotated[int, typer.Option(min=0)] = 600,
+    pending: Annotated[int | None, typer.Option(min=0, show_default="a tenth")] = None,
+    seed: int = 0,
+    lean: bool = False,
+    to: str = "-",
+    groups: Path | None = None,
+    usage: Path | None = None,
+    usage_hours: Annotated[float, typer.Option(min=0.1)] = 48.0,
+    usage_step: Annotated[float, typer.Option(min=1.0)] = 300.0,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet")] = False,
 ) -> None:
     """Make a realistic cluster: node pools in three zones, workloads with all kinds of rules, pods that are pending.
 
     Running pods are legally placed; pending ones are too large, meet a taint, ask for a zone without nodes, or find no
     room. The objects are one List in JSON, as kubectl prints it.
+
+    Parameters
+    ----------
+    nodes
+        Number of nodes to generate.
+    pods
+        How many pods, system pods and pending ones included.
+    pending
+        How many of the pods have no node yet.
+    seed
+        Random seed: the same seed makes the same cluster everywhere.
+    lean
+        Leave out what no autoscaler reads: 1.5 KB a pod instead of 7.
+    to : FILE
+        File to write the objects to; .gz packs them; - is stdout.
+    groups : FILE
+        Also write a groups file (YAML) for its node groups.
+    usage : FILE
+        Also write what the running pods used: .csv or .parquet.
+    usage_hours
+        How many hours of usage.
+    usage_step
+        Seconds between samples.
+    quiet
+        Say nothing on stderr except errors.
     """
     terminal = Terminal(quiet=quiet)
-    with terminal.step("generating") as tell:
+    with terminal.step("generating") as update:
         cluster = generate(nodes, pods, seed=seed, pending=pending, lean=lean)
         with _file(to) as file:
-            cluster.write(file, progress=lambda done: tell(f"generating: {done:,} objects"))
+            cluster.write(file, progress=lambda done: update(f"generating: {done:,} objects"))
     if groups is not None:
         import yaml
 
@@ -98,14 +106,19 @@ def _file(to: str) -> Iterator[IO[bytes]]:
 
 def write_examples(
     *,
-    directory: Annotated[
-        Path, typer.Argument(metavar="[DIRECTORY]", help="Directory to write the files to: a new one, or an empty one.")
-    ] = Path("examples"),
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False,
+    directory: Annotated[Path, typer.Argument()] = Path("examples"),
+    quiet: Annotated[bool, typer.Option("-q", "--quiet")] = False,
 ) -> None:
     """Write the bundled example: a cluster's dump, its node groups, scenarios, simulations, excerpts of real traces.
 
     In the default directory, examples, the commands of the documentation run as they are printed.
+
+    Parameters
+    ----------
+    directory : [DIRECTORY]
+        Directory to write the files to: a new one, or an empty one.
+    quiet
+        Say nothing on stderr except errors.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise InputError(f"{directory}: is there already, and nothing is written over: name another directory")
@@ -123,6 +136,8 @@ def write_examples(
 def _list_bundled_files(folder: Traversable, directory: Path) -> Iterator[tuple[Path, Traversable]]:
     """Yield each file of a folder of the package with its target path."""
     for each in sorted(folder.iterdir(), key=lambda file: file.name):
+        if each.name == "__pycache__":  # an installer compiles the programs
+            continue
         if each.is_dir():
             yield from _list_bundled_files(each, directory / each.name)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from msgspec.structs import replace
@@ -10,14 +10,12 @@ from msgspec.structs import replace
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Column, Row, Show, Table, View, make_columns
 from kscale.cli.pictures import headroom_blocks
 from kscale.cli.terminal import object_name, on_nodes, plural, pods
 from kscale.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kscale.capacity.headroom import HeadroomReport
     from kscale.capacity.losses import Loss, Repair
 
@@ -31,40 +29,28 @@ def command(
     *,
     source: Clusters,
     group_source: GroupSource,
-    pod: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pod",
-            metavar="FILE|DIR",
-            help="Manifests: ask how many more pods of each Pod, Deployment, ... fit, each by itself. Repeatable.",
-        ),
-    ] = None,
-    zone_label: Annotated[
-        str, typer.Option("--zone-label", metavar="KEY", help="The node label that names the zone.")
-    ] = "topology.kubernetes.io/zone",
-    lose: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--lose",
-            metavar="LOSS",
-            help="Ask about this loss only: node=A, node=A,B (together), zone=A, pool=GROUP; pairs: every pair of "
-            "nodes. Repeatable.",
-        ),
-    ] = None,
-    repair: Annotated[
-        bool,
-        typer.Option(
-            "--repair",
-            help="With --lose: which new nodes of the groups would make it hold, and at what cost. Lost zones "
-            "offer none.",
-        ),
-    ] = False,
+    pod: list[str] | None = None,
+    zone_label: str = "topology.kubernetes.io/zone",
+    lose: list[str] | None = None,
+    repair: bool = False,
     show: Show,
 ) -> Answer:
     """How many more of a pod fit, and does everything still fit without any one node, or any one zone?
 
     The pods of what is lost look for a place on the other nodes, highest priority first; nothing is evicted for them.
     Status 1 if some loss would leave a pod without a place.
+
+    Parameters
+    ----------
+    pod : FILE|DIR
+        Manifests: ask how many more pods of each Pod, Deployment, ... fit, each by itself. Repeatable.
+    zone_label : KEY
+        The node label that names the zone.
+    lose : LOSS
+        Ask about this loss only: node=A, node=A,B (together), zone=A, pool=GROUP; pairs: every pair of nodes.
+        Repeatable.
+    repair
+        With --lose: which new nodes of the groups would make it hold, and at what cost. Lost zones offer none.
     """
     from kscale.capacity.headroom import headroom, report_losses
     from kscale.objects.pod_admission import BUILT_IN_CLASSES
@@ -139,8 +125,8 @@ def headroom_view(report: HeadroomReport, hint: str = "") -> View:
         if (bad := sorted((loss for loss in losses if loss.homeless), key=lambda loss: -loss.homeless))
     ]
     if len(report.pods) > 1:
-        columns = (Column("WORKLOAD"), Column("MORE", "right"), Column("LAND ON"), Column("WHY NOT MORE"))
-        more: list[Sequence[Cell | str | float | None]] = [
+        columns = (Column("WORKLOAD"), Column("MORE", "right"), *make_columns("LAND ON", "WHY NOT MORE"))
+        more: list[Row] = [
             [
                 f"{item.kind}/{item.name}",
                 item.more,
@@ -166,18 +152,15 @@ def headroom_view(report: HeadroomReport, hint: str = "") -> View:
 
 
 _COLUMNS = (
-    Column("LOSS OF"),
-    Column("NAME"),
-    Column("PODS", "right"),
-    Column("HOMELESS", "right"),
-    Column("AMONG THEM"),
-    Column("REPAIRED BY"),
+    *make_columns("LOSS OF", "NAME"),
+    *make_columns("PODS", "HOMELESS", align="right"),
+    *make_columns("AMONG THEM", "REPAIRED BY"),
 )
 
 
 def _build_loss_view(report: HeadroomReport) -> View:
     """Build the view of the requested losses and the worst pairs of nodes."""
-    rows: list[list[Cell | str | float | None]] = []
+    rows: list[Row] = []
     parts = []
     if report.lost:
         bad = [loss for loss in report.lost if loss.homeless]
@@ -195,7 +178,7 @@ def _build_loss_view(report: HeadroomReport) -> View:
     return View(headline=" ".join(parts), tables=[Table(_COLUMNS, rows)])
 
 
-def _loss(loss: Loss, kind: str = "") -> list[Cell | str | float | None]:
+def _loss(loss: Loss, kind: str = "") -> Row:
     if not kind:
         kind, _, name = loss.name.partition("=")
         return [kind, name, loss.pods, loss.homeless, ", ".join(loss.first)]

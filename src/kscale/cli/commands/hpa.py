@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import typer
@@ -13,7 +13,8 @@ from kscale.cli.failures import convert_dump_errors
 from kscale.cli.hpa_options import ControllerFlags
 from kscale.cli.inputs import SHOWN, check_namespace
 from kscale.cli.live_inputs import AskedClusters, NamingClusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.options import option_errors
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.pictures import hpa_blocks
 from kscale.cli.terminal import Terminal, format_counts, object_name, plural
 from kscale.effects import ZERO_TIME, Moment, from_text
@@ -38,46 +39,38 @@ KIND = "HorizontalPodAutoscaler"
 
 
 def decide_hpas(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME|NS/NAME]...", help="Explain these HPAs: pod groups and every intermediate."),
-    ] = None,
+    names: list[str] | None = None,
     *,
     source: AskedClusters,
     controller: ControllerFlags,
     show: Show,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metrics",
-            metavar="[SCOPE=]FILE",
-            help="A metrics list as kubectl get --raw prints it. SCOPE says what an external list is for: a namespace, "
-            "NS/HPA, or NS:SELECTOR with the label selector that the list was requested with. Repeatable.",
-        ),
-    ] = None,
-    now: Annotated[
-        str,
-        typer.Option("--now", metavar="TIME", help="Decide at this moment (RFC 3339; default: the newest time read)."),
-    ] = "",
-    state: Annotated[
-        str,
-        typer.Option(
-            "--state",
-            metavar="settled|fresh|FILE",
-            help="Past recommendations to start with: none that hold a size back, those of a "
-            "controller that just started, or the state in an answer of -o json.",
-        ),
-    ] = "settled",
-    changed_only: Annotated[bool, typer.Option("--changed-only", help="Show HPAs that would rescale only.")] = False,
-    fail_on: Annotated[
-        str,
-        typer.Option("--fail-on", metavar="rescale|limited|error", help="Exit with status 1 if any HPA would do this."),
-    ] = "",
+    metrics: list[str] | None = None,
+    now: str = "",
+    state: str = "settled",
+    changed_only: bool = False,
+    fail_on: str = "",
 ) -> Answer:
     """What would the HPAs do? Current and desired size, the metric that decided, and the rule that held it back.
 
     Reads HPAs (v1, v2), KEDA ScaledObjects, their scale targets, pods, and metrics lists (metrics.k8s.io,
     custom.metrics.k8s.io, external.metrics.k8s.io); of a live cluster, what its API server answers now.
+
+    Parameters
+    ----------
+    names : [NAME|NS/NAME]...
+        Explain these HPAs: pod groups and every intermediate.
+    metrics : [SCOPE=]FILE
+        A metrics list as kubectl get --raw prints it. SCOPE says what an external list is for: a namespace, NS/HPA,
+        or NS:SELECTOR with the label selector that the list was requested with. Repeatable.
+    now : TIME
+        Decide at this moment (RFC 3339; default: the newest time read).
+    state : settled|fresh|FILE
+        Past recommendations to start with: none that hold a size back, those of a controller that just started, or
+        the state in an answer of -o json.
+    changed_only
+        Show HPAs that would rescale only.
+    fail_on : rescale|limited|error
+        Exit with status 1 if any HPA would do this.
     """
     if names and source.selector:
         raise typer.BadParameter("-l and the names of HPAs exclude each other", param_hint="-l")
@@ -183,7 +176,7 @@ def _read(
     namespaces: Collection[str] | None,
 ) -> Dump:
     """Read the inputs of HPA decisions from files, or from a live cluster for these ``namespaces`` only (None: all)."""
-    with terminal.step(f"reading {source.source_names}") as tell, convert_dump_errors():
+    with terminal.step(f"reading {source.source_names}") as update, convert_dump_errors():
         if not source.live:
             return read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
         if metrics:
@@ -191,8 +184,8 @@ def _read(
         from kscale.drivers.live_dump import read_live_dump
         from kscale.world.clock import SystemClock
 
-        def question(client: Client) -> Awaitable[tuple[Dump, Listing]]:
-            strict, shown = not source.skip_invalid, source.shown(tell)
+        def request(client: Client) -> Awaitable[tuple[Dump, Listing]]:
+            strict, report = not source.skip_invalid, source.report_progress(update)
             return read_live_dump(
                 client,
                 SystemClock(),
@@ -200,10 +193,10 @@ def _read(
                 options=options,
                 strict=strict,
                 namespaces=namespaces,
-                tell=shown,
+                tell=report,
             )
 
-        dump, listing = source.run_with_client(question)
+        dump, listing = source.run_with_client(request)
     source.warn_refused(listing, terminal)
     return dump
 
@@ -218,10 +211,8 @@ def _metrics(arguments: Sequence[str]) -> list[tuple[str | None, str]]:
 
 
 def _moment(text: str) -> Moment | None:
-    try:
+    with option_errors("--now"):
         return from_text(text) if text else None
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--now") from None
 
 
 def _state(text: str) -> ControllerState | None:
@@ -256,7 +247,7 @@ _MODES = {
 
 
 def _build_list_view(report: HPAReport, changed_only: bool = False) -> View:
-    rows: list[Sequence[Cell | str | float | None]] = []
+    rows: list[Row] = []
     shown = [each for each in report.hpas if each.rescales or not changed_only]
     for each in shown:
         conditions = ", ".join(f"{c.type}={c.status}/{c.reason}" for c in each.conditions)
@@ -284,11 +275,9 @@ def _build_list_view(report: HPAReport, changed_only: bool = False) -> View:
     if paused:
         headline += f", {paused:,} {plural('ScaledObject', paused)} {'is' if paused == 1 else 'are'} paused"
     columns = [
-        Column("HPA"),
-        Column("TARGET"),
+        *make_columns("HPA", "TARGET"),
         Column("CURRENT -> DESIRED", "right", fields=("current", "desired")),
-        Column("DECIDED BY"),
-        Column("HELD BACK BY"),
+        *make_columns("DECIDED BY", "HELD BACK BY"),
         Column("CONDITIONS", wide=True),
     ]
     return View(
@@ -351,9 +340,9 @@ def _build_explain_view(report: HPAReport, changed_only: bool = False) -> View:
             if metric.group_counts.get(group)
         ]
         if left:
-            heads = [Column("METRIC"), Column("GROUP"), Column("COUNT", "right"), Column("PODS")]
+            heads = [*make_columns("METRIC", "GROUP"), Column("COUNT", "right"), Column("PODS")]
             tables.append(Table(heads, left, title=f"{name}: pods that are not ready, not measured or not counted"))
-        steps: list[Sequence[Cell | str | float | None]] = [
+        steps: list[Row] = [
             ["current size", each.current_replicas],
             ["largest proposal", each.proposal],
             ["after stabilisation", each.stabilized],
@@ -361,7 +350,7 @@ def _build_explain_view(report: HPAReport, changed_only: bool = False) -> View:
         ]
         tables.append(Table([Column("STEP"), Column("REPLICAS", "right")], steps, title=f"{name}: size"))
         conditions = [[c.type, c.status, c.reason, c.message] for c in each.conditions]
-        heads = [Column("CONDITION"), Column("STATUS"), Column("REASON"), Column("MESSAGE")]
+        heads = make_columns("CONDITION", "STATUS", "REASON", "MESSAGE")
         tables.append(Table(heads, conditions, title=f"{name}: conditions"))
         events = [[event.type, event.reason, event.message] for event in each.events]
         tables.append(Table([Column("EVENT"), Column("REASON"), Column("MESSAGE")], events, title=f"{name}: events"))
@@ -380,24 +369,26 @@ def _build_explain_view(report: HPAReport, changed_only: bool = False) -> View:
 
 _METRIC_COLUMNS = (
     Column("METRIC"),
-    Column("CURRENT", "right"),
-    Column("TARGET", "right"),
-    Column("RATIO", "right"),
-    Column("FILLED IN", "right"),
-    Column("READY", "right"),
-    Column("UNREADY", "right"),
-    Column("MISSING", "right"),
-    Column("IGNORED", "right"),
-    Column("PROPOSAL", "right"),
+    *make_columns(
+        "CURRENT", "TARGET", "RATIO", "FILLED IN", "READY", "UNREADY", "MISSING", "IGNORED", "PROPOSAL", align="right"
+    ),
     Column("WHY"),
 )
 
+_PATH_TEXTS: Final = {
+    "hold_first_pass": "within tolerance",
+    "second_pass": "corrected for unready and unmeasured pods",
+    "hold_second_pass": "within tolerance when corrected",
+    "hold_count_direction": "the corrected count goes the other way, so the size stays",
+}
+"""Text of each step in ``MetricDetail.path``."""
 
-def _metric_row(metric: MetricDetail) -> list[Cell | str | float | None]:
+
+def _metric_row(metric: MetricDetail) -> Row:
     counts = [metric.group_counts.get(group) for group in ("ready", "unready", "missing", "ignored")]
     ratio = None if metric.ratio is None or metric.error else f"{metric.ratio:.4g}"
     second = f"{metric.second_ratio:.4g}" if metric.second_ratio and not metric.error else None
-    why = metric.error or ", ".join(each.replace("_", " ") for each in metric.path)
+    why = metric.error or ", ".join(_PATH_TEXTS[step] for step in metric.path)
     if metric.tolerated and not why:
         why = "within tolerance"
     if metric.note:
@@ -415,19 +406,26 @@ def _metric_row(metric: MetricDetail) -> list[Cell | str | float | None]:
 
 
 def explain_hpas(
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="[NS/]NAME...", help="The HPAs to explain; without a namespace, -n or default."),
-    ],
+    names: list[str],
     *,
     source: NamingClusters,
     controller: ControllerFlags,
     show: Show,
-    metrics: Annotated[
-        list[str] | None, typer.Option("--metrics", metavar="[SCOPE=]FILE", help="As of kscale hpa.")
-    ] = None,
-    now: Annotated[str, typer.Option("--now", metavar="TIME", help="As of kscale hpa.")] = "",
-    state: Annotated[str, typer.Option("--state", metavar="settled|fresh|FILE", help="As of kscale hpa.")] = "settled",
+    metrics: list[str] | None = None,
+    now: str = "",
+    state: str = "settled",
 ) -> Answer:
-    """How an HPA comes to its size: the pods by group, the ratio of usage to target, the proposal, and its limits."""
+    """How an HPA comes to its size: the pods by group, the ratio of usage to target, the proposal, and its limits.
+
+    Parameters
+    ----------
+    names : [NS/]NAME...
+        The HPAs to explain; without a namespace, -n or default.
+    metrics : [SCOPE=]FILE
+        As of kscale hpa.
+    now : TIME
+        As of kscale hpa.
+    state : settled|fresh|FILE
+        As of kscale hpa.
+    """
     return answer(names, source, show, options=controller.options(), metrics=metrics or (), now=now, state=state)

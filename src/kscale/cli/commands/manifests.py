@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -13,20 +13,14 @@ import typer
 from kscale.cli.cluster_autoscaler_flags import LoopFlags
 from kscale.cli.command import option_groups
 from kscale.cli.hpa_options import DecisionFlags
+from kscale.cli.options import OptionGroup, flag_of, option_errors
 from kscale.cli.output import Format, Show
 from kscale.cli.registry import find
 from kscale.files import read_file, replace_file
 
 __all__ = [
-    "Flags",
-    "Image",
-    "Namespace",
-    "Replicas",
-    "ShowObjects",
-    "own_options",
     "print_cluster_autoscaler",
     "print_horizontal",
-    "print_objects",
     "print_reader",
     "print_vpa_admission",
     "print_vpa_crds",
@@ -35,13 +29,46 @@ __all__ = [
 ]
 
 
-Image = Annotated[str, typer.Option("--image", metavar="NAME", help="A container image with kscale in it.")]
-Namespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace in which the program runs.")]
-Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Number of replicas: one leads, the others wait.")]
-Flags = Annotated[
-    list[str] | None,
-    typer.Option("--flag", metavar="--NAME=VALUE", help="Flag for kscale run with this program. Repeatable."),
-]
+@dataclass(eq=False, repr=False)
+class DeploymentFlags(OptionGroup):
+    """Options of a program's Deployment.
+
+    Attributes
+    ----------
+    image : NAME
+        A container image with kscale in it.
+    namespace
+        Namespace in which the program runs.
+    replicas
+        Number of replicas: one leads, the others wait.
+    flag : --NAME=VALUE
+        Flag for kscale run with this program. Repeatable.
+    """
+
+    image: str
+    namespace: Annotated[str, typer.Option("-n", "--namespace")] = "kube-system"
+    replicas: Annotated[int, typer.Option(min=1)] = 2
+    flag: list[str] | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as arguments of the functions that build the objects."""
+        return {
+            "image": self.image, "namespace": self.namespace, "replicas": self.replicas, "flags": self.flag or (),
+        }  # fmt: skip
+
+
+@dataclass(eq=False, repr=False)
+class AdmissionDeploymentFlags(DeploymentFlags):
+    """Options of the admission controller's Deployment.
+
+    Attributes
+    ----------
+    replicas
+        Number of replicas; all of them answer.
+    """
+
+    replicas: Annotated[int, typer.Option(min=1)] = 1
+
 
 _NO_TLS = "the Deployment mounts no such file, and its probes ask without TLS: patch them with it"
 _NO_FILE: Final = "the Deployment mounts no such file: patch it with it"
@@ -51,32 +78,33 @@ _FOLLOWED_BY_NOTHING: Final = {
     "tls_private_key_file": _NO_TLS,
     "client_ca_file": _NO_FILE,
     "prometheus_bearer_token_file": _NO_FILE,
+    "aws_instance_types": _NO_FILE,
 }
 """Flags that objects besides the arguments would have to follow, and do not."""
 
 
 _OBJECTS: Final = "kscale.yaml"
 _BASE: Final = "kustomization.yaml"
+_POLICY: Final = "iam-policy.json"
 
 
 @dataclass(eq=False, repr=False)
 class ShowObjects(Show):
-    """Output options, and the directory for a kustomize base."""
+    """Output options, and the directory for a kustomize base.
 
-    directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--directory",
-            metavar="DIR",
-            help=f"Directory for a kustomize base instead of stdout: {_BASE} and {_OBJECTS}.",
-        ),
-    ] = None
+    Attributes
+    ----------
+    directory : DIR
+        Directory for a kustomize base instead of stdout: kustomization.yaml and kscale.yaml.
+    """
+
+    directory: Path | None = None
 
 
-def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]]) -> None:
+def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]], *, policy: str = "") -> None:
     """Print the objects as YAML documents or as a List in JSON, or write them as a kustomize base.
 
-    YAML is written without anchors, so equal parts are repeated.
+    YAML is written without anchors, so equal parts are repeated. ``policy``: IAM policy to write beside a base.
 
     Raises
     ------
@@ -91,7 +119,7 @@ def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]]) -> None:
     if show.directory is not None:
         if show.output not in (Format.TABLE, Format.YAML):
             raise typer.BadParameter("a kustomize base is written as yaml", param_hint="-o")
-        _write_base(show, objects, show.directory)
+        _write_base(show, objects, show.directory, {_POLICY: policy} if policy else {})
         return
     write = show.terminal.stdout.write
     match show.output:
@@ -109,37 +137,43 @@ def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]]) -> None:
 def _yaml(documents: Sequence[Mapping[str, Any]]) -> str:
     import yaml
 
-    class Whole(yaml.SafeDumper):
+    class WithoutAliases(yaml.SafeDumper):
         def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - yaml's signature
             return True
 
-    text: str = yaml.dump_all(documents, Dumper=Whole, sort_keys=False)
+    text: str = yaml.dump_all(documents, Dumper=WithoutAliases, sort_keys=False)
     return text
 
 
-def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Path) -> None:
+def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Path, others: Mapping[str, str]) -> None:
     base = _yaml([{"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [_OBJECTS]}])
     file, listed = directory / _BASE, directory / _OBJECTS
     if file.exists():
         if read_file(file) != base.encode():
             raise typer.BadParameter(f"{file} is there, and is another kustomization", param_hint="--directory")
-    elif listed.exists():
-        raise typer.BadParameter(f"{listed} is there, without the {_BASE} of this command", param_hint="--directory")
+    else:
+        for path in (listed, *(directory / name for name in others)):
+            if path.exists():
+                text = f"{path} is there, without the {_BASE} of this command"
+                raise typer.BadParameter(text, param_hint="--directory")
     directory.mkdir(parents=True, exist_ok=True)
     # Written first: otherwise objects of an interrupted run would seem to belong to somebody else.
     replace_file(file, base.encode())
     replace_file(listed, _yaml(objects).encode(), secret=True)  # it may contain a Secret
     show.terminal.note(f"wrote {len(objects)} objects to {listed}")
+    for name, content in others.items():
+        replace_file(directory / name, content.encode())
+        show.terminal.note(f"wrote {directory / name}")
 
 
-def own_options(program: str, flags: Sequence[str], **own: str) -> dict[str, Any]:
+def own_options(program: str, deployment: DeploymentFlags, **own: str) -> dict[str, Any]:
     """Return the values of the options of ``kscale run PROGRAM`` with these flags, by name.
 
     Parameters
     ----------
     program : str
-    flags : sequence of str
-        Flags that the user adds.
+    deployment : DeploymentFlags
+        Has the flags that the user adds.
     **own : str
         Options that the manifests command itself sets.
 
@@ -149,17 +183,17 @@ def own_options(program: str, flags: Sequence[str], **own: str) -> dict[str, Any
         If the program does not accept a flag, if a flag contradicts one of ``own``, or if the printed objects do not
         depend on the flag as they would have to.
     """
-    options = {name: f"--{name.replace('_', '-')}" for name in own}
-    values = _option_values(["run", program, *(f"{options[name]}={value}" for name, value in own.items()), *flags])
+    arguments = ["run", program, *(f"{flag_of(name)}={value}" for name, value in own.items())]
+    values = _option_values([*arguments, *(deployment.flag or ())])
     for name, value in own.items():
         if values[name] != value:
             raise typer.BadParameter(
-                f"{options[name]} is said by this command: its rules go by it", param_hint="--flag"
+                f"{flag_of(name)} is said by this command: its rules go by it", param_hint="--flag"
             )
-    usual = _option_values(["run", program, *(f"{options[name]}={value}" for name, value in own.items())])
+    usual = _option_values(arguments)
     for name, why in _FOLLOWED_BY_NOTHING.items():
         if name in values and values[name] != usual[name]:
-            raise typer.BadParameter(f"--{name.replace('_', '-')}: {why}", param_hint="--flag")
+            raise typer.BadParameter(f"{flag_of(name)}: {why}", param_hint="--flag")
     return values
 
 
@@ -185,68 +219,116 @@ def _option_values(arguments: Sequence[str]) -> dict[str, Any]:
 
 def print_cluster_autoscaler(
     *,
-    image: Image,
-    namespace: Namespace = "kube-system",
-    cloud_provider: Annotated[
-        str, typer.Option("--cloud-provider", metavar="NAME", help="Cloud provider: externalgrpc, kwok or clusterapi.")
-    ] = "externalgrpc",
-    cloud_config: Annotated[
-        str,
-        typer.Option(
-            "--cloud-config",
-            metavar="SECRET",
-            help="Secret that holds the cloud provider's configuration file under the key config.",
-        ),
-    ] = "",
-    replicas: Replicas = 2,
-    flag: Flags = None,
-    monitoring: Annotated[
-        bool,
-        typer.Option(
-            "--monitoring",
-            help="Also print objects for the Prometheus operator (what to scrape, alert rules) and a "
-            "Grafana dashboard.",
-        ),
-    ] = False,
+    deployment: DeploymentFlags,
+    cloud_provider: str = "externalgrpc",
+    cloud_config: str = "",
+    monitoring: bool = False,
+    role_arn: str = "",
+    iam_policy: bool = False,
     show: ShowObjects,
 ) -> None:
-    """Print what kubectl apply takes: an account with the least rights, a Deployment, a budget, a NetworkPolicy."""
+    """Print what kubectl apply takes: an account with the least rights, a Deployment, a budget, a NetworkPolicy.
+
+    Parameters
+    ----------
+    cloud_provider : NAME
+        Cloud provider: externalgrpc, kwok, clusterapi or aws.
+    cloud_config : SECRET
+        Secret that holds the cloud provider's configuration file under the key config.
+    monitoring
+        Also print objects for the Prometheus operator (what to scrape, alert rules) and a Grafana dashboard.
+    role_arn : ARN
+        IAM role of the service account (--cloud-provider=aws).
+    iam_policy
+        Print the least IAM policy instead of the objects (--cloud-provider=aws). With --directory it is always
+        written, as iam-policy.json.
+    """
+    from kscale.drivers.manifests.aws_policy import ROLE_ANNOTATION
     from kscale.drivers.manifests.cluster_autoscaler import cluster_autoscaler_manifests, cluster_autoscaler_monitoring
 
-    if cloud_provider not in ("externalgrpc", "kwok", "clusterapi"):
+    if cloud_provider not in ("externalgrpc", "kwok", "clusterapi", "aws"):
         raise typer.BadParameter(f"there is no cloud provider {cloud_provider!r} here", param_hint="--cloud-provider")
-    flags = flag or ()
-    options = own_options("cluster-autoscaler", flags, cloud_provider=cloud_provider, namespace=namespace)
+    namespace = deployment.namespace
+    options = own_options("cluster-autoscaler", deployment, cloud_provider=cloud_provider, namespace=namespace)
+    policy = ""
+    if cloud_provider == "aws":
+        policy = _aws_policy(options, role_arn)
+    else:
+        for name, value in (("--role-arn", role_arn), ("--iam-policy", iam_policy), ("--nodes", options["nodes"])):
+            if value:
+                raise typer.BadParameter("is of use with --cloud-provider=aws only", param_hint=name)
+    if iam_policy and show.directory is None:
+        if show.output not in (Format.TABLE, Format.JSON):
+            raise typer.BadParameter("an IAM policy is JSON", param_hint="-o")
+        show.terminal.stdout.write(policy)
+        return
     objects = cluster_autoscaler_manifests(
-        image=image,
-        namespace=namespace,
         config=cloud_config,
-        flags=flags,
         options=options,
-        replicas=replicas,
+        account_annotations={ROLE_ANNOTATION: role_arn} if role_arn else {},
+        **deployment.arguments(),
     )
     if monitoring:
         objects += cluster_autoscaler_monitoring(namespace, options["leader_elect_resource_name"])
-    print_objects(show, objects)
+    print_objects(show, objects, policy=policy)
 
 
-def print_horizontal(
-    *, image: Image, namespace: Namespace = "kube-system", replicas: Replicas = 2, flag: Flags = None, show: ShowObjects
-) -> None:
-    """Print what kubectl apply takes for the horizontal pod autoscaler.
+def _aws_policy(options: Mapping[str, Any], role_arn: str) -> str:
+    """Return the IAM policy for the groups that the flags name, as JSON.
+
+    Raises BadParameter if the flags name no groups: the policy would allow nothing, or everything.
+    """
+    import msgspec
+
+    from kscale.drivers.manifests.aws_policy import aws_policy, read_role
+    from kscale.world.aws.auto_scaling_groups import read_auto_discovery, read_group_spec
+
+    names = [read_group_spec(text).name for text in options["nodes"] or ()]
+    tags = {
+        key: value
+        for text in options["node_group_auto_discovery"] or ()
+        for key, value in read_auto_discovery(text).items()
+    }
+    if not names and not tags:
+        text = "--cloud-provider=aws needs --node-group-auto-discovery=asg:tag=... or --nodes=MIN:MAX:NAME"
+        raise typer.BadParameter(text, param_hint="--flag")
+    document = aws_policy(
+        names=names,
+        tags=tags,
+        static_types=bool(options["aws_use_static_instance_list"]),
+        partition=read_role(role_arn) if role_arn else "aws",
+    )
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def _print_autoscaler(program: str, title: str, *namespaces: str) -> Callable[..., None]:
+    """Return the command that prints the objects of an autoscaler with leader election.
+
+    ``namespaces``: options of the program that are set to the namespace in which it runs.
+    """
+
+    def command(*, deployment: DeploymentFlags, show: ShowObjects) -> None:
+        from kscale.drivers.manifests.autoscalers import autoscaler_manifests
+
+        options = own_options(program, deployment, **dict.fromkeys(namespaces, deployment.namespace))
+        print_objects(show, autoscaler_manifests(program, options=options, **deployment.arguments()))
+
+    command.__doc__ = f"""Print what kubectl apply takes for {title}.
 
     An account with the least rights, a Deployment, a budget, a NetworkPolicy.
     """
-    from kscale.drivers.manifests.autoscalers import autoscaler_manifests
+    return command
 
-    flags = flag or ()
-    options = own_options("horizontal", flags, leader_elect_resource_namespace=namespace)
-    print_objects(
-        show,
-        autoscaler_manifests(
-            "horizontal", image=image, namespace=namespace, flags=flags, options=options, replicas=replicas
-        ),
-    )
+
+_LEASE: Final = "leader_elect_resource_namespace"
+print_horizontal = _print_autoscaler("horizontal", "the horizontal pod autoscaler", _LEASE)
+print_vpa_recommender = _print_autoscaler("vpa-recommender", "the recommender of the Vertical Pod Autoscaler", _LEASE)
+print_vpa_updater = _print_autoscaler(
+    "vpa-updater",
+    "the updater of the Vertical Pod Autoscaler",
+    _LEASE,
+    "admission_controller_status_lease_namespace",
+)
 
 
 def print_vpa_crds(*, show: ShowObjects) -> None:
@@ -256,102 +338,42 @@ def print_vpa_crds(*, show: ShowObjects) -> None:
     print_objects(show, vpa_definitions())
 
 
-def print_vpa_recommender(
-    *, image: Image, namespace: Namespace = "kube-system", replicas: Replicas = 2, flag: Flags = None, show: ShowObjects
-) -> None:
-    """Print what kubectl apply takes for the recommender of the Vertical Pod Autoscaler.
-
-    An account with the least rights, a Deployment, a budget, a NetworkPolicy.
-    """
-    from kscale.drivers.manifests.autoscalers import autoscaler_manifests
-
-    flags = flag or ()
-    options = own_options("vpa-recommender", flags, leader_elect_resource_namespace=namespace)
-    print_objects(
-        show,
-        autoscaler_manifests(
-            "vpa-recommender", image=image, namespace=namespace, flags=flags, options=options, replicas=replicas
-        ),
-    )
-
-
-def print_vpa_updater(
-    *, image: Image, namespace: Namespace = "kube-system", replicas: Replicas = 2, flag: Flags = None, show: ShowObjects
-) -> None:
-    """Print what kubectl apply takes for the updater of the Vertical Pod Autoscaler.
-
-    An account with the least rights, a Deployment, a budget, a NetworkPolicy.
-    """
-    from kscale.drivers.manifests.autoscalers import autoscaler_manifests
-
-    flags = flag or ()
-    options = own_options(
-        "vpa-updater",
-        flags,
-        leader_elect_resource_namespace=namespace,
-        admission_controller_status_lease_namespace=namespace,
-    )
-    print_objects(
-        show,
-        autoscaler_manifests(
-            "vpa-updater", image=image, namespace=namespace, flags=flags, options=options, replicas=replicas
-        ),
-    )
-
-
 def print_vpa_admission(
     *,
-    image: Image,
-    namespace: Namespace = "kube-system",
-    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Number of replicas; all of them answer.")] = 1,
-    tls_secret: Annotated[
-        str,
-        typer.Option(
-            "--tls-secret",
-            metavar="NAME",
-            help="Secret with serverCert.pem, serverKey.pem and caCert.pem, as upstream's script creates it.",
-        ),
-    ] = "vpa-tls-certs",
-    cert_manager: Annotated[
-        bool,
-        typer.Option("--cert-manager", help="Have cert-manager make and renew the certificate."),
-    ] = False,
-    self_signed: Annotated[
-        bool,
-        typer.Option("--self-signed", help="Make an authority and a certificate now, good for ten years."),
-    ] = False,
-    api_server_network: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--api-server-network",
-            metavar="CIDR",
-            help="Network of the API servers, the only ones that may reach the webhook. Repeatable; default: any.",
-        ),
-    ] = None,
-    flag: Flags = None,
+    deployment: AdmissionDeploymentFlags,
+    tls_secret: str = "vpa-tls-certs",
+    cert_manager: bool = False,
+    self_signed: bool = False,
+    api_server_network: list[str] | None = None,
     show: ShowObjects,
 ) -> None:
     """Print what kubectl apply takes for the admission controller of the Vertical Pod Autoscaler.
 
     An account with the least rights, a Service, a Deployment, a budget, a NetworkPolicy. It registers its webhook
     itself.
+
+    Parameters
+    ----------
+    tls_secret : NAME
+        Secret with serverCert.pem, serverKey.pem and caCert.pem, as upstream's script creates it.
+    cert_manager
+        Have cert-manager make and renew the certificate.
+    self_signed
+        Make an authority and a certificate now, good for ten years.
+    api_server_network : CIDR
+        Network of the API servers, the only ones that may reach the webhook. Repeatable; default: any.
     """
     from kscale.drivers.manifests.autoscalers import admission_manifests, secret_of, webhook_service
 
     if cert_manager and self_signed:
         raise typer.BadParameter("--cert-manager and --self-signed exclude each other", param_hint="--self-signed")
-    callers = [_network(text) for text in api_server_network or ()]
-    flags = flag or ()
-    options = own_options("vpa-admission", flags, status_lease_namespace=namespace)
+    with option_errors("--api-server-network"):
+        callers = [str(ip_network(text)) for text in api_server_network or ()]
+    namespace = deployment.namespace
+    options = own_options("vpa-admission", deployment, status_lease_namespace=namespace)
+    keys = "cert-manager" if cert_manager else "upstream"
     objects = admission_manifests(
-        image=image,
-        namespace=namespace,
-        flags=flags,
-        options=options,
-        replicas=replicas,
-        secret=tls_secret,
-        keys="cert-manager" if cert_manager else "upstream",
-        callers=callers,
+        options=options, secret=tls_secret, keys=keys, callers=callers, **deployment.arguments()
     )
     if self_signed:
         from datetime import UTC, datetime
@@ -363,24 +385,20 @@ def print_vpa_admission(
     print_objects(show, objects)
 
 
-def _network(text: str) -> str:
-    try:
-        return str(ip_network(text))
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--api-server-network") from None
-
-
 def print_reader(
     *,
-    namespace: Annotated[
-        str, typer.Option("-n", "--namespace", help="Namespace of the service account.")
-    ] = "kube-system",
+    namespace: Annotated[str, typer.Option("-n", "--namespace")] = "kube-system",
     show: ShowObjects,
 ) -> None:
     """Print what kubectl apply takes for an account that may read what --context asks for, and nothing else.
 
     A ServiceAccount, a ClusterRole and its binding, all named kscale-reader: lists of the kinds that plans depend on
     (no Secret, no ConfigMap), scales, and the metrics APIs. kubectl create token kscale-reader makes a token of it.
+
+    Parameters
+    ----------
+    namespace
+        Namespace of the service account.
     """
     from kscale.drivers.manifests.autoscalers import reader_manifests
 

@@ -16,7 +16,7 @@ import typer
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read, workloads_without_pods
 from kscale.cli.live_inputs import AskedClusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, share_cell
 from kscale.cli.pictures import mix_blocks
 from kscale.cli.terminal import pods as pods_text
 from kscale.errors import InputError
@@ -48,61 +48,49 @@ def command(
     *,
     source: AskedClusters,
     group_source: GroupSource,
-    pods: Annotated[
-        Which,
-        typer.Option("--pods", help="The pending pods, or all, on new nodes only: as if the cluster were built anew."),
-    ] = Which.PENDING,
-    ignore_existing: Annotated[
-        bool, typer.Option("--ignore-existing", help="Do not use room on nodes that exist: all pods on new nodes.")
-    ] = False,
-    max_types: Annotated[
-        int | None, typer.Option("--max-types", min=1, metavar="K", help="Maximum number of different instance types.")
-    ] = None,
-    curve: Annotated[bool, typer.Option("--curve", help="Also show what 1, 2, 3 and 5 types would cost.")] = False,
-    spot_share: Annotated[
-        float | None, typer.Option("--spot-share", min=0, max=1, help="Maximum share of the new CPU that is spot.")
-    ] = None,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--limit",
-            metavar="RESOURCE=N",
-            help="Maximum on all nodes together, those that exist included: cpu=400, memory=1Ti, nodes=50. Repeatable.",
-        ),
-    ] = None,
-    budget: Annotated[
-        float,
-        typer.Option(
-            "--budget",
-            min=0,
-            metavar="SECONDS",
-            help="Time limit for bound, plan and exact check, once the files are read.",
-        ),
-    ] = 10.0,
-    to_groups: Annotated[
-        Path | None, typer.Option("--to-groups", metavar="FILE", help="Write the plan as a groups file (JSON).")
-    ] = None,
-    to_nodepool: Annotated[
-        Path | None, typer.Option("--to-nodepool", metavar="FILE", help="Write the plan as a NodePool of Karpenter.")
-    ] = None,
-    node_class: Annotated[
-        str | None,
-        typer.Option(
-            "--node-class",
-            metavar="GROUP/KIND/NAME",
-            help="The node class of the NodePool. The default is that of the nodes' cloud: "
-            "karpenter.k8s.aws/EC2NodeClass/default, karpenter.azure.com/AKSNodeClass/default or "
-            "karpenter.k8s.gcp/GCENodeClass/default.",
-        ),
-    ] = None,
+    pods: Which = Which.PENDING,
+    ignore_existing: bool = False,
+    max_types: Annotated[int | None, typer.Option(min=1)] = None,
+    curve: bool = False,
+    spot_share: Annotated[float | None, typer.Option(min=0, max=1)] = None,
+    limit: list[str] | None = None,
+    budget: Annotated[float, typer.Option(min=0)] = 10.0,
+    to_groups: Path | None = None,
+    to_nodepool: Path | None = None,
+    node_class: str | None = None,
     show: Show,
 ) -> Answer:
     """Which node types, how many of each, at what cost, so that all pods have a place; and how cheap it can be at best.
 
     The node types are those of the groups (-g, within their limits) or of a catalogue. The bound is proven: no nodes
     for these pods cost less an hour. Every pod of the plan was placed by the exact predicates.
+
+    Parameters
+    ----------
+    pods
+        The pending pods, or all, on new nodes only: as if the cluster were built anew.
+    ignore_existing
+        Do not use room on nodes that exist: all pods on new nodes.
+    max_types : K
+        Maximum number of different instance types.
+    curve
+        Also show what 1, 2, 3 and 5 types would cost.
+    spot_share
+        Maximum share of the new CPU that is spot.
+    limit : RESOURCE=N
+        Maximum on all nodes together, those that exist included: cpu=400, memory=1Ti, nodes=50. Repeatable.
+    budget : SECONDS
+        Time limit for bound, plan and exact check, once the files are read.
+    to_groups : FILE
+        Write the plan as a groups file (JSON).
+    to_nodepool : FILE
+        Write the plan as a NodePool of Karpenter.
+    node_class : GROUP/KIND/NAME
+        The node class of the NodePool. The default is that of the nodes' cloud:
+        karpenter.k8s.aws/EC2NodeClass/default, karpenter.azure.com/AKSNodeClass/default or
+        karpenter.k8s.gcp/GCENodeClass/default.
     """
-    from kscale.capacity.catalogue.types import architectures_of
+    from kscale.capacity.architectures import architectures_of
     from kscale.capacity.mix import ALL, MixOptions, mix
 
     check_budget(budget)
@@ -151,7 +139,7 @@ def check_budget(budget: float) -> None:
 
 
 def within(budget: float, *, few_types: bool = False) -> tuple[Callable[[], bool], ...]:
-    """Return functions that tell when to end the bound and the plan, to finish within ``budget`` seconds from now.
+    """Return functions that return when to end the bound and the plan, to finish within ``budget`` seconds from now.
 
     ``few_types`` leaves time for plans with few instance types.
     """
@@ -318,17 +306,10 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
 _COLUMNS = (
     Column("TYPE"),
     Column("CAPACITY", wide=True),
-    Column("NODES", "right"),
-    Column("PODS", "right"),
-    Column("CPU", "right"),
-    Column("MEMORY", "right"),
-    Column("$/NODE", "right"),
-    Column("$/H", "right"),
-    Column("SHARE", "right"),
-    Column("ZONES", wide=True),
-    Column("GROUPS", wide=True),
+    *make_columns("NODES", "PODS", "CPU", "MEMORY", "$/NODE", "$/H", "SHARE", align="right"),
+    *make_columns("ZONES", "GROUPS", wide=True),
 )
-_CURVE = (Column("TYPES ALLOWED", "right"), Column("$/H", "right"), Column("WITHOUT", "right"), Column("TYPES"))
+_CURVE = (*make_columns("TYPES ALLOWED", "$/H", "WITHOUT", align="right"), Column("TYPES"))
 
 
 def _headline(plan: MixPlan, of: str) -> str:
@@ -353,25 +334,21 @@ def _money(amount: float) -> str:
     return f"{amount:,.2f}" if amount >= 100 else f"{amount:,.3f}"
 
 
-def _row(line: MixLine) -> list[Cell | str | float | None]:
+def _row(line: MixLine) -> Row:
     return [
         line.type,
         line.arch or None,
         line.capacity_type,
         line.nodes,
         line.pods,
-        _share(line.utilization.get("cpu")),
-        _share(line.utilization.get("memory")),
+        share_cell(line.utilization.get("cpu")),
+        share_cell(line.utilization.get("memory")),
         Cell(f"{line.price:,.4g}", value=line.price),
         Cell(_money(line.cost), value=line.cost),
-        _share(line.share),
+        share_cell(line.share),
         _counts(line.zones),
         _counts(line.groups),
     ]
-
-
-def _share(share: float | None) -> Cell:
-    return Cell("-", value="") if share is None else Cell(f"{share:.0%}", value=round(share, 4))
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -12,6 +12,7 @@ import typer
 from kscale.cli.groups import catalogue_of
 from kscale.cli.inputs import kind_of, log_read_objects
 from kscale.cli.live_inputs import Clusters
+from kscale.cli.options import Switch
 from kscale.cli.output import Answer
 from kscale.cli.prometheus_options import UsageFlags
 from kscale.cli.recommend_options import (
@@ -66,66 +67,61 @@ def command(
     prometheus: UsageFlags,
     show: ShowAdvice,
     settings: Settings,  # type: ignore[valid-type]  # made from the registry of strategies
-    namespace: Annotated[
-        list[str] | None,
-        typer.Option("-n", "--namespace", help="Only this namespace, or those like it: 'team-*'. Repeatable."),
-    ] = None,
-    all_namespaces: Annotated[
-        bool, typer.Option("-A", "--all-namespaces", help="All namespaces (the default).")
-    ] = False,
-    kind: Annotated[
-        list[str] | None,
-        typer.Option("-r", "--kind", help="Only workloads of this kind, e.g. deployments. Repeatable."),
-    ] = None,
-    selector: Annotated[str, typer.Option("-l", "--selector", help="Only workloads with these pod labels.")] = "",
+    namespace: Annotated[list[str] | None, typer.Option("-n", "--namespace")] = None,
+    all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces")] = False,
+    kind: Annotated[list[str] | None, typer.Option("-r", "--kind")] = None,
+    selector: Annotated[str, typer.Option("-l", "--selector")] = "",
     strategy: Annotated[
         str,
         typer.Option(
-            "--strategy",
             autocompletion=strategy_names,
             help=f"One of {', '.join(list_strategies())}; or your own: module:Class, file.py:Class.",
         ),
     ] = "vpa",
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--setting", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable."),
-    ] = None,
-    min_cpu: Annotated[
-        float | None, typer.Option("--min-cpu", help="Minimum CPU of a pod, in millicores (vpa; default 25).")
-    ] = None,
-    min_memory: Annotated[
-        float | None, typer.Option("--min-memory", help="Minimum memory of a pod, in MiB (vpa; default 250).")
-    ] = None,
-    margin: Annotated[
-        float | None, typer.Option("--margin", help="Margin that is added to usage: 0.15 is 15 % (vpa; default 0.15).")
-    ] = None,
-    checkpoints: Annotated[
-        bool, typer.Option("--checkpoints/--no-checkpoints", help="Start from the dump's VPA checkpoints.")
-    ] = True,
-    fail_on: Annotated[
-        str,
-        typer.Option(
-            "--fail-on",
-            metavar="severity=S",
-            help="Exit with status 1 if a container has this severity or a worse one.",
-        ),
-    ] = "",
-    effect: Annotated[
-        bool, typer.Option("--effect", help="Also pack the running pods before and after: how many nodes less.")
-    ] = False,
-    catalogue: Annotated[
-        str | None,
-        typer.Option("--catalogue", metavar="NAME|FILE", help="With --effect: instance types and their prices."),
-    ] = None,
-    groups: Annotated[
-        str | None, typer.Option("-g", "--groups", metavar="FILE", help="With --effect: node groups with prices.")
-    ] = None,
+    setting: list[str] | None = None,
+    min_cpu: float | None = None,
+    min_memory: float | None = None,
+    margin: float | None = None,
+    checkpoints: Switch = True,
+    fail_on: str = "",
+    effect: bool = False,
+    catalogue: str | None = None,
+    groups: Annotated[str | None, typer.Option("-g", "--groups")] = None,
 ) -> Answer:
     """What requests every workload should have, from what its containers used.
 
     The default strategy is the Vertical Pod Autoscaler's recommender, exact to the last digit. A workload without a VPA
     object is treated as if it had one in mode Off. Pods that are gone are mapped to their workload by the history's
     workload column, by the labels of Prometheus series (label_app), else by their name.
+
+    Parameters
+    ----------
+    namespace
+        Only this namespace, or those like it: 'team-*'. Repeatable.
+    all_namespaces
+        All namespaces (the default).
+    kind
+        Only workloads of this kind, e.g. deployments. Repeatable.
+    selector
+        Only workloads with these pod labels.
+    setting : NAME=VALUE
+        A setting of the strategy. Repeatable.
+    min_cpu
+        Minimum CPU of a pod, in millicores (vpa; default 25).
+    min_memory
+        Minimum memory of a pod, in MiB (vpa; default 250).
+    margin
+        Margin that is added to usage: 0.15 is 15 % (vpa; default 0.15).
+    checkpoints
+        Start from the dump's VPA checkpoints.
+    fail_on : severity=S
+        Exit with status 1 if a container has this severity or a worse one.
+    effect
+        Also pack the running pods before and after: how many nodes less.
+    catalogue : NAME|FILE
+        With --effect: instance types and their prices.
+    groups : FILE
+        With --effect: node groups with prices.
     """
     if namespace and all_namespaces:
         raise typer.BadParameter("-n and -A exclude each other", param_hint="-n")
@@ -138,8 +134,8 @@ def command(
     source.check()
     source.check_alone(("-o", show.output if show.output in (Shape.VPA, Shape.PATCH) else None))
     threads = source.threads or _THREADS
-    with terminal.step(f"reading {source.source_names}") as tell:
-        cluster = source.load_with_owners(terminal, tell)
+    with terminal.step(f"reading {source.source_names}") as update:
+        cluster = source.load_with_owners(terminal, update)
     if cluster.report is not None:
         log_read_objects(cluster.report, source.source_names, terminal)
     saved = list(cluster.all("VerticalPodAutoscalerCheckpoint")) if checkpoints and chosen.uses_recommendation else []
@@ -160,7 +156,7 @@ def command(
         usage: Iterable[UsageBatch] = prometheus.batches(spaces, moment, terminal)
     else:
         usage = history.batches(threads)
-    with terminal.step("reading the history") as tell:
+    with terminal.step("reading the history") as update:
         advice = recommend(
             cluster,
             usage,
@@ -173,7 +169,7 @@ def command(
             selector=selector,
             points_required=history.points_required,
             threads=threads,
-            progress=lambda rows: tell(f"reading the history: {rows:,} rows"),
+            progress=lambda rows: update(f"reading the history: {rows:,} rows"),
         )
     if show.qos is not None:
         advice = with_quality(advice, show.qos.value)
@@ -201,7 +197,8 @@ def command(
 
 def _namespaces(cluster: Cluster, patterns: Sequence[str]) -> list[str]:
     """Return the selected namespaces. A pattern stands for the input's namespaces that match, or for itself without
-    any."""
+    any.
+    """
     if not any(char in text for text in patterns for char in "*?["):
         return list(patterns)
     existing = {item.name for item in cluster.all("Namespace")}

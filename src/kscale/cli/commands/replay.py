@@ -1,5 +1,6 @@
 """``kscale replay hpa`` and ``kscale replay decisions``: recorded load and recorded decisions, replayed in virtual
-time."""
+time.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ import typer
 
 from kscale.cli.commands.hpa import KIND
 from kscale.cli.commands.simulate import HorizonOption, SeedOption, setup_of
-from kscale.cli.inputs import parse_moment
+from kscale.cli.inputs import parse_duration_option, parse_moment
 from kscale.cli.live_inputs import BeginningCluster
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.options import option_errors
+from kscale.cli.output import Answer, Column, Row, Show, Table, View, make_columns
 from kscale.cli.prometheus_options import PrometheusFlags
 from kscale.cli.terminal import object_name
 from kscale.effects import moment
@@ -32,8 +34,7 @@ from kscale.hpa.replay import (
     build_recorded_replicas,
     replay_report,
 )
-from kscale.objects.quantity import Quantity, QuantityError
-from kscale.objects.times import parse_duration
+from kscale.objects.quantity import Quantity
 from kscale.series import Series, SeriesKey, bin_events, read
 
 if TYPE_CHECKING:
@@ -48,78 +49,67 @@ _FAIL_ON = re.compile(r"underprovisioned[>=](\S+)")  # = is accepted too, as the
 
 
 def replay_hpas(
-    series: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[METRIC=]SERIES...",
-            help="The load of a metric (cpu, CONTAINER/cpu, or its name; default: each HPA's first): .csv, .parquet or "
-            "Prometheus .json; with --prometheus-url a query.",
-        ),
-    ],
+    series: list[str],
     *,
-    filename: Annotated[
-        list[str], typer.Option("-f", "--filename", metavar="FILE", help="HPA manifests, compared side by side.")
-    ],
+    filename: Annotated[list[str], typer.Option("-f", "--filename")],
     show: Show,
     prometheus: PrometheusFlags,
-    until: Annotated[
-        str,
-        typer.Option("--until", metavar="TIME", help="With --prometheus-url: the end (RFC 3339); default: now."),
-    ] = "",
-    kind: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--series",
-            metavar="[METRIC=]total|per-pod|average",
-            help="Meaning of a value in the series. (default: total)",
-        ),
-    ] = None,
-    replicas: Annotated[
-        Path | None,
-        typer.Option("--replicas", metavar="FILE", help="Series of the recorded replicas: adds the open-loop check."),
-    ] = None,
-    value: Annotated[
-        str,
-        typer.Option(
-            "--value",
-            help="Column of the values (default: value); with --bin: a column to add up, or count (the default).",
-        ),
-    ] = "",
-    time: Annotated[str, typer.Option("--time", help="Column of the times.")] = "time",
-    unit: Annotated[str, typer.Option("--unit", metavar="s|ms|us|ns", help="Unit of times that are numbers.")] = "s",
-    bin_: Annotated[
-        str,
-        typer.Option(
-            "--bin", metavar="DURATION", help="Treat rows as events, and use their rate in bins of this width."
-        ),
-    ] = "",
-    startup: Annotated[
-        str, typer.Option("--startup", help="Time from the creation of a pod to its readiness.")
-    ] = "30s",
-    metrics_lag: Annotated[str, typer.Option("--metrics-lag", help="Age of a metric when it is read.")] = "30s",
-    request: Annotated[
-        list[str] | None,
-        typer.Option("--request", metavar="[RESOURCE=]QUANTITY", help="Request of a pod, for utilization targets."),
-    ] = None,
-    start: Annotated[int | None, typer.Option("--start", min=0, help="Number of replicas at the beginning.")] = None,
-    period: Annotated[str, typer.Option("--period", help="Sync period of the controller.")] = "15s",
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw the replay into this file (.png, .svg).")
-    ] = None,
-    fail_on: Annotated[
-        str,
-        typer.Option(
-            "--fail-on",
-            metavar="underprovisioned=DURATION",
-            help="Exit with status 1 if any HPA is in this condition for longer than the given time.",
-        ),
-    ] = "",
+    until: str = "",
+    kind: Annotated[list[str] | None, typer.Option("--series")] = None,
+    replicas: Path | None = None,
+    value: str = "",
+    time: str = "time",
+    unit: str = "s",
+    bin_: Annotated[str, typer.Option("--bin")] = "",
+    startup: str = "30s",
+    metrics_lag: str = "30s",
+    request: list[str] | None = None,
+    start: Annotated[int | None, typer.Option(min=0)] = None,
+    period: str = "15s",
+    plot: Path | None = None,
+    fail_on: str = "",
 ) -> Answer:
     """What would HPAs have done on recorded load? Replicas over time, pod-hours, seconds under-provisioned, rescales.
 
     The plant is stated, not guessed: usage = load / ready pods; a pod is ready --startup after it was made; a metric
     is --metrics-lag old when it is read. Metrics without a series are left out. With --prometheus-url the load is what
     queries were, as Prometheus remembers it.
+
+    Parameters
+    ----------
+    series : [METRIC=]SERIES...
+        The load of a metric (cpu, CONTAINER/cpu, or its name; default: each HPA's first): .csv, .parquet or
+        Prometheus .json; with --prometheus-url a query.
+    filename : FILE
+        HPA manifests, compared side by side.
+    until : TIME
+        With --prometheus-url: the end (RFC 3339); default: now.
+    kind : [METRIC=]total|per-pod|average
+        Meaning of a value in the series. (default: total)
+    replicas : FILE
+        Series of the recorded replicas: adds the open-loop check.
+    value
+        Column of the values (default: value); with --bin: a column to add up, or count (the default).
+    time
+        Column of the times.
+    unit : s|ms|us|ns
+        Unit of times that are numbers.
+    bin_ : DURATION
+        Treat rows as events, and use their rate in bins of this width.
+    startup
+        Time from the creation of a pod to its readiness.
+    metrics_lag
+        Age of a metric when it is read.
+    request : [RESOURCE=]QUANTITY
+        Request of a pod, for utilization targets.
+    start
+        Number of replicas at the beginning.
+    period
+        Sync period of the controller.
+    plot : FILE
+        Also draw the replay into this file (.png, .svg).
+    fail_on : underprovisioned=DURATION
+        Exit with status 1 if any HPA is in this condition for longer than the given time.
     """
     limit = _limit(fail_on)
     prometheus.check()
@@ -191,13 +181,7 @@ def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
 
 
 def _seconds(text: str, option: str) -> float:
-    try:
-        seconds = parse_duration(text) / 1e9
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
-    if seconds < 0:
-        raise typer.BadParameter("a duration must not be negative", param_hint=option)
-    return seconds
+    return parse_duration_option(text, option) / 1e9
 
 
 def _split_series(text: str) -> tuple[str, str]:
@@ -229,10 +213,8 @@ def _requests(arguments: Sequence[str]) -> dict[str, Quantity] | None:
     requests = {}
     for text in arguments:
         resource, _, amount = text.rpartition("=")
-        try:
+        with option_errors("--request"):
             requests[resource] = Quantity(amount)
-        except QuantityError as error:
-            raise typer.BadParameter(str(error), param_hint="--request") from None
         if requests[resource].sign <= 0:
             raise typer.BadParameter("a request must be greater than zero", param_hint="--request")
     return requests or None
@@ -249,7 +231,7 @@ def _limit(text: str) -> float | None:
 
 def _view(report: ReplayReport) -> View:
     best = min(report.summaries, key=lambda each: (each.under_provisioned_seconds, each.pod_hours))
-    rows: list[Sequence[Cell | str | float | None]] = [
+    rows: list[Row] = [
         [
             each.name,
             f"{each.pod_hours:,.1f}",
@@ -263,11 +245,9 @@ def _view(report: ReplayReport) -> View:
     ]
     columns = [
         Column("HPA"),
-        Column("POD-HOURS", "right"),
-        Column("SECONDS UNDER-PROVISIONED", "right"),
-        Column("RESCALES", "right"),
-        Column("REPLICAS", "right"),
-        Column("AGREES WITH RECORD", "right"),
+        *make_columns(
+            "POD-HOURS", "SECONDS UNDER-PROVISIONED", "RESCALES", "REPLICAS", "AGREES WITH RECORD", align="right"
+        ),
         Column("SYNCS DECIDED BY", wide=True),
     ]
     plant_report = report.plant
@@ -292,26 +272,28 @@ _LONGEST = 90  # maximum length of a decision's text
 
 
 def replay_decisions(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="The scenario of the run, YAML or JSON.")],
-    decisions: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DECISIONS", help="File of its decisions, decisions.jsonl, as `kscale simulate --to` writes it."
-        ),
-    ],
+    scenario: Path,
+    decisions: Path,
     *,
     source: BeginningCluster,
     horizon: HorizonOption = "",
     seed: SeedOption = None,
-    fail_on: Annotated[
-        str, typer.Option("--fail-on", metavar=_DIFFERS, help="Exit with status 1 if a decision differs.")
-    ] = "",
+    fail_on: Annotated[str, typer.Option(metavar=_DIFFERS)] = "",
     show: Show,
 ) -> Answer:
     """Would autoscalers still decide what they did? Runs a scenario again, and shows the first decision that differs.
 
     The difference may be a later kscale, other flags in the scenario, or slower machines. Options that the run had (-f,
     --horizon, --seed) are needed again.
+
+    Parameters
+    ----------
+    scenario : SCENARIO
+        The scenario of the run, YAML or JSON.
+    decisions : DECISIONS
+        File of its decisions, decisions.jsonl, as `kscale simulate --to` writes it.
+    fail_on
+        Exit with status 1 if a decision differs.
     """
     from kscale.simulation.replaying import read_decisions, replay_decisions
 
@@ -320,8 +302,8 @@ def replay_decisions(
     source.check()
     recorded = read_decisions(decisions)
     setup = setup_of(scenario, source, horizon, seed, show)
-    with show.terminal.step("replaying") as tell:
-        report = replay_decisions(recorded, setup, progress=lambda done, of: tell(f"replaying: {done * 100 // of} %"))
+    with show.terminal.step("replaying") as update:
+        report = replay_decisions(recorded, setup, progress=lambda done, of: update(f"replaying: {done * 100 // of} %"))
     return Answer(report, lambda: _decisions_view(report), exit_code=int(bool(fail_on) and report.differs))
 
 
@@ -345,11 +327,8 @@ def _decisions_view(report: DecisionReplay) -> View:
             Table(
                 [
                     Column("AUTOSCALER"),
-                    Column("RECORDED", "right"),
-                    Column("NOW", "right"),
-                    Column("SAME", "right"),
-                    Column("FIRST THAT DIFFERS"),
-                    Column("NOW"),
+                    *make_columns("RECORDED", "NOW", "SAME", align="right"),
+                    *make_columns("FIRST THAT DIFFERS", "NOW"),
                 ],
                 rows,
             )

@@ -11,7 +11,7 @@ from kscale.cli.estimate_options import GpuLabel, LoopMemory
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View
 from kscale.cli.pictures import scale_down_blocks
 from kscale.cli.scale_down_options import LastChanges, ScaleDownFlags
 from kscale.cli.terminal import plural, pods
@@ -34,21 +34,10 @@ def command(
     gpu: GpuLabel,
     flags: ScaleDownFlags,
     last: LastChanges,
-    exhaustive: Annotated[
-        bool,
-        typer.Option("--exhaustive", help="Judge every node, without waiting times, limits per loop and budgets."),
-    ] = False,
-    max_simulations: Annotated[
-        int | None,
-        typer.Option("--max-simulations", min=0, help="Time for so many candidates only: the others are skipped."),
-    ] = None,
-    deleting: Annotated[
-        list[str] | None,
-        typer.Option("--deleting", metavar="NODE", help="An empty node that is being deleted. Repeatable."),
-    ] = None,
-    draining: Annotated[
-        list[str] | None, typer.Option("--draining", metavar="NODE", help="A node that is being drained. Repeatable.")
-    ] = None,
+    exhaustive: bool = False,
+    max_simulations: Annotated[int | None, typer.Option(min=0)] = None,
+    deleting: list[str] | None = None,
+    draining: list[str] | None = None,
     show: Show,
 ) -> Answer:
     """Which nodes can go, where their pods land, and what keeps the others.
@@ -56,6 +45,17 @@ def command(
     One loop of the Cluster Autoscaler: a node is deleted once it was unneeded for long enough, so a first run mostly
     finds nodes that are unneeded now; --state and --save-state carry the times from run to run. --exhaustive asks
     instead which nodes could go together at once.
+
+    Parameters
+    ----------
+    exhaustive
+        Judge every node, without waiting times, limits per loop and budgets.
+    max_simulations
+        Time for so many candidates only: the others are skipped.
+    deleting : NODE
+        An empty node that is being deleted. Repeatable.
+    draining : NODE
+        A node that is being drained. Repeatable.
     """
     from kscale.capacity.scale_down import report_scale_down
 
@@ -132,7 +132,7 @@ def _headline(report: ScaleDownReport) -> str:
     return f"{text}: {report.empty:,} {are} empty{moving}. Saves {saved}."
 
 
-def _row(item: ScaleDownNode) -> list[Cell | str | float | None]:
+def _row(item: ScaleDownNode) -> Row:
     share = None if item.utilization is None else Cell(f"{item.utilization:.0%}", value=round(item.utilization, 4))
     return [item.node, item.group, share, item.decision, item.reason, item.why or _moves(item)]
 

@@ -40,105 +40,21 @@ def command(
     group_source: GroupSource,
     memory: LoopMemory,
     gpu: GpuLabel,
-    profile: Annotated[
-        str,
-        typer.Option(
-            "--profile", metavar="NAME", help="Release to decide as: current, or legacy for release 1.3 of 2019."
-        ),
-    ] = "current",
-    expander: Annotated[
-        str | None,
-        typer.Option(
-            "--expander",
-            metavar="NAMES",
-            autocompletion=expanders,
-            help="How to choose a node group: random, most-pods, least-waste, least-nodes, price, "
-            "priority, grpc; several with commas. Default: least-waste.",
-        ),
-    ] = None,
-    priority_config: Annotated[
-        Path | None,
-        typer.Option(
-            "--priority-config", metavar="FILE", help="File of the priority expander's ConfigMap, or its text."
-        ),
-    ] = None,
-    grpc_url: Annotated[
-        str | None,
-        typer.Option("--grpc-expander-url", metavar="HOST:PORT", help="Address of the gRPC expander's server."),
-    ] = None,
-    grpc_cert: Annotated[
-        str | None,
-        typer.Option(
-            "--grpc-expander-cert",
-            metavar="FILE",
-            help="PEM file of the certificates that the gRPC expander's server certificate is checked against.",
-        ),
-    ] = None,
-    per_core: Annotated[
-        float | None,
-        typer.Option(
-            "--price-per-core-hour",
-            min=0,
-            metavar="AMOUNT",
-            help="With --expander price: what a core that pods request is worth. Default: as cheap as a node group "
-            "sells it.",
-        ),
-    ] = None,
-    per_gib: Annotated[
-        float | None,
-        typer.Option(
-            "--price-per-gib-hour",
-            min=0,
-            metavar="AMOUNT",
-            help="With --expander price: what a GiB of memory is worth. Default: 1/7.5 of a core.",
-        ),
-    ] = None,
-    all_groups: Annotated[
-        bool, typer.Option("--all-groups", help="Show every group, and what each says of every shape of pod.")
-    ] = False,
-    balance: Annotated[
-        bool, typer.Option("--balance-similar-node-groups", help="Spread new nodes over similar node groups.")
-    ] = False,
-    max_nodes_total: Annotated[
-        int, typer.Option("--max-nodes-total", min=0, help="Maximum number of nodes in the cluster; 0 = no limit.")
-    ] = 0,
-    max_nodes_per_scale_up: Annotated[
-        int, typer.Option("--max-nodes-per-scaleup", min=0, help="Maximum number of nodes added at once; 0 = no limit.")
-    ] = 1000,
-    new_pod_delay: Annotated[
-        float,
-        typer.Option(
-            "--new-pod-scale-up-delay",
-            min=0,
-            max=LONGEST,
-            metavar="SECONDS",
-            help="Age below which pods do not cause a scale-up.",
-        ),
-    ] = 0,
-    flags: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--flag",
-            metavar="NAME=VALUE",
-            help="Any other flag of the Cluster Autoscaler, e.g. cores-total=0:64, salvo-scale-up. Repeatable.",
-        ),
-    ] = None,
-    max_looks: Annotated[
-        int | None,
-        typer.Option(
-            "--max-looks",
-            min=0,
-            help="With --flag enable-graceful-degradation: stop after this many looks at pods; the other pods wait.",
-        ),
-    ] = None,
-    bypassed: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--bypassed-scheduler-name",
-            metavar="NAME",
-            help="Count pods of this scheduler before the scheduler has tried them. Repeatable.",
-        ),
-    ] = None,
+    profile: str = "current",
+    expander: Annotated[str | None, typer.Option(autocompletion=expanders)] = None,
+    priority_config: Path | None = None,
+    grpc_url: Annotated[str | None, typer.Option("--grpc-expander-url")] = None,
+    grpc_cert: Annotated[str | None, typer.Option("--grpc-expander-cert")] = None,
+    per_core: Annotated[float | None, typer.Option("--price-per-core-hour", min=0)] = None,
+    per_gib: Annotated[float | None, typer.Option("--price-per-gib-hour", min=0)] = None,
+    all_groups: bool = False,
+    balance: Annotated[bool, typer.Option("--balance-similar-node-groups")] = False,
+    max_nodes_total: Annotated[int, typer.Option(min=0)] = 0,
+    max_nodes_per_scale_up: Annotated[int, typer.Option("--max-nodes-per-scaleup", min=0)] = 1000,
+    new_pod_delay: Annotated[float, typer.Option("--new-pod-scale-up-delay", min=0, max=LONGEST)] = 0,
+    flags: Annotated[list[str] | None, typer.Option("--flag")] = None,
+    max_looks: Annotated[int | None, typer.Option(min=0)] = None,
+    bypassed: Annotated[list[str] | None, typer.Option("--bypassed-scheduler-name")] = None,
     bounds: BoundSource,
     show: Show,
 ) -> Answer:
@@ -146,6 +62,40 @@ def command(
 
     One loop of the Cluster Autoscaler as if everything succeeded. Only pods of which the scheduler has said that they
     are unschedulable count, as upstream does; --bypassed-scheduler-name default-scheduler does not wait for it.
+
+    Parameters
+    ----------
+    profile : NAME
+        Release to decide as: current, or legacy for release 1.3 of 2019.
+    expander : NAMES
+        How to choose a node group: random, most-pods, least-waste, least-nodes, price, priority, grpc; several with
+        commas. Default: least-waste.
+    priority_config : FILE
+        File of the priority expander's ConfigMap, or its text.
+    grpc_url : HOST:PORT
+        Address of the gRPC expander's server.
+    grpc_cert : FILE
+        PEM file of the certificates that the gRPC expander's server certificate is checked against.
+    per_core : AMOUNT
+        With --expander price: what a core that pods request is worth. Default: as cheap as a node group sells it.
+    per_gib : AMOUNT
+        With --expander price: what a GiB of memory is worth. Default: 1/7.5 of a core.
+    all_groups
+        Show every group, and what each says of every shape of pod.
+    balance
+        Spread new nodes over similar node groups.
+    max_nodes_total
+        Maximum number of nodes in the cluster; 0 = no limit.
+    max_nodes_per_scale_up
+        Maximum number of nodes added at once; 0 = no limit.
+    new_pod_delay : SECONDS
+        Age below which pods do not cause a scale-up.
+    flags : NAME=VALUE
+        Any other flag of the Cluster Autoscaler, e.g. cores-total=0:64, salvo-scale-up. Repeatable.
+    max_looks
+        With --flag enable-graceful-degradation: stop after this many looks at pods; the other pods wait.
+    bypassed : NAME
+        Count pods of this scheduler before the scheduler has tried them. Repeatable.
     """
     from kscale.ca.flag_parsing import parse_flags
     from kscale.ca.options import AutoscalingOptions

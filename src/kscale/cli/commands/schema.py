@@ -17,21 +17,21 @@ __all__ = ["command"]
 
 
 def command(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND", autocompletion=schema_kinds, help="The document or input file; none lists them."
-        ),
-    ] = "",
+    kind: Annotated[str, typer.Argument(autocompletion=schema_kinds)] = "",
     *,
     show: Show,
-    directory: Annotated[
-        Path | None, typer.Option("--directory", help="Write every schema into this directory, one file each.")
-    ] = None,
+    directory: Path | None = None,
 ) -> Answer | None:
     """Print the JSON Schema of a document that -o json writes, or of an input file.
 
     Without KIND: list the documents and input files.
+
+    Parameters
+    ----------
+    kind : KIND
+        The document or input file; none lists them.
+    directory
+        Write every schema into this directory, one file each.
     """
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)

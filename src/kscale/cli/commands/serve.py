@@ -32,38 +32,14 @@ class COMMAND(GoCommand):
 
 def serve_expander(
     *,
-    rule: Annotated[
-        str,
-        typer.Argument(metavar="RULE", help="least-cost, least-waste, or a function: FILE.py:NAME, MODULE:NAME."),
-    ],
-    address: Annotated[
-        str,
-        typer.Option(
-            "--address", metavar="HOST:PORT", help="Address that the server listens on; port 0: any free port."
-        ),
-    ] = "0.0.0.0:7000",
-    cert: Annotated[str, typer.Option("--tls-cert-file", metavar="FILE", help="Certificate file of the server.")],
-    key: Annotated[
-        str,
-        typer.Option("--tls-private-key-file", metavar="FILE", help="File of the server certificate's private key."),
-    ],
-    client_ca: Annotated[
-        str,
-        typer.Option(
-            "--client-ca-file",
-            metavar="FILE",
-            help="File of the authority that signed the clients' certificates; other clients are refused.",
-        ),
-    ] = "",
-    groups_file: Annotated[
-        str, typer.Option("-g", "--groups", metavar="FILE", help="Node groups with their prices, for least-cost.")
-    ] = "",
-    verbosity: Annotated[
-        int, typer.Option("--v", "-v", metavar="LEVEL", min=0, help="Verbosity of the logs; 4 adds details.")
-    ] = 0,
-    log_format: Annotated[
-        str, typer.Option("--log-format", metavar="text|json", help="Format of the logs on stderr.")
-    ] = "text",
+    rule: Annotated[str, typer.Argument()],
+    address: str = "0.0.0.0:7000",
+    cert: Annotated[str, typer.Option("--tls-cert-file")],
+    key: Annotated[str, typer.Option("--tls-private-key-file")],
+    client_ca: Annotated[str, typer.Option("--client-ca-file")] = "",
+    groups_file: Annotated[str, typer.Option("-g", "--groups")] = "",
+    verbosity: Annotated[int, typer.Option("--v", "-v", min=0)] = 0,
+    log_format: str = "text",
 ) -> None:
     """Rank the options of a Cluster Autoscaler's scale-ups over gRPC, for upstream's autoscaler or kscale's.
 
@@ -71,6 +47,25 @@ def serve_expander(
     only.
     A function takes a request (kscale.effects.RankOptions) and returns the ids of the best groups, best first. Runs
     until a signal ends it.
+
+    Parameters
+    ----------
+    rule : RULE
+        least-cost, least-waste, or a function: FILE.py:NAME, MODULE:NAME.
+    address : HOST:PORT
+        Address that the server listens on; port 0: any free port.
+    cert : FILE
+        Certificate file of the server.
+    key : FILE
+        File of the server certificate's private key.
+    client_ca : FILE
+        File of the authority that signed the clients' certificates; other clients are refused.
+    groups_file : FILE
+        Node groups with their prices, for least-cost.
+    verbosity : LEVEL
+        Verbosity of the logs; 4 adds details.
+    log_format : text|json
+        Format of the logs on stderr.
     """
     if log_format not in ("text", "json"):
         raise InputError(Problem(f"{log_format!r} is neither text nor json", field="--log-format"))
@@ -95,7 +90,7 @@ def ranker(rule: str, groups_file: str = "") -> Callable[[RankOptions], Ranking 
     if groups_file and rule != "least-cost":
         raise InputError(Problem(f"{rule} does not look at prices", field="--groups"))
     if rule == "least-waste":
-        return lambda question: _best(least_waste(question))
+        return lambda request: _best(least_waste(request))
     if rule == "least-cost":
         if not groups_file:
             raise InputError(Problem("least-cost needs the groups' prices", field="--groups"))
@@ -104,7 +99,7 @@ def ranker(rule: str, groups_file: str = "") -> Callable[[RankOptions], Ranking 
         prices = {group.id: group.price for group in read_groups(groups_file) if group.price is not None}
         if not prices:
             raise InputError(Problem("no group has a price", groups_file))
-        return lambda question: _best(least_cost(question, prices))
+        return lambda request: _best(least_cost(request, prices))
     return _users(rule)
 
 
@@ -121,23 +116,23 @@ def _best(ranked: list[RankedOption]) -> Ranking:
 def _users(rule: str) -> Callable[[RankOptions], Ranking]:
     from kscale.effects import Ranking
 
-    place, colon, name = rule.rpartition(":")
+    module_name, colon, name = rule.rpartition(":")
     if not colon:
         raise InputError(Problem(f"no rule {rule!r}: there are least-cost, least-waste, FILE.py:NAME", field="RULE"))
     try:
-        module = _load_module(Path(place)) if place.endswith(".py") else import_module(place)
+        module = _load_module(Path(module_name)) if module_name.endswith(".py") else import_module(module_name)
     except (Exception, SystemExit) as error:
-        raise InputError(Problem(f"{type(error).__name__}: {error}", place)) from error
+        raise InputError(Problem(f"{type(error).__name__}: {error}", module_name)) from error
     function: Any = getattr(module, name, None)
     if not callable(function):
-        raise InputError(Problem(f"there is no function {name}", place))
+        raise InputError(Problem(f"there is no function {name}", module_name))
 
-    def rank(question: RankOptions) -> Ranking:
-        ranked = function(question)
+    def rank(request: RankOptions) -> Ranking:
+        ranked = function(request)
         if isinstance(ranked, str) or not isinstance(ranked, Iterable):
             raise InputError(f"{rule} gave {ranked!r}, not ids of groups")
         groups = list(ranked)
-        offered = {option.group for option in question.options}
+        offered = {option.group for option in request.options}
         for group in groups:
             if group not in offered:
                 raise InputError(f"{rule} gave {group!r}, which it was not asked about")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kscale.cli.inputs import read_cluster
 from kscale.cli.live_inputs import BeginningCluster
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.pictures import simulation_blocks
 from kscale.cli.terminal import plural, pods
 
@@ -32,23 +32,13 @@ SeedOption = Annotated[int | None, typer.Option("--seed", help="Random seed of t
 
 
 def command(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file, YAML or JSON.")],
+    scenario: Path,
     *,
     source: BeginningCluster,
     horizon: HorizonOption = "",
     seed: SeedOption = None,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to", metavar="DIR", help="Also write the report, the decisions (JSON lines) and timelines (Parquet)."
-        ),
-    ] = None,
-    ideal: Annotated[
-        int,
-        typer.Option(
-            "--ideal", metavar="N", min=0, help="Look N times for the cheapest mix of nodes, and split what was paid."
-        ),
-    ] = 0,
+    to: Path | None = None,
+    ideal: Annotated[int, typer.Option(min=0)] = 0,
     show: Show,
 ) -> Answer:
     """Runs autoscalers in a simulated cluster, in virtual time: what it costs, how long pods wait, what they did.
@@ -57,15 +47,24 @@ def command(
     scenario alone says. The drivers are those of `kscale run`, and their decisions upstream's; the scheduler takes the
     first node that fits, or the one with the best scores. The same scenario and seed give the same run. Ctrl-C ends it
     early: what was simulated by then is shown.
+
+    Parameters
+    ----------
+    scenario : SCENARIO
+        A scenario file, YAML or JSON.
+    to : DIR
+        Also write the report, the decisions (JSON lines) and timelines (Parquet).
+    ideal : N
+        Look N times for the cheapest mix of nodes, and split what was paid.
     """
     from kscale.simulation import simulate
 
     source.check()
     source.check_alone(("--to", to))
     setup = setup_of(scenario, source, horizon, seed, show)
-    with show.terminal.step("simulating") as tell, _interruptible() as stop:
+    with show.terminal.step("simulating") as update, _interruptible() as stop:
         run = simulate(
-            setup, stop=stop, progress=lambda done, of: tell(f"simulating: {done * 100 // of} %"), ideal=ideal
+            setup, stop=stop, progress=lambda done, of: update(f"simulating: {done * 100 // of} %"), ideal=ideal
         )
     if to is not None:
         with show.terminal.step("writing"):
@@ -132,7 +131,7 @@ def simulation_view(report: SimulationReport) -> View:
         parts.append(f"{complete:,} of {len(report.jobs):,} {plural('job', len(report.jobs))} completed")
     if report.late is not None:
         parts.append(f"{report.late:.1%} of the work was late")
-    groups: list[Sequence[Cell | str | float | None]] = [
+    groups: list[Row] = [
         [
             each.group,
             each.instance_type or None,
@@ -144,13 +143,13 @@ def simulation_view(report: SimulationReport) -> View:
         ]
         for each in report.groups
     ]
-    queues: list[Sequence[Cell | str | float | None]] = [
+    queues: list[Row] = [
         [each.workload, f"{each.arrived:,.0f}", f"{each.late:.1%}", f"{each.left:,.0f}"] for each in report.queues
     ]
     offered = f"{cores.provisioned:,.1f} offered, {cores.requested:,.1f} asked for by pods on nodes"
     offered += f", {cores.over_provisioned:,.1f} nobody asked for, {cores.under_provisioned:,.2f} missing"
     rounds = ", ".join(f"{each.name} {each.rounds:,} ({each.skipped:,} skipped)" for each in report.controllers)
-    columns = [Column("QUEUE"), Column("ARRIVED", "right"), Column("LATE", "right"), Column("LEFT", "right")]
+    columns = [Column("QUEUE"), *make_columns("ARRIVED", "LATE", "LEFT", align="right")]
     left = f", {pods(pending.at_end)} waiting at the end" if pending.at_end else ""
     refused = f"; refused: {_counts(report.refusals)}" if report.refusals else ""
     return View(
@@ -158,12 +157,8 @@ def simulation_view(report: SimulationReport) -> View:
         tables=[
             Table(
                 [
-                    Column("GROUP"),
-                    Column("TYPE"),
-                    Column("NODE-HOURS", "right"),
-                    Column("COST", "right"),
-                    Column("ADDED", "right"),
-                    Column("REMOVED", "right"),
+                    *make_columns("GROUP", "TYPE"),
+                    *make_columns("NODE-HOURS", "COST", "ADDED", "REMOVED", align="right"),
                     Column("LOST", "right", wide=not report.interruptions),
                 ],
                 groups,
@@ -192,17 +187,13 @@ _JOBS_SHOWN: Final = 40
 def _jobs(report: SimulationReport) -> Table:
     """Build the table of jobs by outcome, those that did not complete first."""
     columns = (
-        Column("JOB"),
-        Column("OUTCOME"),
-        Column("COMPLETED", "right"),
-        Column("FAILED", "right"),
-        Column("RESTARTS", "right"),
-        Column("MAKESPAN", "right"),
+        *make_columns("JOB", "OUTCOME"),
+        *make_columns("COMPLETED", "FAILED", "RESTARTS", "MAKESPAN", align="right"),
         Column("WORK", "right", wide=True),
         Column("LOST WORK", "right"),
     )
     jobs = sorted(report.jobs, key=lambda each: _OUTCOMES.index(each.outcome))
-    rows: list[Sequence[Cell | str | float | None]] = [
+    rows: list[Row] = [
         [
             each.job,
             Cell(each.outcome, "bad") if each.outcome in ("failed", "deleted") else each.outcome,
@@ -229,7 +220,7 @@ def _interruptions(report: SimulationReport) -> list[str]:
 def _build_recommendation_table(report: SimulationReport) -> Table:
     """Build the table of the VPAs' recommendations at the end."""
     names = ("cpu", "memory")
-    rows: list[Sequence[Cell | str | float | None]] = [
+    rows: list[Row] = [
         [each.vpa, each.container, *(each.target.get(name) for name in names)] for each in report.recommendations
     ]
     return Table([Column("VPA"), Column("CONTAINER"), *(Column(name.upper(), "right") for name in names)], rows)

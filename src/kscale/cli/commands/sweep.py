@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 
 import typer
 
+from kscale.cli.aws import GROUPS_PREFIX
 from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, grown, notes_of, seconds, simulator
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_moment, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.terminal import plural
 from kscale.errors import InputError, KscaleError
 from kscale.libraries import library
@@ -35,49 +36,38 @@ INTERRUPTED = 130
 
 
 def command(
-    scenarios: Annotated[
-        Path | None, typer.Argument(metavar="[SCENARIOS]", help="Scenarios as kscale whatif takes them.")
-    ] = None,
+    scenarios: Path | None = None,
     *,
     source: Clusters,
     group_source: GroupSource,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--vary",
-            metavar="PATH=VALUES",
-            help="flags.expander=price,least-waste; groups.spot.price=0.1..0.4:7; pods.NS/KIND/NAME=x1,x2; "
-            "pods.*=x1.4. Several: every combination, on top of each scenario.",
-        ),
-    ] = None,
-    expander: Annotated[
-        str, typer.Option("--expander", help="Expander of the baseline; see kscale scale-up.")
-    ] = "least-waste",
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, metavar="N", help="Number of processes; the default is one for each core."),
-    ] = None,
-    executor: Annotated[
-        str | None,
-        typer.Option(
-            "--executor",
-            metavar="URL",
-            help="Run on other workers: dask://HOST:PORT, a Dask scheduler (extra [dask]); "
-            "ray://HOST:PORT, a Ray cluster by its client server (extra [ray]).",
-        ),
-    ] = None,
-    simulation: Annotated[
-        Path | None,
-        typer.Option("--simulation", metavar="FILE", help=SIMULATION_HELP),
-    ] = None,
-    now: Annotated[
-        str | None, typer.Option("--now", metavar="TIME", help="The time of the decisions, RFC 3339; default: now.")
-    ] = None,
+    vary: list[str] | None = None,
+    expander: str = "least-waste",
+    jobs: Annotated[int | None, typer.Option(min=1)] = None,
+    executor: str | None = None,
+    simulation: Annotated[Path | None, typer.Option(metavar="FILE", help=SIMULATION_HELP)] = None,
+    now: str | None = None,
     show: Show,
 ) -> Answer:
     """What is decided in each of many scenarios, on all cores; Ctrl-C keeps what is done.
 
     A quoted pattern ('dumps/*.json') for -f is a fleet: every dump is a cluster of its own, in one table.
+
+    Parameters
+    ----------
+    scenarios : [SCENARIOS]
+        Scenarios as kscale whatif takes them.
+    vary : PATH=VALUES
+        flags.expander=price,least-waste; groups.spot.price=0.1..0.4:7; pods.NS/KIND/NAME=x1,x2; pods.*=x1.4.
+        Several: every combination, on top of each scenario.
+    expander
+        Expander of the baseline; see kscale scale-up.
+    jobs : N
+        Number of processes; the default is one for each core.
+    executor : URL
+        Run on other workers: dask://HOST:PORT, a Dask scheduler (extra [dask]); ray://HOST:PORT, a Ray cluster by
+        its client server (extra [ray]).
+    now : TIME
+        The time of the decisions, RFC 3339; default: now.
     """
     from datetime import UTC, datetime
 
@@ -110,6 +100,8 @@ def command(
         else:
             if group_source.node is not None or group_source.instance_type:
                 raise typer.BadParameter("a fleet takes -g, or groups recognised in the labels", param_hint="-f")
+            if (group_source.groups_file or "").startswith(GROUPS_PREFIX):
+                raise typer.BadParameter("groups of a live account are of one cluster", param_hint="-g")
             fleet = Fleet(group_source.groups_file, catalogue, moment, options, simulate)
             tasks = [(dump, all_scenarios) for dump in dumps]
             answers = sweep(rows_of_fleet, tasks, base=fleet, executor=pool, workers=count, chunk=1, share=share)
@@ -224,7 +216,7 @@ def _collect_rows(
 
     rows: list[list[SweepRow] | None] = [None] * len(names)
     done = 0
-    with show.terminal.step("deciding") as tell:
+    with show.terminal.step("deciding") as update:
         try:
             for answer in answers:
                 cluster, scenarios = names[answer.index]
@@ -238,7 +230,7 @@ def _collect_rows(
                 else:
                     rows[answer.index] = answer.value
                 done += 1
-                tell(f"deciding: {done:,} of {len(names):,}")
+                update(f"deciding: {done:,} of {len(names):,}")
         except KeyboardInterrupt:
             return rows, True
     return rows, False
@@ -246,11 +238,7 @@ def _collect_rows(
 
 _COLUMNS = (
     Column("SCENARIO"),
-    Column("NODES", "right"),
-    Column("$/H", "right"),
-    Column("CHANGE", "right"),
-    Column("PENDING", "right"),
-    Column("HOMELESS", "right"),
+    *make_columns("NODES", "$/H", "CHANGE", "PENDING", "HOMELESS", align="right"),
     Column("GROUPS", wide=True),
     Column("DIFFERS BECAUSE"),
 )
@@ -279,8 +267,8 @@ def sweep_view(report: SweepReport) -> View:
     )
 
 
-def _row(row: SweepRow, fleet: bool, waited: bool) -> list[Cell | str | float | None]:
-    first: list[Cell | str | float | None] = [row.cluster] if fleet else []
+def _row(row: SweepRow, fleet: bool, waited: bool) -> Row:
+    first: Row = [row.cluster] if fleet else []
     if row.row is None or row.baseline is None:
         return [*first, row.scenario, *[None] * (7 if waited else 6), Cell(row.error, "bad")]
     now, before = row.row, row.baseline

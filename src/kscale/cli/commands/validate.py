@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kscale.capacity.validation import Validation, validate
 from kscale.cli.failures import BAD_INPUT
 from kscale.cli.inputs import DUMP_HELP, Files
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Column, Row, Show, Table, View
 from kscale.cli.terminal import plural
 
 __all__ = ["EPILOG", "command", "validation_view"]
@@ -35,7 +33,7 @@ def validation_view(record: Validation) -> View:
     others = sum(item.objects for item in record.kinds if not item.modelled)
     more = f" ({others:,} more of kinds that are not modelled)" if others else ""
     odd = f", {record.warning_count:,} {plural('warning', record.warning_count)}" if record.warning_count else ""
-    kinds: list[Sequence[Cell | str | float | None]] = [
+    kinds: list[Row] = [
         [item.kind, item.objects, "yes" if item.modelled else "no, not modelled"] for item in record.kinds
     ]
     tables = [Table([Column("KIND"), Column("OBJECTS", "right"), Column("READ")], kinds)]

@@ -10,7 +10,7 @@ import typer
 
 from kscale.cli.inputs import DUMP_HELP, log_read_objects, parse_moment
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Column, Row, Show, Table, View, make_columns
 from kscale.cli.terminal import object_name, plural
 from kscale.effects import ZERO_TIME, moment
 from kscale.errors import InputError, Problem
@@ -26,40 +26,43 @@ _FEW = 3
 
 
 def command(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME|NS/NAME]...", help="Show only the VPAs of these names, with each of their pods."),
-    ] = None,
+    names: list[str] | None = None,
     *,
     source: Clusters,
-    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Only VPAs of this namespace.")] = "",
-    now: Annotated[
-        str,
-        typer.Option("--now", metavar="TIME", help="Decide at this moment (RFC 3339; default: the newest time read)."),
-    ] = "",
-    min_replicas: Annotated[
-        int, typer.Option("--min-replicas", min=0, help="The updater's flag: fewer live pods are left alone.")
-    ] = 2,
-    eviction_tolerance: Annotated[
-        float, typer.Option("--eviction-tolerance", min=0.0, help="The updater's flag: the part that may be missing.")
-    ] = 0.5,
-    pod_update_threshold: Annotated[
-        float, typer.Option("--pod-update-threshold", min=0.0, help="The updater's flag: smaller changes wait.")
-    ] = 0.1,
+    namespace: Annotated[str, typer.Option("-n", "--namespace")] = "",
+    now: str = "",
+    min_replicas: Annotated[int, typer.Option(min=0)] = 2,
+    eviction_tolerance: Annotated[float, typer.Option(min=0.0)] = 0.5,
+    pod_update_threshold: Annotated[float, typer.Option(min=0.0)] = 0.1,
     show: Show,
 ) -> Answer:
     """What would the VPA's updater do in its next loop, why does it leave other pods alone, and what do new pods get?
 
     Uses the recommendations in the VPAs' status; kscale recommend computes new ones. Disruption budgets of the input
     count. The admission webhook is assumed to run.
+
+    Parameters
+    ----------
+    names : [NAME|NS/NAME]...
+        Show only the VPAs of these names, with each of their pods.
+    namespace
+        Only VPAs of this namespace.
+    now : TIME
+        Decide at this moment (RFC 3339; default: the newest time read).
+    min_replicas
+        The updater's flag: fewer live pods are left alone.
+    eviction_tolerance
+        The updater's flag: the part that may be missing.
+    pod_update_threshold
+        The updater's flag: smaller changes wait.
     """
     from kscale.capacity.vpa_round_plan import newest_time, plan_of_dump
     from kscale.vpa.options import UpdaterOptions
 
     terminal = show.terminal
     source.check()
-    with terminal.step(f"reading {source.source_names}") as tell:
-        cluster = source.load_with_owners(terminal, tell)
+    with terminal.step(f"reading {source.source_names}") as update:
+        cluster = source.load_with_owners(terminal, update)
     if cluster.report is not None:
         log_read_objects(cluster.report, source.source_names, terminal)
     at = moment(parse_moment(now)) if now else newest_time(cluster)
@@ -86,7 +89,7 @@ def command(
 
 def vpa_view(plan: VPARoundPlan, vpas: Sequence[PlannedVPA], *, pods: bool = False) -> View:
     """Build the view with one row per VPA; with ``pods``, also a row per pod and container."""
-    rows: list[list[Cell | str | float | None]] = []
+    rows: list[Row] = []
     for each in vpas:
         reasons = Counter(pod.reason for pod in each.unchanged)
         left = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
@@ -102,13 +105,9 @@ def vpa_view(plan: VPARoundPlan, vpas: Sequence[PlannedVPA], *, pods: bool = Fal
             ]
         )
     columns = [
-        Column("VPA"),
-        Column("TARGET"),
-        Column("MODE"),
-        Column("EVICTED", "right"),
-        Column("RESIZED", "right"),
-        Column("LEFT ALONE"),
-        Column("NEW PODS GET"),
+        *make_columns("VPA", "TARGET", "MODE"),
+        *make_columns("EVICTED", "RESIZED", align="right"),
+        *make_columns("LEFT ALONE", "NEW PODS GET"),
     ]
     tables = [Table(columns, rows, limit=200)]
     if pods:
@@ -141,13 +140,13 @@ def _changes(vpa: PlannedVPA) -> str | None:
 
 def _details(vpa: PlannedVPA) -> list[Table]:
     name = f"{vpa.namespace}/{vpa.name}"
-    rows: list[list[Cell | str | float | None]] = [[pod, "evicted", None] for pod in vpa.evict]
+    rows: list[Row] = [[pod, "evicted", None] for pod in vpa.evict]
     rows += [[pod, "resized", None] for pod in vpa.resize]
     rows += [[each.pod, each.reason, each.message] for each in vpa.unchanged]
     tables = [Table([Column("POD"), Column("UPDATE"), Column("WHY")], rows, limit=200, title=f"{name}: pods")]
     if vpa.admission:
-        heads = [Column("CONTAINER"), Column("RESOURCE"), Column("NOW", "right"), Column("NEW POD", "right")]
-        lines: list[list[Cell | str | float | None]] = []
+        heads = [*make_columns("CONTAINER", "RESOURCE"), *make_columns("NOW", "NEW POD", align="right")]
+        lines: list[Row] = []
         for each in vpa.admission:
             for label, old, new in (
                 ("request", each.requests, each.new_requests),

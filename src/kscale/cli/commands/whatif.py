@@ -11,7 +11,7 @@ import typer
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_moment, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.terminal import plural
 
 if TYPE_CHECKING:
@@ -29,39 +29,35 @@ MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClas
 
 
 def command(
-    scenarios: Annotated[Path, typer.Argument(metavar="SCENARIOS", help="The scenarios, as YAML or JSON.")],
+    scenarios: Path,
     *,
     source: Clusters,
     group_source: GroupSource,
-    expander: Annotated[
-        str, typer.Option("--expander", help="Expander of the baseline; see kscale scale-up.")
-    ] = "least-waste",
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fail-on",
-            metavar="CONDITION",
-            help="Exit with status 1 if a scenario meets this condition: cost>+5%, nodes>60, "
-            "homeless>0, of nodes, cost, bound, pending, homeless, waited; with + or - or % the "
-            "change from the baseline. Repeatable.",
-        ),
-    ] = None,
-    bound: Annotated[
-        bool, typer.Option("--bound", help="Also prove what the nodes must cost at least, by column generation.")
-    ] = False,
-    simulation: Annotated[
-        Path | None,
-        typer.Option("--simulation", metavar="FILE", help=SIMULATION_HELP),
-    ] = None,
-    now: Annotated[
-        str | None, typer.Option("--now", metavar="TIME", help="The time of the decisions, RFC 3339; default: now.")
-    ] = None,
+    expander: str = "least-waste",
+    fail_on: list[str] | None = None,
+    bound: bool = False,
+    simulation: Annotated[Path | None, typer.Option(metavar="FILE", help=SIMULATION_HELP)] = None,
+    now: str | None = None,
     show: Show,
 ) -> Answer:
     """What would be decided if things were other than they are: a row for each scenario, beside the baseline.
 
     A scenario is a list of edits (groups, flags, pods, lose, requests, prices, scheduler) and a question (scale-up,
     scale-down, estimate, mix, headroom, rebuild, simulate). What does not depend on an edit is decided once.
+
+    Parameters
+    ----------
+    scenarios : SCENARIOS
+        The scenarios, as YAML or JSON.
+    expander
+        Expander of the baseline; see kscale scale-up.
+    fail_on : CONDITION
+        Exit with status 1 if a scenario meets this condition: cost>+5%, nodes>60, homeless>0, of nodes, cost,
+        bound, pending, homeless, waited; with + or - or % the change from the baseline. Repeatable.
+    bound
+        Also prove what the nodes must cost at least, by column generation.
+    now : TIME
+        The time of the decisions, RFC 3339; default: now.
     """
     from datetime import UTC, datetime
 
@@ -69,7 +65,7 @@ def command(
     from kscale.capacity.whatif import Base, parse_condition, read_scenarios, whatif
 
     conditions = [parse_condition(text) for text in fail_on or []]
-    asked = read_scenarios(scenarios)
+    parsed = read_scenarios(scenarios)
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     groups = group_source.read_groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
@@ -81,23 +77,23 @@ def command(
         group_source.read_catalogue(show.terminal),
         scenarios.parent,
         bound,
-        simulate=simulator(asked, simulation),
+        simulate=simulator(parsed, simulation),
         source=str(scenarios),
     )
-    with show.terminal.step("deciding") as tell:
-        report = whatif(base, asked, conditions=conditions, told=lambda row: tell(f"deciding: {row.name}"))
+    with show.terminal.step("deciding") as update:
+        report = whatif(base, parsed, conditions=conditions, told=lambda row: update(f"deciding: {row.name}"))
     crossed = any(row.crossed for row in report.scenarios)
     return Answer(report, lambda: whatif_view(report), exit_code=1 if crossed else 0)
 
 
-def simulator(asked: Iterable[Scenario], file: Path | None) -> Simulate | None:
+def simulator(scenarios: Iterable[Scenario], file: Path | None) -> Simulate | None:
     """Return the simulator if a scenario has the question ``simulate``; else None.
 
     Raises BadParameter if ``--simulation`` names a ``file`` that no scenario needs.
     """
     from kscale.capacity.whatif import Question
 
-    if not any(each.question is Question.SIMULATE for each in asked):
+    if not any(each.question is Question.SIMULATE for each in scenarios):
         if file is not None:
             raise typer.BadParameter("no scenario has the question simulate", param_hint="--simulation")
         return None
@@ -107,16 +103,9 @@ def simulator(asked: Iterable[Scenario], file: Path | None) -> Simulate | None:
 
 
 _COLUMNS = (
-    Column("SCENARIO"),
-    Column("QUESTION"),
-    Column("NODES", "right"),
-    Column("$/H", "right"),
-    Column("CHANGE", "right"),
-    Column("BOUND", "right"),
-    Column("PENDING", "right"),
-    Column("HOMELESS", "right"),
-    Column("GROUPS"),
-    Column("DIFFERS BECAUSE"),
+    *make_columns("SCENARIO", "QUESTION"),
+    *make_columns("NODES", "$/H", "CHANGE", "BOUND", "PENDING", "HOMELESS", align="right"),
+    *make_columns("GROUPS", "DIFFERS BECAUSE"),
 )
 WAITED = Column("WAITED", "right", fields=("pending_seconds",))
 
@@ -158,7 +147,7 @@ def seconds(value: float) -> Cell:
     return Cell(f"{value:,.0f} s", value=value)
 
 
-def _row(row: ScenarioRow, baseline: ScenarioRow) -> list[Cell | str | float | None]:
+def _row(row: ScenarioRow, baseline: ScenarioRow) -> Row:
     nodes = row.nodes - baseline.nodes
     change = None
     if row.cost is not None and baseline.cost:

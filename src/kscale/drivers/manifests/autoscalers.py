@@ -60,7 +60,7 @@ __all__ = [
 
 _GROUP: Final = "autoscaling.k8s.io"
 _APPROVED: Final = "https://github.com/kubernetes/kubernetes/pull/63797"
-_KEPT: Final = "x-kubernetes-preserve-unknown-fields"
+_PRESERVE_UNKNOWN_FIELDS: Final = "x-kubernetes-preserve-unknown-fields"
 _ENUMS: Final[Mapping[str, list[str]]] = {
     "updateMode": ["Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace", "Auto"],
     "mode": ["Auto", "Off"],
@@ -78,7 +78,7 @@ _REQUIRED: Final[Mapping[str, list[str]]] = {
     "VerticalPodAutoscalerCondition": ["status", "type"],
 }
 """By struct."""
-_MORE_OF_STRUCTS: Final[Mapping[str, ApiObject]] = {
+_STRUCT_SCHEMAS: Final[Mapping[str, ApiObject]] = {
     "TargetReference": {"x-kubernetes-map-type": "atomic"},
     "StartupBoostCpu": {
         "x-kubernetes-validations": [
@@ -90,7 +90,7 @@ _MORE_OF_STRUCTS: Final[Mapping[str, ApiObject]] = {
         ]
     },
 }
-_MORE_OF_FIELDS: Final[Mapping[tuple[str, str], ApiObject]] = {
+_FIELD_SCHEMAS: Final[Mapping[tuple[str, str], ApiObject]] = {
     ("StartupBoostCpu", "type"): {"enum": ["Factor", "Quantity"]},
     ("PodUpdatePolicy", "evictAfterOOMSeconds"): {"minimum": 1},
     ("ContainerResourcePolicy", "memoryAggregationIntervalSeconds"): {"minimum": 1, "format": "int32"},
@@ -127,7 +127,7 @@ _OLD_VERSION: Final[ApiObject] = {
     "name": "v1beta2",
     "served": False,
     "storage": False,
-    "schema": {"openAPIV3Schema": {"type": "object", _KEPT: True}},
+    "schema": {"openAPIV3Schema": {"type": "object", _PRESERVE_UNKNOWN_FIELDS: True}},
 }
 """Nobody is served it, as with upstream. Where objects were once stored in it, no definition may leave it out."""
 
@@ -187,7 +187,7 @@ def _schema(of: Type, name: str = "") -> ApiObject:
         properties = {
             each.encode_name: {
                 **_schema(each.type, each.encode_name),
-                **_MORE_OF_FIELDS.get((struct, each.encode_name), {}),
+                **_FIELD_SCHEMAS.get((struct, each.encode_name), {}),
             }
             for each in of.fields
         }
@@ -195,13 +195,13 @@ def _schema(of: Type, name: str = "") -> ApiObject:
             "type": "object",
             **_get_required_fields(of.cls),
             "properties": properties,
-            **_MORE_OF_STRUCTS.get(struct, {}),
+            **_STRUCT_SCHEMAS.get(struct, {}),
         }
     if isinstance(of, ListType):
         return {"type": "array", "items": _schema(of.item_type)}
     if isinstance(of, DictType):
         if isinstance(of.value_type, AnyType):  # bucket weights, without a schema
-            return {"type": "object", _KEPT: True}
+            return {"type": "object", _PRESERVE_UNKNOWN_FIELDS: True}
         return {"type": "object", "additionalProperties": _schema(of.value_type)}
     if isinstance(of, CustomType):  # a quantity
         kinds = [{"type": "integer"}, {"type": "string"}]
@@ -216,7 +216,7 @@ def _schema(of: Type, name: str = "") -> ApiObject:
     return {"type": "string", "enum": _ENUMS[name]} if name in _ENUMS else {"type": "string"}
 
 
-_SEE: Final = ("list", "watch")
+_LIST_AND_WATCH: Final = ("list", "watch")
 _LEASES: Final = "coordination.k8s.io"
 _ADMISSION: Final = "vpa-admission-controller"
 _SERVICE: Final = RegistrationOptions().webhook_service
@@ -246,24 +246,24 @@ METRICS_RULES: Final = (
 )
 """For what HPAs are decided from."""
 _CONTROLLERS: Final = (
-    rule("apps", ["daemonsets", "deployments", "replicasets", "statefulsets"], _SEE),
-    rule("batch", ["jobs", "cronjobs"], _SEE),
-    rule(_GROUP, ["verticalpodautoscalers"], _SEE),
+    rule("apps", ["daemonsets", "deployments", "replicasets", "statefulsets"], _LIST_AND_WATCH),
+    rule("batch", ["jobs", "cronjobs"], _LIST_AND_WATCH),
+    rule(_GROUP, ["verticalpodautoscalers"], _LIST_AND_WATCH),
     rule("*", ["*/scale"], ["get"]),
 )
 _RULES: Final[Mapping[str, Sequence[ApiObject]]] = {
     "horizontal": (
-        rule("autoscaling", ["horizontalpodautoscalers"], _SEE),
+        rule("autoscaling", ["horizontalpodautoscalers"], _LIST_AND_WATCH),
         rule("autoscaling", ["horizontalpodautoscalers/status"], ["patch"]),
-        rule("", ["pods"], _SEE),
-        rule("apps", ["deployments", "statefulsets"], _SEE),
+        rule("", ["pods"], _LIST_AND_WATCH),
+        rule("apps", ["deployments", "statefulsets"], _LIST_AND_WATCH),
         rule("*", ["*/scale"], ["get", "update"]),
         *METRICS_RULES,
         rule("", ["events"], ["create", "patch"]),
     ),
     "vpa-recommender": (
         *_CONTROLLERS,
-        rule("", ["pods", "events", "replicationcontrollers"], _SEE),
+        rule("", ["pods", "events", "replicationcontrollers"], _LIST_AND_WATCH),
         rule("", ["namespaces"], ["list"]),
         rule("metrics.k8s.io", ["pods"], ["list"]),
         rule("external.metrics.k8s.io", ["*"], ["list"]),
@@ -273,14 +273,14 @@ _RULES: Final[Mapping[str, Sequence[ApiObject]]] = {
     ),
     "vpa-updater": (
         *_CONTROLLERS,
-        rule("", ["pods", "limitranges", "replicationcontrollers"], _SEE),
+        rule("", ["pods", "limitranges", "replicationcontrollers"], _LIST_AND_WATCH),
         rule("", ["pods/eviction"], ["create"]),
         rule("", ["pods", "pods/resize"], ["patch"]),
         rule("", ["events"], ["create", "patch"]),
     ),
     "vpa-admission": (
         *_CONTROLLERS,
-        rule("", ["limitranges", "replicationcontrollers"], _SEE),
+        rule("", ["limitranges", "replicationcontrollers"], _LIST_AND_WATCH),
         rule("admissionregistration.k8s.io", ["mutatingwebhookconfigurations"], ["create"]),
         rule(
             "admissionregistration.k8s.io",
@@ -293,8 +293,8 @@ _RULES: Final[Mapping[str, Sequence[ApiObject]]] = {
 
 
 _PLANS: Final = (
-    rule("", ["nodes", "persistentvolumes", "persistentvolumeclaims"], _SEE),
-    rule("storage.k8s.io", ["storageclasses"], _SEE),
+    rule("", ["nodes", "persistentvolumes", "persistentvolumeclaims"], _LIST_AND_WATCH),
+    rule("storage.k8s.io", ["storageclasses"], _LIST_AND_WATCH),
     rule("", ["events"], ["create", "patch"]),
 )
 _NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -310,8 +310,8 @@ def autoscaler_roles(program: str, options: Mapping[str, Any] = _NO_OPTIONS) -> 
     lease = options.get(named, PROGRAMS[program][2])
     own = [rule(_LEASES, ["leases"], ["create"]), rule(_LEASES, ["leases"], ["get", "patch"], [lease])]
     if program == "vpa-updater":
-        looked_at = options.get("admission_controller_status_lease_name", _ADMISSION)
-        own.append(rule(_LEASES, ["leases"], ["get"], [looked_at]))
+        admission_lease = options.get("admission_controller_status_lease_name", _ADMISSION)
+        own.append(rule(_LEASES, ["leases"], ["get"], [admission_lease]))
     plans = options.get("plan") or options.get("explain")
     return [*_RULES[program], *(_PLANS if plans else ())], own
 

@@ -22,7 +22,7 @@ __all__ = [
 
 
 _NAME: Final = "cluster-autoscaler"
-_SEE: Final = ("list", "watch")
+_LIST_AND_WATCH: Final = ("list", "watch")
 
 CLUSTER_AUTOSCALER_RULES: Final[Sequence[ApiObject]] = (
     _rule("", ["nodes"], ["get", "list", "watch", "patch"]),
@@ -30,26 +30,28 @@ CLUSTER_AUTOSCALER_RULES: Final[Sequence[ApiObject]] = (
     _rule("", ["pods/eviction"], ["create"]),
     _rule("", ["events"], ["create", "patch"]),
     _rule(
-        "", ["namespaces", "services", "replicationcontrollers", "persistentvolumes", "persistentvolumeclaims"], _SEE
+        "",
+        ["namespaces", "services", "replicationcontrollers", "persistentvolumes", "persistentvolumeclaims"],
+        _LIST_AND_WATCH,
     ),
-    _rule("apps", ["replicasets", "statefulsets", "daemonsets"], _SEE),
-    _rule("batch", ["jobs"], _SEE),
-    _rule("policy", ["poddisruptionbudgets"], _SEE),
+    _rule("apps", ["replicasets", "statefulsets", "daemonsets"], _LIST_AND_WATCH),
+    _rule("batch", ["jobs"], _LIST_AND_WATCH),
+    _rule("policy", ["poddisruptionbudgets"], _LIST_AND_WATCH),
     _rule(
         "storage.k8s.io",
         ["storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"],
-        _SEE,
+        _LIST_AND_WATCH,
     ),
-    _rule("resource.k8s.io", ["resourceclaims", "resourceslices", "deviceclasses"], _SEE),
-    _rule("autoscaling.x-k8s.io", ["capacityquotas"], _SEE),
+    _rule("resource.k8s.io", ["resourceclaims", "resourceslices", "deviceclasses"], _LIST_AND_WATCH),
+    _rule("autoscaling.x-k8s.io", ["capacityquotas"], _LIST_AND_WATCH),
     _rule("autoscaling.x-k8s.io", ["capacityquotas/status"], ["patch"]),
 )
 """What the Cluster Autoscaler does anywhere in the cluster."""
 
 _BUFFERS: Final = (
-    _rule("autoscaling.x-k8s.io", ["capacitybuffers"], _SEE),
+    _rule("autoscaling.x-k8s.io", ["capacitybuffers"], _LIST_AND_WATCH),
     _rule("autoscaling.x-k8s.io", ["capacitybuffers/status"], ["patch"]),
-    _rule("", ["podtemplates"], _SEE),
+    _rule("", ["podtemplates"], _LIST_AND_WATCH),
 )
 _BY_FLAG: Final = {
     "capacity_buffer_pod_injection_enabled": _BUFFERS,
@@ -57,17 +59,17 @@ _BY_FLAG: Final = {
         *_BUFFERS,
         _rule("", ["podtemplates"], ["get", "create", "patch"]),
         _rule("", ["pods"], ["create"]),  # created with dry run
-        _rule("", ["resourcequotas"], _SEE),
-        _rule("apps", ["deployments", "replicasets", "statefulsets"], ["get", *_SEE]),
-        _rule("", ["replicationcontrollers"], ["get", *_SEE]),
-        _rule("batch", ["jobs"], ["get", *_SEE]),
+        _rule("", ["resourcequotas"], _LIST_AND_WATCH),
+        _rule("apps", ["deployments", "replicasets", "statefulsets"], ["get", *_LIST_AND_WATCH]),
+        _rule("", ["replicationcontrollers"], ["get", *_LIST_AND_WATCH]),
+        _rule("batch", ["jobs"], ["get", *_LIST_AND_WATCH]),
         _rule("apps", ["deployments/scale", "replicasets/scale", "statefulsets/scale"], ["get"]),
         _rule("", ["replicationcontrollers/scale"], ["get"]),
     ),
     "enable_provisioning_requests": (
-        _rule("autoscaling.x-k8s.io", ["provisioningrequests"], [*_SEE, "delete"]),
+        _rule("autoscaling.x-k8s.io", ["provisioningrequests"], [*_LIST_AND_WATCH, "delete"]),
         _rule("autoscaling.x-k8s.io", ["provisioningrequests/status"], ["patch"]),
-        _rule("", ["podtemplates"], _SEE),
+        _rule("", ["podtemplates"], _LIST_AND_WATCH),
     ),
 }
 """What it does besides with an option that is on."""
@@ -126,6 +128,7 @@ def cluster_autoscaler_manifests(
     flags: Sequence[str] = (),
     options: Mapping[str, Any] = _DEFAULTS,
     replicas: int = 2,
+    account_annotations: Mapping[str, str] | None = None,
 ) -> list[ApiObject]:
     """Build the objects of the Cluster Autoscaler, in the order in which they must be applied.
 
@@ -144,6 +147,8 @@ def cluster_autoscaler_manifests(
         their defaults.
     replicas : int
         Number of replicas.
+    account_annotations : mapping of str to str, optional
+        Annotations of the service account, by which a cloud gives it a role.
 
     Returns
     -------
@@ -165,7 +170,15 @@ def cluster_autoscaler_manifests(
         arguments.append("--cloud-config=/etc/kscale/config")
         files = {"config": ("/etc/kscale", config)}
     program = ProgramManifest(
-        name=_NAME, arguments=arguments, port=8085, wide=wide, own=own, replicas=replicas, ports={}, files=files
+        name=_NAME,
+        arguments=arguments,
+        port=8085,
+        wide=wide,
+        own=own,
+        replicas=replicas,
+        ports={},
+        files=files,
+        account_annotations=account_annotations or {},
     )
     return program_manifests(program, image=image, namespace=namespace)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 __all__ = ["ApiObject", "ProgramManifest", "account_manifests", "build_object", "program_manifests", "rule"]
@@ -34,6 +34,7 @@ class ProgramManifest:
     - ``wide``, ``own``: RBAC rules for the whole cluster, and in the program's namespace.
     - ``files``: by name, the mount path of a Secret and the Secret's name.
     - ``environment``: environment variables that get the namespace.
+    - ``account_annotations``: annotations of the service account, by which a cloud gives it rights.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ProgramManifest:
     callers: Sequence[str] = ()
     environment: Sequence[str] = ("POD_NAMESPACE",)
     memory: str = "300Mi"
+    account_annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -60,12 +62,23 @@ class ProgramManifest:
 
 
 def account_manifests(
-    name: str, rules: Iterable[ApiObject], *, namespace: str, labels: Mapping[str, str]
+    name: str,
+    rules: Iterable[ApiObject],
+    *,
+    namespace: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str] | None = None,
 ) -> list[ApiObject]:
-    """Build a service account with rights in the whole cluster, its ClusterRole and its binding."""
+    """Build a service account with rights in the whole cluster, its ClusterRole and its binding.
+
+    ``annotations``: of the service account alone.
+    """
     wide: ApiObject = {"name": name, "labels": dict(labels)}
+    account = {**wide, "namespace": namespace}
+    if annotations:
+        account["annotations"] = dict(annotations)
     return [
-        build_object("v1", "ServiceAccount", {**wide, "namespace": namespace}),
+        build_object("v1", "ServiceAccount", account),
         build_object(f"{_RBAC}/v1", "ClusterRole", wide, rules=list(rules)),
         _bound("ClusterRole", wide, name, namespace),
     ]
@@ -86,7 +99,13 @@ def program_manifests(program: ProgramManifest, *, image: str, namespace: str) -
     deployment = {"replicas": program.replicas, "selector": selector, "template": template}
     policy = {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": _ingress(program)}
     return [
-        *account_manifests(program.name, program.wide, namespace=namespace, labels=program.labels),
+        *account_manifests(
+            program.name,
+            program.wide,
+            namespace=namespace,
+            labels=program.labels,
+            annotations=program.account_annotations,
+        ),
         build_object(f"{_RBAC}/v1", "Role", here, rules=list(program.own)),
         _bound("Role", here, program.name, namespace),
         build_object("apps/v1", "Deployment", here, spec=deployment),
@@ -97,7 +116,8 @@ def program_manifests(program: ProgramManifest, *, image: str, namespace: str) -
 
 def _ingress(program: ProgramManifest) -> list[ApiObject]:
     """Return who may connect: pods of the cluster to the metrics (probes of a kubelet are always let in), and the
-    callers to the other ports."""
+    callers to the other ports.
+    """
     rules: list[ApiObject] = [
         {"from": [{"namespaceSelector": {}}], "ports": [{"protocol": "TCP", "port": "metrics"}]},
     ]

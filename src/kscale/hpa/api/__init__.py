@@ -1,2 +1,3 @@
 """The HorizontalPodAutoscaler as the API server sees it: defaults, validation, conversion between versions, and
-KEDA's generated objects."""
+KEDA's generated objects.
+"""

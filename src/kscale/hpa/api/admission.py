@@ -17,7 +17,7 @@ import msgspec
 from kscale.errors import InputError
 from kscale.hpa.api.v1_conversion import from_v1, strip_v1_annotations
 from kscale.hpa.api.validation import apply_defaults, validate, validate_status
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.autoscaling import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerStatus,
@@ -116,13 +116,10 @@ def _decode_named(data: Mapping[str, Any], type_: type[K]) -> K:
 
 
 _INT64_FIELDS: Final = frozenset({"generation", "observedGeneration", "deletionGracePeriodSeconds"})
-"""The integers that are not int32."""
+"""Integer fields of 64 bits; all others have 32."""
 
 _SLOW_DECODE_PATTERN: Final = re.compile(rb"[:\[,]\s*(?:null\b|-?(?:\d{10}|\d+[.eE]))")
-"""A null, a number that is long or no integer."""
-
-
-_DEFAULT_OPTIONS: Final = HPAOptions()
+"""Values that the fast decoder does not accept: null, long numbers, and numbers that are no integers."""
 
 
 class DecodeError(ValueError):
@@ -189,7 +186,7 @@ def admit_decoded(
     options: HPAOptions | None = None,
 ) -> Admission:
     """Admit objects from :func:`decode_hpa` as :func:`admit` does."""
-    options = options or _DEFAULT_OPTIONS
+    options = options or DEFAULT_OPTIONS
     hpa = apply_defaults(hpa)
     if before is None and subresource != "status":
         stored = _prepare_for_create(hpa, options)
@@ -217,10 +214,10 @@ def _prepare_for_create(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> Ho
     Only the controller sets a status, and only the server a generation.
     """
     metadata = hpa.metadata
-    if options.enabled("HPAGeneration"):
+    if options.gates["HPAGeneration"]:
         metadata = msgspec.structs.replace(metadata, generation=1)
     hpa = msgspec.structs.replace(hpa, metadata=metadata, status=HorizontalPodAutoscalerStatus())
-    return hpa if options.enabled("HPAConfigurableTolerance") else _remove_tolerance(hpa)
+    return hpa if options.gates["HPAConfigurableTolerance"] else _remove_tolerance(hpa)
 
 
 def _prepare_for_update(
@@ -233,9 +230,9 @@ def _prepare_for_update(
         hpa = replace(hpa, spec=old.spec)
     else:
         hpa = replace(hpa, status=old.status)
-        if not (options.enabled("HPAConfigurableTolerance") or _has_tolerance(old)):
+        if not (options.gates["HPAConfigurableTolerance"] or _has_tolerance(old)):
             hpa = _remove_tolerance(hpa)
-        if options.enabled("HPAGeneration") and not _is_equal(hpa.spec, old.spec):
+        if options.gates["HPAGeneration"] and not _is_equal(hpa.spec, old.spec):
             generation = (generation or 0) + 1
     metadata = replace(
         hpa.metadata,

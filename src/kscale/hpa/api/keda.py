@@ -1,12 +1,12 @@
 """Generate the HorizontalPodAutoscaler of a KEDA ScaledObject, as KEDA's operator does, and refuse the ScaledObjects
 that KEDA's webhook refuses (upstream: ``apis/keda/v1alpha1/scaledobject_webhook.go``). Rules that concern one
-ScaledObject alone are in :mod:`kscale.objects.api.custom_workloads`.
+ScaledObject alone are in :mod:`kscale.objects.custom_workloads`.
 
 KEDA's own functions (0 <-> 1 activation, fallback, formulas) are not modelled; :func:`list_unmodelled_features` lists
 them. While a ScaledObject is paused there is no HPA (:func:`get_pause`).
 
 Upstream: ``apis/keda/v1alpha1/scaledobject_webhook.go``. Rules that concern one ScaledObject alone are in
-:mod:`kscale.objects.api.custom_workloads`.
+:mod:`kscale.objects.custom_workloads`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple
 from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Container, LimitRange
-from kscale.objects.api.custom_workloads import (
+from kscale.objects.api.meta import KubeObject, ResourceList
+from kscale.objects.custom_workloads import (
     PAUSED_REPLICAS,
     ScaledObject,
     Trigger,
@@ -30,7 +31,6 @@ from kscale.objects.api.custom_workloads import (
     replica_errors,
     trigger_errors,
 )
-from kscale.objects.api.meta import KubeObject, ResourceList
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity, QuantityError
 
@@ -64,7 +64,7 @@ _THRESHOLD_KEYS: Final = (
     "targetQueryValue",
     "metricThreshold",
 )
-"""Names that scalers give to their target, in the order in which they are looked for."""
+"""Settings that contain the target of a trigger, in order of precedence."""
 
 _METRIC_NAME_KEYS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "rabbitmq": ("rabbitmq", ("queueName",)),
@@ -78,7 +78,7 @@ _METRIC_NAME_KEYS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "redis-sentinel": ("redis", ("listName",)),
     "nats-jetstream": ("nats-jetstream", ("consumer",)),
 }
-"""What scalers call their metric, and the settings of which the first that is there follows."""
+"""Metric name by trigger type, and the settings of which the first present one is appended to the name."""
 
 
 class PausedTarget(NamedTuple):
@@ -281,7 +281,7 @@ _RESOURCES: Final = frozenset({"cpu", "memory"})
 
 
 class KEDARefusal(NamedTuple):
-    """What KEDA's webhook refuses, in its words, and the field of the ScaledObject that it is about."""
+    """Error of KEDA's webhook in its words, and the field of the ScaledObject."""
 
     field: str
     message: str
@@ -307,7 +307,7 @@ def check_scaled_object_alone(scaled: ScaledObject) -> list[KEDARefusal]:
 
 
 class KEDAWebhook:
-    """What the webhook compares a ScaledObject with.
+    """The webhook that validates a ScaledObject against the other objects of a cluster.
 
     Objects of other kinds than ScaledObjects, HPAs, Deployments, StatefulSets and LimitRanges are ignored.
     """

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.autoscaling import (
     ContainerResourceMetricSource,
     CrossVersionObjectReference,
@@ -130,10 +130,10 @@ def validate(
 
     Returns the errors in the API server's order; empty if the object is valid.
     """
-    options = options or HPAOptions()
+    options = options or DEFAULT_OPTIONS
     spec = hpa.spec
     errors = _validate_metadata(hpa.metadata) if old is None else _validate_metadata_update(hpa.metadata, old.metadata)
-    to_zero = options.enabled("HPAScaleToZero") or (old is not None and old.spec.min_replicas == 0)
+    to_zero = options.gates["HPAScaleToZero"] or (old is not None and old.spec.min_replicas == 0)
     bound = 0 if to_zero else 1
     minimum, maximum = spec.min_replicas, spec.max_replicas
     declared: list[FieldError] = []

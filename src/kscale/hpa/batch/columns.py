@@ -1,6 +1,4 @@
-"""Columns that the native kernels read and write: targets, metric rows, samples, histories and conditions, and the
-states
-of HPAs kept as columns between batches.
+"""Columns that the native kernels read and write (targets, metric rows and conditions), and states between batches.
 
 Pods are rows in groups, one group per (namespace, selector). Samples are in the order of their group's pods, so that
 names are looked up again only if pods change.
@@ -8,19 +6,22 @@ names are looked up again only if pods change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _names, _replicas
-from kscale.hpa.controller.behavior import HistoryColumns
+from kscale.hpa.controller.behavior import StateColumns
 from kscale.hpa.controller.replica_calculator import PodColumns, SampleColumns
-from kscale.hpa.controller.state import HPAState, ScaleEvent
+from kscale.hpa.controller.state import HPAState
 from kscale.hpa.options import HPAOptions
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = [
     "CONDITION_REASONS",
@@ -29,9 +30,6 @@ __all__ = [
     "KernelState",
     "LazyStates",
     "MetricRows",
-    "PodRowIndex",
-    "SampleTable",
-    "StateColumns",
     "StateStore",
     "TargetColumns",
     "UnchangedRows",
@@ -39,6 +37,7 @@ __all__ = [
 
 
 _T = TypeVar("_T")
+_Columns = TypeVar("_Columns", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +84,18 @@ class UnchangedRows:
         out[self.fresh] = new
         return out
 
+    def update(self, before: _Columns, read: Callable[[Sequence[int]], _Columns]) -> _Columns:
+        """Return ``before`` with the fresh rows read again. ``read`` returns the columns of some rows."""
+        if self.all:
+            return before
+        new = read(self.fresh.tolist())
+        merged = {}
+        for field in fields(before):
+            old_values, new_values = getattr(before, field.name), getattr(new, field.name)
+            merge = self.array if isinstance(old_values, np.ndarray) else self.list
+            merged[field.name] = merge(old_values, new_values)
+        return type(before)(**merged)
+
     def list(self, old: Sequence[_T], new: Sequence[_T]) -> Sequence[_T]:
         """Merge lists in the same way, returning ``old`` itself if nothing is new."""
         if self.all:
@@ -97,9 +108,12 @@ class UnchangedRows:
 
 @dataclass(frozen=True, slots=True)
 class TargetColumns:
-    """One row an HPA. ``scale_error`` 0 none, 1 internal, 2 spec; ``selector_error`` 0 none, 1 required, 2 invalid, 3
-    deleted, 4 pods could not be listed, 5 ambiguous; ``refused`` whether a scale that is written is refused for good;
-    ``metrics_begin``/``metrics_end`` into the rows of :class:`MetricRows`; the rest as of the spec and the scale."""
+    """Targets with one row per HPA.
+
+    ``scale_error``: 0 none, 1 internal, 2 spec. ``selector_error``: 0 none, 1 required, 2 invalid, 3 deleted, 4 pods
+    could not be listed, 5 ambiguous. ``refused``: whether a write of the scale fails for good.
+    ``metrics_begin``/``metrics_end``: rows of :class:`MetricRows`. Other columns are those of the spec and the scale.
+    """
 
     scale_error: NDArray[np.uint8]
     current: NDArray[np.int32]
@@ -143,6 +157,14 @@ class MetricRows:
     values_begin: NDArray[np.int64]
     values_end: NDArray[np.int64]
 
+    arrays = property(
+        attrgetter(
+            *("mode", "cpu", "failure", "current", "target", "down", "up", "pods_begin", "pods_end", "samples"),
+            *("requests", "bad_request", "extra_count", "extra_sum", "values_begin", "values_end"),
+        ),
+        doc="The arrays in the order of the kernel's arguments.",
+    )
+
     def __len__(self) -> int:
         return len(self.mode)
 
@@ -172,88 +194,9 @@ def calculate_rows(
     threads: int = 1,
 ) -> CalculatorResults:
     """Run the replica calculator over all rows."""
-    return CalculatorResults(
-        *_replicas.calculate(
-            rows.mode,
-            rows.cpu,
-            rows.failure,
-            rows.current,
-            rows.target,
-            rows.down,
-            rows.up,
-            rows.pods_begin,
-            rows.pods_end,
-            rows.samples,
-            rows.requests,
-            rows.bad_request,
-            rows.extra_count,
-            rows.extra_sum,
-            rows.values_begin,
-            rows.values_end,
-            *pods.arrays,
-            *samples.arrays,
-            requests,
-            values,
-            *options.terms(now),
-            threads,
-        )
-    )
-
-
-class PodRowIndex:
-    """Rows of pods by key (``namespace/name``), for joining samples by name."""
-
-    __slots__ = ("_table", "keys")
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self.keys = keys
-        self._table = _names.NameTable(keys)
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def rows(self, keys: Sequence[str]) -> NDArray[np.int64]:
-        """Return the row of each key, -1 if unknown. Fastest if keys are in row order."""
-        return self._table.rows(keys)
-
-
-class SampleTable:
-    """The samples of all pods of a table, one row a pod. Single owner: not for use from several threads at once."""
-
-    __slots__ = ("columns", "pods")
-
-    def __init__(self, pods: PodRowIndex) -> None:
-        n = len(pods)
-        self.pods = pods
-        self.columns = SampleColumns(
-            np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-        )
-
-    def update(
-        self,
-        keys: Sequence[str],
-        value: NDArray[np.int64],
-        time: NDArray[np.int64],
-        window: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
-        """Put samples in place by pod key; of a key that comes twice the last counts. Costs what is given, not what is
-        there. Returns the positions of the samples that belong to no pod of the table.
-        """
-        rows = self.pods.rows(keys)
-        known = rows >= 0
-        at = rows if known.all() else rows[known]
-        columns = self.columns
-        columns.present[at] = 1
-        if at is rows:
-            columns.value[at], columns.time[at], columns.window[at] = value, time, window
-        else:
-            columns.value[at], columns.time[at], columns.window[at] = value[known], time[known], window[known]
-        return np.flatnonzero(~known)
-
-    def remove(self, keys: Sequence[str]) -> None:
-        """Forget the samples of pods."""
-        rows = self.pods.rows(keys)
-        self.columns.present[rows[rows >= 0]] = 0
+    columns = (*rows.arrays, *pods.arrays, *samples.arrays, requests, values)
+    arguments = (*columns, now, *options.calculator_terms, threads)
+    return CalculatorResults(*_replicas.calculate(*arguments))
 
 
 CONDITION_TYPES: Final = ("AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero")
@@ -299,54 +242,6 @@ class ConditionColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class StateColumns:
-    """Columns of every HPA's :class:`~kscale.hpa.ControllerState`. ``fresh`` uint8[n]: never reconciled."""
-
-    fresh: NDArray[np.uint8]
-    past: HistoryColumns
-    added: HistoryColumns
-    removed: HistoryColumns
-
-    @classmethod
-    def from_states(cls, states: Sequence[HPAState]) -> StateColumns:
-        """Build the columns of states in their order."""
-        return cls(
-            np.array([each.recommendations is None for each in states], np.uint8),
-            HistoryColumns.recommendations([each.recommendations or () for each in states]),
-            HistoryColumns.events([each.scale_up_events for each in states]),
-            HistoryColumns.events([each.scale_down_events for each in states]),
-        )
-
-    def take(self, rows: NDArray[np.int64]) -> StateColumns:
-        """Select some rows."""
-        return StateColumns(self.fresh[rows], self.past.take(rows), self.added.take(rows), self.removed.take(rows))
-
-    def concatenate(self, other: StateColumns) -> StateColumns:
-        """Concatenate these rows and the rows of another."""
-        return StateColumns(
-            np.concatenate([self.fresh, other.fresh]),
-            self.past.concatenate(other.past),
-            self.added.concatenate(other.added),
-            self.removed.concatenate(other.removed),
-        )
-
-    def with_rows(self, rows: NDArray[np.int64], others: StateColumns) -> StateColumns:
-        """Replace some rows by the rows of another, in their order."""
-        which = np.arange(len(self.fresh))
-        which[rows] = len(which) + np.arange(len(rows))
-        return self.concatenate(others).take(which)
-
-    def state(self, row: int, before: HPAState) -> HPAState:
-        """Build the state of one HPA, with fields outside the columns from ``before``."""
-        return msgspec.structs.replace(
-            before,
-            recommendations=None if self.fresh[row] else self.past.get_recommendations(row),
-            scale_up_events=tuple(ScaleEvent(*entry) for entry in self.added.entries(row)),
-            scale_down_events=tuple(ScaleEvent(*entry) for entry in self.removed.entries(row)),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class KernelState:
     """State of the kernel for every HPA: histories and status conditions."""
 
@@ -357,35 +252,35 @@ class KernelState:
 class LazyStates(Mapping[str, HPAState]):
     """States of HPAs by key, built on access; compares and pickles as a dictionary of them.
 
-    ``keys_in_order``: keys with a row. ``rows``: the row by key. ``rest``: states without their columns. ``others``:
-    states of HPAs without a row.
+    ``keys_in_order``: keys with a row. ``rows``: the row by key. ``plain_states``: states without their columns.
+    ``others``: states of HPAs without a row.
     """
 
-    __slots__ = ("histories", "keys_in_order", "others", "rest", "rows")
+    __slots__ = ("histories", "keys_in_order", "others", "plain_states", "rows")
 
     def __init__(
         self,
         keys: Sequence[str],
         histories: StateColumns,
-        rest: Sequence[HPAState],
+        plain_states: Sequence[HPAState],
         others: Mapping[str, HPAState],
         rows: Mapping[str, int],
     ) -> None:
         self.keys_in_order, self.rows = keys, rows
-        self.histories, self.rest, self.others = histories, rest, others
+        self.histories, self.plain_states, self.others = histories, plain_states, others
 
     def get_columns(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]] | None:
         """Return the histories and the remaining states of HPAs in their order, or None if one has no row."""
         if self.keys_in_order is keys or self.keys_in_order == keys:
-            return self.histories, self.rest
+            return self.histories, self.plain_states
         indices = [self.rows.get(key, -1) for key in keys]
         if min(indices, default=-1) < 0:
             return None
-        return self.histories.take(np.array(indices, np.int64)), [self.rest[row] for row in indices]
+        return self.histories.take(np.array(indices, np.int64)), [self.plain_states[row] for row in indices]
 
     def __getitem__(self, key: str) -> HPAState:
         row = self.rows.get(key)
-        return self.others[key] if row is None else self.histories.state(row, self.rest[row])
+        return self.others[key] if row is None else self.histories.state(row, self.plain_states[row])
 
     def __iter__(self) -> Iterator[str]:
         yield from self.rows
@@ -409,7 +304,7 @@ class _BatchStates:
     """States of HPAs after a batch."""
 
     histories: StateColumns
-    rest: Sequence[HPAState]
+    plain_states: Sequence[HPAState]
 
 
 class StateStore(MutableMapping[str, HPAState]):
@@ -425,13 +320,16 @@ class StateStore(MutableMapping[str, HPAState]):
         self._where: dict[str, tuple[_BatchStates, int]] = {}
         self._last: tuple[Sequence[str], _BatchStates] | None = None  # the last batch, if its states are all current
 
-    def put(self, keys: Sequence[str], histories: StateColumns, rest: Sequence[HPAState]) -> None:
-        """Store the result of a batch, ``histories`` as columns and ``rest`` without them, in the order of the keys."""
+    def put(self, keys: Sequence[str], histories: StateColumns, plain_states: Sequence[HPAState]) -> None:
+        """Store the result of a batch in the order of the keys.
+
+        ``histories``: columns of the histories; ``plain_states``: the states without histories.
+        """
         if self._last is not None and self._last[0] is keys:
             shelf = self._last[1]
-            shelf.histories, shelf.rest = histories, rest
+            shelf.histories, shelf.plain_states = histories, plain_states
             return
-        shelf = _BatchStates(histories, rest)
+        shelf = _BatchStates(histories, plain_states)
         self._last = keys, shelf
         self._where.update((key, (shelf, row)) for row, key in enumerate(keys))
         if self._single:
@@ -441,7 +339,7 @@ class StateStore(MutableMapping[str, HPAState]):
     def get_columns(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]]:
         """Return the histories and the remaining states of HPAs in their order."""
         if self._last is not None and (self._last[0] is keys or self._last[0] == keys):
-            return self._last[1].histories, self._last[1].rest
+            return self._last[1].histories, self._last[1].plain_states
         shelves: dict[int, tuple[_BatchStates, int]] = {}
         single: list[HPAState] = []
         places: list[tuple[int, int]] = []
@@ -455,36 +353,36 @@ class StateStore(MutableMapping[str, HPAState]):
             shelf, row = location
             if id(shelf) not in shelves:
                 shelves[id(shelf)] = shelf, end
-                end += len(shelf.rest)
+                end += len(shelf.plain_states)
             places.append((shelves[id(shelf)][1], row))
         if len(shelves) == 1 and not single:
             only = next(iter(shelves.values()))[0]
-            histories, rest = only.histories, only.rest
+            histories, plain_states = only.histories, only.plain_states
             rows = [row for _, row in places]
-            if rows == list(range(len(rest))):
-                return histories, rest
-            return histories.take(np.array(rows, np.int64)), [rest[row] for row in rows]
+            if rows == list(range(len(plain_states))):
+                return histories, plain_states
+            return histories.take(np.array(rows, np.int64)), [plain_states[row] for row in rows]
         parts = [
-            *((shelf.histories, shelf.rest) for shelf, _ in shelves.values()),
+            *((shelf.histories, shelf.plain_states) for shelf, _ in shelves.values()),
             (StateColumns.from_states(single), single),
         ]
-        all_histories, all_rest = parts[0][0], list(parts[0][1])
-        for histories, rest in parts[1:]:
-            all_histories, all_rest = all_histories.concatenate(histories), [*all_rest, *rest]
+        all_histories, all_states = parts[0][0], list(parts[0][1])
+        for histories, plain_states in parts[1:]:
+            all_histories, all_states = all_histories.concatenate(histories), [*all_states, *plain_states]
         rows = [(end if at < 0 else at) + row for at, row in places]
-        return all_histories.take(np.array(rows, np.int64)), [all_rest[row] for row in rows]
+        return all_histories.take(np.array(rows, np.int64)), [all_states[row] for row in rows]
 
-    def rest(self, key: str) -> HPAState | None:
+    def plain_state(self, key: str) -> HPAState | None:
         """Return the state of one HPA without its columns, or None if it is unknown."""
         location = self._where.get(key)
-        return self._single.get(key) if location is None else location[0].rest[location[1]]
+        return self._single.get(key) if location is None else location[0].plain_states[location[1]]
 
     def __getitem__(self, key: str) -> HPAState:
         location = self._where.get(key)
         if location is None:
             return self._single[key]
         shelf, row = location
-        return shelf.histories.state(row, shelf.rest[row])
+        return shelf.histories.state(row, shelf.plain_states[row])
 
     def __setitem__(self, key: str, state: HPAState) -> None:
         if self._where.pop(key, None) is not None:

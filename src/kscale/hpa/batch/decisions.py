@@ -26,9 +26,9 @@ from kscale.effects import (
     List,
     Moment,
     PutScale,
-    as_if_done,
-    done_at_once,
     moment,
+    run_dry,
+    run_dry_at_once,
 )
 from kscale.hpa.batch.columns import (
     CONDITION_REASONS,
@@ -36,14 +36,13 @@ from kscale.hpa.batch.columns import (
     CalculatorResults,
     KernelState,
     LazyStates,
-    StateColumns,
     calculate_rows,
 )
 from kscale.hpa.batch.hpas import ScaleSource, SpecMetric
 from kscale.hpa.batch.inputs import BatchColumns, BatchObjects, PreparedBatch, prepare_batch
 from kscale.hpa.batch.pods import JoinedUsage, PodsLike, to_batch_pods
 from kscale.hpa.batch.precomputed import PrecomputedReconcile
-from kscale.hpa.controller.behavior import NormalizedColumns
+from kscale.hpa.controller.behavior import NormalizedReplicas
 from kscale.hpa.controller.reconcile import PrecomputedDecision, ReconcileResult, ReconcileSteps, reconcile
 from kscale.hpa.controller.replica_calculator import (
     CALCULATION_MODES,
@@ -54,8 +53,7 @@ from kscale.hpa.controller.replica_calculator import (
 )
 from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
 from kscale.hpa.controller.state import ControllerState
-from kscale.hpa.options import HPAOptions
-from kscale.objects.api.autoscaling import PodsMetricSource
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.argument_types import typed
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.records import Result, Rows
@@ -76,20 +74,20 @@ __all__ = [
 class MetricResultRows:
     """Calculator results, row by row, from columns converted to lists once (reading single rows is slow)."""
 
-    def __init__(self, chosen: PreparedBatch, given: BatchColumns, answers: CalculatorResults, now: int) -> None:
-        self._chosen, self._given, self._now = chosen, given, now
-        self._keys = chosen.observed.pods.keys
-        self._group = given.group.tolist()
-        self._facet = chosen.specs.metrics.tolist()
-        self._begin = given.targets.metrics_begin.tolist()
-        self._pods_at, self._samples_at = given.rows.pods_begin.tolist(), given.rows.samples.tolist()
-        self._replicas, self._utilization = answers.replicas.tolist(), answers.utilization.tolist()
-        self._usage, self._ratios = answers.usage.tolist(), answers.ratios.tolist()
+    def __init__(self, prepared: PreparedBatch, inputs: BatchColumns, results: CalculatorResults, now: int) -> None:
+        self._prepared, self._inputs, self._now = prepared, inputs, now
+        self._keys = prepared.objects.pods.keys
+        self._group = inputs.group.tolist()
+        self._facet = prepared.hpas.specs.metrics.tolist()
+        self._begin = inputs.targets.metrics_begin.tolist()
+        self._pods_at, self._samples_at = inputs.rows.pods_begin.tolist(), inputs.rows.samples.tolist()
+        self._replicas, self._utilization = results.replicas.tolist(), results.utilization.tolist()
+        self._usage, self._ratios = results.usage.tolist(), results.ratios.tolist()
         self._paths = [_decode_path(bits) for bits in range(256)]
-        self._path = answers.path.tolist()
-        self._all_ready: list[bool] = np.logical_not(answers.groups[:, 1:].any(axis=1)).tolist()
+        self._path = results.path.tolist()
+        self._all_ready: list[bool] = np.logical_not(results.groups[:, 1:].any(axis=1)).tolist()
         self._measured: dict[int, tuple[list[int], list[int]]] = {}
-        self._ends = [] if given.selected is None else given.selected.ends.tolist()
+        self._ends = [] if inputs.selected is None else inputs.selected.ends.tolist()
 
     def get_results(self, row: int) -> tuple[CalculatedReplicas, ...] | None:
         """Return the calculator's results of an HPA all of whose metrics could be computed.
@@ -97,11 +95,11 @@ class MetricResultRows:
         None if a metric is not a pod metric, or was requested on its own.
         """
         group = self._group[row]
-        metrics = self._chosen.specs.metric_lists[self._facet[row]]
+        metrics = self._prepared.hpas.specs.metric_lists[self._facet[row]]
         joined_metrics = [self._get_joined_usage(each) for each in metrics]
-        if self._given.selected is None or group < 0 or None in joined_metrics:
+        if self._inputs.selected is None or group < 0 or None in joined_metrics:
             return None
-        names, begin = self._names(group), self._begin[row]
+        names, begin = self._list_pod_names(group), self._begin[row]
         return tuple(
             [
                 self._build_result(begin + i, metric, joined, names, group)
@@ -111,15 +109,12 @@ class MetricResultRows:
         )
 
     def _get_joined_usage(self, metric: SpecMetric) -> JoinedUsage | None:
-        if metric.is_usage_metric:
-            return self._given.joined.get(("resource",))
-        if isinstance(metric.source, PodsMetricSource):
-            return self._given.joined.get(("custom", metric.source.metric.name, metric.selector))
-        return None
+        key = metric.usage_key
+        return None if key is None else self._inputs.joined.get(key[:1] if key[0] == "resource" else key)
 
-    def _names(self, group: int) -> list[str]:
-        assert self._given.selected is not None
-        rows = self._given.selected.rows[self._ends[group] : self._ends[group + 1]]
+    def _list_pod_names(self, group: int) -> list[str]:
+        assert self._inputs.selected is not None
+        rows = self._inputs.selected.rows[self._ends[group] : self._ends[group + 1]]
         keys = self._keys
         return [keys[row].partition("/")[2] for row in rows.tolist()]
 
@@ -131,25 +126,25 @@ class MetricResultRows:
             replicas=self._replicas[at],
             utilization=self._utilization[at] if CALCULATION_MODES[metric.mode] == "utilization" else None,
             usage=self._usage[at],
-            timestamp=self._first(joined, self._pods_at[at], len(names), group),
+            timestamp=self._get_first_time(joined, self._pods_at[at], len(names), group),
             path=self._paths[self._path[at]],
             ratio=ratio,
             second_ratio=second_ratio,
-            groups=self._groups(at, metric, names),
+            groups=self._list_pods_by_group(at, metric, names),
         )
 
-    def _groups(self, at: int, metric: SpecMetric, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    def _list_pods_by_group(self, at: int, metric: SpecMetric, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
         if self._all_ready[at]:
             return {name: [] if number else list(names) for number, name in enumerate(POD_GROUPS)}
         pods_at, samples_at = self._pods_at[at], self._samples_at[at]
-        pods = self._given.pods.part(slice(pods_at, pods_at + len(names)))
-        samples = self._given.samples.part(slice(samples_at, samples_at + len(names)))
-        codes = group_pods(pods, samples, metric.resource, options=self._chosen.options, now=self._now)
+        pods = self._inputs.pods.part(slice(pods_at, pods_at + len(names)))
+        samples = self._inputs.samples.part(slice(samples_at, samples_at + len(names)))
+        codes = group_pods(pods, samples, metric.resource, options=self._prepared.options, now=self._now)
         return {
             name: [names[i] for i in np.flatnonzero(codes == code).tolist()] for code, name in enumerate(POD_GROUPS)
         }
 
-    def _first(self, joined: JoinedUsage, begin: int, count: int, group: int) -> int:
+    def _get_first_time(self, joined: JoinedUsage, begin: int, count: int, group: int) -> int:
         """Return the time of the first item in the API's response."""
         cached = self._measured.get(id(joined))
         if cached is None:
@@ -175,20 +170,20 @@ _FIRST_LIMIT_REASON: Final = CONDITION_REASONS.index("DesiredWithinRange")
 
 _KERNEL_RESULT_FIELDS: Final = (
     "branch", "desired", "proposal", "stabilized", "best", "invalid", "first_invalid", "rescaled", "reason", "events",
-    "error", "held",
+    "error", "stabilized_by",
 )  # fmt: skip
-"""What the kernel says, in its order."""
+"""Result columns of the kernel, in its order."""
 
 MaskedInt32 = np.ma.MaskedArray[Any, np.dtype[np.int32]]
-"""int32, masked (and -1 beneath) where there is nothing to tell."""
+"""int32, masked (with -1 as data) where there is no value."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionInputs:
     """Inputs of decisions, for explanations and for the next batch."""
 
-    chosen: PreparedBatch
-    given: BatchColumns
+    prepared: PreparedBatch
+    inputs: BatchColumns
     state: ControllerState
     now: Moment
     threads: int
@@ -196,12 +191,12 @@ class DecisionInputs:
     @property
     def objects(self) -> BatchObjects:
         """Return the HPAs, scales, pods and metrics."""
-        return self.chosen.observed
+        return self.prepared.objects
 
     @property
     def options(self) -> HPAOptions:
         """Return the flags and feature gates."""
-        return self.chosen.options
+        return self.prepared.options
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -216,7 +211,8 @@ class Decisions(Result):
     - ``rescaled`` uint8: the scale is written; ``reason`` uint8 (:data:`RESCALE_REASONS`);
     - ``events`` uint8: bits 1 FailedGetScale, 2 selector, 4 metric failed, 8 FailedComputeMetricsReplicas,
       16 SuccessfulRescale, 32 FailedRescale; ``error`` uint8: 0 none, 1 internal, 2 spec;
-    - ``held`` uint8: what changed ``proposal`` to ``stabilized`` (index into ``conditions.STABILIZED``);
+    - ``stabilized_by`` uint8: what changed ``proposal`` to ``stabilized``, an index into
+      ``status.STABILIZED_CONDITIONS``;
     - ``metrics``: the calculator's result for every metric; ``problems``: what was malformed in an HPA, by its row;
     - ``memory``: histories and conditions after these decisions, as columns;
     - ``refusals``: by key, the error of a scale write that failed for good (:meth:`with_refused_scales`), or empty;
@@ -240,7 +236,7 @@ class Decisions(Result):
     reason: NDArray[np.uint8]
     events: NDArray[np.uint8]
     error: NDArray[np.uint8]
-    held: NDArray[np.uint8]
+    stabilized_by: NDArray[np.uint8]
     metrics: CalculatorResults
     memory: KernelState
     problems: Mapping[int, Exception] = field(default_factory=dict)
@@ -250,40 +246,28 @@ class Decisions(Result):
 
     @classmethod
     def from_kernel(
-        cls, columns: tuple[NDArray[Any], ...], given: BatchColumns, metrics: CalculatorResults, memory: KernelState
+        cls, columns: tuple[NDArray[Any], ...], inputs: BatchColumns, metrics: CalculatorResults, memory: KernelState
     ) -> Decisions:
         """Build decisions from the kernel's result.
 
-        ``columns``: the kernel's arrays in its order, with one entry per HPA. ``given``: columns of the inputs.
+        ``columns``: the kernel's arrays in its order, with one entry per HPA. ``inputs``: columns of the inputs.
         ``memory``: histories of all HPAs.
         """
-        branch, desired, proposal, stabilized = columns[:4]
-        best, invalid, first_invalid, rescaled, reason, events, error, stabilized_by = columns[4:]
+        results: dict[str, Any] = dict(zip(_KERNEL_RESULT_FIELDS, columns, strict=True))
+        branch = results["branch"]
         unknown = branch == _NO_SCALE_BRANCH
-        undecided = unknown | (branch == _FAILED_BRANCH)
+        undecided = unknown | (branch == _FAILED_BRANCH) | (results["events"] & FAILED_RESCALE_EVENT != 0)
         by_metrics = branch == _METRICS_BRANCH
         unread = unknown.copy()
-        for row in given.problems:
-            unread[row] = isinstance(given.scales[row], ApiError)
-        return cls(
-            keys=(),
-            branch=branch,
-            current=_mask(given.targets.current, unread),
-            desired=_mask(desired, undecided | (events & FAILED_RESCALE_EVENT != 0)),
-            proposal=_mask(proposal, ~by_metrics),
-            stabilized=_mask(stabilized, ~by_metrics),
-            best=best,
-            invalid=invalid,
-            first_invalid=first_invalid,
-            rescaled=rescaled,
-            reason=reason,
-            events=events,
-            error=error,
-            held=stabilized_by,
-            metrics=metrics,
-            memory=memory,
-            problems=given.problems,
-        )
+        for row in inputs.problems:
+            unread[row] = isinstance(inputs.scales[row], ApiError)
+        masked = {
+            "current": _mask(inputs.targets.current, unread),
+            "desired": _mask(results["desired"], undecided),
+            "proposal": _mask(results["proposal"], ~by_metrics),
+            "stabilized": _mask(results["stabilized"], ~by_metrics),
+        }
+        return cls(keys=(), **{**results, **masked}, metrics=metrics, memory=memory, problems=inputs.problems)
 
     def is_result_of(self, columns: tuple[NDArray[Any], ...]) -> bool:
         """Return True if :meth:`from_kernel` would build these decisions from the result for unchanged HPAs."""
@@ -330,12 +314,12 @@ class Decisions(Result):
             if self.carried is None:
                 raise TypeError("decisions made from columns alone have no states: pass their memory on")
             return self.carried
-        before, histories, rest = self.origin.state.hpas, self.memory.histories, self.origin.given.rest
+        before, histories, plain_states = self.origin.state.hpas, self.memory.histories, self.origin.inputs.plain_states
         if isinstance(before, LazyStates) and before.keys_in_order is self.keys:
-            return ControllerState(hpas=LazyStates(self.keys, histories, rest, before.others, before.rows))
+            return ControllerState(hpas=LazyStates(self.keys, histories, plain_states, before.others, before.rows))
         rows = {key: row for row, key in enumerate(self.keys)}
         others = {key: before[key] for key in before if key not in rows}
-        return ControllerState(hpas=LazyStates(self.keys, histories, rest, others, rows))
+        return ControllerState(hpas=LazyStates(self.keys, histories, plain_states, others, rows))
 
     def machine(self, row: int) -> ReconcileSteps:
         """Build the step machine of one HPA, for a driver to perform if a write does not succeed as assumed."""
@@ -345,7 +329,7 @@ class Decisions(Result):
             origin.state.get(self.keys[row]),
             now=origin.now,
             options=origin.options,
-            selectors=origin.given.store(),
+            selectors=origin.inputs.store(),
             mapper=origin.objects.mapper,
         )
 
@@ -358,7 +342,7 @@ class Decisions(Result):
         if row in self.problems:
             raise self.problems[row]
         refusal = self.refusals.get(self.keys[row])
-        return as_if_done(
+        return run_dry(
             self.machine(row),
             now=origin.now,
             respond=lambda action: _respond(action, row, origin),
@@ -371,11 +355,11 @@ class Decisions(Result):
         Requests and observations of those decisions are left out. Raises the error in :attr:`problems` of a row.
         """
         origin = self._require_inputs()
-        columns, references = origin.given, origin.chosen.references
-        replicas = MetricResultRows(origin.chosen, columns, self.metrics, origin.now)
+        columns, references = origin.inputs, origin.prepared.hpas.references
+        replicas = MetricResultRows(origin.prepared, columns, self.metrics, origin.now)
         is_precomputed = self.decided_by_metrics() & (self.events & FAILED_RESCALE_EVENT == 0)
         is_precomputed[list(self.problems)] = False
-        normalized, past = self.get_normalized().rows(), self.memory.histories.past
+        normalized, past = self.get_normalized(), self.memory.histories.past
         out = []
         for row in rows:
             scale, calculated = columns.scales[row], replicas.get_results(row) if is_precomputed[row] else None
@@ -394,7 +378,7 @@ class Decisions(Result):
                 now=origin.now,
                 options=origin.options,
             )
-            out.append(done_at_once(decided.rest(), now=origin.now))
+            out.append(run_dry_at_once(decided.remaining_steps(), now=origin.now))
         return out
 
     def decided_by_metrics(self) -> NDArray[np.bool_]:
@@ -405,16 +389,24 @@ class Decisions(Result):
         mask: NDArray[np.bool_] = (self.branch == _METRICS_BRANCH) & (self.invalid == 0) & (self.current.data != 0)
         return mask
 
-    def get_normalized(self) -> NormalizedColumns:
-        """Return the normalized proposals, meaningful for rows of :meth:`decided_by_metrics` with a writable scale."""
+    def get_normalized(self) -> list[NormalizedReplicas]:
+        """Return the normalized proposals without recommendations.
+
+        They are meaningful for rows of :meth:`decided_by_metrics` with a writable scale.
+        """
         conditions = self.memory.conditions
-        return NormalizedColumns(
+        columns = (
             self.stabilized.data,
             self.desired.data,
-            self.held,
+            self.stabilized_by,
             conditions.reason[:, _SCALING_LIMITED_COLUMN] - _FIRST_LIMIT_REASON,
-            (conditions.status[:, _SCALING_LIMITED_COLUMN] == _STATUS_TRUE).astype(np.uint8),
+            conditions.status[:, _SCALING_LIMITED_COLUMN] == _STATUS_TRUE,
         )
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return [
+            NormalizedReplicas(stabilized, desired, stabilized_by, limit, limited, ())
+            for stabilized, desired, stabilized_by, limit, limited in rows
+        ]
 
     def with_refused_scales(self, errors: Mapping[str, ApiError]) -> Decisions:
         """Decide again with scale writes that failed for good (``errors``, by the HPA's ``namespace/name``).
@@ -425,10 +417,8 @@ class Decisions(Result):
         origin = self._require_inputs()
         all_errors = {**self.refusals, **errors}
         flags = np.fromiter((key in all_errors for key in self.keys), np.uint8, len(self.keys))
-        columns = replace(origin.given, targets=replace(origin.given.targets, refused=flags))
-        decisions = decide_columns(
-            columns, origin.chosen.memory, now=origin.now, options=origin.options, threads=origin.threads
-        )
+        columns = replace(origin.inputs, targets=replace(origin.inputs.targets, refused=flags))
+        decisions = _decide_columns(columns, origin.prepared.memory, origin.now, origin.options, origin.threads)
         return replace(decisions, keys=self.keys, refusals=all_errors, origin=origin)
 
     def _require_inputs(self) -> DecisionInputs:
@@ -439,7 +429,7 @@ class Decisions(Result):
 
 @typed
 def decide_columns(
-    given: BatchColumns,
+    inputs: BatchColumns,
     memory: KernelState,
     *,
     now: datetime | Moment,
@@ -450,7 +440,7 @@ def decide_columns(
 
     Parameters
     ----------
-    given : BatchColumns
+    inputs : BatchColumns
         Columns of the inputs.
     memory : KernelState
         State of earlier batches.
@@ -466,11 +456,23 @@ def decide_columns(
     Decisions
         One row per HPA.
     """
-    options, time = options or HPAOptions(), moment(now)
-    answers = calculate_rows(
-        given.rows, given.pods, given.samples, given.requests, given.values, options=options, now=time, threads=threads
+    return _decide_columns(inputs, memory, moment(now), options or DEFAULT_OPTIONS, threads)
+
+
+def _decide_columns(
+    inputs: BatchColumns, memory: KernelState, now: Moment, options: HPAOptions, threads: int
+) -> Decisions:
+    results = calculate_rows(
+        inputs.rows,
+        inputs.pods,
+        inputs.samples,
+        inputs.requests,
+        inputs.values,
+        options=options,
+        now=now,
+        threads=threads,
     )
-    return Decisions.from_kernel(*_run_decision_kernel(given, answers, memory, time, options, threads))
+    return Decisions.from_kernel(*_run_decision_kernel(inputs, results, memory, now, options, threads))
 
 
 def repeat_decisions(
@@ -480,16 +482,16 @@ def repeat_decisions(
 
     None if the decisions or their reasons differ.
     """
-    answers = last.metrics
+    results = last.metrics
     if options.legacy or not len(inputs.pods) or inputs.pods.start.max() + options.cpu_initialization_ns > since:
         rows = inputs.rows, inputs.pods, inputs.samples, inputs.requests, inputs.values
-        answers = calculate_rows(*rows, options=options, now=now)
+        results = calculate_rows(*rows, options=options, now=now)
         if not all(
-            _is_bitwise_equal(getattr(last.metrics, field.name), getattr(answers, field.name))
-            for field in fields(answers)
+            _is_bitwise_equal(getattr(last.metrics, field.name), getattr(results, field.name))
+            for field in fields(results)
         ):
             return None
-    columns, _, _, memory = _run_decision_kernel(inputs, answers, last.memory, now, options, 1)
+    columns, _, _, memory = _run_decision_kernel(inputs, results, last.memory, now, options, 1)
     before, after = last.memory.conditions, memory.conditions
     same = (
         _is_bitwise_equal(before.status, after.status)
@@ -506,33 +508,31 @@ def _is_bitwise_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 def _run_decision_kernel(
     inputs: BatchColumns,
-    answers: CalculatorResults,
+    results: CalculatorResults,
     memory: KernelState,
     now: Moment,
     options: HPAOptions,
     threads: int,
 ) -> tuple[tuple[NDArray[Any], ...], BatchColumns, CalculatorResults, KernelState]:
     """Run the decision kernel and return the arguments of :meth:`Decisions.from_kernel`."""
-    error = (answers.error != 0).astype(np.uint8)
+    error = (results.error != 0).astype(np.uint8)
     np.copyto(error, 2, where=inputs.rows.invalid != 0)
-    before = memory.histories
-    past, added, removed = before.past.with_room(), before.added.with_room(), before.removed.with_room()
-    conditions = memory.conditions.copy()
+    before, histories, conditions = memory.histories, memory.histories.with_room(), memory.conditions.copy()
     columns: tuple[NDArray[Any], ...] = _reconcile.decide(
         replace(inputs.targets, fresh=before.fresh),
-        answers.replicas,
+        results.replicas,
         error,
         inputs.up,
         inputs.down,
-        past,
-        added,
-        removed,
+        histories.past,
+        histories.added,
+        histories.removed,
         conditions.status,
         conditions.reason,
         conditions.time,
         now,
         options.downscale_stabilization_ns,
-        options.enabled("HPAScaleToZero"),
+        options.gates["HPAScaleToZero"],
         options.legacy,
         threads,
     )
@@ -543,7 +543,7 @@ def _run_decision_kernel(
         old = memory.conditions
         conditions.status[rows], conditions.reason[rows] = old.status[rows], old.reason[rows]
         conditions.time[rows] = old.time[rows]
-    return columns, inputs, answers, KernelState(StateColumns(fresh, past, added, removed), conditions)
+    return columns, inputs, results, KernelState(replace(histories, fresh=fresh), conditions)
 
 
 def _unpickle(values: dict[str, Any]) -> Decisions:
@@ -556,13 +556,13 @@ def _mask(values: NDArray[np.int32], nothing: NDArray[np.bool_]) -> MaskedInt32:
 
 
 def _respond(action: Action, row: int, origin: DecisionInputs) -> Any:
-    observed, columns = origin.objects, origin.given
+    objects, columns = origin.objects, origin.inputs
     if isinstance(action, GetScale):
         return columns.scales[row]
     if isinstance(action, List):
-        return columns.pods_of(row, observed.pods)
+        return columns.pods_of(row, objects.pods)
     if isinstance(action, GetMetric):
-        return columns.answer(row, action, observed.metrics)
+        return columns.answer(row, action, objects.metrics)
     return None
 
 
@@ -627,17 +627,17 @@ def decide(
         If an HPA or pod cannot be read, or an HPA appears twice. Malformed metrics or scales of one HPA are an error of
         its own row.
     """
-    options, time = options or HPAOptions(), moment(now)
+    options, time = options or DEFAULT_OPTIONS, moment(now)
     mapper = BUILT_IN_MAPPER if mapper is None else mapper
     state = (previous.state if previous is not None else ControllerState()) if state is None else state
     last = None if previous is None else previous.origin
     if last is not None and (last.options != options or last.objects.mapper is not mapper):
         last = None
-    before, chosen_before = (None, None) if last is None else (last.given, last.chosen)
-    observed = BatchObjects.read(
+    before, prepared_before = (None, None) if last is None else (last.inputs, last.prepared)
+    objects = BatchObjects.read(
         hpas, scales, to_batch_pods(pods), metrics, selectors, mapper, None if last is None else last.objects
     )
-    chosen = prepare_batch(observed, state, options, chosen_before)
-    columns = chosen.encode(metrics, before)
-    out = decide_columns(columns, chosen.memory, now=time, options=options, threads=threads)
-    return replace(out, keys=observed.keys, origin=DecisionInputs(chosen, columns, state, time, threads))
+    prepared = prepare_batch(objects, state, options, prepared_before)
+    columns = prepared.encode(metrics, before)
+    out = _decide_columns(columns, prepared.memory, time, options, threads)
+    return replace(out, keys=objects.keys, origin=DecisionInputs(prepared, columns, state, time, threads))

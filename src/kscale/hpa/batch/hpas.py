@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
@@ -23,7 +24,7 @@ from kscale.errors import InputError
 from kscale.hpa.api.admission import coerce_scale
 from kscale.hpa.batch.columns import CONDITION_REASONS, CONDITION_TYPES, ConditionColumns, UnchangedRows
 from kscale.hpa.batch.pods import SelectedPods
-from kscale.hpa.controller.behavior import ScalingRuleColumns
+from kscale.hpa.controller.behavior import ScalingRuleColumns, build_rule_columns
 from kscale.hpa.controller.metric_proposals import (
     get_metric_source,
     get_resource_target,
@@ -36,10 +37,8 @@ from kscale.hpa.controller.state import HPAState
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import (
     ContainerResourceMetricSource,
-    ExternalMetricSource,
     HorizontalPodAutoscaler,
     MetricSpec,
-    ObjectMetricSource,
     PodsMetricSource,
     ResourceMetricSource,
     Scale,
@@ -49,14 +48,12 @@ from kscale.objects.selectors import SelectorError, parse_selector
 
 __all__ = [
     "BatchSelectors",
+    "HPAColumns",
     "ScaleColumns",
     "ScaleSource",
     "SpecColumns",
     "SpecMetric",
     "TargetReferences",
-    "read_condition_columns",
-    "read_scales",
-    "read_specs",
     "read_target_references",
 ]
 
@@ -70,7 +67,9 @@ class SpecMetric:
     """One metric of a spec, without anything that depends on the HPA.
 
     ``source`` is None if the type is unknown or the metric malformed (``problem``). ``mode`` indexes
-    ``CALCULATION_MODES``. ``target`` is None if it is unset, ``selector`` None if it cannot be sent.
+    ``CALCULATION_MODES``. ``target`` is None if it is unset, ``selector`` None if it cannot be sent. ``usage_key``: the
+    usage of pods that the metric reads, None if it is read one by one: ``("resource", name, container)`` or
+    ``("custom", name, selector)``.
     """
 
     mode: int
@@ -80,11 +79,12 @@ class SpecMetric:
     container: str = ""
     selector: str | None = ""
     problem: InputError | None = None
+    usage_key: tuple[str, str, str] | None = None
 
     @property
     def is_usage_metric(self) -> bool:
-        """Return True if a list of pod metrics provides this metric."""
-        return bool(self.resource) and self.target is not None
+        """Whether a list of pod metrics provides this metric."""
+        return self.usage_key is not None and self.usage_key[0] == "resource"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +115,11 @@ class SpecColumns:
         return len(self.metric_numbers) + len(self.behavior_numbers) > 4 * len(self.metrics) + 16
 
 
-def read_specs(
-    hpas: Sequence[HorizontalPodAutoscaler],
-    options: HPAOptions,
-    before: SpecColumns | None = None,
-    unchanged_rows: UnchangedRows | None = None,
+def _update_spec_columns(
+    hpas: Sequence[HorizontalPodAutoscaler], options: HPAOptions, before: SpecColumns, unchanged_rows: UnchangedRows
 ) -> SpecColumns:
-    """Read the specs of HPAs in order; unchanged rows are copied from ``before``."""
-    if before is None or unchanged_rows is None or before.is_mostly_unused:
+    """Read the specs of HPAs that changed; unchanged rows are copied from ``before``."""
+    if before.is_mostly_unused:
         return _build_spec_columns(hpas, options)
     if unchanged_rows.all:
         return before
@@ -155,7 +152,7 @@ def _build_spec_columns(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOpt
     behavior, behavior_numbers, first = _number_equal_values([hpa.spec.behavior for hpa in hpas], {})
     examples = [hpas[row] for row in first]
     behaviors = [hpa.spec.behavior for hpa in examples]
-    window = options.downscale_stabilization_seconds
+    up, down = build_rule_columns(behaviors, options)
     metric_lists = [hpas[row].spec.metrics or [] for row in lists]
     return SpecColumns(
         minimum=_min_replicas_column(hpas),
@@ -167,8 +164,8 @@ def _build_spec_columns(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOpt
         ),
         behavior=behavior,
         has_behavior=np.array([each is not None for each in behaviors], np.uint8),
-        up=ScalingRuleColumns.from_rules([None if each is None else each.scale_up for each in behaviors], 0),
-        down=ScalingRuleColumns.from_rules([None if each is None else each.scale_down for each in behaviors], window),
+        up=up,
+        down=down,
         tolerances=[get_tolerances(hpa, options) for hpa in examples],
         metric_numbers=metric_numbers,
         behavior_numbers=behavior_numbers,
@@ -214,21 +211,20 @@ def _read_spec_metric(spec: MetricSpec, options: HPAOptions) -> SpecMetric:
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
         mode, target = get_resource_target(source.target)
         container = source.container if isinstance(source, ContainerResourceMetricSource) else ""
-        return SpecMetric(_MODE_NUMBERS[mode], source, target, source.name, container)
+        key = ("resource", source.name, container) if source.name and target is not None else None
+        return SpecMetric(_MODE_NUMBERS[mode], source, target, source.name, container, usage_key=key)
     try:
         selector: str | None = format_metric_selector(source.metric.selector)
     except ValueError:
         selector = None
     if isinstance(source, PodsMetricSource):
         assert source.target.average_value is not None  # checked by source_of
-        return SpecMetric(_MODE_NUMBERS["usage"], source, source.target.average_value.milli_value(), selector=selector)
+        target, key = source.target.average_value.milli_value(), None
+        if selector is not None:
+            key = ("custom", source.metric.name, selector)
+        return SpecMetric(_MODE_NUMBERS["usage"], source, target, selector=selector, usage_key=key)
     mode, target = get_value_target(source)
     return SpecMetric(_MODE_NUMBERS[mode], source, target, selector=selector)
-
-
-def is_value_metric(metric: SpecMetric) -> bool:
-    """Check whether a metric has values of its own instead of values of pods (Object and External)."""
-    return isinstance(metric.source, (ObjectMetricSource, ExternalMetricSource))
 
 
 # -- targets -------------------------------------------------------------------------------------------------------
@@ -245,22 +241,10 @@ class TargetReferences:
     resources: Sequence[tuple[str, ...]]
 
 
-def read_target_references(
-    hpas: Sequence[HorizontalPodAutoscaler],
-    mapper: RESTMapper,
-    before: TargetReferences | None = None,
-    unchanged_rows: UnchangedRows | None = None,
-) -> TargetReferences:
-    """Read the targets of HPAs, reusing rows of ``before`` that are unchanged (``unchanged_rows``)."""
-    if before is not None and unchanged_rows is not None:
-        if unchanged_rows.all:
-            return before
-        new = read_target_references([hpas[row] for row in unchanged_rows.fresh.tolist()], mapper)
-        return TargetReferences(
-            unchanged_rows.array(before.error, new.error), unchanged_rows.list(before.resources, new.resources)
-        )
-    cache = _ResourceCache(mapper)
-    errors_and_resources = [cache[reference] for reference in map(_get_reference, hpas)]
+def read_target_references(hpas: Sequence[HorizontalPodAutoscaler], mapper: RESTMapper) -> TargetReferences:
+    """Read the targets of HPAs."""
+    find = cache(partial(_find_resources, mapper))  # many HPAs have targets of few kinds
+    errors_and_resources = [find(*reference) for reference in map(_get_reference, hpas)]
     return TargetReferences(
         np.array([error for error, _ in errors_and_resources], np.uint8),
         [resources for _, resources in errors_and_resources],
@@ -270,18 +254,7 @@ def read_target_references(
 _get_reference = attrgetter("spec.scale_target_ref.api_version", "spec.scale_target_ref.kind")
 
 
-class _ResourceCache(dict[tuple[str, str], tuple[int, tuple[str, ...]]]):
-    """Cache of the resources of references."""
-
-    def __init__(self, mapper: RESTMapper) -> None:
-        self._mapper = mapper
-
-    def __missing__(self, key: tuple[str, str]) -> tuple[int, tuple[str, ...]]:
-        value = self[key] = _find_resources(*key, self._mapper)
-        return value
-
-
-def _find_resources(api_version: str, kind: str, mapper: RESTMapper) -> tuple[int, tuple[str, ...]]:
+def _find_resources(mapper: RESTMapper, api_version: str, kind: str) -> tuple[int, tuple[str, ...]]:
     """Return a code and the group-resources of a kind.
 
     The code is 0 if the kind is known, 1 if it is unknown, 2 if ``api_version`` is malformed.
@@ -307,7 +280,7 @@ _STATUS_CODES: Final = {"True": 1, "False": 2}
 
 
 class _ConditionCodes(dict[tuple[str, str, str], int]):
-    """Type, status and reason of a condition as one number; -1: of a type that is none of ours."""
+    """Cache of conditions as one number of type, status and reason; -1 for an unknown type."""
 
     def __missing__(self, key: tuple[str, str, str]) -> int:
         type_, status, reason = key
@@ -328,21 +301,8 @@ _get_condition_key = attrgetter("type", "status", "reason")
 _get_transition_time = attrgetter("last_transition_time")
 
 
-def read_condition_columns(
-    hpas: Sequence[HorizontalPodAutoscaler],
-    before: ConditionColumns | None = None,
-    unchanged_rows: UnchangedRows | None = None,
-) -> ConditionColumns:
-    """Read the status conditions of HPAs, reusing rows of ``before`` that are unchanged (``unchanged_rows``)."""
-    if before is not None and unchanged_rows is not None:
-        if unchanged_rows.all:
-            return before
-        new = read_condition_columns([hpas[row] for row in unchanged_rows.fresh.tolist()])
-        return ConditionColumns(
-            unchanged_rows.array(before.status, new.status),
-            unchanged_rows.array(before.reason, new.reason),
-            unchanged_rows.array(before.time, new.time),
-        )
+def _read_condition_columns(hpas: Sequence[HorizontalPodAutoscaler]) -> ConditionColumns:
+    """Read the status conditions of HPAs."""
     n = len(hpas)
     lists = [hpa.status.conditions or () for hpa in hpas]
     flat = list(chain.from_iterable(lists))
@@ -366,7 +326,7 @@ def _parse_moments(texts: list[str | None]) -> NDArray[np.int64]:
 
 
 ScaleSource = Mapping[str, Any] | Callable[[GetScale], Any]
-"""Scales by the HPA's ``namespace/name``, or who answers for them; an ``ApiError`` says why there is none."""
+"""Scales by the HPA's ``namespace/name``, or a function that returns them; an ``ApiError`` for a missing one."""
 
 _get_replicas_and_selector: Final = attrgetter("spec.replicas", "status.replicas", "status.selector")
 _NO_SCALE_VALUES: Final = (0, 0, "")
@@ -390,7 +350,7 @@ class ScaleColumns:
     texts: Sequence[str]
 
 
-def read_scales(
+def _read_scales(
     scales: ScaleSource,
     hpas: Sequence[HorizontalPodAutoscaler],
     keys: Sequence[str],
@@ -503,6 +463,63 @@ def _request_first_scale(
     return first
 
 
+_get_spec = attrgetter("spec")
+_get_conditions = attrgetter("status.conditions")
+
+
+@dataclass(frozen=True, slots=True)
+class HPAColumns:
+    """HPAs (``objects``) as columns: their specs, their targets' references and scales, and their conditions."""
+
+    objects: Sequence[HorizontalPodAutoscaler]
+    specs: SpecColumns
+    references: TargetReferences
+    scales: ScaleColumns
+    conditions: ConditionColumns
+
+    @classmethod
+    def read(
+        cls,
+        hpas: Sequence[HorizontalPodAutoscaler],
+        keys: Sequence[str],
+        scales: ScaleSource,
+        mapper: RESTMapper,
+        options: HPAOptions,
+        unchanged: UnchangedRows | None = None,
+        before: HPAColumns | None = None,
+    ) -> HPAColumns:
+        """Read HPAs and the scales of their targets.
+
+        ``before``: columns of the last batch with the same options and mapper, from which ``unchanged`` parts are
+        copied.
+        """
+        if before is None or unchanged is None:
+            references = read_target_references(hpas, mapper)
+            return cls(
+                hpas,
+                _build_spec_columns(hpas, options),
+                references,
+                _read_scales(scales, hpas, keys, references),
+                _read_condition_columns(hpas),
+            )
+        unchanged_specs, unchanged_conditions = (  # an HPA with a new status mostly has its old spec
+            unchanged if unchanged.all else UnchangedRows.compare([*map(part, hpas)], [*map(part, before.objects)])
+            for part in (_get_spec, _get_conditions)
+        )
+        references = unchanged_specs.update(
+            before.references, lambda rows: read_target_references([hpas[row] for row in rows], mapper)
+        )
+        return cls(
+            hpas,
+            _update_spec_columns(hpas, options, before.specs, unchanged_specs),
+            references,
+            _read_scales(scales, hpas, keys, references, before.scales),
+            unchanged_conditions.update(
+                before.conditions, lambda rows: _read_condition_columns([hpas[row] for row in rows])
+            ),
+        )
+
+
 _get_namespace_and_name = attrgetter("metadata.namespace", "metadata.name")
 
 _SELECTOR_REQUIRED, _SELECTOR_INVALID, _HPA_DELETED, _SELECTOR_AMBIGUOUS = 1, 2, 3, 5
@@ -511,8 +528,8 @@ _SELECTOR_REQUIRED, _SELECTOR_INVALID, _HPA_DELETED, _SELECTOR_AMBIGUOUS = 1, 2,
 class BatchSelectors:
     """Selectors of all targets, and HPAs that select the same pods.
 
-    ``wanted``: selections, first those of ``group`` int64[n] (-1 for none), then those of other HPAs. ``registered``:
-    the selector of every HPA by (namespace, name), as in the store once the whole batch is registered.
+    ``selections``: first those of ``group`` int64[n] (-1 for none), then those of other HPAs. ``registered``: the
+    selector of every HPA by (namespace, name), as in the store once the batch is registered.
     """
 
     def __init__(
@@ -520,7 +537,7 @@ class BatchSelectors:
         hpas: Sequence[HorizontalPodAutoscaler],
         keys: Sequence[str],
         selectors: SelectorStore | None,
-        rest: Sequence[HPAState],
+        plain_states: Sequence[HPAState],
         texts: Sequence[str],
         metrics: NDArray[np.int64],
         options: HPAOptions,
@@ -529,10 +546,10 @@ class BatchSelectors:
         self._error = np.zeros(len(texts), np.uint8)
         self._keys, self._metrics, self._others = keys, metrics, selectors
         self._version = None if selectors is None else selectors.version
-        self._rests = [rest]
+        self._known_states = [plain_states]
         self._errors: tuple[SelectedPods, NDArray[np.uint8]] | None = None
-        self.asked: tuple[object, NDArray[np.int64], NDArray[np.int32], list[GetMetric]] | None = None
-        """Which metrics were asked for last: of which lists of metrics, groups, and list of each."""
+        self.cached_requests: tuple[object, NDArray[np.int64], NDArray[np.int32], list[GetMetric]] | None = None
+        """The last metric requests, with the metric lists, groups and list numbers that they were built from."""
         names = list(map(_get_namespace_and_name, hpas))
         error, legacy = self._error, self.legacy
         numbers: dict[tuple[str, str], int] = {}
@@ -547,17 +564,17 @@ class BatchSelectors:
             if number is None and not _is_valid_selector(text):
                 error[row] = _SELECTOR_INVALID
                 continue
-            if not (legacy or rest[row].registered):
+            if not (legacy or plain_states[row].registered):
                 error[row] = _HPA_DELETED
                 continue
             if number is None:
                 number = numbers[where] = len(numbers)
             groups[row] = number
         self.group = np.array(groups, np.int64)
-        self.registered = self._get_registered_selectors(names, groups, rest)
+        self.registered = self._get_registered_selectors(names, groups, plain_states)
         self.groups = len(numbers)
         self.names = np.bincount(self.group[self.group >= 0], minlength=self.groups)
-        self.wanted: list[tuple[str, str]] = list(numbers)
+        self.selections: list[tuple[str, str]] = list(numbers)
         if not legacy:
             self._add_others(names, groups)
 
@@ -565,7 +582,7 @@ class BatchSelectors:
         self,
         keys: Sequence[str],
         selectors: SelectorStore | None,
-        rest: Sequence[HPAState],
+        plain_states: Sequence[HPAState],
         texts: Sequence[str],
         metrics: NDArray[np.int64],
     ) -> bool:
@@ -574,28 +591,29 @@ class BatchSelectors:
             keys is self._keys
             and selectors is self._others
             and (selectors is None or selectors.version == self._version)
-            and (any(rest is each for each in self._rests) or self._has_equal_selectors(rest))
+            and (any(plain_states is each for each in self._known_states) or self._has_equal_selectors(plain_states))
             and np.array_equal(metrics, self._metrics)
             and (texts is self.texts or texts == self.texts)
         )
 
-    def _has_equal_selectors(self, rest: Sequence[HPAState]) -> bool:
+    def _has_equal_selectors(self, plain_states: Sequence[HPAState]) -> bool:
         """Return True if states have the same selectors as the states used here."""
-        previous = self._rests[0]
-        return len(rest) == len(previous) and all(
-            rest[row].registered == previous[row].registered and rest[row].selector == previous[row].selector
-            for row in _names.other_objects([*rest], [*previous]).tolist()
+        previous = self._known_states[0]
+        return len(plain_states) == len(previous) and all(
+            plain_states[row].registered == previous[row].registered
+            and plain_states[row].selector == previous[row].selector
+            for row in _names.other_objects([*plain_states], [*previous]).tolist()
         )
 
     def _get_registered_selectors(
-        self, names: Sequence[tuple[str, str]], groups: Sequence[int], rest: Sequence[HPAState]
+        self, names: Sequence[tuple[str, str]], groups: Sequence[int], plain_states: Sequence[HPAState]
     ) -> dict[tuple[str, str], str | None]:
         out: dict[tuple[str, str], str | None] = {}
         if self._others is not None:
             for namespace in self._others.namespaces():
                 for name, selector in self._others.entries(namespace).items():
                     out[namespace, name] = None if selector.nothing else str(selector)
-        for key, state, group, text in zip(names, rest, groups, self.texts, strict=True):
+        for key, state, group, text in zip(names, plain_states, groups, self.texts, strict=True):
             if not state.registered:
                 continue
             if group >= 0 and not self.legacy:
@@ -609,22 +627,22 @@ class BatchSelectors:
         if len(self.registered) == len(groups) - groups.count(-1):  # every HPA with a group is registered
             return
         mine = {key for key, group in zip(names, groups, strict=True) if group >= 0}
-        namespaces = {namespace for namespace, _ in self.wanted}
+        namespaces = {namespace for namespace, _ in self.selections}
         others = [
             (key[0], text)
             for key, text in self.registered.items()
             if text is not None and key not in mine and key[0] in namespaces
         ]
-        self.wanted += others
+        self.selections += others
         self.names = np.concatenate([self.names, np.ones(len(others), np.int64)])
 
     def errors(self, selected: SelectedPods) -> NDArray[np.uint8]:
         """Return the selector error code of each HPA. HPAs that share a pod block each other."""
         if self._errors is None or self._errors[0].rows is not selected.rows:
-            self._errors = selected, self._with_rivals(selected)
+            self._errors = selected, self._find_ambiguous_selectors(selected)
         return self._errors[1]
 
-    def _with_rivals(self, selected: SelectedPods) -> NDArray[np.uint8]:
+    def _find_ambiguous_selectors(self, selected: SelectedPods) -> NDArray[np.uint8]:
         error = self._error.copy()
         if self.legacy or not len(selected.rows):
             return error
@@ -639,15 +657,15 @@ class BatchSelectors:
         return error
 
     def next_states(
-        self, hpas: Sequence[HorizontalPodAutoscaler], rest: Sequence[HPAState], undecided: Collection[int]
+        self, hpas: Sequence[HorizontalPodAutoscaler], plain_states: Sequence[HPAState], undecided: Collection[int]
     ) -> Sequence[HPAState]:
         """Return the states after the decisions, without their columns. ``undecided`` rows do not change."""
-        if not undecided and len(self._rests) > 1 and rest is self._rests[1]:
-            return rest
-        out = list(rest)
+        if not undecided and len(self._known_states) > 1 and plain_states is self._known_states[1]:
+            return plain_states
+        out = list(plain_states)
         plain: dict[str | None, HPAState] = {}
         is_stable = True
-        for row, (state, group, text) in enumerate(zip(rest, self.group.tolist(), self.texts, strict=True)):
+        for row, (state, group, text) in enumerate(zip(plain_states, self.group.tolist(), self.texts, strict=True)):
             if (state.written is None and (group < 0 or state.selector == text)) or row in undecided:
                 continue
             written = state.written
@@ -663,7 +681,7 @@ class BatchSelectors:
                 is_stable = is_stable and written is None
                 out[row] = HPAState(selector=selector, registered=state.registered, written=written)
         if not undecided and is_stable:  # these states are fixed points of the next batch
-            self._rests[1:] = [out]
+            self._known_states[1:] = [out]
         return out
 
 

@@ -22,32 +22,25 @@ from kscale.hpa.batch.columns import (
     KernelState,
     LazyStates,
     MetricRows,
-    StateColumns,
     StateStore,
     TargetColumns,
     UnchangedRows,
 )
 from kscale.hpa.batch.hpas import (
     BatchSelectors,
-    ScaleColumns,
+    HPAColumns,
     ScaleSource,
-    SpecColumns,
-    TargetReferences,
-    read_condition_columns,
-    read_scales,
-    read_specs,
-    read_target_references,
 )
 from kscale.hpa.batch.metric_rows import (
+    CalculatorInputsBuilder,
     MetricTargets,
-    build_calculator_inputs,
     find_rows_of_requests,
     find_rows_without_response,
     list_metric_requests,
 )
 from kscale.hpa.batch.pods import BatchPods, JoinedUsage, SelectedPods, find_usage_source
 from kscale.hpa.batch.requests import MetricLists
-from kscale.hpa.controller.behavior import ScalingRuleColumns
+from kscale.hpa.controller.behavior import ScalingRuleColumns, StateColumns
 from kscale.hpa.controller.replica_calculator import PodColumns, SampleColumns
 from kscale.hpa.controller.scale_target import SelectorStore
 from kscale.hpa.controller.state import ControllerState, HPAState
@@ -114,10 +107,10 @@ class BatchColumns:
     """Columns at one moment, with the objects that explanations need.
 
     - ``scales``: the scale of every target, or its error;
-    - ``wanted``: (namespace, selector) of every selection, ``group`` int64[n]: the HPA's selection, -1 for none;
+    - ``selections``: (namespace, selector) of every selection, ``group`` int64[n]: the HPA's selection, -1 for none;
     - ``registered``: the selector of every HPA that has one, by (namespace, name), including this batch;
     - ``problems``: by row, why an HPA is malformed and cannot be decided;
-    - ``rest``: states after the decisions, without their columns; ``joined``: usage by pod, by usage source.
+    - ``plain_states``: states after the decisions, without their columns; ``joined``: usage by pod, by usage source.
     """
 
     targets: TargetColumns
@@ -129,12 +122,12 @@ class BatchColumns:
     up: ScalingRuleColumns
     down: ScalingRuleColumns
     scales: Sequence[Scale | ApiError] = ()
-    wanted: Sequence[tuple[str, str]] = ()
+    selections: Sequence[tuple[str, str]] = ()
     group: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     selected: SelectedPods | None = None
     registered: Mapping[tuple[str, str], str | None] = field(default_factory=dict)
     problems: Mapping[int, Exception] = field(default_factory=dict)
-    rest: Sequence[HPAState] = ()
+    plain_states: Sequence[HPAState] = ()
     joined: Mapping[tuple[object, ...], JoinedUsage] = field(default_factory=dict)
     store_cache: list[SelectorStore] = field(default_factory=list)
 
@@ -155,15 +148,15 @@ class BatchColumns:
         ends = self.selected.ends
         return [pods.pod(number) for number in self.selected.rows[ends[group] : ends[group + 1]].tolist()]
 
-    def answer(self, row: int, asked: GetMetric, metrics: Callable[[GetMetric], Any]) -> Any:
+    def answer(self, row: int, query: GetMetric, metrics: Callable[[GetMetric], Any]) -> Any:
         """Return the response to a query of an HPA."""
-        if isinstance(metrics, MetricLists) and (refused := metrics.refusal(asked)) is not None:
+        if isinstance(metrics, MetricLists) and (refused := metrics.refusal(query)) is not None:
             return refused
-        source = find_usage_source(asked)
+        source = find_usage_source(query)
         joined = None if source is None else self.joined.get(source)
         if joined is None or self.selected is None:
-            return metrics(asked)
-        return joined.answer(self.selected, int(self.group[row]), asked)
+            return metrics(query)
+        return joined.answer(self.selected, int(self.group[row]), query)
 
 
 def get_hpa_keys(hpas: Sequence[HorizontalPodAutoscaler], before: BatchObjects | None = None) -> Sequence[str]:
@@ -187,25 +180,21 @@ def _coerce_hpa(value: Any) -> HorizontalPodAutoscaler:
 
 
 _get_namespace_and_name = attrgetter("metadata.namespace", "metadata.name")
-_get_spec = attrgetter("spec")
-_get_conditions = attrgetter("status.conditions")
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
     """Inputs of a batch without the metrics, once it is known which metrics are needed.
 
-    ``rest``: earlier states without their columns. ``at``: HPAs whose metrics are needed.
+    ``plain_states``: earlier states without their columns. ``at``: HPAs whose metrics are needed.
     """
 
-    observed: BatchObjects
+    objects: BatchObjects
     options: HPAOptions
-    specs: SpecColumns
-    references: TargetReferences
-    scales: ScaleColumns
+    hpas: HPAColumns
     targets: TargetColumns
     memory: KernelState
-    rest: Sequence[HPAState]
+    plain_states: Sequence[HPAState]
     selected: SelectedPods
     at: MetricTargets
     selectors: BatchSelectors
@@ -219,26 +208,26 @@ class PreparedBatch:
         """Return the selector of an HPA that has a selection."""
         return self.selectors.texts[row]
 
-    def questions(self) -> list[GetMetric]:
+    def list_requests(self) -> list[GetMetric]:
         """Return the metric requests; see :func:`~kscale.hpa.batch.metric_rows.list_metric_requests`."""
-        at, metrics, cached = self.at, self.specs.metrics[self.at.row], self.selectors.asked
+        at, metrics, cached = self.at, self.hpas.specs.metrics[self.at.row], self.selectors.cached_requests
         if (
             cached is None
-            or cached[0] is not self.specs.metric_lists
+            or cached[0] is not self.hpas.specs.metric_lists
             or not np.array_equal(cached[1], at.group)
             or not np.array_equal(cached[2], metrics)
         ):
-            requests = list_metric_requests(at, self.specs, self.selectors.wanted)
-            cached = self.selectors.asked = self.specs.metric_lists, at.group, metrics, requests
+            requests = list_metric_requests(at, self.hpas.specs, self.selectors.selections)
+            cached = self.selectors.cached_requests = self.hpas.specs.metric_lists, at.group, metrics, requests
         return cached[3]
 
-    def rows_that_ask(self, some: Collection[GetMetric]) -> Iterator[int]:
+    def find_rows_of_requests(self, some: Collection[GetMetric]) -> Iterator[int]:
         """Return the rows of HPAs that need the response to any of some requests."""
-        return find_rows_of_requests(self.at, self.specs, self.selectors.wanted, some)
+        return find_rows_of_requests(self.at, self.hpas.specs, self.selectors.selections, some)
 
-    def rows_without_answer(self, answered: Collection[GetMetric]) -> Iterator[int]:
+    def find_rows_without_response(self, answered: Collection[GetMetric]) -> Iterator[int]:
         """Return the rows of HPAs that need a response which was not requested."""
-        return find_rows_without_response(self.at, self.specs, self.selectors.wanted, answered)
+        return find_rows_without_response(self.at, self.hpas.specs, self.selectors.selections, answered)
 
     def encode(
         self, metrics: Callable[[GetMetric], Any], before: BatchColumns | None = None, left_out: Collection[int] = ()
@@ -247,19 +236,19 @@ class PreparedBatch:
 
         ``before``: columns of the last batch. ``left_out``: rows that are not decided and do not change.
         """
-        chosen, rows, at = self.selectors, self.at.row, self.at
-        pods, joined = self.observed.pods, {} if before is None else before.joined
-        calculator_inputs = build_calculator_inputs(
-            at, self.specs, chosen.wanted, pods, self.selected, metrics, self.options, joined
-        )
-        begin, end = np.zeros(len(self.rest), np.int64), np.zeros(len(self.rest), np.int64)
+        selectors, rows, at = self.selectors, self.at.row, self.at
+        pods, joined = self.objects.pods, {} if before is None else before.joined
+        calculator_inputs = CalculatorInputsBuilder(
+            at, self.hpas.specs, selectors.selections, pods, self.selected, metrics, self.options, joined
+        ).build()
+        begin, end = np.zeros(len(self.plain_states), np.int64), np.zeros(len(self.plain_states), np.int64)
         begin[rows], end[rows] = calculator_inputs.begin, calculator_inputs.end
-        problems = {**self.scales.problems, **calculator_inputs.problems}
+        problems = {**self.hpas.scales.problems, **calculator_inputs.problems}
         scale_error = self.targets.scale_error.copy()
         undecided = {*problems, *left_out}
         for row in undecided:
             scale_error[row] = 2  # the HPA is not decided and does not change
-        behavior = self.specs.behavior
+        behavior = self.hpas.specs.behavior
         return BatchColumns(
             targets=replace(self.targets, scale_error=scale_error, metrics_begin=begin, metrics_end=end),
             rows=calculator_inputs.rows,
@@ -267,45 +256,40 @@ class PreparedBatch:
             samples=calculator_inputs.samples,
             requests=calculator_inputs.requests,
             values=calculator_inputs.values,
-            up=_take_rule_rows(self.specs.up, behavior),
-            down=_take_rule_rows(self.specs.down, behavior),
-            scales=self.scales.scales,
-            wanted=chosen.wanted,
-            group=chosen.group,
+            up=_take_rule_rows(self.hpas.specs.up, behavior),
+            down=_take_rule_rows(self.hpas.specs.down, behavior),
+            scales=self.hpas.scales.scales,
+            selections=selectors.selections,
+            group=selectors.group,
             selected=self.selected,
-            registered=chosen.registered,
+            registered=selectors.registered,
             problems=problems,
-            rest=chosen.next_states(self.observed.hpas, self.rest, undecided),
+            plain_states=selectors.next_states(self.objects.hpas, self.plain_states, undecided),
             joined=calculator_inputs.joined,
         )
 
 
 def prepare_batch(
-    observed: BatchObjects, state: ControllerState, options: HPAOptions, before: PreparedBatch | None = None
+    objects: BatchObjects, state: ControllerState, options: HPAOptions, before: PreparedBatch | None = None
 ) -> PreparedBatch:
     """Read specs, scales and states, and find which HPAs need metrics of which pods.
 
     ``before``: the last batch with the same options and mapper. Whatever still holds is reused.
     """
-    hpas, unchanged, n = observed.hpas, observed.unchanged, len(observed.hpas)
-    if before is None or unchanged is None:
-        specs = read_specs(hpas, options)
-        references = read_target_references(hpas, observed.mapper)
-        scales = read_scales(observed.scales, hpas, observed.keys, references)
-        conditions = read_condition_columns(hpas)
-    else:
-        last = before.observed.hpas
-        unchanged_specs, unchanged_conditions = (
-            _find_unchanged_parts(unchanged, part, hpas, last) for part in (_get_spec, _get_conditions)
-        )
-        specs = read_specs(hpas, options, before.specs, unchanged_specs)
-        references = read_target_references(hpas, observed.mapper, before.references, unchanged_specs)
-        scales = read_scales(observed.scales, hpas, observed.keys, references, before.scales)
-        conditions = read_condition_columns(hpas, before.memory.conditions, unchanged_conditions)
-    histories, rest = _read_states(observed.keys, state)
-    memory = KernelState(histories, conditions)
-    zeros = np.zeros(n, np.int64)
-    error = references.error
+    hpas, n = objects.hpas, len(objects.hpas)
+    columns = HPAColumns.read(
+        hpas,
+        objects.keys,
+        objects.scales,
+        objects.mapper,
+        options,
+        objects.unchanged,
+        None if before is None else before.hpas,
+    )
+    specs, scales = columns.specs, columns.scales
+    histories, plain_states = _read_states(objects.keys, state)
+    memory = KernelState(histories, columns.conditions)
+    zeros, error = np.zeros(n, np.int64), columns.references.error
     targets = TargetColumns(
         scale_error=np.where(error != 0, error, ~scales.there).astype(np.uint8),
         current=scales.current,
@@ -319,26 +303,18 @@ def prepare_batch(
         metrics_begin=zeros,
         metrics_end=zeros,
     )
-    branches = _reconcile.branches(targets, memory.conditions.status, options.enabled("HPAScaleToZero"), options.legacy)
+    branches = _reconcile.branches(targets, memory.conditions.status, options.gates["HPAScaleToZero"], options.legacy)
     metrics = np.flatnonzero(branches == _METRICS_BRANCH)
-    chosen = None if before is None else before.selectors
-    if chosen is None or not chosen.is_unchanged(observed.keys, observed.selectors, rest, scales.texts, metrics):
-        chosen = BatchSelectors(hpas, observed.keys, observed.selectors, rest, scales.texts, metrics, options)
-    selected = observed.pods.select(chosen.wanted, None if before is None else before.selected)
-    targets = replace(targets, selector_error=chosen.errors(selected))
+    selectors = None if before is None else before.selectors
+    if selectors is None or not selectors.is_unchanged(
+        objects.keys, objects.selectors, plain_states, scales.texts, metrics
+    ):
+        selectors = BatchSelectors(hpas, objects.keys, objects.selectors, plain_states, scales.texts, metrics, options)
+    selected = objects.pods.select(selectors.selections, None if before is None else before.selected)
+    targets = replace(targets, selector_error=selectors.errors(selected))
     rows = metrics[targets.selector_error[metrics] == 0]
-    at = MetricTargets(rows, chosen.group[rows], scales.current[rows], scales.status[rows])
-    return PreparedBatch(observed, options, specs, references, scales, targets, memory, rest, selected, at, chosen)
-
-
-def _find_unchanged_parts(
-    unchanged: UnchangedRows,
-    part: Callable[[HorizontalPodAutoscaler], Any],
-    now: Sequence[HorizontalPodAutoscaler],
-    before: Sequence[HorizontalPodAutoscaler],
-) -> UnchangedRows:
-    """Find rows whose part is an identical object. An HPA with a new status mostly has its old spec."""
-    return unchanged if unchanged.all else UnchangedRows.compare(list(map(part, now)), list(map(part, before)))
+    at = MetricTargets(rows, selectors.group[rows], scales.current[rows], scales.status[rows])
+    return PreparedBatch(objects, options, columns, targets, memory, plain_states, selected, at, selectors)
 
 
 def _take_rule_rows(rules: ScalingRuleColumns, which: NDArray[np.int32]) -> ScalingRuleColumns:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.effects import Action, GetMetric, Progress, StepsOf, as_if_done
+from kscale.effects import Action, GetMetric, Progress, StepsOf, run_dry
 from kscale.errors import InputError
 from kscale.hpa.batch.columns import MetricRows
 from kscale.hpa.batch.hpas import SpecColumns, SpecMetric
@@ -23,6 +23,7 @@ from kscale.hpa.batch.requests import MetricLists
 from kscale.hpa.controller.metrics_client import RESTMetricsClient, build_object_request
 from kscale.hpa.controller.replica_calculator import (
     CALCULATION_MODES,
+    EMPTY_SAMPLES,
     MetricsError,
     PodSamples,
     SampleColumns,
@@ -34,8 +35,8 @@ from kscale.objects.pod_metrics import PodUsage
 
 __all__ = [
     "CalculatorInputs",
+    "CalculatorInputsBuilder",
     "MetricTargets",
-    "build_calculator_inputs",
     "find_rows_of_requests",
     "find_rows_without_response",
     "list_metric_requests",
@@ -79,55 +80,37 @@ class CalculatorInputs:
     joined: dict[tuple[object, ...], JoinedUsage]
 
 
-def build_calculator_inputs(
-    targets: MetricTargets,
-    specs: SpecColumns,
-    wanted: Sequence[tuple[str, str]],
-    pods: BatchPods,
-    selected: SelectedPods,
-    metrics: Callable[[GetMetric], Any],
-    options: HPAOptions,
-    joined: Mapping[tuple[object, ...], JoinedUsage],
-) -> CalculatorInputs:
-    """Build the calculator's inputs for all metrics of all targets.
+@dataclass
+class CalculatorInputsBuilder:
+    """Builder of the calculator's inputs for all metrics of all targets. ``before``: usage by pod of the last batch."""
 
-    ``joined``: usage by pod of the last batch.
-    """
-    return _CalculatorInputsBuilder(targets, specs, wanted, pods, selected, metrics, options, joined).build()
+    targets: MetricTargets
+    specs: SpecColumns
+    selections: Sequence[tuple[str, str]]
+    pods: BatchPods
+    selected: SelectedPods
+    metrics: Callable[[GetMetric], Any]
+    options: HPAOptions
+    before: Mapping[tuple[object, ...], JoinedUsage]
 
-
-class _CalculatorInputsBuilder:
-    def __init__(
-        self,
-        targets: MetricTargets,
-        specs: SpecColumns,
-        wanted: Sequence[tuple[str, str]],
-        pods: BatchPods,
-        selected: SelectedPods,
-        metrics: Callable[[GetMetric], Any],
-        options: HPAOptions,
-        before: Mapping[tuple[object, ...], JoinedUsage],
-    ) -> None:
-        self.before = before
-        self.wanted, self.pods, self.selected = wanted, pods, selected
-        self.metrics, self.options = metrics, options
-        counts = np.array([len(each) for each in specs.metric_lists], np.int64)
+    def __post_init__(self) -> None:
+        lists, targets = self.specs.metric_lists, self.targets
+        counts = np.array([len(each) for each in lists], np.int64)
         last = np.cumsum(counts)
-        facet = specs.metrics[targets.row]
-        self.templates: list[SpecMetric] = [metric for each in specs.metric_lists for metric in each]
+        facet = self.specs.metrics[targets.row]
+        self.templates: list[SpecMetric] = [metric for each in lists for metric in each]
         self.end = np.cumsum(counts[facet])
         self.begin = self.end - counts[facet]
         self.of = np.repeat(np.arange(len(targets.row)), counts[facet])  # target of each row
         self.template = concatenate_ranges(last[facet] - counts[facet], last[facet])
-        self.targets, self.specs = targets, specs
         self.group = targets.group[self.of]
         n = len(self.of)
         self.failure, self.invalid = np.zeros(n, np.uint8), np.zeros(n, np.uint8)
-        self.sample_at, self.request_at = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.bad_request = np.full(n, -1, np.int32)
-        self.extra_count, self.extra_sum = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        self.values_begin, self.values_end = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        self.samples: list[SampleColumns] = [SampleColumns.from_samples((), {})]
+        self.sample_at, self.request_at = np.zeros((2, n), np.int64)
+        self.extra_count, self.extra_sum = np.zeros((2, n), np.int64)
+        self.values_begin, self.values_end = np.zeros((2, n), np.int64)
+        self.samples: list[SampleColumns] = [EMPTY_SAMPLES]
         self.sample_count = 0
         self.requests: list[NDArray[np.int64]] = [_NO_ROWS]
         self.request_count = 0
@@ -137,27 +120,27 @@ class _CalculatorInputsBuilder:
         self._names: dict[int, list[str]] = {}
 
     def build(self) -> CalculatorInputs:
-        by_usage: dict[tuple[object, ...], list[int]] = {}
+        """Build the inputs, with the usage of all pods at once where that is possible."""
+        by_usage: dict[tuple[str, str, str], list[int]] = {}
         used = np.unique(self.template).tolist()
         for number in used:
-            metric = self.templates[number]
-            key = self._usage_key(metric)
+            key = self.templates[number].usage_key
             if key is not None:
                 by_usage.setdefault(key, []).append(number)
         joined: dict[tuple[object, ...], JoinedUsage | None] = {}
-        apart = set(used)
+        one_by_one = set(used)
         for key, numbers in by_usage.items():
             source = key[:1] if key[0] == "resource" else key
             if source not in joined:
                 joined[source] = self._join_usage(source)
             usage = joined[source]
             if usage is not None:
-                apart -= set(numbers)
+                one_by_one -= set(numbers)
                 self._add_usage_rows(usage, key, np.array(numbers))
-        for number in sorted(apart):
-            self._one_by_one(number)
+        for number in sorted(one_by_one):
+            self._request_metric(number)
         return CalculatorInputs(
-            self._rows(),
+            self._build_rows(),
             self.begin,
             self.end,
             _concatenate_samples(self.samples),
@@ -167,7 +150,7 @@ class _CalculatorInputsBuilder:
             {source: usage for source, usage in joined.items() if usage is not None},
         )
 
-    def _rows(self) -> MetricRows:
+    def _build_rows(self) -> MetricRows:
         templates, template, targets = self.templates, self.template, self.targets
         mode = np.array([each.mode for each in templates], np.uint8)[template]
         tolerances, behavior = self.specs.tolerances, self.specs.behavior[targets.row[self.of]]
@@ -194,14 +177,6 @@ class _CalculatorInputsBuilder:
 
     # -- pod metrics, all at once ------------------------------------------------------------------------------------
 
-    def _usage_key(self, metric: SpecMetric) -> tuple[object, ...] | None:
-        """Return the key of the usage that a metric reads, or None if it is not in columns."""
-        if metric.is_usage_metric:
-            return "resource", metric.resource, metric.container
-        if isinstance(metric.source, PodsMetricSource) and metric.selector is not None:
-            return "custom", metric.source.metric.name, metric.selector
-        return None
-
     def _join_usage(self, source: tuple[object, ...]) -> JoinedUsage | None:
         """Return usage by pod, or None if it must be requested one by one."""
         lists = self.metrics
@@ -217,10 +192,10 @@ class _CalculatorInputsBuilder:
                 return None  # each HPA reports its own error
         before = self.before.get(source)
         again = None if before is None else before.update(usage, self.selected)
-        return again or join_usage(usage, self.pods, self.selected, self.wanted, before)
+        return again or join_usage(usage, self.pods, self.selected, self.selections, before)
 
-    def _add_usage_rows(self, joined: JoinedUsage, key: tuple[object, ...], numbers: NDArray[np.int64]) -> None:
-        resource, container = str(key[1]), str(key[2]) if key[0] == "resource" else ""
+    def _add_usage_rows(self, joined: JoinedUsage, key: tuple[str, str, str], numbers: NDArray[np.int64]) -> None:
+        _, resource, container = key if key[0] == "resource" else (*key[:2], "")
         chosen = np.isin(self.template, numbers)
         self.failure[chosen & ~joined.answered[self.group]] = 1
         rows = np.flatnonzero(chosen & joined.answered[self.group])
@@ -233,9 +208,9 @@ class _CalculatorInputsBuilder:
         modes = np.array([each.mode for each in self.templates], np.uint8)
         rows = rows[modes[self.template[rows]] == _UTILIZATION]
         if len(rows):
-            self._ask_requests(rows, container, resource)
+            self._add_requests(rows, container, resource)
 
-    def _ask_requests(self, rows: NDArray[np.int64], container: str, resource: str) -> None:
+    def _add_requests(self, rows: NDArray[np.int64], container: str, resource: str) -> None:
         groups, which = _unique_groups(self.group[rows])
         begin, end = self.selected.ends[groups], self.selected.ends[groups + 1]
         amounts, bad = self.selected.requests_of(groups, self.pods, container, resource, self.options)
@@ -259,7 +234,7 @@ class _CalculatorInputsBuilder:
 
     # -- one by one --------------------------------------------------------------------------------------------------
 
-    def _one_by_one(self, number: int) -> None:
+    def _request_metric(self, number: int) -> None:
         metric, rows = self.templates[number], np.flatnonzero(self.template == number)
         if metric.source is None or metric.target is None or metric.selector is None:
             self.failure[rows] = 1
@@ -271,32 +246,32 @@ class _CalculatorInputsBuilder:
         for row in rows.tolist():
             try:
                 if metric.is_usage_metric or isinstance(metric.source, PodsMetricSource):
-                    self._ask_pods(row, metric)
+                    self._request_pod_samples(row, metric)
                 else:
-                    self._ask_value(row, metric)
+                    self._request_values(row, metric)
             except MetricsError:
                 self.failure[row] = 1
             except (InputError, ValueError) as error:  # the response cannot be read
                 self.failure[row] = 1
                 self.problems.setdefault(int(self.targets.row[self.of[row]]), error)
 
-    def _ask_pods(self, row: int, metric: SpecMetric) -> None:
+    def _request_pod_samples(self, row: int, metric: SpecMetric) -> None:
         group = int(self.group[row])
         client = RESTMetricsClient(Progress(0))
         if metric.is_usage_metric:
-            query = client.get_resource_metric(metric.resource, *self.wanted[group], metric.container)
+            query = client.get_resource_metric(metric.resource, *self.selections[group], metric.container)
         else:
-            query = client.get_raw_metric(metric.source.metric.name, *self.wanted[group], metric.selector or "")
+            query = client.get_raw_metric(metric.source.metric.name, *self.selections[group], metric.selector or "")
         key = (
             metric.resource,
             metric.container,
             "" if metric.is_usage_metric else metric.source.metric.name,
             metric.selector,
         )
-        sampled = self._answer((group, *key), lambda: self._add_samples(group, self._run(query)))
+        sampled = self._get_cached_response((group, *key), lambda: self._add_samples(group, self._run(query)))
         self.sample_at[row], self.extra_count[row], self.extra_sum[row] = sampled
         if metric.mode == _UTILIZATION:
-            self._ask_requests(np.array([row], np.int64), metric.container, metric.resource)
+            self._add_requests(np.array([row], np.int64), metric.container, metric.resource)
 
     def _add_samples(self, group: int, values: PodSamples) -> tuple[int, int, int]:
         """Return the position of the samples, the number of samples of other pods and their sum."""
@@ -313,23 +288,23 @@ class _CalculatorInputsBuilder:
         extra = [sample.value for name, sample in values.samples.items() if name not in known]
         return at, len(extra), wrap_int64(sum(extra))
 
-    def _ask_value(self, row: int, metric: SpecMetric) -> None:
+    def _request_values(self, row: int, metric: SpecMetric) -> None:
         client, source = RESTMetricsClient(Progress(0)), metric.source
-        namespace = self.wanted[int(self.group[row])][0]
+        namespace = self.selections[int(self.group[row])][0]
         name, selector = source.metric.name, metric.selector or ""
         values: Sequence[int]
         if isinstance(source, ObjectMetricSource):
             key = (namespace, id(source), selector)
             query = client.get_object_metric(name, namespace, source.described_object, selector)
-            values = self._answer(key, lambda: [self._run(query)[0]])
+            values = self._get_cached_response(key, lambda: [self._run(query)[0]])
         else:
-            asked = client.get_external_metric(name, namespace, selector)
-            values = self._answer((namespace, name, selector), lambda: self._run(asked)[0])
+            requested = client.get_external_metric(name, namespace, selector)
+            values = self._get_cached_response((namespace, name, selector), lambda: self._run(requested)[0])
         self.values_begin[row] = len(self.values)
         self.values.extend(values)
         self.values_end[row] = len(self.values)
 
-    def _answer(self, key: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
+    def _get_cached_response(self, key: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
         """Return a cached result, or raise the cached error."""
         result = self._answers.get(key)
         if result is None:
@@ -343,7 +318,7 @@ class _CalculatorInputsBuilder:
         return result
 
     def _run(self, query: StepsOf[GetMetric, _T]) -> _T:
-        return as_if_done(query, now=0, respond=self._respond).value
+        return run_dry(query, now=0, respond=self._respond).value
 
     def _respond(self, action: Action) -> Any:
         assert isinstance(action, GetMetric)
@@ -371,25 +346,25 @@ def _concatenate_samples(samples: Sequence[SampleColumns]) -> SampleColumns:
 
 
 def list_metric_requests(
-    targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]]
+    targets: MetricTargets, specs: SpecColumns, selections: Sequence[tuple[str, str]]
 ) -> list[GetMetric]:
     """List the requests for the metrics of all targets, without duplicates.
 
     The resource metrics of a namespace are requested together if more than one selection needs them.
     """
-    asked: dict[GetMetric, None] = {}
+    requested: dict[GetMetric, None] = {}
     of_usage: dict[str, set[str]] = {}
     pairs = dict.fromkeys(zip(targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True))
     for group, facet in pairs:
-        namespace, selector = wanted[group]
+        namespace, selector = selections[group]
         for metric in specs.metric_lists[facet]:
-            question = _build_metric_request(metric, namespace, selector)
-            if question is None:
+            request = _build_metric_request(metric, namespace, selector)
+            if request is None:
                 continue
             if metric.is_usage_metric:
                 of_usage.setdefault(namespace, set()).add(selector)
             else:
-                asked[question] = None
+                requested[request] = None
     usage = [
         GetMetric(
             api="resource",
@@ -400,29 +375,29 @@ def list_metric_requests(
         )
         for namespace, selectors in of_usage.items()
     ]
-    return [*usage, *asked]
+    return [*usage, *requested]
 
 
 def find_rows_of_requests(
-    targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]], some: Collection[GetMetric]
+    targets: MetricTargets, specs: SpecColumns, selections: Sequence[tuple[str, str]], requests: Collection[GetMetric]
 ) -> Iterator[int]:
     """Yield the rows, among all HPAs, of targets that need the response to one of some requests.
 
     The requests are those of :func:`list_metric_requests`.
     """
-    asked, namespaces = set(some), {each.namespace for each in some if each.api == "resource"}
+    requested, namespaces = set(requests), {each.namespace for each in requests if each.api == "resource"}
     pairs = zip(targets.row.tolist(), targets.group.tolist(), specs.metrics[targets.row].tolist(), strict=True)
     for row, group, facet in pairs:
-        namespace, selector = wanted[group]
+        namespace, selector = selections[group]
         for metric in specs.metric_lists[facet]:
-            question = _build_metric_request(metric, namespace, selector)
-            if question is not None and (question in asked or (metric.is_usage_metric and namespace in namespaces)):
+            request = _build_metric_request(metric, namespace, selector)
+            if request is not None and (request in requested or (metric.is_usage_metric and namespace in namespaces)):
                 yield row
                 break
 
 
 def find_rows_without_response(
-    targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]], answered: Collection[GetMetric]
+    targets: MetricTargets, specs: SpecColumns, selections: Sequence[tuple[str, str]], answered: Collection[GetMetric]
 ) -> Iterator[int]:
     """Yield the rows of targets that need a request (of :func:`list_metric_requests`) which was not sent.
 
@@ -433,16 +408,16 @@ def find_rows_without_response(
     for row, group, facet in pairs:
         has_all = cached.get((group, facet))
         if has_all is None:
-            asked = (_build_metric_request(metric, *wanted[group]) for metric in specs.metric_lists[facet])
-            has_all = cached[group, facet] = all(each is None or _has_response(each, answered) for each in asked)
+            requested = (_build_metric_request(metric, *selections[group]) for metric in specs.metric_lists[facet])
+            has_all = cached[group, facet] = all(each is None or _has_response(each, answered) for each in requested)
         if not has_all:
             yield row
 
 
-def _has_response(question: GetMetric, answered: Collection[GetMetric]) -> bool:
-    if question in answered:
+def _has_response(request: GetMetric, answered: Collection[GetMetric]) -> bool:
+    if request in answered:
         return True
-    return question.api == "resource" and msgspec.structs.replace(question, selector="") in answered
+    return request.api == "resource" and msgspec.structs.replace(request, selector="") in answered
 
 
 def _build_metric_request(metric: SpecMetric, namespace: str, selector: str) -> GetMetric | None:

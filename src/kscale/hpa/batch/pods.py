@@ -100,7 +100,7 @@ class BatchPods(Protocol):
         """Return the row numbers in use. Other numbers no longer belong to a pod."""
         ...
 
-    def select(self, wanted: Selections, before: SelectedPods | None = None) -> SelectedPods:
+    def select(self, selections: Selections, before: SelectedPods | None = None) -> SelectedPods:
         """Select the pods of each (namespace, selector), in their order.
 
         ``before``: last result of the same selections. Whatever still holds is reused.
@@ -139,18 +139,18 @@ class BatchPods(Protocol):
         ...
 
 
-def to_batch_pods(given: PodsLike) -> BatchPods:
+def to_batch_pods(pods: PodsLike) -> BatchPods:
     """Convert pods of any source to batch pods.
 
     Raises :class:`~kscale.errors.InputError` for an item that is not a pod.
     """
-    if isinstance(given, Cluster):
-        return IndexedPods(given.pod_index())
-    if isinstance(given, Snapshot):
-        return IndexedPods(given.pod_index)
-    if isinstance(given, PodIndex):
-        return IndexedPods(given)
-    return ListedPods([item if isinstance(item, Pod) else coerce_pod(item) for item in given])
+    if isinstance(pods, Cluster):
+        return IndexedPods(pods.pod_index())
+    if isinstance(pods, Snapshot):
+        return IndexedPods(pods.pod_index)
+    if isinstance(pods, PodIndex):
+        return IndexedPods(pods)
+    return ListedPods([item if isinstance(item, Pod) else coerce_pod(item) for item in pods])
 
 
 def concatenate_ranges(begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -171,7 +171,7 @@ class ListedPods:
         self.keys = [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods]
         self.rows = np.arange(len(pods), dtype=np.int64)
 
-    def select(self, wanted: Selections, before: SelectedPods | None = None) -> SelectedPods:
+    def select(self, selections: Selections, before: SelectedPods | None = None) -> SelectedPods:
         """Select the pods of each (namespace, selector) pair; ``before`` is not used."""
         del before  # a list does not tell what changed
         by_namespace: dict[str, list[int]] = defaultdict(list)
@@ -183,7 +183,7 @@ class ListedPods:
                 by_label[metadata.namespace, key, value].append(row)
         rows: list[int] = []
         ends = [0]
-        for namespace, text in wanted:
+        for namespace, text in selections:
             selector = parse_selector(text)
             label = selector.exact_label()
             candidates = by_namespace[namespace] if label is None else by_label[(namespace, *label)]
@@ -285,7 +285,7 @@ class _ShapeRequests:
         self, pods: PodSelection, container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         shapes = pods.shapes
-        key = (container, resource, options.enabled("PodLevelResources"), options.legacy)
+        key = (container, resource, options.gates["PodLevelResources"], options.legacy)
         size = int(shapes.max(initial=0)) + 1
         amount, state = self.found.get(key) or (np.empty(0, np.int64), np.empty(0, np.uint8))
         if len(amount) < size:
@@ -340,24 +340,24 @@ class IndexedPods:
 
     @property
     def keys(self) -> Sequence[str]:
-        return self._all.table_keys
+        return self._all.table.keys
 
     @property
     def rows(self) -> NDArray[np.int64]:
         return self._all.rows
 
-    def select(self, wanted: Selections, before: SelectedPods | None = None) -> SelectedPods:
-        population = self._all.population
+    def select(self, selections: Selections, before: SelectedPods | None = None) -> SelectedPods:
+        table = self._all.table
+        population = table.population
         last = None if before is None else before.key
-        if before is not None and isinstance(last, tuple) and last[0] is population and last[1] == wanted:
-            if before.source is self._all.table:
+        if before is not None and isinstance(last, tuple) and last[0] is population and last[1] == selections:
+            if before.source is table:
                 return before
             columns = _build_pod_columns(self._all.select(before.rows))
-            return SelectedPods(before.ends, before.rows, columns, last, before.requests, self._all.table)
-        selection, key = self._index.select_many(wanted), (population, list(wanted))
-        return SelectedPods(
-            selection.ends, selection.pods.rows, _build_pod_columns(selection.pods), key, source=self._all.table
-        )
+            return SelectedPods(before.ends, before.rows, columns, last, before.requests, table)
+        selection, key = self._index.select_many(selections), (population, list(selections))
+        columns = _build_pod_columns(selection.pods)
+        return SelectedPods(selection.ends, selection.pods.rows, columns, key, source=table)
 
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
@@ -395,15 +395,14 @@ class IndexedPods:
 
 
 def _build_pod_columns(pods: PodSelection) -> PodColumns:
-    phase = pods.phase
-    ready, started = pods.ready, pods.started
+    phase, deleted, ready, started, since = pods.columns("phase", "deleted", "ready", "started", "since")
     return PodColumns(
         np.where(phase > 3, 0, phase).astype(np.uint8),  # pending, running and failed have the kernel's numbers
-        (pods.deleted != ZERO_TIME).astype(np.uint8),
+        (deleted != ZERO_TIME).astype(np.uint8),
         ready.astype(np.uint8),
         (started != ZERO_TIME).astype(np.uint8),
         started,
-        pods.since,
+        since,
     )
 
 
@@ -538,19 +537,19 @@ class JoinedUsage:
                     extra_sum[i] = wrap_int64(sum(values[counted != 0].tolist()))
         return SelectionSamples(samples, np.cumsum(count) - count, extra_count, extra_sum)
 
-    def answer(self, pods: SelectedPods, group: int, asked: GetMetric) -> PodMetricsList | MetricValueList:
+    def answer(self, pods: SelectedPods, group: int, query: GetMetric) -> PodMetricsList | MetricValueList:
         """Build the API's response for one selection as objects."""
         item = self.item[pods.ends[group] : pods.ends[group + 1]]
         rows = sorted([*item[item >= 0].tolist(), *self.others.get(group, ())])
         items = [self.usage.item(row) for row in rows]
-        if asked.api == "resource":
+        if query.api == "resource":
             return PodMetricsList(items=items)
         values = []
         for item_metrics in items:
             reference = ObjectReference(
                 kind="Pod", namespace=item_metrics.metadata.namespace, name=item_metrics.metadata.name
             )
-            amount = (item_metrics.containers or [ContainerMetrics()])[0].usage[asked.metric]
+            amount = (item_metrics.containers or [ContainerMetrics()])[0].usage[query.metric]
             seconds = parse_duration(item_metrics.window) // SECOND
             value = MetricValue(
                 described_object=reference, timestamp=item_metrics.timestamp, window_seconds=seconds, value=amount
@@ -559,12 +558,12 @@ class JoinedUsage:
         return MetricValueList(items=values)
 
 
-def find_usage_source(asked: GetMetric) -> tuple[object, ...] | None:
+def find_usage_source(query: GetMetric) -> tuple[object, ...] | None:
     """Return which usage answers a query, or None if the query is not about pods."""
-    if asked.api == "resource":
+    if query.api == "resource":
         return ("resource",)
-    if asked.api == "custom" and asked.kind == "Pod" and not asked.name:
-        return "custom", asked.metric, asked.metric_selector
+    if query.api == "custom" and query.kind == "Pod" and not query.name:
+        return "custom", query.metric, query.metric_selector
     return None
 
 
@@ -572,7 +571,7 @@ def join_usage(
     usage: PodUsage,
     pods: BatchPods,
     selected: SelectedPods,
-    wanted: Sequence[tuple[str, str]],
+    selections: Sequence[tuple[str, str]],
     before: JoinedUsage | None = None,
 ) -> JoinedUsage:
     """Find the items that a metrics API would return for each (namespace, selector).
@@ -585,8 +584,10 @@ def join_usage(
         of_pod = np.full(len(pods.keys), -1, np.int64)
         of_pod[placed.rows] = np.arange(len(usage))
         item = of_pod[selected.rows]
-        return JoinedUsage(usage, item, _find_selections_with_usage(item, selected, len(wanted)), {}, selected, placed)
-    keys, live = pods.keys, pods.rows
+        return JoinedUsage(
+            usage, item, _find_selections_with_usage(item, selected, len(selections)), {}, selected, placed
+        )
+    keys, live, count = pods.keys, pods.rows, len(usage)
     if len(live) == len(keys):
         of_pod = usage.rows(keys)  # the item of every pod of the source
     else:
@@ -599,19 +600,19 @@ def join_usage(
     odd = with_item[~same]
     if len(odd):
         item[np.isin(selected.rows, odd)] = -1
-    answered = _find_selections_with_usage(item, selected, len(wanted))
-    without = np.ones(len(usage), np.bool_)
+    answered = _find_selections_with_usage(item, selected, len(selections))
+    without = np.ones(count, np.bool_)
     without[of_pod[with_item]] = False
     stray = np.flatnonzero(without)
     if not len(odd) and not len(stray):
-        rows = np.empty(len(usage), np.int64)
+        rows = np.empty(count, np.int64)
         rows[of_pod[with_item]] = with_item
         return JoinedUsage(usage, item, answered, {}, selected, UsagePlacement.build(usage, pods, rows))
     last = usage.rows([usage.keys[row] for row in stray.tolist()])
     stray = stray[last == stray]  # the last item of a pod counts
     others: dict[int, list[int]] = {}
     if len(odd) or len(stray):
-        others = _match_unjoined_items(usage, selected, wanted, odd, of_pod, stray, item, answered)
+        others = _match_unjoined_items(usage, selected, selections, odd, of_pod, stray, item, answered)
     return JoinedUsage(usage, item, answered, others, selected)
 
 
@@ -627,7 +628,7 @@ def _find_selections_with_usage(item: NDArray[np.int64], selected: SelectedPods,
 def _match_unjoined_items(
     usage: PodUsage,
     selected: SelectedPods,
-    wanted: Sequence[tuple[str, str]],
+    selections: Sequence[tuple[str, str]],
     odd: NDArray[np.int64],
     of_pod: NDArray[np.int64],
     stray: NDArray[np.int64],
@@ -649,7 +650,7 @@ def _match_unjoined_items(
         for key, value in labels[row].items():
             by_label[namespace, key, value].append(row)
     out: dict[int, list[int]] = {}
-    for group, (namespace, text) in enumerate(wanted):
+    for group, (namespace, text) in enumerate(selections):
         if namespace not in by_namespace:
             continue
         selector = parse_selector(text)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from kscale.effects import (
     Emit,
@@ -30,13 +29,11 @@ from kscale.effects import (
 )
 from kscale.errors import InputError
 from kscale.hpa.controller.behavior import NormalizedReplicas
-from kscale.hpa.controller.metric_proposals import build_proposals
 from kscale.hpa.controller.reconcile import (
     PrecomputedDecision,
     ReconcileMachine,
     ReconcileResult,
     build_reconcile_observations,
-    format_status_error,
 )
 from kscale.hpa.controller.scale_target import TargetScale
 from kscale.hpa.controller.state import HPAState
@@ -47,36 +44,27 @@ from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPo
 __all__ = [
     "UNCHANGED_OBSERVATIONS",
     "CachedDecision",
-    "MetricsOnlyUpdate",
     "PrecomputedReconcile",
     "ReconcileAction",
     "ReconcileRun",
-    "UnchangedDecision",
     "is_unchanged_since_write",
 ]
 
 
 UNCHANGED_OBSERVATIONS: Final = build_reconcile_observations("none", "none", 0, 0)
-"""What the end of a reconcile counts that changed no size, wrote nothing, and so waited for nothing."""
-
-
-class UnchangedDecision(NamedTuple):
-    """Decision for an HPA whose replicas stay: the proposal, the reason and the observations."""
-
-    proposal: int | None
-    reason: str
-    observations: Sequence[Observation]
+"""Observations at the end of a reconcile that changes no replicas and writes nothing."""
 
 
 class PrecomputedReconcile:
     """The reconcile of one HPA with a known decision.
 
     ``hpa``, ``state``, ``now``, ``options``: as in :func:`~kscale.hpa.reconcile`; ``target``: the scale from which
-    ``known`` was decided; other HPAs are checked against its selector. ``observations``: its observations so far;
-    ``writes``: whether a scale or a status must be written.
+    ``known`` was decided; other HPAs are checked against its selector. ``cached``: an earlier reconcile with the same
+    conclusion, so that only metric values may differ. ``observations``: its observations so far; ``writes``: whether a
+    scale or a status must be written.
     """
 
-    __slots__ = ("_desired", "_reconcile", "_rescales", "_target", "observations", "writes")
+    __slots__ = ("_cached", "_desired", "_reconcile", "_rescales", "_target", "observations", "writes")
 
     def __init__(
         self,
@@ -87,17 +75,23 @@ class PrecomputedReconcile:
         *,
         now: Moment,
         options: HPAOptions,
+        cached: CachedDecision | None = None,
     ) -> None:
-        under_way = ReconcileContext(hpa, state, hpa.status, now, options, Progress(now))
-        self._reconcile = reconcile = ReconcileMachine(under_way, None, known)
-        self._target = target
-        self._desired, self.observations = reconcile.decide_known(target.scale, known)
-        self._rescales = self._desired != target.scale.spec.replicas
-        if not self._rescales:
-            self.observations.append(reconcile.settle(target.scale.spec.replicas, self._desired))
-        self.writes = self._rescales or reconcile.now.has_news()
+        context = ReconcileContext(hpa, state, hpa.status, now, options, Progress(now))
+        self._reconcile = reconcile = ReconcileMachine(context, None, known)
+        self._target, self._cached = target, cached
+        if cached is None:
+            self._desired, self.observations = reconcile.decide_known(target.scale, known)
+            self._rescales = self._desired != target.scale.spec.replicas
+            if not self._rescales:
+                self.observations.append(reconcile.settle(target.scale.spec.replicas, self._desired))
+        else:
+            self._desired, self._rescales = known.scale.spec.replicas, False
+            self.observations = list(cached.observations[: -len(UNCHANGED_OBSERVATIONS)])
+            reconcile.repeat_known(known, cached.proposal, cached.reason)
+        self.writes = self._rescales or context.has_news()
 
-    def rest(self) -> StepsOf[PutScale | GetScale | Wait | WriteStatus | Emit | Observe, ReconcileResult]:
+    def remaining_steps(self) -> StepsOf[PutScale | GetScale | Wait | WriteStatus | Emit | Observe, ReconcileResult]:
         """Return the remaining steps, which write the scale and the status if they change."""
         reconcile = self._reconcile
         if self._rescales:
@@ -106,95 +100,37 @@ class PrecomputedReconcile:
 
     def write(self) -> StepsOf[WriteStatus | Emit, ReconcileResult]:
         """Write the status, for a reconcile that does not change the scale. The final observations are added to
-        ``observations``."""
+        ``observations``.
+        """
         reconcile = self._reconcile
         pending = yield from reconcile.write_news()
         self.observations += reconcile.build_observations()
-        return reconcile.finish_without_steps(pending)
-
-    @property
-    def as_unchanged_decision(self) -> UnchangedDecision:
-        """Return proposal, reason and observations of an HPA whose replicas stay."""
-        reconcile = self._reconcile
-        return UnchangedDecision(reconcile.proposal, reconcile.reason, tuple(self.observations))
+        return reconcile.build_result(pending)
 
     def finish_without_writes(self) -> ReconcileResult:
-        """Return the result of :meth:`rest` if nothing is written.
+        """Return the result of :meth:`remaining_steps` if nothing is written.
 
         It then waits for nothing, and observes :data:`UNCHANGED_OBSERVATIONS`.
         """
-        return self._reconcile.finish_without_steps()
+        return self._reconcile.build_result()
 
+    def to_cached(self, replicas: Sequence[tuple[int, int, int]]) -> CachedDecision:
+        """Return the decision for the next batch, if the replicas stay and before anything is written.
 
-class MetricsOnlyUpdate:
-    """A reconcile with the same conclusion as before: the status already states it, and only metric values may
-    differ."""
-
-    __slots__ = ("_concluded", "_known", "_metrics", "_now", "observations", "writes")
-
-    def __init__(
-        self,
-        hpa: HorizontalPodAutoscaler,
-        state: HPAState,
-        known: PrecomputedDecision,
-        concluded: UnchangedDecision,
-        *,
-        now: Moment,
-        options: HPAOptions,
-    ) -> None:
-        self._concluded, self._known = concluded, known
-        self._metrics = build_proposals(hpa, known.replicas, options)
-        status = replace(hpa.status, current_metrics=[each.status for each in self._metrics] or None)
-        self._now = ReconcileContext(hpa, _build_next_state(hpa, state, known), status, now, options, Progress(now))
-        self.observations = list(concluded.observations)
-        self.writes = self._now.has_news()
-
-    def write(self) -> StepsOf[WriteStatus | Emit, ReconcileResult]:
-        """Write the status if it changes. The final observations are added to ``observations``."""
-        now = self._now
-        error = yield from now.write_news()
-        self.observations += build_reconcile_observations(
-            "none", "internal" if error else "none", now.now, now.progress.now
+        ``replicas``: the calculator's result for each metric (replicas, utilization, usage).
+        """
+        reconcile, cached = self._reconcile, self._cached
+        assert reconcile.normalized is not None  # the decision is known
+        return CachedDecision(
+            hpa=reconcile.context.hpa,
+            target=self._target,
+            replicas=replicas,
+            normalized=reconcile.normalized,
+            written=None,
+            observations=(*self.observations, *UNCHANGED_OBSERVATIONS) if cached is None else cached.observations,
+            proposal=reconcile.proposal,
+            reason=reconcile.reason,
         )
-        return self._record(format_status_error(now.hpa, error) if error else None)
-
-    def finish_without_writes(self) -> ReconcileResult:
-        """Return the result if nothing is written."""
-        return self._record(None)
-
-    def _record(self, error: str | None) -> ReconcileResult:
-        now, size = self._now, self._known.scale.spec.replicas
-        return ReconcileResult(
-            namespace=now.hpa.metadata.namespace,
-            name=now.hpa.metadata.name,
-            current_replicas=size,
-            desired_replicas=size,
-            scale_written=None,
-            reason=self._concluded.reason,
-            action="none",
-            error=error,
-            error_class="none" if error is None else "internal",
-            stale=False,
-            status=now.status,
-            status_written=now.status_written,
-            metrics=self._metrics,
-            proposal=self._concluded.proposal,
-            normalized=self._known.normalized,
-            state=now.state,
-        )
-
-
-def _build_next_state(hpa: HorizontalPodAutoscaler, state: HPAState, known: PrecomputedDecision) -> HPAState:
-    """Build the next state after the object and the scale were read and the proposal was stabilized."""
-    written = state.written
-    return HPAState(
-        recommendations=known.normalized.recommendations,
-        scale_up_events=state.scale_up_events,
-        scale_down_events=state.scale_down_events,
-        selector=known.scale.status.selector,
-        registered=state.registered,
-        written=None if written is not None and written.uid == hpa.metadata.uid else written,
-    )
 
 
 class CachedDecision(msgspec.Struct, frozen=True, gc=False):
@@ -202,7 +138,7 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
 
     ``hpa``, ``target``; ``replicas``: the calculator's result for each metric (replicas, utilization, usage);
     ``normalized``: the normalized proposal; ``written``: the status that was written (None: no write was needed);
-    ``observations``: what is observed if nothing is written; ``concluded``: the other parts of the result.
+    ``observations``: what is observed if nothing is written; ``proposal``, ``reason``: as in the result.
     """
 
     hpa: HorizontalPodAutoscaler
@@ -211,7 +147,8 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
     normalized: NormalizedReplicas
     written: HorizontalPodAutoscalerStatus | None
     observations: Sequence[Observation]
-    concluded: UnchangedDecision
+    proposal: int | None
+    reason: str
 
     def concludes(
         self,
@@ -256,14 +193,14 @@ def is_unchanged_since_write(
 
 
 ReconcileAction = GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe
-"""What a reconcile may do."""
+"""Actions of a reconcile."""
 
 
 @dataclass(slots=True)
 class ReconcileRun:
     """One HPA's reconcile in progress, with its observations and events so far.
 
-    ``works_it_out``: its decision is not precomputed over columns.
+    ``in_full``: the step machine makes the decision itself; it is not precomputed over columns.
     """
 
     row: int
@@ -276,7 +213,7 @@ class ReconcileRun:
     problem: Exception | None = None
     begun: bool = False
     by_columns: bool = False
-    works_it_out: bool = False
+    in_full: bool = False
 
     def advance(
         self, outcome: Outcome | None, answer: Callable[[ReconcileRun, ReconcileAction], Outcome | None]

@@ -19,7 +19,7 @@ over columns. :func:`is_stable_batch` checks that the age of samples cannot matt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -34,25 +34,23 @@ from kscale.effects import (
     GetScale,
     List,
     Moment,
-    Observation,
     Observe,
     Outcome,
     Progress,
     Steps,
     moment,
 )
-from kscale.hpa.batch.columns import StateColumns, StateStore
+from kscale.hpa.batch.columns import StateStore
 from kscale.hpa.batch.decisions import Decisions, decide_columns, repeat_decisions
 from kscale.hpa.batch.inputs import BatchColumns, BatchObjects, PreparedBatch, get_hpa_keys, prepare_batch
 from kscale.hpa.batch.pods import PodsLike, to_batch_pods
 from kscale.hpa.batch.precomputed import (
-    UNCHANGED_OBSERVATIONS,
     CachedDecision,
-    MetricsOnlyUpdate,
     PrecomputedReconcile,
     ReconcileRun,
 )
 from kscale.hpa.batch.requests import is_late_response, request_metrics_steps, request_scales_steps
+from kscale.hpa.controller.behavior import StateColumns
 from kscale.hpa.controller.reconcile import PrecomputedDecision, ReconcileResult, reconcile
 from kscale.hpa.controller.replica_calculator import CalculatedReplicas
 from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
@@ -80,21 +78,21 @@ class CurrentObjects:
 
 
 RefreshObjects = Callable[[Progress, Sequence[HorizontalPodAutoscaler]], Steps[CurrentObjects | None]]
-"""Reads the objects of some HPAs again; None: they cannot be read now."""
+"""Reads the objects of some HPAs again, or returns None if that is impossible now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
     """Result of a batch.
 
-    - ``keys``: the reconciled HPAs, with ``histories`` and ``rest`` of their states, row by row.
+    - ``keys``: the reconciled HPAs, with ``histories`` and ``plain_states`` of their states, row by row.
     - ``unfinished``: keys of HPAs for which there was no time, or that changed so that other requests are needed;
-      ``late``: keys of HPAs whose responses did not arrive in time; ``gone``: keys of HPAs that were deleted meanwhile.
-      The state of all of these is unchanged.
+      ``late``: those whose responses did not arrive in time; ``deleted``: those that were deleted meanwhile. The state
+      of all of these is unchanged.
     - ``slow``: keys of HPAs whose requests or writes took at least ``slow_after``.
     - ``problems``: malformed parts of HPAs, over which upstream would crash, by key.
     - ``records``: results of HPAs that are not completely described by the columns.
-    - ``chosen``, ``given``, ``decisions``: inputs and decisions of all HPAs at ``at``.
+    - ``prepared``, ``inputs``, ``decisions``: inputs and decisions of all HPAs at ``at``.
     - ``written``: the statuses written for HPAs that the columns describe, by key.
     - ``rows``: cached decisions of HPAs whose replicas stay.
     - ``ends``: when the HPAs that performed actions ended, by key.
@@ -102,26 +100,26 @@ class BatchResult:
 
     keys: Sequence[str]
     histories: StateColumns
-    rest: Sequence[HPAState]
+    plain_states: Sequence[HPAState]
     unfinished: Sequence[str]
     problems: Mapping[str, Exception]
     records: Mapping[str, ReconcileResult]
-    chosen: PreparedBatch
-    given: BatchColumns
+    prepared: PreparedBatch
+    inputs: BatchColumns
     decisions: Decisions
     at: Moment
     written: Mapping[str, HorizontalPodAutoscalerStatus]
     rows: Sequence[CachedDecision | None] = ()
     ends: Mapping[str, Moment] = field(default_factory=dict)
     late: Sequence[str] = ()
-    gone: Sequence[str] = ()
+    deleted: Sequence[str] = ()
     slow: Sequence[str] = ()
 
 
 @typed
 def reconcile_all(
     hpas: Sequence[HorizontalPodAutoscaler],
-    kept: StateStore,
+    states: StateStore,
     pods: PodsLike,
     *,
     scales: Mapping[str, Scale],
@@ -142,7 +140,7 @@ def reconcile_all(
     ----------
     hpas : sequence of HorizontalPodAutoscaler
         Defaulted v2 structs, none of them older than what was written of it. All are registered in ``selectors``.
-    kept : StateStore
+    states : StateStore
         State from earlier reconciles.
     pods : cluster, snapshot, index or list
         The pods.
@@ -174,42 +172,41 @@ def reconcile_all(
         The step machine.
     """
     return _BatchReconcile(
-        hpas, kept, pods, scales, moment(now), options, selectors, mapper, within, slow_after, before, refresh
+        hpas, states, pods, scales, moment(now), options, selectors, mapper, within, slow_after, before, refresh
     ).run()
 
 
+@dataclass
 class _BatchReconcile:
-    def __init__(
-        self,
-        hpas: Sequence[HorizontalPodAutoscaler],
-        kept: StateStore,
-        pods: PodsLike,
-        scales: Mapping[str, Scale],
-        now: Moment,
-        options: HPAOptions,
-        selectors: SelectorStore,
-        mapper: RESTMapper,
-        within: int | None,
-        slow_after: int | None,
-        before: BatchResult | None,
-        refresh: RefreshObjects | None,
-    ) -> None:
-        self.hpas, self.kept, self.before, self.refresh = hpas, kept, before, refresh
-        self.keys: Sequence[str] = get_hpa_keys(hpas, None if before is None else before.chosen.observed)
-        self.pods = to_batch_pods(pods)
-        self.scales: dict[str, Any] = dict(scales)
-        self.watched = frozenset(scales)
-        self.options, self.selectors, self.mapper = options, selectors, mapper
-        self.progress = Progress(now)
-        self.within, self.slow_after = within, slow_after if within is None else within
-        self.took: dict[Any, int] | None = None if slow_after is None else {}
-        self.until: Moment | None = None
-        self.slow: list[str] = []
-        self.at = now
-        self.concluded: dict[int, CachedDecision] = {}
-        self.ends: dict[str, Moment] = {}
-        self.gone: frozenset[int] = frozenset()
-        self.unanswered: frozenset[int] = frozenset()
+    """Step machine of :func:`reconcile_all`, with its arguments and its results so far."""
+
+    hpas: Sequence[HorizontalPodAutoscaler]
+    states: StateStore
+    passed_pods: InitVar[PodsLike]
+    passed_scales: InitVar[Mapping[str, Scale]]
+    at: Moment
+    options: HPAOptions
+    selectors: SelectorStore
+    mapper: RESTMapper
+    within: int | None
+    slow_after: int | None
+    before: BatchResult | None
+    refresh: RefreshObjects | None
+    until: Moment | None = None
+    slow: list[str] = field(default_factory=list)
+    concluded: dict[int, CachedDecision] = field(default_factory=dict)
+    ends: dict[str, Moment] = field(default_factory=dict)
+    deleted: frozenset[int] = frozenset()
+    unanswered: frozenset[int] = frozenset()
+
+    def __post_init__(self, passed_pods: PodsLike, passed_scales: Mapping[str, Scale]) -> None:
+        self.keys = get_hpa_keys(self.hpas, None if self.before is None else self.before.prepared.objects)
+        self.pods = to_batch_pods(passed_pods)
+        self.scales: dict[str, Any] = dict(passed_scales)
+        self.watched = frozenset(passed_scales)
+        self.progress = Progress(self.at)
+        self.took: dict[Any, int] | None = None if self.slow_after is None else {}
+        self.slow_after = self.slow_after if self.within is None else self.within
 
     def run(self) -> Steps[BatchResult]:
         """Run the batch from the requests to the result."""
@@ -219,38 +216,42 @@ class _BatchReconcile:
         )
         before = self.before
         with collector_paused():
-            last = None if before is None else before.chosen
-            observed = BatchObjects.read(
+            last = None if before is None else before.prepared
+            objects = BatchObjects.read(
                 self.hpas,
                 self.scales,
                 self.pods,
                 _reject_request,
                 self.selectors,
                 self.mapper,
-                None if last is None else last.observed,
+                None if last is None else last.objects,
             )
-            self.keys = observed.keys  # the last batch's list if the keys are the same
-            self.chosen = prepare_batch(observed, ControllerState(hpas=self.kept), self.options, last)
-        questions = self.chosen.questions()
-        self.gathered = yield from request_metrics_steps(self.progress, questions, max_parallel, self.within, self.took)
-        if self.refresh is not None and (questions or not self.watched.issuperset(self.keys)):
+            self.keys = objects.keys  # the last batch's list if the keys are the same
+            self.prepared = prepare_batch(objects, ControllerState(hpas=self.states), self.options, last)
+        metric_requests = self.prepared.list_requests()
+        self.responses = yield from request_metrics_steps(
+            self.progress, metric_requests, max_parallel, self.within, self.took
+        )
+        if self.refresh is not None and (metric_requests or not self.watched.issuperset(self.keys)):
             current = yield from self.refresh(self.progress, self.hpas)
             if current is not None:
                 with collector_paused():
                     self._restart_with(current)
         self.at = self.progress.now
-        self._note_slow()
+        self._record_slow_hpas()
         self.late = self._find_late_rows()
         with collector_paused():
-            left_out = self.late | self.gone | self.unanswered
-            self.given = self.chosen.encode(self.gathered, None if before is None else before.given, left_out)
-            self.decisions = decide_columns(self.given, self.chosen.memory, now=self.at, options=self.options)
-            self._register()
+            left_out = self.late | self.deleted | self.unanswered
+            self.inputs = self.prepared.encode(self.responses, None if before is None else before.inputs, left_out)
+            self.decisions = decide_columns(self.inputs, self.prepared.memory, now=self.at, options=self.options)
+            self._register_selectors()
             self._read_columns()
-            self.again = self._rows_again()
-            self.rows = list(self.again)
+            self.repeated_rows = self._find_repeated_rows()
+            self.rows = list(self.repeated_rows)
             runs = [
-                self._start_run(row) for row, cached in enumerate(self.again) if cached is None and row not in left_out
+                self._start_run(row)
+                for row, cached in enumerate(self.repeated_rows)
+                if cached is None and row not in left_out
             ]
         yield from self._report([run for run in runs if run.action is None and run.begun])
         # Write scales first, as statuses can wait. Then write namespace by namespace, in the order of their first HPA:
@@ -261,8 +262,8 @@ class _BatchReconcile:
             namespace_order.setdefault(hpa.namespace, len(namespace_order))
         active_runs = [run for run in runs if run.record is None and run.problem is None]
         active_runs.sort(key=lambda run: (not self.rescales[run.row], namespace_order[self.hpas[run.row].namespace]))
-        run_brief, run_long = self._live, self._run_separately
-        machines = [partial(run_long if run.works_it_out else run_brief, run) for run in active_runs]
+        run_brief, run_long = self._run_steps, self._run_separately
+        machines = [partial(run_long if run.in_full else run_brief, run) for run in active_runs]
         yield from self.progress.together(machines, at_most=max_parallel, brief=True)
         return self._result(runs)
 
@@ -289,15 +290,13 @@ class _BatchReconcile:
             postponed.update(row for row, key in enumerate(self.keys) if key in lost and row not in removed)
         self.hpas, self.scales, self.watched = hpas, scales, self.watched.union(current.scales)
         self.pods = to_batch_pods(current.pods)
-        last, questions = self.chosen, self.chosen.questions()
-        observed = BatchObjects.read(
-            hpas, scales, self.pods, _reject_request, self.selectors, self.mapper, last.observed
-        )
-        self.keys = observed.keys
-        self.chosen = prepare_batch(observed, ControllerState(hpas=self.kept), self.options, last)
-        if self.chosen.questions() is not questions:
-            postponed.update(self.chosen.rows_without_answer(self.gathered.answers))
-        self.gone, self.unanswered = frozenset(removed), frozenset(postponed - removed)
+        last, metric_requests = self.prepared, self.prepared.list_requests()
+        objects = BatchObjects.read(hpas, scales, self.pods, _reject_request, self.selectors, self.mapper, last.objects)
+        self.keys = objects.keys
+        self.prepared = prepare_batch(objects, ControllerState(hpas=self.states), self.options, last)
+        if self.prepared.list_requests() is not metric_requests:
+            postponed.update(self.prepared.find_rows_without_response(self.responses.by_request))
+        self.deleted, self.unanswered = frozenset(removed), frozenset(postponed - removed)
 
     def _find_late_rows(self) -> frozenset[int]:
         """Return the rows whose scale or metrics have not arrived in time."""
@@ -305,48 +304,53 @@ class _BatchReconcile:
             return frozenset()
         keys = () if self.watched.issuperset(self.keys) else enumerate(self.keys)  # others' scales may be watched, too
         scales = (row for row, key in keys if is_late_response(self.scales.get(key)))
-        late_requests = [request for request, response in self.gathered.answers.items() if is_late_response(response)]
-        return frozenset([*scales, *(self.chosen.rows_that_ask(late_requests) if late_requests else ())])
+        late_requests = [
+            request for request, response in self.responses.by_request.items() if is_late_response(response)
+        ]
+        return frozenset([*scales, *(self.prepared.find_rows_of_requests(late_requests) if late_requests else ())])
 
-    def _note_slow(self) -> None:
+    def _record_slow_hpas(self) -> None:
         """Record the HPAs whose requests took at least ``slow_after``."""
         if self.took is None or self.slow_after is None:
             return
         slow = {metrics for metrics, took in self.took.items() if took >= self.slow_after}
         metrics = [request for request in slow if isinstance(request, GetMetric)]
-        keys = {self.keys[row] for row in self.chosen.rows_that_ask(metrics)} if metrics else set()
+        keys = {self.keys[row] for row in self.prepared.find_rows_of_requests(metrics)} if metrics else set()
         self.slow += sorted(keys | slow.intersection(self.keys))
 
-    def _register(self) -> None:
+    def _register_selectors(self) -> None:
         """Register the selectors of all HPAs, before any machine checks for other HPAs of the same pods.
 
         Selectors of the last batch are still registered if they are unchanged.
         """
-        if self.before is not None and self.before.chosen.selectors is self.chosen.selectors:
+        if self.before is not None and self.before.prepared.selectors is self.prepared.selectors:
             return
-        for row in np.flatnonzero(self.chosen.group >= 0).tolist():
+        for row in np.flatnonzero(self.prepared.group >= 0).tolist():
             metadata = self.hpas[row].metadata
-            self.selectors.put_if_present(metadata.namespace, metadata.name, self.chosen.selector(row))
+            self.selectors.put_if_present(metadata.namespace, metadata.name, self.prepared.selector(row))
 
     # -- one by one --------------------------------------------------------------------------------------------------
 
-    def _rows_again(self) -> list[CachedDecision | None]:
+    def _find_repeated_rows(self) -> list[CachedDecision | None]:
         """Return, per row, the cached decision of the last batch if the same is decided again, else None."""
         before = self.before
-        if before is None or not before.rows or self.keys != before.chosen.observed.keys:
+        if before is None or not before.rows or self.keys != before.prepared.objects.keys:
             return [None] * len(self.hpas)
         repeated: list[CachedDecision | None] = [None] * len(self.hpas)
         for row, cached in enumerate(before.rows):
-            scale = self.given.scales[row]
+            scale = self.inputs.scales[row]
             if cached is None or not self.plain[row] or self.rescales[row] or isinstance(scale, ApiError):
                 continue
-            target, hpa = TargetScale(scale, self.chosen.references.resources[row][0]), self.hpas[row]
+            target, hpa = self._get_target(row, scale), self.hpas[row]
             if cached.concludes(hpa, target, self.replicas[row], self.normalized[row]):
                 if self.replicas[row] == cached.replicas:
                     repeated[row] = cached.with_new_metrics(hpa)
                 else:
                     self.concluded[row] = cached
         return repeated
+
+    def _get_target(self, row: int, scale: Scale) -> TargetScale:
+        return TargetScale(scale, self.prepared.hpas.references.resources[row][0])
 
     def _start_run(self, row: int) -> ReconcileRun:
         """Start the step machine of one HPA and run it until it needs an action.
@@ -356,56 +360,54 @@ class _BatchReconcile:
         known, hpa = self._get_precomputed_decision(row), self.hpas[row]
         rescales = self.rescales[row]
         if known is not None and not rescales:
-            state, last = _mark_registered(self.chosen.rest[row]), self.concluded.get(row)
-            decided: PrecomputedReconcile | MetricsOnlyUpdate
-            counted: Sequence[Observation]
-            if last is None:
-                target = TargetScale(known.scale, self.chosen.references.resources[row][0])
-                decided = first = PrecomputedReconcile(hpa, state, known, target, now=self.at, options=self.options)
-                concluded, counted = first.as_unchanged_decision, [*first.observations, *UNCHANGED_OBSERVATIONS]
-            else:
-                target, concluded, counted = last.target, last.concluded, last.observations
-                decided = MetricsOnlyUpdate(hpa, state, known, concluded, now=self.at, options=self.options)
-            out = ReconcileRun(row, decided.write(), self.at, [], decided.observations, by_columns=True)
-            self.rows[row] = CachedDecision(
-                hpa, target, self.replicas[row], self.normalized[row], None, counted, concluded
+            cached = self.concluded.get(row)
+            precomputed = PrecomputedReconcile(
+                hpa,
+                _mark_registered(self.prepared.plain_states[row]),
+                known,
+                self._get_target(row, known.scale) if cached is None else cached.target,
+                now=self.at,
+                options=self.options,
+                cached=cached,
             )
-            if not decided.writes:
-                out.observations, out.record = list(counted), decided.finish_without_writes()
+            self.rows[row] = decision = precomputed.to_cached(self.replicas[row])
+            out = ReconcileRun(row, precomputed.write(), self.at, [], precomputed.observations, by_columns=True)
+            if not precomputed.writes:
+                out.observations, out.record = list(decision.observations), precomputed.finish_without_writes()
                 out.begun = True
         else:
             steps = reconcile(
                 hpa,
-                _mark_registered(self.kept.get(self.keys[row]) or HPAState()),
+                _mark_registered(self.states.get(self.keys[row]) or HPAState()),
                 now=self.at,
                 options=self.options,
                 selectors=self.selectors,
                 mapper=self.mapper,
                 known=known,
             )
-            out = ReconcileRun(row, steps, self.at, works_it_out=known is None and rescales)
+            out = ReconcileRun(row, steps, self.at, in_full=known is None and rescales)
             if not rescales:
-                out.advance(None, self._answer)
+                out.advance(None, self._find_known_outcome)
         return out
 
     def _read_columns(self) -> None:
         """Convert the columns that :meth:`_get_precomputed_decision` uses to lists, which are faster by row."""
         decisions, columns = self.decisions, self.decisions.metrics
-        targets = self.given.targets
+        targets = self.inputs.targets
         plain = decisions.decided_by_metrics() & (targets.scale_error == 0) & (not self.options.legacy)
         self.plain, self.rescales = plain.tolist(), (decisions.rescaled != 0).tolist()
         calculated = columns.replicas.tolist(), columns.utilization.tolist(), columns.usage.tolist()
         of_metrics = list(zip(*calculated, strict=True))
         ends = zip(targets.metrics_begin.tolist(), targets.metrics_end.tolist(), strict=True)
         self.replicas = [of_metrics[begin:end] for begin, end in ends]
-        self.normalized = decisions.get_normalized().rows()
+        self.normalized = decisions.get_normalized()
 
     def _get_precomputed_decision(self, row: int) -> PrecomputedDecision | None:
         """Return the decision in the columns, or None if something failed and the HPA must be reconciled in full.
 
         Recommendations are filled in only if the replicas change. Others stay in columns.
         """
-        scale = self.given.scales[row]
+        scale = self.inputs.scales[row]
         if not self.plain[row] or isinstance(scale, ApiError):
             return None
         replicas = [
@@ -418,70 +420,68 @@ class _BatchReconcile:
             normalized = msgspec.structs.replace(normalized, recommendations=past.get_recommendations(row))
         return PrecomputedDecision(scale, replicas, normalized)
 
-    def _answer(self, running: ReconcileRun, action: Any) -> Outcome | None:
+    def _find_known_outcome(self, run: ReconcileRun, action: Any) -> Outcome | None:
         """Return the outcome that the batch knows already, or None if the action must be performed."""
         if type(action) in (Observe, Emit):
-            return Outcome(at=running.at)
-        value = self._look_up(running.row, action)
+            return Outcome(at=run.at)
+        value = self._find_known_value(run.row, action)
         if value is None:
             return None
-        return (
-            Outcome(at=running.at, error=value) if isinstance(value, ApiError) else Outcome(at=running.at, value=value)
-        )
+        return Outcome(at=run.at, error=value) if isinstance(value, ApiError) else Outcome(at=run.at, value=value)
 
-    def _look_up(self, row: int, action: Any) -> Any:
+    def _find_known_value(self, row: int, action: Any) -> Any:
         if type(action) is GetScale:
-            return None if action.fresh else self.given.scales[row]
-        if type(action) is List and self._is_of(row, action.selector):
-            return list(self.given.pods_of(row, self.pods))
+            return None if action.fresh else self.inputs.scales[row]
+        if type(action) is List and self._has_selector(row, action.selector):
+            return list(self.inputs.pods_of(row, self.pods))
         if type(action) is GetMetric:
-            if action.api == "resource" and self._is_of(row, action.selector):
-                return self.given.answer(row, action, self.gathered)
-            return self.gathered.answers.get(action)
+            if action.api == "resource" and self._has_selector(row, action.selector):
+                return self.inputs.answer(row, action, self.responses)
+            return self.responses.by_request.get(action)
         return None
 
-    def _is_of(self, row: int, selector: str) -> bool:
-        return bool(self.chosen.group[row] >= 0) and self.chosen.selector(row) == selector
+    def _has_selector(self, row: int, selector: str) -> bool:
+        return bool(self.prepared.group[row] >= 0) and self.prepared.selector(row) == selector
 
     # -- actions -----------------------------------------------------------------------------------------------------
 
-    def _run_separately(self, running: ReconcileRun, now: Moment) -> Steps[None]:
+    def _run_separately(self, run: ReconcileRun, now: Moment) -> Steps[None]:
         """Run a long step machine (many pods take a tenth of a second) outside the brief ones."""
-        yield from Progress(now).together([partial(self._live, running)])
+        yield from Progress(now).together([partial(self._run_steps, run)])
 
-    def _live(self, running: ReconcileRun, now: Moment) -> Steps[None]:
+    def _run_steps(self, run: ReconcileRun, now: Moment) -> Steps[None]:
         """Run one HPA's steps. Its clock excludes time spent waiting for other HPAs."""
         if self.within is not None:
             if self.until is None:  # set at the first write, so that every batch writes some HPAs
                 self.until = now + self.within
             if now > self.until:
-                running.steps.close()
+                run.steps.close()
                 return
         progress, late = Progress(now), now - self.at
-        answer = self._answer
-        if not running.begun:
-            answer = self._answer_anew
-            running.advance(None, answer)
-        while running.action is not None:
-            if running.events:
-                yield from self._emit_events(progress, running)
-            outcome = yield from progress.act(running.action)
-            running.advance(msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome, answer)
-        if running.events:
-            yield from self._emit_events(progress, running)
-        yield from progress.observe(*running.observations)  # once, after the HPA's writes are done
-        self.ends[self.keys[running.row]] = progress.now
+        answer = self._find_known_outcome
+        if not run.begun:
+            answer = self._find_outcome_before_write
+            run.advance(None, answer)
+        while run.action is not None:
+            if run.events:
+                yield from self._emit_events(progress, run)
+            outcome = yield from progress.act(run.action)
+            run.advance(msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome, answer)
+        if run.events:
+            yield from self._emit_events(progress, run)
+        yield from progress.observe(*run.observations)  # once, after the HPA's writes are done
+        self.ends[self.keys[run.row]] = progress.now
         if self.slow_after is not None and progress.now - now >= self.slow_after:
-            self.slow.append(self.keys[running.row])
+            self.slow.append(self.keys[run.row])
 
-    def _answer_anew(self, running: ReconcileRun, action: Any) -> Outcome | None:
-        """Return the outcome as :meth:`_answer` does, except that a scale is read again before it is written."""
-        if type(action) is GetScale and self.keys[running.row] in self.watched:
+    def _find_outcome_before_write(self, run: ReconcileRun, action: Any) -> Outcome | None:
+        """Return the outcome as :meth:`_find_known_outcome` does, but read a scale again before it is written."""
+        if type(action) is GetScale and self.keys[run.row] in self.watched:
             return None
-        return self._answer(running, action)
+        return self._find_known_outcome(run, action)
 
-    def _emit_events(self, progress: Progress, running: ReconcileRun) -> Steps[None]:
-        events, running.events = running.events, []
+    def _emit_events(self, progress: Progress, run: ReconcileRun) -> Steps[None]:
+        events, run.events = run.events, []
         yield from progress.emit(*events)
 
     def _report(self, runs: Sequence[ReconcileRun]) -> Steps[None]:
@@ -490,14 +490,14 @@ class _BatchReconcile:
         observations_of_row = {run.row: run.observations for run in runs}
         all_observations = [
             observations_of_row.get(row, ()) if known is None else known.observations
-            for row, known in enumerate(self.again)
+            for row, known in enumerate(self.repeated_rows)
         ]
         yield from self.progress.observe(*[run for observations in all_observations for run in observations])
 
     # -- state -------------------------------------------------------------------------------------------------------
 
     def _result(self, runs: Sequence[ReconcileRun]) -> BatchResult:
-        histories, rest = self.decisions.memory.histories, self.given.rest
+        histories, plain_states = self.decisions.memory.histories, self.inputs.plain_states
         others: dict[int, HPAState] = {}
         changed: dict[int, HPAState] = {}
         done, unfinished, late, removed = [], [], [], []
@@ -507,7 +507,7 @@ class _BatchReconcile:
         rows = self.rows
         run_of = {run.row: run for run in runs}
         for row, key in enumerate(self.keys):
-            if row in self.gone:
+            if row in self.deleted:
                 removed.append(key)
                 continue
             if row in self.unanswered:
@@ -517,24 +517,24 @@ class _BatchReconcile:
             if row in self.late:
                 late.append(key)
                 continue
-            running = run_of.get(row)
-            if running is None:  # unchanged
+            run = run_of.get(row)
+            if run is None:  # unchanged
                 done.append(row)
                 continue
-            record = running.record
-            if record is None and running.problem is None:
+            record = run.record
+            if record is None and run.problem is None:
                 unfinished.append(key)
                 rows[row] = None
                 continue
             done.append(row)
             if record is None:
-                assert running.problem is not None
-                problems[key] = running.problem
-                others[row] = self.kept.get(key) or HPAState()
+                assert run.problem is not None
+                problems[key] = run.problem
+                others[row] = self.states.get(key) or HPAState()
                 rows[row] = None
-            elif running.by_columns:
+            elif run.by_columns:
                 if record.state.written is not None:
-                    changed[row] = msgspec.structs.replace(rest[row], written=record.state.written)
+                    changed[row] = msgspec.structs.replace(plain_states[row], written=record.state.written)
                 known = rows[row]
                 if record.status_written:
                     written[key] = record.status
@@ -550,25 +550,25 @@ class _BatchReconcile:
             histories = histories.with_rows(other_rows, StateColumns.from_states(list(others.values())))
             changed.update((row, state.without_histories()) for row, state in others.items())
         if changed:  # otherwise keep the same list, which the next batch recognizes
-            rest = [changed.get(row, state) for row, state in enumerate(rest)]
+            plain_states = [changed.get(row, state) for row, state in enumerate(plain_states)]
         if unfinished or late or removed:
-            histories, rest = histories.take(np.array(done, np.int64)), [rest[row] for row in done]
+            histories, plain_states = histories.take(np.array(done, np.int64)), [plain_states[row] for row in done]
         return BatchResult(
             keys=[self.keys[row] for row in done],
             histories=histories,
-            rest=rest,
+            plain_states=plain_states,
             unfinished=unfinished,
             problems=problems,
             records=records,
-            chosen=self.chosen,
-            given=self.given,
+            prepared=self.prepared,
+            inputs=self.inputs,
             decisions=self.decisions,
             at=self.at,
             written=written,
             rows=rows,
             ends=self.ends,
             late=late,
-            gone=removed,
+            deleted=removed,
             slow=self.slow,
         )
 
@@ -577,8 +577,8 @@ def _mark_registered(state: HPAState) -> HPAState:
     return state if state.registered else msgspec.structs.replace(state, registered=True)
 
 
-def _reject_request(asked: GetMetric) -> ApiError:
-    raise AssertionError(f"asked before: {asked}")
+def _reject_request(query: GetMetric) -> ApiError:
+    raise AssertionError(f"requested already: {query}")
 
 
 def is_stable_batch(result: BatchResult) -> bool:
@@ -589,7 +589,7 @@ def is_stable_batch(result: BatchResult) -> bool:
     """
     if result.records or result.problems or result.unfinished or result.late or result.decisions.rescaled.any():
         return False
-    samples, pods = result.given.samples, result.given.pods
+    samples, pods = result.inputs.samples, result.inputs.pods
     taken = samples.time[samples.present != 0]
     if not len(taken) or not len(pods):
         return not len(taken)
@@ -601,7 +601,7 @@ def repeat_batch(last: BatchResult, now: Moment, options: HPAOptions) -> BatchRe
 
     Pods, scales and metric values are those of the last batch.
     """
-    decisions = repeat_decisions(last.decisions, last.given, since=last.at, now=now, options=options)
+    decisions = repeat_decisions(last.decisions, last.inputs, since=last.at, now=now, options=options)
     if decisions is None:
         return None
     return replace(last, histories=decisions.memory.histories, decisions=decisions, at=now, written={}, ends={})

@@ -208,13 +208,14 @@ class MetricLists:
                 del series[labels]
         self._index = _LookupIndex()
 
-    def untold(self, namespace: str, metric: str, selector: str) -> bool:
+    def lacks_selectors(self, namespace: str, metric: str, selector: str) -> bool:
         """Return True if ``selector`` is set and values of a custom metric lack the selector they were requested
-        with."""
+        with.
+        """
         items = self._custom.get((namespace, metric), {}).values()
         return bool(selector) and any(_get_requested_selector(each) is None for each in items)
 
-    def untold_external(self, namespace: str, metric: str, selector: str) -> bool:
+    def lacks_external_labels(self, namespace: str, metric: str, selector: str) -> bool:
         """Return True if ``selector`` is set and values of an external metric lack labels."""
         if self.is_answered(namespace, metric, selector):
             return False
@@ -249,8 +250,8 @@ class MetricLists:
             usage = self._index.custom[key] = PodUsage.from_values(metric, items, self._labels)
         return usage
 
-    def refusal(self, asked: GetMetric) -> ApiError | None:  # noqa: ARG002  # lists refuse nothing
-        """Return the error of a pod usage request (``asked``), or None if it has a response."""
+    def refusal(self, query: GetMetric) -> ApiError | None:  # noqa: ARG002  # lists refuse nothing
+        """Return the error of a pod usage request (``query``), or None if it has a response."""
         return None
 
     # -- one query ---------------------------------------------------------------------------------------------------
@@ -263,13 +264,17 @@ class MetricLists:
             return ApiError(f"the {query.api} metrics API is not part of the input", code=404, reason=NOT_FOUND)
         if query.api == "resource":
             selector, usage = _parse_selector_or_everything(query.selector), self.usage()
-            rows = [row for row in self._rows(query.namespace, selector) if selector.matches(self._labels_of(row))]
+            rows = [
+                row
+                for row in self._find_candidate_rows(query.namespace, selector)
+                if selector.matches(self._get_labels(row))
+            ]
             return PodMetricsList(items=[usage.item(row) for row in rows])
         if query.api == "external":
             return ExternalMetricValueList(items=list(self._external_values(query)))
         return self._custom_metric(query)
 
-    def _rows(self, namespace: str, selector: Selector) -> list[int]:
+    def _find_candidate_rows(self, namespace: str, selector: Selector) -> list[int]:
         """Return the rows of the usage that a selector may match."""
         if self._index.by_label is None:
             by_label: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -277,13 +282,13 @@ class MetricLists:
             for key, row in last.items():
                 item_namespace = key.partition("/")[0]
                 by_label[(item_namespace,)].append(row)
-                for name, value in self._labels_of(row).items():
+                for name, value in self._get_labels(row).items():
                     by_label[item_namespace, name, value].append(row)
             self._index.by_label = by_label
         label = selector.exact_label()
         return self._index.by_label.get((namespace, *(label or ())), [])
 
-    def _labels_of(self, row: int) -> Mapping[str, str]:
+    def _get_labels(self, row: int) -> Mapping[str, str]:
         usage = self.usage()
         if usage.labels[row] >= 0:
             return usage.label_sets[int(usage.labels[row])]
@@ -359,39 +364,39 @@ class MetricResponses(MetricLists):
     response.
     """
 
-    __slots__ = ("_refused", "answers")
+    __slots__ = ("_refused", "by_request")
 
-    def __init__(self, answers: Mapping[GetMetric, Any]) -> None:
-        lists = [each for each in answers.values() if isinstance(each, PodUsage)]
-        super().__init__(resource=any(asked.api == "resource" for asked in answers))
-        self.answers = answers
+    def __init__(self, by_request: Mapping[GetMetric, Any]) -> None:
+        lists = [each for each in by_request.values() if isinstance(each, PodUsage)]
+        super().__init__(resource=any(query.api == "resource" for query in by_request))
+        self.by_request = by_request
         """By question, as they came."""
         self._refused = {
-            asked.namespace: response
-            for asked, response in answers.items()
-            if asked.api == "resource" and isinstance(response, ApiError)
+            query.namespace: response
+            for query, response in by_request.items()
+            if query.api == "resource" and isinstance(response, ApiError)
         }
         if lists:
             self.replace_pod_metrics(PodUsage.concatenate(lists))
 
-    def refusal(self, asked: GetMetric) -> ApiError | None:
+    def refusal(self, query: GetMetric) -> ApiError | None:
         """Return the error of a resource metrics request, or None."""
-        return self._refused.get(asked.namespace) if asked.api == "resource" else None
+        return self._refused.get(query.namespace) if query.api == "resource" else None
 
     def __call__(self, query: GetMetric) -> Any:
         """Return the response to a request that failed or is not about resource metrics."""
         error = self.refusal(query)
-        return self.answers[query] if error is None else error
+        return self.by_request[query] if error is None else error
 
     def describe_failures(self) -> list[str]:
         """Return a message for each API with failed requests, with their number and the first error."""
         out = []
-        for api in dict.fromkeys(asked.api for asked in self.answers):
-            answers = [response for asked, response in self.answers.items() if asked.api == api]
-            refused = [response.message for response in answers if isinstance(response, ApiError)]
+        for api in dict.fromkeys(query.api for query in self.by_request):
+            responses = [response for query, response in self.by_request.items() if query.api == api]
+            refused = [response.message for response in responses if isinstance(response, ApiError)]
             if refused:
                 name = "metrics.k8s.io" if api == "resource" else f"{api}.metrics.k8s.io"
-                out.append(f"{len(refused):,} of {len(answers):,} answers of {name}: {refused[0]}")
+                out.append(f"{len(refused):,} of {len(responses):,} answers of {name}: {refused[0]}")
         return out
 
 
@@ -436,7 +441,7 @@ def request_scales_steps(
 
 def request_metrics_steps(
     progress: Progress,
-    questions: Sequence[GetMetric],
+    metric_requests: Sequence[GetMetric],
     at_most: int,
     within: int | None = None,
     took: dict[Any, int] | None = None,
@@ -445,13 +450,13 @@ def request_metrics_steps(
 
     ``within``: timeout in nanoseconds (None for no timeout). ``took`` receives the duration of each request.
     """
-    answers: list[tuple[Any, int]] = []
-    if questions:
-        machines = [partial(_request_metric_steps, each) for each in questions]
-        answers = yield from _run_with_deadline_steps(progress, machines, at_most, within)
+    responses: list[tuple[Any, int]] = []
+    if metric_requests:
+        machines = [partial(_request_metric_steps, each) for each in metric_requests]
+        responses = yield from _run_with_deadline_steps(progress, machines, at_most, within)
     if took is not None:
-        took.update((asked, time) for asked, (_, time) in zip(questions, answers, strict=True))
-    return MetricResponses({asked: answer for asked, (answer, _) in zip(questions, answers, strict=True)})
+        took.update((query, time) for query, (_, time) in zip(metric_requests, responses, strict=True))
+    return MetricResponses({query: response for query, (response, _) in zip(metric_requests, responses, strict=True)})
 
 
 def is_late_response(response: Any) -> bool:
@@ -473,13 +478,13 @@ def _run_with_deadline_steps(
     while remaining:
         batch = [machines[number] for number in remaining]
         if within is None:
-            answers = yield from progress.together(batch, at_most=at_most, brief=True)
+            responses = yield from progress.together(batch, at_most=at_most, brief=True)
         else:
-            answers = yield from progress.within(within, partial(_run_together_steps, batch, at_most))
+            responses = yield from progress.within(within, partial(_run_together_steps, batch, at_most))
         retried = []
-        for number, (answer, took) in zip(remaining, answers, strict=True):
-            results[number] = answer, took
-            if within is not None and 2 * took < within and is_late_response(answer):
+        for number, (response, took) in zip(remaining, responses, strict=True):
+            results[number] = response, took
+            if within is not None and 2 * took < within and is_late_response(response):
                 retried.append(number)
         remaining = retried if len(retried) < len(remaining) else []
     return results
@@ -489,8 +494,8 @@ def _run_together_steps(machines: Sequence[Machine], at_most: int, now: Moment) 
     return (yield from Progress(now).together(machines, at_most=at_most, brief=True))
 
 
-def _request_metric_steps(question: GetMetric, now: Moment) -> Steps[Any]:
-    outcome = yield from Progress(now).act(question)
+def _request_metric_steps(metric_request: GetMetric, now: Moment) -> Steps[Any]:
+    outcome = yield from Progress(now).act(metric_request)
     return (outcome.value if outcome.error is None else outcome.error), outcome.at - now
 
 

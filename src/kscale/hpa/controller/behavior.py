@@ -22,11 +22,11 @@ from kscale.objects.api.autoscaling import HorizontalPodAutoscalerBehavior, HPAS
 
 __all__ = [
     "HistoryColumns",
-    "NormalizedColumns",
     "NormalizedReplicas",
     "ScalingRuleColumns",
+    "StateColumns",
+    "build_rule_columns",
     "normalize",
-    "normalize_rows",
     "store_scale_event",
 ]
 
@@ -139,7 +139,7 @@ class HistoryColumns:
         """Select rows in another order, sharing the entries if the order is ascending."""
         order = self.begin[rows]
         if len(rows) and bool((order[1:] <= order[:-1]).any()):
-            return self._copy_in_row_order(rows)
+            return self._copy_in_row_order(rows, self.size[rows] + 2)
         return HistoryColumns(order, self.capacity[rows], self.size[rows], self.values, self.times, self.outdated)
 
     def concatenate(self, other: HistoryColumns) -> HistoryColumns:
@@ -150,12 +150,10 @@ class HistoryColumns:
         begin = np.concatenate([self.begin, other.begin + offset])
         return HistoryColumns(begin, *map(np.concatenate, parts), *map(np.concatenate, entries))
 
-    def _copy_in_row_order(self, rows: NDArray[np.int64]) -> HistoryColumns:
+    def _copy_in_row_order(self, rows: NDArray[np.int64], capacity: NDArray[np.int64]) -> HistoryColumns:
         """Copy rows so that their entries are in row order, as kernels require."""
         size = self.size[rows]
-        capacity = size + 2
-        begin = np.cumsum(capacity) - capacity
-        total = int(capacity.sum())
+        begin, total = np.cumsum(capacity, dtype=np.int64) - capacity, int(capacity.sum())
         within = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
         source, target = np.repeat(self.begin[rows], size) + within, np.repeat(begin, size) + within
         out = HistoryColumns(
@@ -171,17 +169,7 @@ class HistoryColumns:
             return HistoryColumns(
                 self.begin, self.capacity, self.size.copy(), self.values.copy(), self.times.copy(), self.outdated.copy()
             )
-        capacity = np.maximum(self.size + self.size // 2, 6) + 2
-        begin = np.cumsum(capacity, dtype=np.int64) - capacity
-        total = int(capacity.sum())
-        source = np.arange(int(self.size.sum()), dtype=np.int64)
-        row = np.repeat(np.arange(len(self.size)), self.size)
-        within = source - (np.cumsum(self.size) - self.size)[row]
-        values, times, outdated = np.zeros(total, np.int32), np.zeros(total, np.int64), np.zeros(total, np.uint8)
-        values[begin[row] + within] = self.values[self.begin[row] + within]
-        times[begin[row] + within] = self.times[self.begin[row] + within]
-        outdated[begin[row] + within] = self.outdated[self.begin[row] + within]
-        return HistoryColumns(begin, capacity, self.size.copy(), values, times, outdated)
+        return self._copy_in_row_order(np.arange(len(self.size)), np.maximum(self.size + self.size // 2, 6) + 2)
 
     def get_recommendations(self, row: int) -> tuple[Recommendation, ...]:
         """Return the entries of a row as recommendations."""
@@ -205,77 +193,81 @@ class HistoryColumns:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class StateColumns:
+    """Columns of every HPA's :class:`~kscale.hpa.ControllerState`. ``fresh`` uint8[n]: never reconciled."""
+
+    fresh: NDArray[np.uint8]
+    past: HistoryColumns
+    added: HistoryColumns
+    removed: HistoryColumns
+
+    @classmethod
+    def from_states(cls, states: Sequence[HPAState]) -> StateColumns:
+        """Build the columns of states in their order."""
+        return cls(
+            np.array([each.recommendations is None for each in states], np.uint8),
+            HistoryColumns.recommendations([each.recommendations or () for each in states]),
+            HistoryColumns.events([each.scale_up_events for each in states]),
+            HistoryColumns.events([each.scale_down_events for each in states]),
+        )
+
+    def with_room(self) -> StateColumns:
+        """Copy the histories for writing, with room for two more entries in every row."""
+        return StateColumns(self.fresh, self.past.with_room(), self.added.with_room(), self.removed.with_room())
+
+    def take(self, rows: NDArray[np.int64]) -> StateColumns:
+        """Select some rows."""
+        return StateColumns(self.fresh[rows], self.past.take(rows), self.added.take(rows), self.removed.take(rows))
+
+    def concatenate(self, other: StateColumns) -> StateColumns:
+        """Concatenate these rows and the rows of another."""
+        return StateColumns(
+            np.concatenate([self.fresh, other.fresh]),
+            self.past.concatenate(other.past),
+            self.added.concatenate(other.added),
+            self.removed.concatenate(other.removed),
+        )
+
+    def with_rows(self, rows: NDArray[np.int64], others: StateColumns) -> StateColumns:
+        """Replace some rows by the rows of another, in their order."""
+        which = np.arange(len(self.fresh))
+        which[rows] = len(which) + np.arange(len(rows))
+        return self.concatenate(others).take(which)
+
+    def state(self, row: int, before: HPAState) -> HPAState:
+        """Build the state of one HPA, with fields outside the columns from ``before``."""
+        return msgspec.structs.replace(
+            before,
+            recommendations=None if self.fresh[row] else self.past.get_recommendations(row),
+            scale_up_events=tuple(ScaleEvent(*entry) for entry in self.added.entries(row)),
+            scale_down_events=tuple(ScaleEvent(*entry) for entry in self.removed.entries(row)),
+        )
+
+
 class NormalizedReplicas(msgspec.Struct, frozen=True, gc=False):
-    """One row of :class:`NormalizedColumns`, and the recommendations with this one stored."""
+    """A proposal after stabilization and limits, and the recommendations with this one stored.
+
+    ``stabilized_by``: index into ``status.STABILIZED_CONDITIONS``; ``limit``: index into
+    ``status.SCALING_LIMITED_CONDITIONS``.
+    """
 
     stabilized: int
     desired: int
-    held: int
+    stabilized_by: int
     limit: int
     limited: bool
     recommendations: tuple[Recommendation, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NormalizedColumns:
-    """Normalized proposals.
-
-    ``stabilized``, ``desired`` int32[n]; ``held`` (index into ``conditions.STABILIZED``), ``limit`` (index into
-    ``conditions.LIMITS``) and ``limited`` uint8[n].
-    """
-
-    stabilized: NDArray[np.int32]
-    desired: NDArray[np.int32]
-    held: NDArray[np.uint8]
-    limit: NDArray[np.uint8]
-    limited: NDArray[np.uint8]
-
-    def rows(self) -> list[NormalizedReplicas]:
-        """Return the rows as structs, without recommendations."""
-        columns = (self.stabilized, self.desired, self.held, self.limit, self.limited != 0)
-        return [
-            NormalizedReplicas(stabilized, desired, stabilized_by, limit, limited, ())
-            for stabilized, desired, stabilized_by, limit, limited in zip(
-                *(each.tolist() for each in columns), strict=True
-            )
-        ]
-
-
-def normalize_rows(
-    active: NDArray[np.uint8],
-    behavior: NDArray[np.uint8],
-    current: NDArray[np.int32],
-    proposal: NDArray[np.int32],
-    minimum: NDArray[np.int32],
-    maximum: NDArray[np.int32],
-    up: ScalingRuleColumns,
-    down: ScalingRuleColumns,
-    past: HistoryColumns,
-    added: HistoryColumns,
-    removed: HistoryColumns,
-    *,
-    options: HPAOptions,
-    now: int,
-    threads: int = 1,
-) -> NormalizedColumns:
-    """Normalize every active row, recording into ``past``. Inactive rows keep their replicas."""
-    return NormalizedColumns(
-        *_reconcile.normalize(
-            active,
-            behavior,
-            current,
-            proposal,
-            minimum,
-            maximum,
-            up,
-            down,
-            past,
-            added,
-            removed,
-            options.downscale_stabilization_ns,
-            now,
-            threads,
-        )
+def build_rule_columns(
+    behaviors: Sequence[HorizontalPodAutoscalerBehavior | None], options: HPAOptions
+) -> tuple[ScalingRuleColumns, ScalingRuleColumns]:
+    """Build the columns of the rules for scaling up and for scaling down, with one row per behavior."""
+    window = options.downscale_stabilization_seconds
+    return (
+        ScalingRuleColumns.from_rules([None if each is None else each.scale_up for each in behaviors], 0),
+        ScalingRuleColumns.from_rules([None if each is None else each.scale_down for each in behaviors], window),
     )
 
 
@@ -291,9 +283,9 @@ def normalize(
     now: int,
 ) -> NormalizedReplicas:
     """Normalize one proposal by ``behavior``, or without one by the legacy rules."""
-    up, down = _build_rule_columns(behavior, options)
-    past = HistoryColumns.recommendations([state.recommendations or ()])
-    columns = normalize_rows(
+    up, down = build_rule_columns([behavior], options)
+    histories = StateColumns.from_states([state])
+    stabilized, desired, stabilized_by, limit, limited = _reconcile.normalize(
         np.ones(1, np.uint8),
         np.array([behavior is not None], np.uint8),
         np.array([current], np.int32),
@@ -302,13 +294,21 @@ def normalize(
         np.array([maximum], np.int32),
         up,
         down,
-        past,
-        HistoryColumns.events([state.scale_up_events]),
-        HistoryColumns.events([state.scale_down_events]),
-        options=options,
-        now=now,
+        histories.past,
+        histories.added,
+        histories.removed,
+        options.downscale_stabilization_ns,
+        now,
+        1,
     )
-    return msgspec.structs.replace(columns.rows()[0], recommendations=past.get_recommendations(0))
+    return NormalizedReplicas(
+        int(stabilized[0]),
+        int(desired[0]),
+        int(stabilized_by[0]),
+        int(limit[0]),
+        bool(limited[0]),
+        histories.past.get_recommendations(0),
+    )
 
 
 def store_scale_event(
@@ -326,21 +326,11 @@ def store_scale_event(
     """
     if behavior is None:
         return state.scale_up_events, state.scale_down_events
-    up, down = _build_rule_columns(behavior, options)
+    up, down = build_rule_columns([behavior], options)
     added, removed = HistoryColumns.events([state.scale_up_events]), HistoryColumns.events([state.scale_down_events])
     before_, after_ = np.array([before], np.int32), np.array([after], np.int32)
     _reconcile.store_events(np.ones(1, np.uint8), before_, after_, up, down, added, removed, now)
     return (
         tuple(ScaleEvent(*entry) for entry in added.entries(0)),
         tuple(ScaleEvent(*entry) for entry in removed.entries(0)),
-    )
-
-
-def _build_rule_columns(
-    behavior: HorizontalPodAutoscalerBehavior | None, options: HPAOptions
-) -> tuple[ScalingRuleColumns, ScalingRuleColumns]:
-    window = options.downscale_stabilization_seconds
-    return (
-        ScalingRuleColumns.from_rules([None if behavior is None else behavior.scale_up], 0),
-        ScalingRuleColumns.from_rules([None if behavior is None else behavior.scale_down], window),
     )

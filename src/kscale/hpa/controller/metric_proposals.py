@@ -7,7 +7,6 @@ Upstream: ``computeReplicasForMetric``, ``computeReplicasForMetrics`` and the ``
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -52,7 +51,6 @@ __all__ = [
     "MetricError",
     "MetricProposal",
     "MetricSource",
-    "TargetPods",
     "build_proposal",
     "build_proposals",
     "combine_calculated_replicas",
@@ -76,16 +74,6 @@ _NO_TARGET_TEXTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TargetPods:
-    """Pods of a target: namespace, selector and number of replicas in the scale."""
-
-    namespace: str
-    selector: str
-    spec_replicas: int
-    status_replicas: int
-
-
 class MetricProposal(msgspec.Struct, frozen=True, gc=False):
     """Proposal of one metric: its replicas, its name in messages, its status, and the calculation."""
 
@@ -95,9 +83,9 @@ class MetricProposal(msgspec.Struct, frozen=True, gc=False):
 
 
 class MetricError(msgspec.Struct, frozen=True, gc=False):
-    """A metric that could not: condition and event ``reason``, the event's ``message``, the whole ``error``.
+    """Error of one metric: ``reason`` of condition and event, ``message`` of the event, and the full ``error``.
 
-    ``invalid`` is set where the HPA's own spec is at fault (error class ``spec``).
+    ``invalid``: the HPA's own spec is at fault (error class ``spec``).
     """
 
     reason: str
@@ -111,7 +99,7 @@ def get_tolerances(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> Toleran
     """Return the global tolerance, or the one in ``behavior``, for each direction."""
     down = up = options.horizontal_pod_autoscaler_tolerance
     behavior = hpa.spec.behavior
-    if behavior is not None and options.enabled("HPAConfigurableTolerance"):
+    if behavior is not None and options.gates["HPAConfigurableTolerance"]:
         if behavior.scale_down is not None and behavior.scale_down.tolerance is not None:
             down = behavior.scale_down.tolerance.approximate_float()
         if behavior.scale_up is not None and behavior.scale_up.tolerance is not None:
@@ -125,7 +113,7 @@ def to_status_quantity(milli: int, resource: str = "") -> Quantity:
 
 
 def compute_replicas_for_metric(
-    spec: MetricSpec, target: TargetPods, calculator: ReplicaCalculator, tolerances: Tolerances
+    spec: MetricSpec, namespace: str, scale: Scale, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
     """Compute the proposal of one metric, or the error if there is none.
 
@@ -135,9 +123,9 @@ def compute_replicas_for_metric(
     if source is None:
         text = f'unknown metric source type "{spec.type}"'
         return MetricError("InvalidMetricSourceType", text, text, invalid=True)
-    calculation = _start_calculation(source, target, calculator, tolerances)
+    calculation = _start_calculation(source, namespace, scale, calculator, tolerances)
     if isinstance(calculation, str):
-        return _get_failure_texts(source).build_error(calculation)
+        return _build_metric_error(source, calculation)
     return build_proposal(source, (yield from calculation))
 
 
@@ -146,9 +134,7 @@ def build_proposal(source: MetricSource, replicas: CalculatedReplicas) -> Metric
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
         return _build_resource_proposal(source, replicas)
     if replicas.error is not None:
-        return _get_failure_texts(source).build_error(
-            replicas.error, layer=_get_error_prefix(source), replicas=replicas
-        )
+        return _build_metric_error(source, replicas.error, prefix=_get_error_prefix(source), replicas=replicas)
     if isinstance(source, PodsMetricSource):
         of_pods = PodsMetricStatus(metric=source.metric, current=_build_current_value(replicas, True))
         name = f"pods metric {source.metric.name}"
@@ -203,21 +189,26 @@ def get_metric_source(spec: MetricSpec, options: HPAOptions | None = None) -> Me
 
 
 def _start_calculation(
-    source: MetricSource, target: TargetPods, calculator: ReplicaCalculator, tolerances: Tolerances
+    source: MetricSource, namespace: str, scale: Scale, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> CalculationSteps | str:
     """Return the calculation for a metric source, or an error text if it cannot start."""
+    current, pods = scale.spec.replicas, scale.status.selector
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
         container = source.container if isinstance(source, ContainerResourceMetricSource) else ""
-        of_pods = (source.name, tolerances, target.namespace, target.selector, container)
-        mode, wanted = get_resource_target(source.target)
-        if wanted is None:
+        mode, target = get_resource_target(source.target)
+        if target is None:
             return _NO_TARGET_TEXTS["Resource"]
-        if mode == "usage":
-            return calculator.get_raw_resource_replicas(target.spec_replicas, wanted, *of_pods)
-        return calculator.get_resource_replicas(target.spec_replicas, wanted, *of_pods)
-    if isinstance(source, ExternalMetricSource):
-        return _start_external_calculation(source, target, calculator, tolerances)
+        calculate = calculator.get_raw_resource_replicas if mode == "usage" else calculator.get_resource_replicas
+        return calculate(current, target, source.name, tolerances, namespace, pods, container)
     metric = source.metric.name
+    if isinstance(source, ExternalMetricSource):
+        mode, target = get_value_target(source)
+        if target is None:
+            return _NO_TARGET_TEXTS["External"]
+        of_metric = (target, metric, tolerances, namespace, source.metric.selector)
+        if mode == "external_per_pod":
+            return calculator.get_external_per_pod_metric_replicas(scale.status.replicas, *of_metric)
+        return calculator.get_external_metric_replicas(current, *of_metric, pods)
     try:
         selector = format_metric_selector(source.metric.selector)
     except ValueError as error:
@@ -225,27 +216,14 @@ def _start_calculation(
     if isinstance(source, PodsMetricSource):
         assert source.target.average_value is not None  # checked by get_metric_source
         milli = source.target.average_value.milli_value()
-        pod_arguments = (tolerances, target.namespace, target.selector)
-        return calculator.get_metric_replicas(target.spec_replicas, milli, metric, *pod_arguments, selector)
-    mode, wanted = get_value_target(source)
-    if wanted is None:
+        return calculator.get_metric_replicas(current, milli, metric, tolerances, namespace, pods, selector)
+    mode, target = get_value_target(source)
+    if target is None:
         return _NO_TARGET_TEXTS["Object"]
-    of_object = (wanted, metric, tolerances, target.namespace, source.described_object)
+    of_object = (target, metric, tolerances, namespace, source.described_object)
     if mode == "object_per_pod":
-        return calculator.get_object_per_pod_metric_replicas(target.status_replicas, *of_object, selector)
-    return calculator.get_object_metric_replicas(target.spec_replicas, *of_object, target.selector, selector)
-
-
-def _start_external_calculation(
-    source: ExternalMetricSource, target: TargetPods, calculator: ReplicaCalculator, tolerances: Tolerances
-) -> CalculationSteps | str:
-    mode, wanted = get_value_target(source)
-    if wanted is None:
-        return _NO_TARGET_TEXTS["External"]
-    asked = (wanted, source.metric.name, tolerances, target.namespace, source.metric.selector)
-    if mode == "external_per_pod":
-        return calculator.get_external_per_pod_metric_replicas(target.status_replicas, *asked)
-    return calculator.get_external_metric_replicas(target.spec_replicas, *asked, target.selector)
+        return calculator.get_object_per_pod_metric_replicas(scale.status.replicas, *of_object, selector)
+    return calculator.get_object_metric_replicas(current, *of_object, pods, selector)
 
 
 def _build_resource_proposal(
@@ -255,9 +233,8 @@ def _build_resource_proposal(
     of_requests = source.target.average_value is None
     if replicas.error is not None:
         quantity_name = "utilization" if of_requests else "usage"
-        return _get_failure_texts(source).build_error(
-            f"failed to get {source.name} {quantity_name}: {replicas.error}", replicas=replicas
-        )
+        text = f"failed to get {source.name} {quantity_name}: {replicas.error}"
+        return _build_metric_error(source, text, replicas=replicas)
     current = MetricValueStatus(
         average_utilization=replicas.utilization if of_requests else None,
         average_value=to_status_quantity(replicas.usage, source.name),
@@ -280,30 +257,21 @@ def _build_current_value(replicas: CalculatedReplicas, average: bool) -> MetricV
     return MetricValueStatus(average_value=usage) if average else MetricValueStatus(value=usage)
 
 
-@dataclass(frozen=True, slots=True)
-class _FailureTexts:
-    """Condition ``reason`` of a source's errors, and the prefix of its error in the aggregate."""
-
-    reason: str
-    outer: str
-
-    def build_error(self, text: str, *, layer: str = "", replicas: CalculatedReplicas | None = None) -> MetricError:
-        """Build the error of a text. ``layer`` appears in the aggregated error only."""
-        return MetricError(self.reason, text, f"{self.outer}: {layer}{text}", replicas=replicas)
-
-
-def _get_failure_texts(source: MetricSource) -> _FailureTexts:
-    """Return the reason and the error prefix of a source."""
+def _build_metric_error(
+    source: MetricSource, text: str, *, prefix: str = "", replicas: CalculatedReplicas | None = None
+) -> MetricError:
+    """Build the error of a metric. ``prefix`` of the text appears in the aggregated error only."""
     if isinstance(source, ResourceMetricSource):
-        return _FailureTexts("FailedGetResourceMetric", f"failed to get {source.name} resource metric value")
-    if isinstance(source, ContainerResourceMetricSource):
-        outer = f"failed to get {source.container} container metric value"
-        return _FailureTexts("FailedGetContainerResourceMetric", outer)
-    if isinstance(source, PodsMetricSource):
-        return _FailureTexts("FailedGetPodsMetric", "failed to get pods metric value")
-    if isinstance(source, ObjectMetricSource):
-        return _FailureTexts("FailedGetObjectMetric", "failed to get object metric value")
-    return _FailureTexts("FailedGetExternalMetric", f"failed to get {source.metric.name} external metric value")
+        reason, failed = "FailedGetResourceMetric", f"{source.name} resource metric"
+    elif isinstance(source, ContainerResourceMetricSource):
+        reason, failed = "FailedGetContainerResourceMetric", f"{source.container} container metric"
+    elif isinstance(source, PodsMetricSource):
+        reason, failed = "FailedGetPodsMetric", "pods metric"
+    elif isinstance(source, ObjectMetricSource):
+        reason, failed = "FailedGetObjectMetric", "object metric"
+    else:
+        reason, failed = "FailedGetExternalMetric", f"{source.metric.name} external metric"
+    return MetricError(reason, text, f"failed to get {failed} value: {prefix}{text}", replicas=replicas)
 
 
 def _get_error_prefix(source: PodsMetricSource | ObjectMetricSource | ExternalMetricSource) -> str:
@@ -370,15 +338,14 @@ def compute_replicas_for_metrics(
 
     Sets ScalingActive, emits an event for each metric that failed, and observes the count and duration of each.
     """
-    target = TargetPods(
-        context.hpa.metadata.namespace, scale.status.selector, scale.spec.replicas, scale.status.replicas
-    )
     calculator = ReplicaCalculator(RESTMetricsClient(context.progress), context.progress, context.now, context.options)
     tolerances = get_tolerances(context.hpa, context.options)
     proposals: list[MetricProposal | MetricError] = []
     for spec in context.hpa.spec.metrics or ():
         started = context.progress.now
-        proposal = yield from compute_replicas_for_metric(spec, target, calculator, tolerances)
+        proposal = yield from compute_replicas_for_metric(
+            spec, context.hpa.metadata.namespace, scale, calculator, tolerances
+        )
         proposals.append(proposal)
         if isinstance(proposal, MetricError):
             yield from context.warn(proposal.reason, proposal.message)
@@ -456,10 +423,12 @@ def _choose_largest_proposal(
     return CombinedProposal(tuple(proposals), tuple(statuses), best, best_name, error, error_class, refused)
 
 
-def _computation_labels(now: ReconcileContext, type_: str, proposal: MetricProposal | MetricError) -> dict[str, str]:
+def _computation_labels(
+    context: ReconcileContext, type_: str, proposal: MetricProposal | MetricError
+) -> dict[str, str]:
     if isinstance(proposal, MetricError):
         return {"action": "none", "error": "spec" if proposal.invalid else "internal", "metric_type": type_}
     # Compared with the replicas of the last status, not of the scale.
-    before, wanted = now.hpa.status.current_replicas, proposal.replicas.replicas
+    before, wanted = context.hpa.status.current_replicas, proposal.replicas.replicas
     action = "scale_up" if wanted > before else "scale_down" if wanted < before else "none"
     return {"action": action, "error": "none", "metric_type": type_}

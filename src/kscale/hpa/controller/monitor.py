@@ -43,57 +43,27 @@ _FIRST_ERROR_HELP: Final = (
 )
 _METRIC_TYPE_HELP: Final = "The label 'metric_type' corresponds to HPA.spec.metrics[*].type"
 
-METRICS: Final[Mapping[str, Metric]] = {
-    each.name: each
-    for each in (
-        Metric(
-            RECONCILIATIONS,
-            "counter",
-            _RECONCILIATION_LABELS,
-            help="[BETA] Number of reconciliations of HPA controller. "
-            f"{_ACTION_HELP}Also, {_ERROR_HELP}{_FIRST_ERROR_HELP}",
-        ),
-        Metric(
-            RECONCILIATION_DURATION,
-            "histogram",
-            _RECONCILIATION_LABELS,
-            _DURATION_BOUNDS,
-            help=f"[BETA] The time(seconds) that the HPA controller takes to reconcile once. {_ACTION_HELP}Also, "
-            f"{_ERROR_HELP}{_FIRST_ERROR_HELP}",
-        ),
-        Metric(
-            METRIC_COMPUTATIONS,
-            "counter",
-            _COMPUTATION_LABELS,
-            help=f"[BETA] Number of metric computations. {_ACTION_HELP}Also, {_ERROR_HELP}{_METRIC_TYPE_HELP}",
-        ),
-        Metric(
-            METRIC_COMPUTATION_DURATION,
-            "histogram",
-            _COMPUTATION_LABELS,
-            _DURATION_BOUNDS,
-            help=f"[BETA] The time(seconds) that the HPA controller takes to calculate one metric. {_ACTION_HELP}The "
-            f"{_ERROR_HELP.removeprefix('the ')}{_METRIC_TYPE_HELP}",
-        ),
-        Metric(
-            NUM_HPAS,
-            "gauge",
-            help="[ALPHA] Current number of controlled HPA objects.",
-        ),
-        Metric(
-            DESIRED_REPLICAS,
-            "gauge",
-            ("namespace", "hpa_name"),
-            help="[ALPHA] Current desired replica count for HPA objects.",
-        ),
-        Metric(
-            STALE_SYNC_SKIPS,
-            "counter",
-            ("group", "resource"),
-            help="[ALPHA] Total number of HPA syncs skipped due to a stale watch cache.",
-        ),
-    )
-}
+# fmt: off
+_METRICS: Final = (
+    Metric(RECONCILIATIONS, "counter", _RECONCILIATION_LABELS,
+           help="[BETA] Number of reconciliations of HPA controller. "
+           f"{_ACTION_HELP}Also, {_ERROR_HELP}{_FIRST_ERROR_HELP}"),
+    Metric(RECONCILIATION_DURATION, "histogram", _RECONCILIATION_LABELS, _DURATION_BOUNDS,
+           help=f"[BETA] The time(seconds) that the HPA controller takes to reconcile once. {_ACTION_HELP}Also, "
+           f"{_ERROR_HELP}{_FIRST_ERROR_HELP}"),
+    Metric(METRIC_COMPUTATIONS, "counter", _COMPUTATION_LABELS,
+           help=f"[BETA] Number of metric computations. {_ACTION_HELP}Also, {_ERROR_HELP}{_METRIC_TYPE_HELP}"),
+    Metric(METRIC_COMPUTATION_DURATION, "histogram", _COMPUTATION_LABELS, _DURATION_BOUNDS,
+           help=f"[BETA] The time(seconds) that the HPA controller takes to calculate one metric. {_ACTION_HELP}The "
+           f"{_ERROR_HELP.removeprefix('the ')}{_METRIC_TYPE_HELP}"),
+    Metric(NUM_HPAS, "gauge", help="[ALPHA] Current number of controlled HPA objects."),
+    Metric(DESIRED_REPLICAS, "gauge", ("namespace", "hpa_name"),
+           help="[ALPHA] Current desired replica count for HPA objects."),
+    Metric(STALE_SYNC_SKIPS, "counter", ("group", "resource"),
+           help="[ALPHA] Total number of HPA syncs skipped due to a stale watch cache."),
+)
+# fmt: on
+METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in _METRICS}
 """Name -> metric, with its labels in upstream's order; durations are seconds."""
 
 

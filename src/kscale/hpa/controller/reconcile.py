@@ -3,7 +3,7 @@
 Upstream: ``reconcileKey`` and ``reconcileAutoscaler`` in ``horizontal.go``. The steps are:
 
 1. The queue hands over a key (:mod:`kscale.drivers.horizontal_queue`). Objects older than the last write are skipped
-   (``_stale``).
+   (``_check_version``).
 2. Find and get the target's scale (:mod:`~kscale.hpa.controller.scale_target`), and check whether metrics are needed
    (``_decide``).
 3. Check the selector, and whether other HPAs select the same pods (:mod:`~kscale.hpa.controller.scale_target`).
@@ -43,6 +43,7 @@ from kscale.hpa.controller.metric_proposals import (
     CombinedProposal,
     MetricError,
     MetricProposal,
+    build_proposals,
     combine_calculated_replicas,
     compute_replicas_for_metrics,
 )
@@ -69,7 +70,7 @@ from kscale.hpa.controller.status import (
     ReconcileContext,
     find_condition,
 )
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.autoscaling import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerStatus,
@@ -155,7 +156,7 @@ ReconcileSteps = StepsOf[
     GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe,
     ReconcileResult,
 ]
-"""A reconcile under way: what it may ask, and what it returns."""
+"""Steps of a reconcile: its actions and its result."""
 
 
 _RESOURCE_LABELS = {"group": "autoscaling", "resource": "horizontalpodautoscalers"}
@@ -173,7 +174,7 @@ def reconcile(
     seen_version: str | None = None,
     known: PrecomputedDecision | None = None,
 ) -> ReconcileSteps:
-    """Reconcile one HPA as a step machine; :func:`kscale.effects.as_if_done` runs it as a plain call.
+    """Reconcile one HPA as a step machine; :func:`kscale.effects.run_dry` runs it as a plain call.
 
     Pods are listed as the watch has delivered them.
 
@@ -212,8 +213,8 @@ def reconcile(
     at = moment(now)
     if isinstance(hpa, HorizontalPodAutoscalerV1):
         hpa = apply_defaults(from_v1(hpa))
-    now_ = ReconcileContext(hpa, state, hpa.status, at, options or HPAOptions(), Progress(at))
-    return ReconcileMachine(now_, selectors, known).run(mapper or RESTMapper(), seen_version)
+    context = ReconcileContext(hpa, state, hpa.status, at, options or DEFAULT_OPTIONS, Progress(at))
+    return ReconcileMachine(context, selectors, known).run(mapper or RESTMapper(), seen_version)
 
 
 def build_reconcile_observations(
@@ -238,7 +239,7 @@ class ReconcileMachine:
     With ``selectors`` None, the check for other HPAs that select the same pods is skipped.
     """
 
-    now: ReconcileContext
+    context: ReconcileContext
     selectors: SelectorStore | None
     known: PrecomputedDecision | None = None
     metrics: tuple[MetricProposal | MetricError, ...] = ()
@@ -254,81 +255,77 @@ class ReconcileMachine:
 
     def run(self, mapper: RESTMapper, seen_version: str | None) -> ReconcileSteps:
         """Reconcile an HPA that exists (upstream's ``reconcileKey``)."""
-        if error := self._stale(seen_version):
-            yield from self.now.progress.observe(Observation(name=STALE_SYNC_SKIPS, labels=_RESOURCE_LABELS))
-            return self._result(error, stale=True)
-        target = yield from find_scale(self.now, mapper)
+        if error := self._check_version(seen_version):
+            yield from self.context.progress.observe(Observation(name=STALE_SYNC_SKIPS, labels=_RESOURCE_LABELS))
+            return self.build_result(error, stale=True)
+        target = yield from find_scale(self.context, mapper)
         if isinstance(target, NoScale):
             self.error_class = target.error_class
             return (yield from self.finish_steps(target.error))
-        self._read(target.scale)
+        self._record_scale_read(target.scale)
         desired, error = yield from self._decide(target.scale)
         if desired is None:
             return (yield from self.finish_steps(error))
         current = target.scale.spec.replicas
         if desired != current if self.proposal is not None else current != 0:
             return (yield from self.resize(target, desired, error))
-        yield from self.now.progress.observe(self.settle(current, desired))
+        yield from self.context.progress.observe(self.settle(current, desired))
         return (yield from self.finish(error))
 
     def finish_steps(self, error: str = "") -> StepsOf[Observe, ReconcileResult]:
         """Observe the metrics of the reconcile and return the result. ``error``: what upstream's sync returns."""
         labels = {"action": self.action, "error": self.error_class}
-        progress = self.now.progress
+        progress = self.context.progress
         yield from progress.observe(Observation(name=RECONCILIATIONS, labels=labels))
-        yield from progress.observe(observe_duration(RECONCILIATION_DURATION, self.now.now, progress.now, labels))
-        return self._result(error)
+        yield from progress.observe(observe_duration(RECONCILIATION_DURATION, self.context.now, progress.now, labels))
+        return self.build_result(error)
 
     def build_observations(self) -> tuple[Observation, Observation]:
         """Return the observations of :meth:`finish_steps`, if observing takes no time."""
-        return build_reconcile_observations(self.action, self.error_class, self.now.now, self.now.progress.now)
+        return build_reconcile_observations(self.action, self.error_class, self.context.now, self.context.progress.now)
 
-    def finish_without_steps(self, error: str = "") -> ReconcileResult:
-        """Return the result of :meth:`finish_steps` without its steps."""
-        return self._result(error)
-
-    def _stale(self, seen_version: str | None) -> str:
+    def _check_version(self, seen_version: str | None) -> str:
         """Return an error if the object is older than this controller's last write, else an empty string.
 
         A fresh object clears the record of the last write.
         """
-        written = self.now.state.written
-        if written is None or written.uid != self.now.hpa.metadata.uid:
+        written = self.context.state.written
+        if written is None or written.uid != self.context.hpa.metadata.uid:
             return ""
         if seen_version is not None and is_older_version(seen_version, written.resource_version):
             return (
                 f"read version: {seen_version} is not as new as written version: {written.resource_version} "
                 "for group resource horizontalpodautoscalers.autoscaling"
             )
-        self.now.remember(written=None)
+        self.context.remember(written=None)
         return ""
 
-    def _read(self, scale: Scale) -> None:
+    def _record_scale_read(self, scale: Scale) -> None:
         """Set the condition that the target's scale could be read, and begin with this scale."""
-        context = self.now
+        context = self.context
         text = "the HPA controller was able to get the target's current scale"
         context.set("AbleToScale", True, "SucceededGetScale", text)
-        self._start(scale)
+        self._record_current_replicas(scale)
 
-    def _start(self, scale: Scale) -> None:
-        now, self.current = self.now, scale.spec.replicas
-        if now.state.recommendations is None:
-            now.remember(recommendations=(Recommendation(scale.spec.replicas, now.now),))
+    def _record_current_replicas(self, scale: Scale) -> None:
+        context, self.current = self.context, scale.spec.replicas
+        if context.state.recommendations is None:
+            context.remember(recommendations=(Recommendation(scale.spec.replicas, context.now),))
 
     def _decide(self, scale: Scale) -> StepsOf[List | GetMetric | WriteStatus | Emit | Observe, tuple[int | None, str]]:
         """Return the desired replicas and an error.
 
         With replicas None, the error ends the reconcile. Otherwise the reconcile continues with it.
         """
-        now, current, spec = self.now, scale.spec.replicas, self.now.hpa.spec
-        minimum, legacy = self._minimum(), now.options.legacy
+        context, current, spec = self.context, scale.spec.replicas, self.context.hpa.spec
+        minimum, legacy = self._minimum(), context.options.legacy
         if current == 0 and not (
             minimum == 0 if legacy else self._leaves_zero() and (minimum != 0 or self._has_object_metric())
         ):
             text = "scaling is disabled since the replica count of the target is zero"
-            now.set("ScalingActive", False, "ScalingDisabled", text)
-            if not legacy and not now.options.enabled("HPAScaleToZero"):
-                now.drop("ScaledToZero")
+            context.set("ScalingActive", False, "ScalingDisabled", text)
+            if not legacy and not context.options.gates["HPAScaleToZero"]:
+                context.drop("ScaledToZero")
             return 0, ""
         if current != 0 and current > spec.max_replicas:
             self.reason = "Current number of replicas above Spec.MaxReplicas"
@@ -337,34 +334,50 @@ class ReconcileMachine:
             self.reason = "Current number of replicas below Spec.MinReplicas"
             return minimum, ""
         precomputed = self.known = self.known if self.known is not None and self.known.applies_to(scale) else None
-        error = yield from check_selector(now, scale.status.selector, self.selectors, alone=precomputed is not None)
+        error = yield from check_selector(context, scale.status.selector, self.selectors, alone=precomputed is not None)
         if error:
             self.error_class = "internal"
             return None, (yield from self._fail(current, error))
         if precomputed is None:
-            combined = yield from compute_replicas_for_metrics(now, scale)
+            combined = yield from compute_replicas_for_metrics(context, scale)
         else:
-            combined, observations = combine_calculated_replicas(now, scale, precomputed.replicas)
+            combined, observations = combine_calculated_replicas(context, scale, precomputed.replicas)
             for observation in observations:
-                yield from now.progress.observe(observation)
+                yield from context.progress.observe(observation)
         self.metrics, self.statuses, self.error_class = combined.each, combined.statuses, combined.error_class
         if combined.refused:
             return None, (yield from self._fail(current, combined.error))
-        return self._size(current, combined), combined.error
+        return self._normalize_largest(current, combined), combined.error
 
     def decide_known(self, scale: Scale, known: PrecomputedDecision) -> tuple[int, list[Observation]]:
         """Return the desired replicas and the observations, if all inputs are known and no request is needed."""
-        context = self.now
-        self._stale(None)
+        context = self.context
+        self._check_version(None)
         if find_condition(context.status.conditions, "AbleToScale") is None:
-            self._read(scale)
+            self._record_scale_read(scale)
         else:
-            self._start(scale)  # _normalize replaces this condition; its transition time does not change
+            self._record_current_replicas(
+                scale
+            )  # _normalize replaces this condition; its transition time does not change
         if not context.options.legacy and context.state.selector != scale.status.selector:
             context.remember(selector=scale.status.selector)
         combined, observations = combine_calculated_replicas(context, scale, known.replicas)
         self.metrics, self.statuses = combined.each, combined.statuses
-        return self._size(scale.spec.replicas, combined), observations
+        return self._normalize_largest(scale.spec.replicas, combined), observations
+
+    def repeat_known(self, known: PrecomputedDecision, proposal: int | None, reason: str) -> None:
+        """Take over the conclusion of an earlier reconcile, which the status already states.
+
+        Only the values of metrics may differ.
+        """
+        context, scale = self.context, known.scale
+        self._check_version(None)
+        context.remember(recommendations=known.normalized.recommendations, selector=scale.status.selector)
+        self.current = self.desired = scale.spec.replicas
+        self.proposal, self.reason, self.normalized = proposal, reason, known.normalized
+        self.metrics = proposals = build_proposals(context.hpa, known.replicas, context.options)
+        metrics = [each.status for each in proposals]
+        context.status = msgspec.structs.replace(context.hpa.status, current_metrics=metrics or None)
 
     def resize(
         self, target: TargetScale, desired: int, pending: str = ""
@@ -373,27 +386,27 @@ class ReconcileMachine:
 
         ``pending``: an earlier error that does not prevent the write.
         """
-        now, current = self.now, target.scale.spec.replicas
+        context, current = self.context, target.scale.spec.replicas
         error = yield from self._rescale(target, desired)
         if error:
-            now.set_sizes(current, now.status.desired_replicas, self.statuses)
-            yield from now.write_status()
+            context.set_sizes(current, context.status.desired_replicas, self.statuses)
+            yield from context.write_status()
             self.error_class = "internal"
-            return (yield from self.finish_steps(f"failed to rescale {self._reference()}: {error}"))
-        yield from now.progress.observe(self.settle(current, desired, rescaled=True))
+            return (yield from self.finish_steps(f"failed to rescale {self._format_target()}: {error}"))
+        yield from context.progress.observe(self.settle(current, desired, rescaled=True))
         return (yield from self.finish(pending))
 
     def settle(self, current: int, desired: int, *, rescaled: bool = False) -> Observation:
         """Record the final replica count in the status and return the observation of its gauge."""
-        self.now.set_sizes(current, desired, self.statuses, rescaled=rescaled)
+        self.context.set_sizes(current, desired, self.statuses, rescaled=rescaled)
         self.desired = desired
-        metadata = self.now.hpa.metadata
+        metadata = self.context.hpa.metadata
         labels = {"namespace": metadata.namespace, "hpa_name": metadata.name}
         return Observation(name=DESIRED_REPLICAS, value=float(desired), labels=labels)
 
     def finish(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, ReconcileResult]:
         """Write the status if it changed, and return the result. ``pending``: an earlier error."""
-        return (yield from (self.write(pending) if self.now.has_news() else self.finish_steps(pending)))
+        return (yield from (self.write(pending) if self.context.has_news() else self.finish_steps(pending)))
 
     def write(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, ReconcileResult]:
         """Write the changed status, and return the result. ``pending``: an earlier error."""
@@ -401,43 +414,47 @@ class ReconcileMachine:
 
     def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
         """Write the changed status and events, and return the error or an empty string."""
-        error = yield from self.now.write_news()
+        error = yield from self.context.write_news()
         if not error:
             return ""
         self.error_class = "internal"
-        return format_status_error(self.now.hpa, error)
+        return format_status_error(self.context.hpa, error)
 
     def _minimum(self) -> int:
-        minimum = self.now.hpa.spec.min_replicas
+        minimum = self.context.hpa.spec.min_replicas
         return 1 if minimum is None else minimum
 
-    def _reference(self) -> str:
-        target = self.now.hpa.spec.scale_target_ref
-        return f"{target.kind}/{self.now.hpa.metadata.namespace}/{target.name}"
+    def _format_target(self) -> str:
+        target = self.context.hpa.spec.scale_target_ref
+        return f"{target.kind}/{self.context.hpa.metadata.namespace}/{target.name}"
 
     def _fail(self, current: int, error: str) -> StepsOf[WriteStatus | Emit, str]:
-        self.now.set_sizes(current, self.now.status.desired_replicas, self.statuses)
-        yield from self.now.write_status()
-        yield from self.now.warn("FailedComputeMetricsReplicas", error)
-        return f"failed to compute desired number of replicas based on listed metrics for {self._reference()}: {error}"
+        """Write the status, emit a warning, and return what upstream's sync returns."""
+        self.context.set_sizes(current, self.context.status.desired_replicas, self.statuses)
+        yield from self.context.write_status()
+        yield from self.context.warn("FailedComputeMetricsReplicas", error)
+        return (
+            f"failed to compute desired number of replicas based on listed metrics for {self._format_target()}: {error}"
+        )
 
-    def _size(self, current: int, found: CombinedProposal) -> int:
+    def _normalize_largest(self, current: int, combined: CombinedProposal) -> int:
         """Normalize the largest proposal and return the desired replicas."""
         minimum, leaves_zero = self._minimum(), current == 0 and self._leaves_zero()
-        desired = self._normalize(current, max(found.replicas, 0), found.name, minimum)
+        desired = self._normalize(current, max(combined.replicas, 0), combined.name, minimum)
         if minimum != 0 and leaves_zero and desired < minimum:
             desired = minimum
             self.reason = self.reason or "Current number of replicas below Spec.MinReplicas"
         return desired
 
     def _normalize(self, current: int, proposal: int, name: str, minimum: int) -> int:
-        now = self.now
+        """Normalize a proposal, set its conditions, and return the desired replicas."""
+        context = self.context
         self.proposal = proposal
         if proposal > current:
             self.reason = f"{name} above target"
         elif proposal < current:
             self.reason = "All metrics below target"
-        spec = now.hpa.spec
+        spec = context.hpa.spec
         if self.known is not None:
             out = self.known.normalized
         else:
@@ -447,63 +464,69 @@ class ReconcileMachine:
                 minimum,
                 spec.max_replicas,
                 spec.behavior,
-                now.state,
-                options=now.options,
-                now=now.now,
+                context.state,
+                options=context.options,
+                now=context.now,
             )
-        if now.state.recommendations is not out.recommendations:
-            now.remember(recommendations=out.recommendations)
+        if context.state.recommendations is not out.recommendations:
+            context.remember(recommendations=out.recommendations)
         self.normalized = out
-        now.set("AbleToScale", True, *STABILIZED_CONDITIONS[out.held])
-        now.set("ScalingLimited", out.limited, *SCALING_LIMITED_CONDITIONS[out.limit])
+        context.set("AbleToScale", True, *STABILIZED_CONDITIONS[out.stabilized_by])
+        context.set("ScalingLimited", out.limited, *SCALING_LIMITED_CONDITIONS[out.limit])
         return out.desired
 
     def _leaves_zero(self) -> bool:
         """Check whether the controller itself scaled to zero, so that it may scale up again."""
-        options, condition = self.now.options, find_condition(self.now.status.conditions, "ScaledToZero")
-        is_tracked = options.enabled("HPAScaleToZero") and not options.legacy
+        options, condition = self.context.options, find_condition(self.context.status.conditions, "ScaledToZero")
+        is_tracked = options.gates["HPAScaleToZero"] and not options.legacy
         return is_tracked and condition is not None and condition.status == "True"
 
     def _has_object_metric(self) -> bool:
-        return any(spec.type in ("Object", "External") for spec in self.now.hpa.spec.metrics or ())
+        return any(spec.type in ("Object", "External") for spec in self.context.hpa.spec.metrics or ())
 
     def _rescale(self, target: TargetScale, desired: int) -> StepsOf[PutScale | GetScale | Wait | Emit, str]:
         """Write the scale, with condition and event. Returns the error of a permanent failure, else empty."""
-        now, current = self.now, target.scale.spec.replicas
-        error = yield from put_scale(now, target, desired)
+        context, current = self.context, target.scale.spec.replicas
+        error = yield from put_scale(context, target, desired)
         if error is not None:
             text = f"New size: {desired}; reason: {self.reason}; error: {error.message}"
-            yield from now.warn("FailedRescale", text)
+            yield from context.warn("FailedRescale", text)
             text = f"the HPA controller was unable to update the target scale: {error.message}"
-            now.set("AbleToScale", False, "FailedUpdateScale", text)
+            context.set("AbleToScale", False, "FailedUpdateScale", text)
             return error.message
         self.scale_written = desired
         text = f"the HPA controller was able to update the target scale to {desired}"
-        now.set("AbleToScale", True, "SucceededRescale", text)
-        yield from now.emit_event("SuccessfulRescale", f"New size: {desired}; reason: {self.reason}")
-        behavior = now.hpa.spec.behavior
-        up, down = store_scale_event(now.state, behavior, current, desired, options=now.options, now=now.now)
-        now.remember(scale_up_events=up, scale_down_events=down)
-        self._mark_zero(current, desired)
+        context.set("AbleToScale", True, "SucceededRescale", text)
+        yield from context.emit_event("SuccessfulRescale", f"New size: {desired}; reason: {self.reason}")
+        behavior = context.hpa.spec.behavior
+        up, down = store_scale_event(
+            context.state, behavior, current, desired, options=context.options, now=context.now
+        )
+        context.remember(scale_up_events=up, scale_down_events=down)
+        self._set_scaled_to_zero(current, desired)
         self.action = "scale_up" if desired > current else "scale_down"
         return ""
 
-    def _mark_zero(self, current: int, desired: int) -> None:
-        now = self.now
-        if now.options.legacy:
+    def _set_scaled_to_zero(self, current: int, desired: int) -> None:
+        """Set or drop the condition ScaledToZero after the scale was written."""
+        context = self.context
+        if context.options.legacy:
             return  # no such condition
-        if not now.options.enabled("HPAScaleToZero"):
-            now.drop("ScaledToZero")
-        elif current > 0 and desired == 0 and now.hpa.spec.min_replicas == 0 and self._has_object_metric():
-            now.set("ScaledToZero", True, "ScaledToZero", "the HPA controller scaled the workload to zero")
+        if not context.options.gates["HPAScaleToZero"]:
+            context.drop("ScaledToZero")
+        elif current > 0 and desired == 0 and context.hpa.spec.min_replicas == 0 and self._has_object_metric():
+            context.set("ScaledToZero", True, "ScaledToZero", "the HPA controller scaled the workload to zero")
         else:
-            now.set("ScaledToZero", False, "NotScaledToZero", "the HPA controller did not scale the workload to zero")
+            context.set(
+                "ScaledToZero", False, "NotScaledToZero", "the HPA controller did not scale the workload to zero"
+            )
 
-    def _result(self, error: str, *, stale: bool = False) -> ReconcileResult:
-        now = self.now
+    def build_result(self, error: str = "", *, stale: bool = False) -> ReconcileResult:
+        """Return the result. ``error``: what upstream's sync returns."""
+        context = self.context
         return ReconcileResult(
-            namespace=now.hpa.metadata.namespace,
-            name=now.hpa.metadata.name,
+            namespace=context.hpa.metadata.namespace,
+            name=context.hpa.metadata.name,
             current_replicas=self.current,
             desired_replicas=self.desired,
             scale_written=self.scale_written,
@@ -512,10 +535,10 @@ class ReconcileMachine:
             error=error or None,
             error_class=self.error_class,
             stale=stale,
-            status=now.status,
-            status_written=now.status_written,
+            status=context.status,
+            status_written=context.status_written,
             metrics=self.metrics,
             proposal=self.proposal,
             normalized=self.normalized,
-            state=now.state,
+            state=context.state,
         )

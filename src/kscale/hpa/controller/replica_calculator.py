@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -33,6 +35,8 @@ from kscale.objects.times import moment_in
 __all__ = [
     "CALCULATION_MODES",
     "CALCULATION_PATHS",
+    "EMPTY_PODS",
+    "EMPTY_SAMPLES",
     "POD_GROUPS",
     "CalculatedReplicas",
     "CalculationSteps",
@@ -65,7 +69,7 @@ _READY_CODES: Final = {"True": 1, "False": 2, "Unknown": 3}
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of a pod: milli-units, when it was taken and over which window (nanoseconds)."""
+    """One value of a pod in milli-units, with its time and window in nanoseconds."""
 
     value: int
     timestamp: Moment = ZERO_TIME
@@ -111,28 +115,12 @@ class PodColumns:
 
     def part(self, part: slice) -> PodColumns:
         """Return a slice of the rows."""
-        return PodColumns(
-            self.phase[part],
-            self.deleting[part],
-            self.ready[part],
-            self.started[part],
-            self.start[part],
-            self.transition[part],
-        )
+        return PodColumns(*(column[part] for column in self.arrays))
 
-    @property
-    def arrays(
-        self,
-    ) -> tuple[
-        NDArray[np.uint8],
-        NDArray[np.uint8],
-        NDArray[np.uint8],
-        NDArray[np.uint8],
-        NDArray[np.int64],
-        NDArray[np.int64],
-    ]:
-        """Return the arrays in the order of the kernels' arguments."""
-        return self.phase, self.deleting, self.ready, self.started, self.start, self.transition
+    arrays = property(
+        attrgetter("phase", "deleting", "ready", "started", "start", "transition"),
+        doc="The arrays in the order of the kernels' arguments.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +149,11 @@ class SampleColumns:
 
     def part(self, part: slice) -> SampleColumns:
         """Return a slice of the rows."""
-        return SampleColumns(self.present[part], self.value[part], self.time[part], self.window[part])
+        return SampleColumns(*(column[part] for column in self.arrays))
 
-    @property
-    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the arrays in the order of the kernels' arguments."""
-        return self.present, self.value, self.time, self.window
+    arrays = property(
+        attrgetter("present", "value", "time", "window"), doc="The arrays in the order of the kernels' arguments."
+    )
 
 
 def group_pods(
@@ -176,12 +163,8 @@ def group_pods(
 
     The start-up rules apply to ``cpu`` only.
     """
-    return _replicas.groups(
-        *pods.arrays,
-        *samples.arrays,
-        resource == "cpu",
-        *options.terms(now),
-    )
+    arguments = (*pods.arrays, *samples.arrays, resource == "cpu", now, *options.calculator_terms)
+    return _replicas.groups(*arguments)
 
 
 def get_pod_requests(
@@ -206,7 +189,7 @@ def get_pod_request(pod: Any, container: str, resource: str, options: HPAOptions
     An empty ``container`` means all containers.
     """
     spec = pod.spec
-    level = options.enabled("PodLevelResources")
+    level = options.gates["PodLevelResources"]
     if not container and level and spec.resources is not None and _has_pod_level_resource(spec.resources.requests):
         amount = demand(pod).get(resource)
         if amount is None:
@@ -249,7 +232,7 @@ CALCULATION_MODES: Final = (
     "external_value",
     "external_per_pod",
 )
-"""Which of upstream's functions a row is, by the kernel's code."""
+"""Calculations by the kernel's code. ``usage`` stands for two functions of upstream."""
 
 _MISSING_REQUEST_ERROR: Final = 5
 _ERROR_TEXTS: Final = {
@@ -264,11 +247,11 @@ CALCULATION_PATHS: Final = (
     (4, "hold_second_pass"),
     (8, "hold_count_direction"),
 )
-"""The branches that a row may take, by the kernel's bits."""
+"""Branches of a calculation, by the kernel's bits."""
 
 
 class MetricsError(Exception):
-    """A metrics client's error; the text is upstream's."""
+    """Error of a metrics client, with upstream's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,10 +306,10 @@ class CalculatedReplicas(msgspec.Struct, frozen=True, gc=False):
 
 
 CalculationSteps = StepsOf[GetMetric | List, CalculatedReplicas]
-"""A calculation under way: it asks for metrics and pods where upstream does."""
+"""Steps of a calculation, which request metrics and pods where upstream does."""
 
-_EMPTY_PODS: Final = PodColumns.from_pods(())
-_EMPTY_SAMPLES: Final = SampleColumns.from_samples((), {})
+EMPTY_PODS: Final = PodColumns.from_pods(())
+EMPTY_SAMPLES: Final = SampleColumns.from_samples((), {})
 _NO_VALUES: Final = np.empty(0, np.int64)
 
 
@@ -337,20 +320,21 @@ def calculate_row(
     tolerances: Tolerances,
     *,
     cpu: bool = False,
-    pods: PodColumns = _EMPTY_PODS,
-    samples: SampleColumns = _EMPTY_SAMPLES,
+    pods: PodColumns = EMPTY_PODS,
+    samples: SampleColumns = EMPTY_SAMPLES,
     requests: NDArray[np.int64] = _NO_VALUES,
     bad_request: tuple[int, str] = (-1, ""),
     extra: Sequence[int] = (),
     values: Sequence[int] = (),
     timestamp: Moment = ZERO_TIME,
     groups: Mapping[str, Sequence[str]] | None = None,
-    terms: tuple[Moment, int, int, int],
+    options: HPAOptions,
+    now: Moment,
 ) -> CalculatedReplicas:
     """Calculate one row with the kernel (``kscale._native._replicas.calculate``).
 
     ``mode`` indexes :data:`CALCULATION_MODES`. ``extra``: values of pods that are not listed. ``bad_request``: index of
-    the first pod without a request, and its error. ``terms``: see :meth:`~kscale.hpa.options.HPAOptions.terms`.
+    the first pod without a request, and its error.
     """
     columns = _replicas.calculate(
         np.array([mode], np.uint8),
@@ -369,11 +353,7 @@ def calculate_row(
         np.array([wrap_int64(sum(extra))], np.int64),
         np.zeros(1, np.int64),
         np.array([len(values)], np.int64),
-        *pods.arrays,
-        *samples.arrays,
-        requests,
-        np.array(values, np.int64),
-        *terms,
+        *(*pods.arrays, *samples.arrays, requests, np.array(values, np.int64), now, *options.calculator_terms),
     )
     replicas, utilization, usage, errors, paths, _, ratios = columns
     return CalculatedReplicas(
@@ -381,7 +361,7 @@ def calculate_row(
         utilization=int(utilization[0]) if CALCULATION_MODES[mode] == "utilization" else None,
         usage=int(usage[0]),
         timestamp=timestamp,
-        error=get_error_text(int(errors[0]), bad_request[1], legacy=terms[3] != 0),
+        error=get_error_text(int(errors[0]), bad_request[1], legacy=options.legacy),
         path=tuple(name for bit, name in CALCULATION_PATHS if paths[0] & bit),
         ratio=float(ratios[0, 0]),
         second_ratio=float(ratios[0, 1]),
@@ -421,8 +401,8 @@ def format_go_label_selector(selector: LabelSelector | None) -> str:
 
 _UTILIZATION, _USAGE, _OBJECT_VALUE, _OBJECT_PER_POD, _EXTERNAL_VALUE, _EXTERNAL_PER_POD = range(len(CALCULATION_MODES))
 
-MetricValues = tuple[Sequence[int], Moment]
-"""Values of a metric that is not of pods, milli, and the time of the first."""
+_ValueRequest = StepsOf[GetMetric, CalculatedReplicas | tuple[Sequence[int], Moment]]
+"""Request of a metric that is not of pods: its values in milli-units and the first one's time, or the error."""
 _T = TypeVar("_T")
 _LIST_PODS_ERROR: Final = "unable to get pods while calculating replica count"
 
@@ -495,17 +475,13 @@ class ReplicaCalculator:
     ) -> CalculationSteps:
         """Calculate replicas from the usage of a resource in percent of the pods' requests."""
         request = self.metrics.get_resource_metric(resource, namespace, selector, container)
-        values = yield from _request_values(request, f"unable to get metrics for resource {resource}")
-        if isinstance(values, CalculatedReplicas):
-            return msgspec.structs.replace(values, utilization=0)
-        pods = yield from self._list(namespace, selector)
-        out = self._calculate_from_pods(
-            _UTILIZATION, current_replicas, target_utilization, resource, tolerances, pods, values, container
-        )
+        failed = f"unable to get metrics for resource {resource}"
+        of_pods = (current_replicas, target_utilization, resource, tolerances, namespace, selector)
+        out = yield from self._calculate_from_pods(_UTILIZATION, *of_pods, request, failed, container)
         return (
             out
             if out.error is None
-            else CalculatedReplicas(utilization=out.utilization, usage=out.usage, error=out.error)
+            else CalculatedReplicas(utilization=out.utilization or 0, usage=out.usage, error=out.error)
         )
 
     def get_raw_resource_replicas(
@@ -521,11 +497,8 @@ class ReplicaCalculator:
         """Calculate replicas from the average usage of a resource per pod, in milli-units."""
         request = self.metrics.get_resource_metric(resource, namespace, selector, container)
         failed = f"unable to get metrics for resource {resource}"
-        return (
-            yield from self._calculate_from_usage(
-                current_replicas, target_usage, resource, tolerances, namespace, selector, request, failed
-            )
-        )
+        of_pods = (current_replicas, target_usage, resource, tolerances, namespace, selector)
+        return self._calculate_from_pods(_USAGE, *of_pods, request, failed)
 
     def get_metric_replicas(
         self,
@@ -539,12 +512,8 @@ class ReplicaCalculator:
     ) -> CalculationSteps:
         """Calculate replicas from the average of a custom metric per pod, in milli-units."""
         request = self.metrics.get_raw_metric(metric, namespace, selector, metric_selector)
-        failed = f"unable to get metric {metric}"
-        return (
-            yield from self._calculate_from_usage(
-                current_replicas, target_usage, "", tolerances, namespace, selector, request, failed
-            )
-        )
+        of_pods = (current_replicas, target_usage, "", tolerances, namespace, selector)
+        return self._calculate_from_pods(_USAGE, *of_pods, request, f"unable to get metric {metric}")
 
     def get_object_metric_replicas(
         self,
@@ -558,11 +527,9 @@ class ReplicaCalculator:
         metric_selector: str = "",
     ) -> CalculationSteps:
         """Calculate replicas from a metric of one object, in proportion to the ready pods."""
-        response = yield from self._object(metric, namespace, described, metric_selector)
-        return (
-            yield from self._calculate_from_value(
-                _OBJECT_VALUE, current_replicas, target_usage, tolerances, response, namespace, selector
-            )
+        request = self._request_object_metric(metric, namespace, described, metric_selector)
+        return self._calculate_from_value(
+            _OBJECT_VALUE, current_replicas, target_usage, tolerances, request, namespace, selector
         )
 
     def get_object_per_pod_metric_replicas(
@@ -576,8 +543,8 @@ class ReplicaCalculator:
         metric_selector: str = "",
     ) -> CalculationSteps:
         """Calculate replicas from a metric of one object, divided by the number of pods."""
-        response = yield from self._object(metric, namespace, described, metric_selector)
-        return self._per_pod(_OBJECT_PER_POD, status_replicas, target_average_usage, tolerances, response)
+        request = self._request_object_metric(metric, namespace, described, metric_selector)
+        return self._calculate_per_pod(_OBJECT_PER_POD, status_replicas, target_average_usage, tolerances, request)
 
     def get_external_metric_replicas(
         self,
@@ -590,11 +557,9 @@ class ReplicaCalculator:
         selector: str,
     ) -> CalculationSteps:
         """Calculate replicas from the sum of an external metric, in proportion to the ready pods."""
-        response = yield from self._external(metric, namespace, metric_selector)
-        return (
-            yield from self._calculate_from_value(
-                _EXTERNAL_VALUE, current_replicas, target_usage, tolerances, response, namespace, selector
-            )
+        request = self._request_external_metric(metric, namespace, metric_selector)
+        return self._calculate_from_value(
+            _EXTERNAL_VALUE, current_replicas, target_usage, tolerances, request, namespace, selector
         )
 
     def get_external_per_pod_metric_replicas(
@@ -607,49 +572,30 @@ class ReplicaCalculator:
         metric_selector: LabelSelector | None,
     ) -> CalculationSteps:
         """Calculate replicas from the sum of an external metric, divided by the number of pods."""
-        response = yield from self._external(metric, namespace, metric_selector)
-        return self._per_pod(_EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, response)
+        request = self._request_external_metric(metric, namespace, metric_selector)
+        return self._calculate_per_pod(_EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, request)
 
-    def _list(self, namespace: str, selector: str) -> StepsOf[List, Outcome]:
+    def _list_pods(self, namespace: str, selector: str) -> StepsOf[List, Outcome]:
         return (yield from self.progress.act(List(kind="Pod", namespace=namespace, selector=selector)))
 
-    def _object(
+    def _request_object_metric(
         self, metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
-    ) -> StepsOf[GetMetric, CalculatedReplicas | MetricValues]:
-        asked = self.metrics.get_object_metric(metric, namespace, described, metric_selector)
-        answer = yield from _request_values(
-            asked, f"unable to get metric {metric} on {described.kind} {namespace}/{described.name}"
-        )
-        return answer if isinstance(answer, CalculatedReplicas) else ([answer[0]], answer[1])
+    ) -> _ValueRequest:
+        request = self.metrics.get_object_metric(metric, namespace, described, metric_selector)
+        failed = f"unable to get metric {metric} on {described.kind} {namespace}/{described.name}"
+        response = yield from _request_values(request, failed)
+        return response if isinstance(response, CalculatedReplicas) else ([response[0]], response[1])
 
-    def _external(
+    def _request_external_metric(
         self, metric: str, namespace: str, metric_selector: LabelSelector | None
-    ) -> StepsOf[GetMetric, CalculatedReplicas | MetricValues]:
+    ) -> _ValueRequest:
         try:
             selector = format_metric_selector(metric_selector)
         except ValueError as error:
             return CalculatedReplicas(error=str(error))
-        asked = self.metrics.get_external_metric(metric, namespace, selector)
+        request = self.metrics.get_external_metric(metric, namespace, selector)
         printed = format_go_label_selector(metric_selector)
-        return (yield from _request_values(asked, f"unable to get external metric {namespace}/{metric}/{printed}"))
-
-    def _calculate_from_usage(
-        self,
-        current: int,
-        target: int,
-        resource: str,
-        tolerances: Tolerances,
-        namespace: str,
-        selector: str,
-        asked: StepsOf[GetMetric, PodSamples],
-        failed: str,
-    ) -> CalculationSteps:
-        """Calculate replicas from averages per pod."""
-        values = yield from _request_values(asked, failed)
-        if isinstance(values, CalculatedReplicas):
-            return values
-        pods = yield from self._list(namespace, selector)
-        return self._calculate_from_pods(_USAGE, current, target, resource, tolerances, pods, values)
+        return (yield from _request_values(request, f"unable to get external metric {namespace}/{metric}/{printed}"))
 
     def _calculate_from_value(
         self,
@@ -657,37 +603,47 @@ class ReplicaCalculator:
         current: int,
         target: int,
         tolerances: Tolerances,
-        response: CalculatedReplicas | MetricValues,
+        request: _ValueRequest,
         namespace: str,
         selector: str,
     ) -> CalculationSteps:
         """Calculate replicas from a value, listing pods only if the replicas would change."""
+        response = yield from request
         if isinstance(response, CalculatedReplicas):
             return response
-        values, _ = response
-        terms = self.options.terms(self.now)
-        first_pass = calculate_row(mode, current, target, tolerances, values=values, terms=terms)
+        calculate = partial(
+            calculate_row,
+            mode,
+            current,
+            target,
+            tolerances,
+            values=response[0],
+            options=self.options,
+            now=self.now,
+        )
+        first_pass = calculate()
         if current == 0 or "hold_first_pass" in first_pass.path:
             return first_pass
-        pods = yield from self._list(namespace, selector)
+        pods = yield from self._list_pods(namespace, selector)
         if pods.error is not None:
             text = f"{_LIST_PODS_ERROR}: {pods.error.message}"
             return CalculatedReplicas(usage=first_pass.usage, error=f"unable to calculate ready pods: {text}")
-        out = calculate_row(
-            mode, current, target, tolerances, values=values, pods=PodColumns.from_pods(pods.value), terms=terms
-        )
+        out = calculate(pods=PodColumns.from_pods(pods.value))
         if out.error is not None:
             return CalculatedReplicas(usage=out.usage, error=f"unable to calculate ready pods: {out.error}")
         return out
 
-    def _per_pod(
-        self, mode: int, pods: int, target: int, tolerances: Tolerances, answer: CalculatedReplicas | MetricValues
-    ) -> CalculatedReplicas:
-        if isinstance(answer, CalculatedReplicas):
-            return answer
-        values, time = answer
-        terms = self.options.terms(self.now)
-        return calculate_row(mode, pods, target, tolerances, values=values, timestamp=time, terms=terms)
+    def _calculate_per_pod(
+        self, mode: int, pods: int, target: int, tolerances: Tolerances, request: _ValueRequest
+    ) -> CalculationSteps:
+        """Calculate replicas from a value that is divided by a number of pods."""
+        response = yield from request
+        if isinstance(response, CalculatedReplicas):
+            return response
+        values, time = response
+        return calculate_row(
+            mode, pods, target, tolerances, values=values, timestamp=time, options=self.options, now=self.now
+        )
 
     def _calculate_from_pods(
         self,
@@ -696,21 +652,26 @@ class ReplicaCalculator:
         target: int,
         resource: str,
         tolerances: Tolerances,
-        pods: Outcome,
-        values: PodSamples,
+        namespace: str,
+        selector: str,
+        request: StepsOf[GetMetric, PodSamples],
+        failed: str,
         container: str = "",
-    ) -> CalculatedReplicas:
+    ) -> CalculationSteps:
+        """Calculate replicas from samples of pods. ``failed``: prefix of the error if there are none."""
+        values = yield from _request_values(request, failed)
+        if isinstance(values, CalculatedReplicas):
+            return values
+        pods = yield from self._list_pods(namespace, selector)
         if pods.error is not None:
             text = f"{_LIST_PODS_ERROR}: {pods.error.message}"
-            return CalculatedReplicas(
-                utilization=0 if mode == _UTILIZATION else None, timestamp=values.timestamp, error=text
-            )
+            return CalculatedReplicas(timestamp=values.timestamp, error=text)
         listed: Sequence[Pod] = pods.value
         names = [pod.metadata.name for pod in listed]
         columns, samples = PodColumns.from_pods(listed), SampleColumns.from_samples(names, values.samples)
-        known = set(names)
-        extra = [sample.value for name, sample in values.samples.items() if name not in known]
-        requests, bad, text = np.empty(0, np.int64), -1, ""
+        listed_names = set(names)
+        extra = [sample.value for name, sample in values.samples.items() if name not in listed_names]
+        requests, bad, text = _NO_VALUES, -1, ""
         if mode == _UTILIZATION:
             requests, bad, text = get_pod_requests(listed, container, resource, options=self.options)
         codes = group_pods(columns, samples, resource, options=self.options, now=self.now)
@@ -728,7 +689,8 @@ class ReplicaCalculator:
             extra=extra,
             timestamp=values.timestamp,
             groups=groups,
-            terms=self.options.terms(self.now),
+            options=self.options,
+            now=self.now,
         )
 
 

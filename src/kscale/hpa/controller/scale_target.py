@@ -43,11 +43,10 @@ class SelectorStore:
         self._namespaces: dict[str, dict[str, Selector]] = {}
         self._index: SelectorIndex[str] = SelectorIndex()
         self.version = 0
-        """Another number after every change."""
+        """Number that changes with every modification."""
 
     def put_if_absent(self, namespace: str, name: str, selector: str | None = None) -> bool:
-        """Register an HPA and its ``selector`` (None: it matches nothing yet); False, and nothing changed, where it
-        already is."""
+        """Register an HPA and its ``selector`` (None: it matches nothing yet). Return False if it is registered."""
         if self.is_registered(namespace, name):
             return False
         self._insert(namespace, name, _parse_or_nothing(selector))
@@ -55,7 +54,7 @@ class SelectorStore:
         return True
 
     def put_if_present(self, namespace: str, name: str, selector: str | None) -> bool:
-        """Set the selector of a registered HPA; False, and nothing changed, where it is not registered."""
+        """Set the selector of a registered HPA. Return False if it is not registered."""
         if not self.is_registered(namespace, name):
             return False
         new, old = _parse_or_nothing(selector), self._namespaces[namespace][name]
@@ -66,7 +65,7 @@ class SelectorStore:
         return True
 
     def delete(self, namespace: str, name: str) -> bool:
-        """Forget an HPA; the entry of a namespace goes with its last one."""
+        """Remove an HPA. Return False if it is not registered."""
         if not self.is_registered(namespace, name):
             return False
         names = self._namespaces[namespace]
@@ -102,7 +101,8 @@ class SelectorStore:
 
     def matching(self, namespace: str, label_sets: Iterable[Mapping[str, str] | None], limit: int = 0) -> list[str]:
         """Return the sorted names of the HPAs whose selector matches any of the ``label_sets``, at most ``limit`` (0:
-        all)."""
+        all).
+        """
         if namespace not in self._index:
             return []
         names: set[str] = set()
@@ -116,7 +116,7 @@ def _parse_or_nothing(selector: str | None) -> Selector:
 
 
 def check_selector(
-    now: ReconcileContext, text: str, selectors: SelectorStore | None, *, alone: bool = False
+    context: ReconcileContext, text: str, selectors: SelectorStore | None, *, alone: bool = False
 ) -> StepsOf[List | Emit, str]:
     """Register the selector of the target, and check that no other HPA selects its pods.
 
@@ -124,40 +124,40 @@ def check_selector(
     event. ``alone``: it is already known that no other HPA selects the pods, so they are not listed.
     """
     if not text:
-        yield from now.warn("SelectorRequired", "selector is required")
-        now.set("ScalingActive", False, "InvalidSelector", "the HPA target's scale is missing a selector")
+        yield from context.warn("SelectorRequired", "selector is required")
+        context.set("ScalingActive", False, "InvalidSelector", "the HPA target's scale is missing a selector")
         return "selector is required"
     try:
         parse_selector(text)
     except SelectorError as error:
         message = f"couldn't convert selector into a corresponding internal selector object: {error}"
-        yield from now.warn("InvalidSelector", message)
-        now.set("ScalingActive", False, "InvalidSelector", message)
+        yield from context.warn("InvalidSelector", message)
+        context.set("ScalingActive", False, "InvalidSelector", message)
         return message
-    if now.options.legacy:
+    if context.options.legacy:
         return ""  # overlapping HPAs both scale
-    namespace, name = now.hpa.metadata.namespace, now.hpa.metadata.name
-    stored = now.state.registered
+    namespace, name = context.hpa.metadata.namespace, context.hpa.metadata.name
+    stored = context.state.registered
     if stored and selectors is not None:
         stored = selectors.put_if_present(namespace, name, text)
     if not stored:
         return f"HPA {namespace}/{name} was deleted during reconciliation"
-    now.remember(selector=text)
+    context.remember(selector=text)
     if alone:
         return ""
-    pods = yield from now.progress.act(List(kind="Pod", namespace=namespace, selector=text))
+    pods = yield from context.progress.act(List(kind="Pod", namespace=namespace, selector=text))
     if pods.error is not None:
         return pods.error.message
     if selectors is None:
         return ""
-    limit = 2 if now.options.enabled("HPAOptimizedSelectorStore") else 0
+    limit = 2 if context.options.gates["HPAOptimizedSelectorStore"] else 0
     names = selectors.matching(namespace, [pod.metadata.labels for pod in pods.value], limit)
     if len(names) < 2:
         return ""
     rivals = " ".join(f"{namespace}/{each}" for each in names)
     message = f"pods by selector {text} are controlled by more than one HPA (e.g. [{rivals}])"
-    yield from now.warn("AmbiguousSelector", message)
-    now.set("ScalingActive", False, "AmbiguousSelector", message)
+    yield from context.warn("AmbiguousSelector", message)
+    context.set("ScalingActive", False, "AmbiguousSelector", message)
     return message
 
 
@@ -167,7 +167,7 @@ _JITTER: Final = 0.1
 
 
 class TargetScale(msgspec.Struct, frozen=True, gc=False):
-    """The scale that was read, and the group-resource it was read of."""
+    """The scale of a target, and the group-resource that served it."""
 
     scale: Scale
     resource: str
@@ -175,35 +175,35 @@ class TargetScale(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class NoScale:
-    """There is none: what upstream's sync returns, and whether the HPA's own spec is at fault."""
+    """Error of a missing scale: what upstream's sync returns, and the error class of the metrics."""
 
     error: str
     error_class: str
 
 
 def find_scale(
-    now: ReconcileContext, mapper: RESTMapper
+    context: ReconcileContext, mapper: RESTMapper
 ) -> StepsOf[GetScale | WriteStatus | Emit, TargetScale | NoScale]:
     """Request the target's scale from every resource that serves the target's kind, until one has it.
 
     Returns NoScale with the first error if none has it; the condition and event are then set.
     """
-    reference, namespace = now.hpa.spec.scale_target_ref, now.hpa.metadata.namespace
+    reference, namespace = context.hpa.spec.scale_target_ref, context.hpa.metadata.namespace
     try:
         group, _ = parse_group_version(reference.api_version)
     except RESTMappingError as error:
-        yield from _report_missing_scale(now, str(error))
+        yield from _report_missing_scale(context, str(error))
         return NoScale(f"invalid API version in scale target reference: {error}", "spec")
     try:
         resources = mapper.resources(group, reference.kind)
     except RESTMappingError as error:
-        yield from _report_missing_scale(now, str(error))
+        yield from _report_missing_scale(context, str(error))
         return NoScale(f"unable to determine resource for scale target reference: {error}", "internal")
-    response = yield from request_scale(now.progress, namespace, reference.name, resources)
+    response = yield from request_scale(context.progress, namespace, reference.name, resources)
     if isinstance(response, TargetScale):
         return response
     text = "unrecognized resource" if response is None else response.message
-    yield from _report_missing_scale(now, text)
+    yield from _report_missing_scale(context, text)
     target = f"{reference.kind}/{namespace}/{reference.name}"
     return NoScale(f"failed to query scale subresource for {target}: {text}", "internal")
 
@@ -226,34 +226,34 @@ def request_scale(
     return first
 
 
-def _report_missing_scale(now: ReconcileContext, error: str) -> StepsOf[WriteStatus | Emit, None]:
-    yield from now.warn("FailedGetScale", error)
+def _report_missing_scale(context: ReconcileContext, error: str) -> StepsOf[WriteStatus | Emit, None]:
+    yield from context.warn("FailedGetScale", error)
     text = f"the HPA controller was unable to get the target's current scale: {error}"
-    now.set("AbleToScale", False, "FailedGetScale", text)
-    yield from now.write_status()
+    context.set("AbleToScale", False, "FailedGetScale", text)
+    yield from context.write_status()
 
 
 def put_scale(
-    now: ReconcileContext, target: TargetScale, replicas: int
+    context: ReconcileContext, target: TargetScale, replicas: int
 ) -> StepsOf[PutScale | GetScale | Wait, ApiError | None]:
     """Write the replicas. Returns the error of a permanent failure, or None.
 
     After any failure the scale is read again; after a conflict the same replicas are written again, in at most five
     attempts. The legacy profile writes once.
     """
-    namespace, name = now.hpa.metadata.namespace, now.hpa.spec.scale_target_ref.name
+    namespace, name = context.hpa.metadata.namespace, context.hpa.spec.scale_target_ref.name
     scale, resource = target.scale, target.resource
     for attempt in range(1, _ATTEMPTS + 1):
         written = PutScale(namespace=namespace, resource=resource, scale=scale, replicas=replicas)
-        error: ApiError | None = (yield from now.progress.act(written)).error
-        if error is None or now.options.legacy:
+        error: ApiError | None = (yield from context.progress.act(written)).error
+        if error is None or context.options.legacy:
             return error  # legacy: after a conflict, wait for the next period
-        asked = GetScale(namespace=namespace, resource=resource, name=name, fresh=True)
-        again = yield from now.progress.act(asked)
-        if again.error is None:
-            scale = again.value
+        query = GetScale(namespace=namespace, resource=resource, name=name, fresh=True)
+        read = yield from context.progress.act(query)
+        if read.error is None:
+            scale = read.value
         if not error.is_conflict or attempt == _ATTEMPTS:
             break
-        if (yield from now.progress.wait(_RETRY_DELAY, jitter=_JITTER)).error is not None:
+        if (yield from context.progress.wait(_RETRY_DELAY, jitter=_JITTER)).error is not None:
             break  # the process ends, so return the last error
     return error

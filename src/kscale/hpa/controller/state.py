@@ -33,14 +33,14 @@ _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Recommendation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A proposal of the past, before stabilisation and limits."""
+    """A past proposal, before stabilization and limits."""
 
     replicas: _Int32
     time: _Int64
 
 
 class ScaleEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A change of size of the past (absolute); an outdated one's slot is free."""
+    """A past change of the replicas (its absolute value). The slot of an outdated event is reused."""
 
     change: _ReplicaChange
     time: _Int64
@@ -145,7 +145,7 @@ class _StateDocument(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _check_state(key: str, state: HPAState) -> None:
-    """Validate what the types do not express, the key and the selector. Raises StateError."""
+    """Validate the key and the selector, which the types do not. Raises StateError."""
     _, slash, name = key.partition("/")
     if not slash or not name or "/" in name:
         raise StateError(f"not an HPA state: hpas[{key!r}]: a key is namespace/name")

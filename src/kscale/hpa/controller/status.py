@@ -43,7 +43,7 @@ STABILIZED_CONDITIONS: Final = (
         "recent recommendations were higher than current one, applying the highest recent recommendation",
     ),
 )
-"""Reason and message of AbleToScale by the kernel's code of who held the size."""
+"""Reason and message of AbleToScale by the kernel's code of the stabilization."""
 
 SCALING_LIMITED_CONDITIONS: Final = (
     ("DesiredWithinRange", "the desired count is within the acceptable range"),
@@ -166,7 +166,7 @@ class ReconcileContext:
         """Set current and desired replicas and the metric statuses of the new status."""
         generation = self.hpa.metadata.generation or 0
         self.status = HorizontalPodAutoscalerStatus(
-            observed_generation=generation if self.options.enabled("HPAGeneration") else None,
+            observed_generation=generation if self.options.gates["HPAGeneration"] else None,
             last_scale_time=to_text(self.now) if rescaled else self.status.last_scale_time,
             current_replicas=current,
             desired_replicas=desired,
@@ -190,7 +190,7 @@ class ReconcileContext:
             yield from self.warn("FailedUpdateStatus", outcome.error.message)
             return outcome.error.message
         self.status_written = True
-        if outcome.value is not None and self.options.enabled("StaleControllerConsistencyHPA"):
+        if outcome.value is not None and self.options.gates["StaleControllerConsistencyHPA"]:
             self._record_write(outcome.value)
         return ""
 

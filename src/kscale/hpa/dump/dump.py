@@ -54,10 +54,10 @@ from kscale.hpa.options import HPAOptions
 from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.api.core import LimitRange, Pod
-from kscale.objects.api.custom_workloads import ScaledObject
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kscale.objects.argument_types import typed
+from kscale.objects.custom_workloads import ScaledObject
 from kscale.objects.decode import describe, from_dict
 from kscale.objects.kinds import group_of, with_namespace
 from kscale.objects.pod_metrics import PodUsage
@@ -146,7 +146,7 @@ class Dump:
         for group, kind, _, _ in self.targets:
             named.setdefault((group, kind), f"{kind.lower()}s")
         named.update({key: plural for key, (plural, _) in self.definitions.items()})
-        return RESTMapper(ServedResource(group, "", kind, name) for (group, kind), name in named.items())
+        return RESTMapper([ServedResource(group, "", kind, name) for (group, kind), name in named.items()])
 
     def scales(self) -> dict[str, Scale | ApiError]:
         """Return the scale of every HPA's target, or its error."""
@@ -298,7 +298,7 @@ class Dump:
             self.newest = max(self.newest, time)
 
     def add(self, record: RawObject, scope: MetricsScope | None) -> None:
-        """Take one object (``record``). ``scope``: what external metrics are for, if known. Raises ``InputError``."""
+        """Add one object (``record``). ``scope``: scope of external metrics, if known. Raises ``InputError``."""
         group, kind = group_of(record.api_version), record.kind
         if record.empty:
             if kind == f"{_METRIC_ITEM_KINDS.get(group)}List":  # the API exists, although it returned no item
@@ -315,7 +315,7 @@ class Dump:
             self.read[kind] += 1
             self.update_newest(hpa.metadata.creation_timestamp)
             hpa = with_namespace(hpa)
-            self._keep_hpa(validate_stored(hpa, is_stored=bool(hpa.metadata.resource_version)))
+            self._store_hpa(validate_stored(hpa, is_stored=bool(hpa.metadata.resource_version)))
             return
         data = read_plain_data(record)
         self.read[kind] += 1
@@ -352,10 +352,10 @@ class Dump:
         """Add pod usage from the text of a list's items, or return False if they must be read one by one."""
         return self._add_usage(decode_usage_items(text))
 
-    def _add_usage(self, found: tuple[PodUsage, set[str]] | None) -> bool:
-        if found is None:
+    def _add_usage(self, usage_and_times: tuple[PodUsage, set[str]] | None) -> bool:
+        if usage_and_times is None:
             return False
-        usage, created = found
+        usage, created = usage_and_times
         try:
             self.update_newest(*created)
         except InputError:
@@ -371,9 +371,9 @@ class Dump:
             hpa = decode_hpa(data)
         except DecodeError as error:
             raise InputError(str(error)) from None
-        self._keep_hpa(validate_stored(hpa, is_stored=stored and bool(hpa.metadata.resource_version)))
+        self._store_hpa(validate_stored(hpa, is_stored=stored and bool(hpa.metadata.resource_version)))
 
-    def _keep_hpa(self, out: Admission) -> None:
+    def _store_hpa(self, out: Admission) -> None:
         if out.hpa is None:
             raise InputError([Problem(str(each).partition(": ")[2], field=each.field) for each in out.errors])
         self.update_newest(
@@ -657,9 +657,9 @@ def request_missing_steps(dump: Dump, state: ControllerState | None, options: HP
     requested = yield from request_scales_steps(progress, hpas, keys, listed, mapper, options.workers)
     scales = {**known_scales, **requested}  # kinds that are not served have an error
     pods = to_batch_pods(dump.pods.cluster)
-    observed = BatchObjects.read(hpas, scales, pods, dump.metrics, None, mapper)
-    chosen = prepare_batch(observed, dump.build_stable_state() if state is None else state, options)
-    metrics = yield from request_metrics_steps(progress, chosen.questions(), options.workers)
+    objects = BatchObjects.read(hpas, scales, pods, dump.metrics, None, mapper)
+    prepared = prepare_batch(objects, dump.build_stable_state() if state is None else state, options)
+    metrics = yield from request_metrics_steps(progress, prepared.list_requests(), options.workers)
     metrics.add_pod_labels(dump.pods.cluster)
     dump.known_scales, dump.metrics = scales, metrics
     dump.unanswered = [*unanswered, *metrics.describe_failures()]

@@ -58,7 +58,7 @@ __all__ = [
 
 
 _MAPPING_OR_NONE: Final = (dict, Mapping, NoneType)
-"""The usual one first: whether something is a :class:`~collections.abc.Mapping` takes long to find out."""
+"""``dict`` first, as the check for :class:`~collections.abc.Mapping` is slow."""
 
 
 def read_plain_data(record: RawObject) -> Any:
@@ -134,8 +134,8 @@ def describe_unlabelled_metrics(hpa: HorizontalPodAutoscaler, metrics: MetricLis
             selector = format_metric_selector(metric.selector)
         except ValueError:
             continue  # the HPA reports it
-        is_untold = metrics.untold_external if spec.external else metrics.untold
-        if is_untold(hpa.metadata.namespace, metric.name, selector):
+        lacks_labels = metrics.lacks_external_labels if spec.external else metrics.lacks_selectors
+        if lacks_labels(hpa.metadata.namespace, metric.name, selector):
             out.append(f"the values of {metric.name} do not say their labels: taken to match {selector}")
     return out
 
@@ -154,7 +154,7 @@ class _UsageItem(msgspec.Struct, rename="camel"):
 
 
 _UsageItemHead = tuple[str | None, str | None, bool]
-"""API version, kind, and whether there is neither spec nor status."""
+"""API version, kind, and whether the item has neither spec nor status."""
 
 _ITEMS_DECODER: Final = msgspec.json.Decoder(list[_UsageItem])
 
@@ -237,7 +237,7 @@ def _is_valid_text(data: bytes | memoryview) -> bool:
 _TIME_PATTERN: Final = re.compile(
     rb'Time(?:stamp)?(?:(?<="creationTimestamp)|(?<="startTime)|(?<="lastTransitionTime))"\s*:\s*"([^"]*)"'
 )
-"""Begins with what the names share: a pattern is looked for much faster by its first letters."""
+"""The common part of the names comes first, as a regular expression with a literal prefix is much faster."""
 
 
 class DumpPods:
@@ -414,7 +414,7 @@ class ExternalMetricLists:
 
 
 _SelectorUsers = Mapping[tuple[str, str], Mapping[str, str]]
-"""By (namespace, metric) the selectors of its series, each with the name of an HPA that has it."""
+"""(namespace, metric) -> selector of the series -> name of an HPA with that selector."""
 
 
 def _find_selector_users(hpas: Iterable[HorizontalPodAutoscaler]) -> _SelectorUsers:

@@ -29,7 +29,7 @@ from kscale.hpa.controller.reconcile import ReconcileResult
 from kscale.hpa.controller.replica_calculator import CalculatedReplicas, Tolerances
 from kscale.hpa.controller.state import ControllerState
 from kscale.hpa.dump.dump import Dump
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.autoscaling import (
     ExternalMetricSource,
     HorizontalPodAutoscaler,
@@ -47,8 +47,8 @@ from kscale.objects.pod_owners import controller_of
 from kscale.objects.selectors import SelectorError
 from kscale.records import Record
 from kscale.snapshot.caches import collector_paused
+from kscale.snapshot.pod_states import PHASES
 from kscale.snapshot.pods.index import PodIndex
-from kscale.snapshot.pods.record import PHASES
 
 __all__ = [
     "HPADecision",
@@ -62,10 +62,10 @@ __all__ = [
 
 
 _TEMPLATE_HASH_LABELS: Final = {"pod-template-hash": "Deployment", "rollouts-pod-template-hash": "Rollout"}
-"""Labels that end the name of a pod's ReplicaSet, and the kind that makes the ReplicaSet."""
+"""Pod labels whose value ends the name of the ReplicaSet, and the kind that owns the ReplicaSet."""
 _INTERMEDIATE_KINDS: Final = frozenset({"ReplicaSet", "Job"})
 _MAX_OWNER_CHAIN: Final = 10
-"""Owners that are followed, at most: chains have two or three."""
+"""Maximum number of owners to follow; chains have two or three."""
 
 _Owner = tuple[str, str, str]
 """(group, kind, name)."""
@@ -197,7 +197,7 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     group_counts: dict[str, int] = {}
     error: str | None = None
     note: str = ""
-    """What explains a proposal or a value that ``current`` and ``target`` alone do not."""
+    """Explanation where ``proposal`` does not follow from ``current`` and ``target``."""
 
     @property
     def filled_in(self) -> bool:
@@ -233,9 +233,9 @@ class HPADecision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     conditions: Sequence[ConditionText]
     events: Sequence[EventText]
     warnings: Sequence[str] = ()
-    """What a reader must know about the inputs of the decision, in words."""
+    """Texts on doubtful inputs of the decision."""
     pod_owners: dict[str, int] = {}
-    """How many of the counted pods belong to whom (``Kind/name``; empty: nobody); only if some belong to others."""
+    """Counted pods by owner (``Kind/name``; empty: no owner), if some do not belong to the target."""
 
 
 class PausedScaledObject(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -342,7 +342,7 @@ def hpa_report(
         now=to_text(dump.newest if now is None else moment(now), fraction=True),
         state_mode=mode,
         hpas=[
-            _build_decision(dump, owners, hpa, rows[row], int(decisions.best[row]), options or HPAOptions())
+            _build_decision(dump, owners, hpa, rows[row], int(decisions.best[row]), options or DEFAULT_OPTIONS)
             for hpa, row in shown
         ],
         missing=dump.missing(),
@@ -461,7 +461,7 @@ def _explain_held_back_by(
     if decisive is not None and decisive.direction_held:
         parts.append(f"pods not ready or not measured: with them {decisive.name} asks for the other direction")
     if row.normalized.stabilized != row.proposal:
-        up = row.normalized.held == 1
+        up = row.normalized.stabilized_by == 1
         parts.append(f"{'scaleUp' if up else 'scaleDown'} stabilization (wanted {row.proposal})")
     if limited:
         wanted = row.normalized.stabilized
@@ -520,7 +520,7 @@ def _build_metric_detail(spec: MetricSpec, metric: object, tolerances: Tolerance
 
 
 def _explain_metric(spec: MetricSpec, replicas: CalculatedReplicas, tolerances: Tolerances, scale: Scale) -> str:
-    """Explain a value that is no value, and a proposal that does not follow from value and target at first sight."""
+    """Explain values that overflow, and proposals that do not follow from value and target."""
     source = get_metric_source(spec)
     value_of_api = isinstance(source, (ObjectMetricSource, ExternalMetricSource))
     per_pod = isinstance(source, (ObjectMetricSource, ExternalMetricSource)) and _is_per_pod(source)

@@ -152,7 +152,7 @@ def read_infrastructure(content: Mapping[str, Any]) -> Infrastructure:
     )
 
 
-def _texts(found: object) -> dict[str, str]:
-    if not isinstance(found, Mapping) or not all(isinstance(value, str) for value in found.values()):
+def _texts(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(value, str) for value in value.values()):
         return {}
-    return dict(found)
+    return dict(value)

@@ -84,9 +84,9 @@ def _parse_between_spaces(text: str) -> Quantity:
         raise ValueError(f'"{shorten(text)}" is not a quantity') from None
 
 
-def shorten(text: str, most: int = 80) -> str:
-    """Return the text for a message, cut after ``most`` characters with its length appended."""
-    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+def shorten(text: str, max_length: int = 80) -> str:
+    """Return the text for a message, cut after ``max_length`` characters with its length appended."""
+    return text if len(text) <= max_length else f"{text[:max_length]}... ({len(text):,} characters)"
 
 
 def enc_hook(value: Any) -> Any:
@@ -183,7 +183,7 @@ class CustomWorkload(KubeObject):
     """A workload of a custom kind; what it says is checked where it is used.
 
     Kinds without a class of their own are read as this class if something in the input shows that they have a scale
-    (:func:`~kscale.objects.api.custom_workloads.scaled_custom_kinds`).
+    (:func:`~kscale.objects.custom_workloads.scaled_custom_kinds`).
     """
 
     spec: dict[str, Any] | None = None
@@ -216,7 +216,8 @@ class StatusDetails(ApiStruct):
 
 class Status(ApiStruct):
     """An API error: ``status`` is ``Failure``, ``code`` the HTTP status, ``reason`` a machine-readable word
-    (``Expired``)."""
+    (``Expired``).
+    """
 
     api_version: str = ""
     kind: str = ""

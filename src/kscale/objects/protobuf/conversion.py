@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from kscale.errors import InputError, Problem
@@ -109,32 +110,32 @@ class _Trace:
 _Value = Callable[[Any, _Trace], Any]
 
 
-def _decode_message(of: Message, found: Any, trace: _Trace) -> dict[str, Any]:
-    for field in trace.unknown_fields(found):
+def _decode_message(of: Message, parsed: Any, trace: _Trace) -> dict[str, Any]:
+    for field in trace.unknown_fields(parsed):
         trace.unknown[f"{'.'.join(trace.path)} field {field.field_number}".lstrip()] += 1
     data: dict[str, Any] = {}
     for field, value in _readers(of):
         if field.member == OWN_MEMBERS:
-            data |= value(getattr(found, INLINE), trace)
+            data |= value(getattr(parsed, INLINE), trace)
             continue
         trace.path.append(field.member)
-        read = _field(field, value, found, trace)
+        read = _field(field, value, parsed, trace)
         trace.path.pop()
         if read is not None:
             data[field.member] = read
     return data
 
 
-def _field(field: Field, value: _Value, found: Any, trace: _Trace) -> Any:
+def _field(field: Field, value: _Value, parsed: Any, trace: _Trace) -> Any:
     """Return the member's value, or None if the JSON form does not have it."""
-    raw = getattr(found, field.member)
+    raw = getattr(parsed, field.member)
     if field.form == LIST:
         return [value(each, trace) for each in raw] or None
     if field.form == MAP:
         return {
             _decode_text(getattr(each, ENTRY_KEY)): value(getattr(each, ENTRY_VALUE), trace) for each in raw
         } or None
-    if not found.HasField(field.member):
+    if not parsed.HasField(field.member):
         return None
     read = value(raw, trace)
     none = {"IntOrString": None, "Time": read == _ZERO_TIME}.get(field.type, not read)
@@ -149,34 +150,34 @@ def _readers(of: Message) -> tuple[tuple[Field, _Value], ...]:
 def _decode_value(type_: str) -> _Value:
     of = message(type_)
     if of is not None:
-        return lambda found, trace: _decode_message(of, found, trace)
+        return lambda parsed, trace: _decode_message(of, parsed, trace)
     special = _SPECIAL.get(type_)
-    return (lambda found, _: found) if special is None else (lambda found, _: special(found))
+    return (lambda parsed, _: parsed) if special is None else (lambda parsed, _: special(parsed))
 
 
-def _decode_text(found: Any) -> str:
-    if not isinstance(found, str):  # the runtime returns bytes that are not UTF-8
+def _decode_text(value: Any) -> str:
+    if not isinstance(value, str):  # the runtime returns bytes that are not UTF-8
         raise ValueError("not UTF-8")
-    return found
+    return value
 
 
-def _decode_quantity(found: Any) -> str:
-    return str(Quantity(_decode_text(found.string)))
+def _decode_quantity(parsed: Any) -> str:
+    return str(Quantity(_decode_text(parsed.string)))
 
 
-def _decode_time(found: Any) -> str:
+def _decode_time(parsed: Any) -> str:
     """Return the time as the API prints it, in whole seconds."""
-    if not found.HasField("seconds"):
+    if not parsed.HasField("seconds"):
         return _ZERO_TIME
     try:
-        moment = _EPOCH + timedelta(seconds=found.seconds)
+        moment = _EPOCH + timedelta(seconds=parsed.seconds)
     except OverflowError:
-        raise ValueError(f"{found.seconds} seconds since 1970 are no time") from None
+        raise ValueError(f"{parsed.seconds} seconds since 1970 are no time") from None
     return moment.isoformat().removesuffix("+00:00") + "Z"
 
 
-def _decode_int_or_text(found: Any) -> int | str:
-    chosen: int | str = _decode_text(found.strVal) if found.type == _TEXT else found.intVal
+def _decode_int_or_text(parsed: Any) -> int | str:
+    chosen: int | str = _decode_text(parsed.strVal) if parsed.type == _TEXT else parsed.intVal
     return chosen
 
 
@@ -253,8 +254,7 @@ class _EncodingTrace:
 
 _Values = dict[str, Any]
 """What the runtime makes a message of: values by field, messages as such dictionaries themselves."""
-_Writer = Callable[[Mapping[str, Any], _Values, _EncodingTrace], None]
-_ValueOfEncoding = Callable[[Any, _EncodingTrace], Any]
+_Encoder = Callable[[Any, _EncodingTrace], Any]
 
 
 def _encode_message(of: Message, data: Any, trace: _EncodingTrace) -> _Values:
@@ -262,172 +262,141 @@ def _encode_message(of: Message, data: Any, trace: _EncodingTrace) -> _Values:
     data = {} if data is None else _object(data)
     for member in data.keys() - of.members:
         trace.unknown[".".join((*trace.path, str(member))).replace(".[", "[")] += 1
-    return _fields(of, data, trace)
+    return _encode_fields(of, data, trace)
 
 
-def _fields(of: Message, data: Mapping[str, Any], trace: _EncodingTrace) -> _Values:
+def _encode_fields(of: Message, data: Mapping[str, Any], trace: _EncodingTrace) -> _Values:
     values: _Values = {}
-    for write in _writers(of):
-        write(data, values, trace)
+    for field, encode_value, absent in _encoders(of):
+        member, embedded = field.member, message(field.type) if field.member == OWN_MEMBERS else None
+        if embedded is not None:
+            values[INLINE] = _encode_fields(embedded, data, trace)
+            continue
+        item = data.get(member)
+        if item is None:
+            if absent is not None:
+                values[member] = absent
+            continue
+        trace.path.append(member)
+        if field.form == LIST:
+            values[member] = _encode_list(item, encode_value, trace)
+        elif field.form == MAP:
+            values[member] = _encode_map(item, encode_value, trace)
+        else:
+            values[member] = encode_value(item, trace)
+        trace.path.pop()
     return values
 
 
-# -- one field -------------------------------------------------------------------------------------------------
-
-
 @cache
-def _writers(of: Message) -> tuple[_Writer, ...]:
-    return tuple(map(_writer, of.fields))
+def _encoders(of: Message) -> tuple[tuple[Field, _Encoder, Any], ...]:
+    return tuple(map(_encoder, of.fields))
 
 
-def _writer(field: Field) -> _Writer:
-    if field.member == OWN_MEMBERS:
-        return _build_embedded_writer(field)
-    value, member = _encode_value(field.type), field.member
-    if field.form == MAP:
-        return _build_map_writer(member, value)
-    if field.form == LIST:
-        return _build_repeated_writer(member, value)
-    absent = value(None, _EncodingTrace()) if field.form == VALUE else None
-
-    def single(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
-        item = data.get(member)
-        if item is not None:
-            trace.path.append(member)
-            values[member] = value(item, trace)
-            trace.path.pop()
-        elif absent is not None:
-            values[member] = absent
-
-    return single
+def _encoder(field: Field) -> tuple[Field, _Encoder, Any]:
+    """Return the field, the function for its values, and the value that is written if the member is absent."""
+    encode_value = _encode_value(field.type)
+    is_always_written = field.form == VALUE and field.member != OWN_MEMBERS
+    return field, encode_value, encode_value(None, _EncodingTrace()) if is_always_written else None
 
 
-def _build_repeated_writer(member: str, value: _ValueOfEncoding) -> _Writer:
-    def write(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
-        items = data.get(member)
-        if items is None:
-            return
-        trace.path.append(member)
-        if not isinstance(items, (list, tuple)):
-            raise _BadValueError(f"a list is expected, not {_shown(items)}")
-        depth = len(trace.path)
-        written: list[Any] = []
-        try:
-            for each in items:
-                written.append(value(each, trace))  # noqa: PERF401  # its length says where it failed
-        except _BadValueError:
-            trace.path.insert(depth, f"[{len(written)}]")
-            raise
-        values[member] = written
+def _encode_list(items: Any, encode_value: _Encoder, trace: _EncodingTrace) -> list[Any]:
+    if not isinstance(items, (list, tuple)):
+        raise _BadValueError(f"a list is expected, not {_describe_kind(items)}")
+    depth = len(trace.path)
+    written: list[Any] = []
+    try:
+        for each in items:
+            written.append(encode_value(each, trace))  # noqa: PERF401  # its length says where it failed
+    except _BadValueError:
+        trace.path.insert(depth, f"[{len(written)}]")
+        raise
+    return written
+
+
+def _encode_map(mapping: Any, encode_value: _Encoder, trace: _EncodingTrace) -> list[_Values]:
+    entries = []
+    for name, each in sorted(_object(mapping).items(), key=itemgetter(0)):
+        trace.path.append(f"[{name}]")
+        entries.append({ENTRY_KEY: _encode_text(name), ENTRY_VALUE: encode_value(each, trace)})
         trace.path.pop()
-
-    return write
-
-
-def _build_map_writer(member: str, value: _ValueOfEncoding) -> _Writer:
-    def write(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
-        mapping = data.get(member)
-        if mapping is None:
-            return
-        trace.path.append(member)
-        entries = values[member] = []
-        for name, each in sorted(_object(mapping).items(), key=_name):
-            trace.path.append(f"[{name}]")
-            entries.append({ENTRY_KEY: _encode_text(name), ENTRY_VALUE: value(each, trace)})
-            trace.path.pop()
-        trace.path.pop()
-
-    return write
+    return entries
 
 
-def _name(entry: tuple[str, Any]) -> str:
-    return entry[0]
-
-
-def _build_embedded_writer(field: Field) -> _Writer:
-    of = message(field.type)
-    assert of is not None
-
-    def write(data: Mapping[str, Any], values: _Values, trace: _EncodingTrace) -> None:
-        values[INLINE] = _fields(of, data, trace)
-
-    return write
-
-
-def _encode_value(type_: str) -> _ValueOfEncoding:
+def _encode_value(type_: str) -> _Encoder:
     """Return the function that converts a member's value for the runtime."""
     of = message(type_)
     if of is not None:
-        return lambda given, trace: _encode_message(of, given, trace)
+        return lambda value, trace: _encode_message(of, value, trace)
     if type_ in _BITS:
         bits = _BITS[type_]
-        return lambda given, _: _integer(given, bits)
+        return lambda value, _: _integer(value, bits)
     scalar = _SCALARS[type_]
-    return lambda given, _: scalar(given)
+    return lambda value, _: scalar(value)
 
 
 # -- values: None is the absent member of a value, which Go writes as its zero ---------------------------------
 
 
-def _object(given: Any) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise _BadValueError(f"an object is expected, not {_shown(given)}")
-    return given
+def _object(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _BadValueError(f"an object is expected, not {_describe_kind(value)}")
+    return value
 
 
-def _encode_text(given: Any) -> str:
-    if given is None:
+def _encode_text(value: Any) -> str:
+    if value is None:
         return ""
-    if type(given) is not str:
-        raise _BadValueError(f"a text is expected, not {_shown(given)}")
-    if not given.isascii():
+    if type(value) is not str:
+        raise _BadValueError(f"a text is expected, not {_describe_kind(value)}")
+    if not value.isascii():
         try:
-            given.encode()
+            value.encode()
         except UnicodeEncodeError:
             raise _BadValueError("not UTF-8") from None
-    return given
+    return value
 
 
-def _bool(given: Any) -> bool:
-    if given is not None and not isinstance(given, bool):
-        raise _BadValueError(f"true or false is expected, not {_shown(given)}")
-    return bool(given)
+def _bool(value: Any) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise _BadValueError(f"true or false is expected, not {_describe_kind(value)}")
+    return bool(value)
 
 
-def _integer(given: Any, bits: int) -> int:
-    if given is None:
+def _integer(value: Any, bits: int) -> int:
+    if value is None:
         return 0
     limit = 1 << (bits - 1)
-    if not isinstance(given, int) or isinstance(given, bool) or not -limit <= given < limit:
-        raise _BadValueError(f"a whole number of {bits} bits is expected, not {_shown(given)}")
-    return given
+    if not isinstance(value, int) or isinstance(value, bool) or not -limit <= value < limit:
+        raise _BadValueError(f"a whole number of {bits} bits is expected, not {_describe_kind(value)}")
+    return value
 
 
-def _encode_quantity(given: Any) -> _Values:
+def _encode_quantity(value: Any) -> _Values:
     try:
-        amount: Quantity = Quantity(given) if isinstance(given, NumberText) else dec_hook(Quantity, given)
+        amount: Quantity = Quantity(value) if isinstance(value, NumberText) else dec_hook(Quantity, value)
     except ValueError as error:
         raise _BadValueError(str(error)) from None
     return {"string": str(amount)}
 
 
-def _encode_time(given: Any) -> _Values:
+def _encode_time(value: Any) -> _Values:
     """Return the time in whole seconds. Nanoseconds are written as zero."""
-    if given is None:
+    if value is None:
         return {}
-    if type(given) is not str:
-        raise _BadValueError(f"a time is expected, not {_shown(given)}")
+    if type(value) is not str:
+        raise _BadValueError(f"a time is expected, not {_describe_kind(value)}")
     try:
-        seconds = nanoseconds(given) // _SECOND
+        seconds = nanoseconds(value) // _SECOND
     except ValueError as error:
         raise _BadValueError(str(error)) from None
     return {} if seconds == _GO_ZERO_SECONDS else {"seconds": seconds, "nanos": 0}
 
 
-def _encode_int_or_text(given: Any) -> _Values:
-    is_text = type(given) is str
-    number = _integer(None if is_text else given, 32)
-    return {"type": int(is_text), "intVal": number, "strVal": _encode_text(given if is_text else None)}
+def _encode_int_or_text(value: Any) -> _Values:
+    is_text = type(value) is str
+    number = _integer(None if is_text else value, 32)
+    return {"type": int(is_text), "intVal": number, "strVal": _encode_text(value if is_text else None)}
 
 
 _SCALARS: Final[dict[str, Callable[[Any], Any]]] = {
@@ -439,11 +408,11 @@ _SCALARS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def _shown(given: Any) -> str:
+def _describe_kind(value: Any) -> str:
     """Describe the kind of a value. The value itself may be a secret."""
-    if given is None or isinstance(given, bool):
-        return "true or false" if isinstance(given, bool) else "null"
-    if isinstance(given, (int, float, NumberText)):
+    if value is None or isinstance(value, bool):
+        return "true or false" if isinstance(value, bool) else "null"
+    if isinstance(value, (int, float, NumberText)):
         return "a number"
     kinds = ((str, "a text"), (Mapping, "an object"), (list, "a list"))
-    return next((name for kind, name in kinds if isinstance(given, kind)), type(given).__name__)
+    return next((name for kind, name in kinds if isinstance(value, kind)), type(value).__name__)

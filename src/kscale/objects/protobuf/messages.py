@@ -356,17 +356,17 @@ def parse(table: str) -> dict[str, Message]:
     return {name: messages[name] for name in lines}
 
 
-def _parse(name: str, lines: dict[str, str], found: dict[str, Message]) -> Message:
-    if name in found:
-        return found[name]
+def _parse(name: str, lines: dict[str, str], messages: dict[str, Message]) -> Message:
+    if name in messages:
+        return messages[name]
     fields = [_field(part) for part in lines[name].split(",")]
     members = {field.member for field in fields}
     for field in fields:
         if field.member == OWN_MEMBERS:
-            members |= _parse(field.type, lines, found).members
+            members |= _parse(field.type, lines, messages).members
     sent = sorted(field for field in fields if field.number)
-    found[name] = Message(name, tuple(sent), frozenset(members - {OWN_MEMBERS}))
-    return found[name]
+    messages[name] = Message(name, tuple(sent), frozenset(members - {OWN_MEMBERS}))
+    return messages[name]
 
 
 def _field(part: str) -> Field:

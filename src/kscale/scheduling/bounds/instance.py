@@ -1,5 +1,6 @@
 """Packing instances, checked once: identical bins, and bins of several kinds at several prices. kscale's own: not in
-upstream."""
+upstream.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _SAFE_SUM = 2.0**61
 
 class Bound(msgspec.Struct, frozen=True):
     """At least ``value`` bins are needed, by ``method``; ``proof`` has the resource, class or dual solution that proves
-    it."""
+    it.
+    """
 
     value: int
     method: str

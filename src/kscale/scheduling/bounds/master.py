@@ -37,7 +37,8 @@ def silent_solver() -> Any:
 
     class Silent(base):  # type: ignore[misc]  # the base is had at run time
         """HiGHS without output. The flag is set before the callback, because HiGHS prints a banner there from 1.16
-        on."""
+        on.
+        """
 
         def __init__(self) -> None:
             super().__init__()
@@ -53,7 +54,8 @@ def silent_solver() -> Any:
 class Solved(msgspec.Struct, frozen=True):
     """A solution. ``objective``: cost; ``prices`` float64[K] of items; ``ask`` float64[T]: cost of a bin including its
     share of all other rows; ``duals`` float64[Q] of ``rows``; ``values`` float64[columns]; ``missing``: items without a
-    bin, float64[K]; ``iterations`` of the simplex."""
+    bin, float64[K]; ``iterations`` of the simplex.
+    """
 
     objective: float
     prices: NDArray[np.float64]

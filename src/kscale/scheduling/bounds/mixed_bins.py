@@ -47,7 +47,8 @@ _DEAR = 1000.0  # cost of an item without a bin, in multiples of the most expens
 
 class Flow(msgspec.Struct, frozen=True):
     """Result of a fluid program. ``share`` float64[T, K]: items of each class in bins of each kind; ``bins``
-    int64[T]."""
+    int64[T].
+    """
 
     share: NDArray[np.float64]
     bins: NDArray[np.int64]
@@ -55,7 +56,8 @@ class Flow(msgspec.Struct, frozen=True):
 
 class Fluid:
     """The fluid relaxation of an instance (extra ``[solver]``): items flow into bins that have capacity for the sum of
-    their demands, and for no more items of one class than fit one bin alone."""
+    their demands, and for no more items of one class than fit one bin alone.
+    """
 
     def __init__(self, kinds: BinKinds) -> None:
         make = silent_solver()
@@ -419,7 +421,7 @@ class Generation:
                 new = self.master.add(np.full(len(helpful), t), helpful)
                 added += new
                 hits += new > 0
-        self._prove(values, upper, solved.duals, prices)
+        self._update_proof(values, upper, solved.duals, prices)
         if len(self._others):
             useful = self._priced.copy()
             useful[self.master.kind] = True
@@ -462,9 +464,10 @@ class Generation:
         self.effort.spend(50 + tables.work / _CELLS_A_UNIT)
         return tables
 
-    def _prove(
+    def _update_proof(
         self, values: Values, upper: NDArray[np.int64], duals: NDArray[np.float64], prices: NDArray[np.float64]
     ) -> None:
+        """Prove a lower bound from prices, and store it if it is the best so far."""
         proof = prove_least_cost(self.kinds, values, upper, duals)
         if self.proof is None or proof.value > self.proof.value:
             self.proof, self._best = proof, prices.copy()
@@ -474,7 +477,7 @@ class Generation:
         solved = self.solved or self._solve()
         relaxed = self._relax_all(solved.prices, solved.ask)
         values = Values.of(solved.prices, self.kinds)
-        self._prove(values, surrogate(self.kinds, values, relaxed.weight), solved.duals, solved.prices)
+        self._update_proof(values, surrogate(self.kinds, values, relaxed.weight), solved.duals, solved.prices)
 
     @property
     def reachable(self) -> int:
@@ -491,6 +494,7 @@ class Generation:
         return max(2.0**-23, worth / (reachable - 1) * (1.0 - 1e-8) - 1.0) if reachable > 1 else 1.0
 
     def _is_done(self) -> bool:
+        """Check whether the bound is reached, or the caller has enough."""
         if self._enough is not None and self._enough(self.objective, self.bound):
             return True
         if self._integral:

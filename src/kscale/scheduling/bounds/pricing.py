@@ -80,7 +80,8 @@ def _limits(one_bin: float, all_items: float) -> tuple[tuple[int, float], ...]:
 
 class Relaxed(msgspec.Struct, frozen=True):
     """Every kind's relaxation: ``upper`` float64[T], ``weight`` float64[T, R] (prices of resources), and a filling
-    ``filling`` int32[T, K] worth ``worth`` float64[T], if one worth more than ``wanted`` was searched for."""
+    ``filling`` int32[T, K] worth ``worth`` float64[T], if one worth more than ``wanted`` was searched for.
+    """
 
     upper: NDArray[np.float64]
     weight: NDArray[np.float64]

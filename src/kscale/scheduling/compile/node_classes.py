@@ -55,7 +55,7 @@ class Domains:
 Codes = NDArray[np.int64]
 
 
-class _Kept(dict[frozenset[str], tuple[Any, ...]]):
+class _CachedNodeClasses(dict[frozenset[str], tuple[Any, ...]]):
     """Node classes of a snapshot's nodes by columns, cached with the snapshot."""
 
 
@@ -83,7 +83,7 @@ class NodeClasses:
         self._groups: dict[frozenset[str], tuple[list[int], NDArray[np.int32]]] = {}
         cached = None
         if not extra and columns.isdisjoint((CSI, DEVICES)):  # only the snapshot's nodes matter
-            cached = ctx.snapshot.memo.get(_Kept, _Kept)
+            cached = ctx.snapshot.memo.get(_CachedNodeClasses, _CachedNodeClasses)
         if cached is None or columns not in cached:
             class_of, exemplars = _number_codes(self._combine(columns))
             parts: tuple[Any, ...] = class_of, exemplars.tolist(), self._groups
@@ -223,7 +223,7 @@ class NodeClasses:
 
 
 def _number_codes(codes: Codes) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Number codes in order of appearance; return the number of each code, and the first position of each number."""
+    """Give codes numbers in order of appearance; return the number of each code, and the first position of each."""
     width = int(codes.max(initial=-1)) + 1
     if width <= 1:
         return np.zeros(len(codes), dtype=np.int32), np.zeros(width, dtype=np.int64)

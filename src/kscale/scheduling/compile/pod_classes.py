@@ -7,7 +7,7 @@ depend on objects that changed (:meth:`kscale.scheduling.plugins.base.Plugin.get
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from operator import is_
 from typing import Any, Final, TypeVar
 
@@ -19,9 +19,10 @@ from kscale._native import _pod_classes
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.compile.node_classes import NodeClasses
 from kscale.scheduling.devices.claims import Claims
-from kscale.scheduling.plugins import PROFILE, STATIC
+from kscale.scheduling.plugins import PROFILE, implementing
 from kscale.scheduling.plugins.base import Judge, Part, Plugin
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources
+from kscale.scheduling.plugins.inter_pod_affinity import InterPodAffinity, TermNumbers
 from kscale.scheduling.plugins.pod_topology_spread import spreads_over_hosts
 from kscale.scheduling.prefilter import PreFilterOutcome, run_prefilters
 from kscale.scheduling.profile import NAME, Context, NodeFacts, SchedulerProfile
@@ -39,75 +40,90 @@ JudgeKey = tuple[int, Hashable]
 
 Judges = tuple[tuple[JudgeKey, Judge], ...]
 
-_MOST_PROFILES: Final = 4
+_MAX_PROFILES: Final = 4
 _FIXED: Final = frozenset(FIXED_RESOURCES)
-_GROUNDED: Final = tuple(plugin for plugin in PROFILE if type(plugin).get_dependencies is not Plugin.get_dependencies)
-_LOOKING: Final = tuple(plugin for plugin in PROFILE if type(plugin).get_counters is not Plugin.get_counters)
+_WITH_DEPENDENCIES: Final = implementing("get_dependencies")
+
+
+class _Phases:
+    """The plug-ins that have something to say in each phase of compiling a class."""
+
+    def __init__(self, plugins: Iterable[Plugin]) -> None:
+        plugins = tuple(plugins)
+        self.prefilters = implementing("prefilter", plugins)
+        self.judges = implementing("judge", plugins)
+        self.counters = implementing("get_counters", plugins)
+
+
+_ALL: Final = _Phases(PROFILE)
+_PLAIN: Final = _Phases(plugin for plugin in PROFILE if plugin.checks_plain_pods)
 
 
 class CompiledPod(msgspec.Struct, eq=False):
-    """What verdicts on a class depend on; classes may share one. ``looks``: (name of a plug-in, the counters that it
-    reads); ``columns``: node columns that judges and PreFilters read; ``grounds``: the objects that all of this depends
-    on; ``seen``: the backdrop for which that was last checked."""
+    """Inputs of the verdicts on a class; classes may share one.
+
+    ``counters``: (name of a plug-in, the counters that it reads); ``columns``: node columns that judges and PreFilters
+    read; ``dependencies``: the objects that all of this depends on; ``checked_for``: version of the plug-ins' shared
+    dependencies for which these were last compared.
+    """
 
     outcome: PreFilterOutcome
     judges: Judges
-    looks: tuple[tuple[str, Any], ...]
+    counters: tuple[tuple[str, Any], ...]
     columns: frozenset[str]
-    grounds: tuple[Any, ...]
-    seen: int
+    dependencies: tuple[Any, ...]
+    checked_for: int
 
 
 class CompiledPodCache:
-    """Compiled pods by class. ``backdrop``: the objects that plug-ins reported for the last context; ``number`` counts
-    its changes."""
+    """Compiled pods by class, for one profile and mode."""
 
     def __init__(self) -> None:
         self._class: dict[int, PodClass] = {}
-        self._question: dict[int, CompiledPod] = {}
-        self._backdrop: tuple[Any, ...] = ()
-        self._number = 0
+        self._compiled: dict[int, CompiledPod] = {}
+        self._shared_dependencies: tuple[Any, ...] = ()
+        self._version = 0
 
     def get(self, pod: PodClass) -> CompiledPod | None:
-        """Return the cached question of a class; None if there is none."""
+        """Return the cached compiled pod of a class; None if there is none."""
         index = pod.index
-        return self._question[index] if self._class.get(index) is pod else None  # numbers of classes are reused
+        return self._compiled[index] if self._class.get(index) is pod else None  # numbers of classes are reused
 
-    def insert(self, pod: PodClass, question: CompiledPod) -> None:
-        """Cache the question of a class."""
-        self._question[pod.index] = question
+    def insert(self, pod: PodClass, compiled: CompiledPod) -> None:
+        """Cache the compiled pod of a class."""
+        self._compiled[pod.index] = compiled
         self._class[pod.index] = pod
 
-    def before(self, backdrop: tuple[Any, ...]) -> int:
-        """Return the number of a backdrop, which increases when the backdrop changes."""
-        if not _is_identical(self._backdrop, backdrop):
-            self._backdrop = backdrop
-            self._number += 1
-        return self._number
+    def version_of(self, shared_dependencies: tuple[Any, ...]) -> int:
+        """Return the version of the plug-ins' shared dependencies, which increases when an object is replaced."""
+        if not _is_identical(self._shared_dependencies, shared_dependencies):
+            self._shared_dependencies = shared_dependencies
+            self._version += 1
+        return self._version
 
 
 class _CompiledPodCaches:
-    """Cached questions for each profile and mode used recently; cached with an interner."""
+    """Compiled pods for each profile and mode used recently; cached with an interner."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[SchedulerProfile, bool, bool, CompiledPodCache]] = []
+        self._entries: list[tuple[SchedulerProfile, bool, bool, CompiledPodCache]] = []
 
     def of(self, profile: SchedulerProfile, *, csi: bool, dra: bool) -> CompiledPodCache:
-        """Return the cached questions of a profile and a mode; create an empty cache if there is none."""
-        for entry in self._found:
+        """Return the compiled pods of a profile and a mode; create an empty cache if there is none."""
+        for entry in self._entries:
             if entry[1:3] == (csi, dra) and entry[0] == profile:
                 return entry[3]
-        questions = CompiledPodCache()
-        self._found = [(profile, csi, dra, questions), *self._found[: _MOST_PROFILES - 1]]
-        return questions
+        cache = CompiledPodCache()
+        self._entries = [(profile, csi, dra, cache), *self._entries[: _MAX_PROFILES - 1]]
+        return cache
 
 
 class PodCompiler:
-    """Questions of the classes of a context. ``kept``: the cache of earlier ones."""
+    """Compiles the classes of a context. ``cache``: those that were compiled before."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self.kept = ctx.snapshot.interner.memo.get(_CompiledPodCaches, _CompiledPodCaches).of(
+        self.cache = ctx.snapshot.interner.memo.get(_CompiledPodCaches, _CompiledPodCaches).of(
             ctx.profile, csi=ctx.csi, dra=ctx.dra
         )
         self._pairs: dict[JudgeKey, tuple[JudgeKey, Judge]] = {}
@@ -115,31 +131,38 @@ class PodCompiler:
         self._plain: dict[tuple[int, int, str, frozenset[str]], CompiledPod] = {}
         self._may_be_plain = not ctx.profile.default_constraints
         self._devices = ctx.dra  # not whether a device class provides a resource, as one may be added later
-        self._seen = self.kept.before(
-            tuple(each for plugin in _GROUNDED for each in plugin.get_shared_dependencies(ctx))
+
+    @cached_property
+    def _version(self) -> int:
+        """Return the version of the plug-ins' shared dependencies."""
+        return self.cache.version_of(
+            tuple(each for plugin in _WITH_DEPENDENCIES for each in plugin.get_shared_dependencies(self._ctx))
         )
 
     def get(self, pod: PodClass) -> CompiledPod:
-        """Return the question of a class in the current state, from the cache if nothing changed."""
-        cached = self.kept.get(pod)
-        if cached is not None and (not cached.grounds or cached.seen == self._seen):
+        """Compile a class, or return it from the cache if nothing changed."""
+        cached = self.cache.get(pod)
+        if cached is not None and (not cached.dependencies or cached.checked_for == self._version):
             return cached
         if self.is_plain(pod):
-            question = self._plainly(pod)
-            self.kept.insert(pod, question)
-            return question
-        grounds = self._grounds(pod)
-        if grounds is None:
-            return self._question(pod, ())
-        if cached is not None and _is_identical(cached.grounds, grounds):
-            cached.seen = self._seen
+            key = pod.tolerations_id, pod.selection_id, pod.node_name, pod.features
+            compiled = self._plain.get(key)
+            if compiled is None:
+                compiled = self._plain[key] = self._compile(pod, (), _PLAIN)
+            self.cache.insert(pod, compiled)
+            return compiled
+        dependencies = self._get_dependencies(pod)
+        if dependencies is None:
+            return self._compile(pod, ())
+        if cached is not None and _is_identical(cached.dependencies, dependencies):
+            cached.checked_for = self._version
             return cached
-        question = self._question(pod, grounds)
-        self.kept.insert(pod, question)
-        return question
+        compiled = self._compile(pod, dependencies)
+        self.cache.insert(pod, compiled)
+        return compiled
 
     def is_plain(self, pod: PodClass) -> bool:
-        """Check whether the class's question depends only on its tolerations, selection, node name and features.
+        """Check whether verdicts on the class depend only on its tolerations, selection, node name and features.
 
         That is so if the pod has nothing else that a plug-in reads.
         """
@@ -149,44 +172,35 @@ class PodCompiler:
             return False
         return not self._devices or _FIXED.issuperset(pod.demand)
 
-    def _plainly(self, pod: PodClass) -> CompiledPod:
-        key = pod.tolerations_id, pod.selection_id, pod.node_name, pod.features
-        question = self._plain.get(key)
-        if question is None:
-            question = self._plain[key] = self._question(pod, ())
-        return question
-
-    def _grounds(self, pod: PodClass) -> tuple[Any, ...] | None:
+    def _get_dependencies(self, pod: PodClass) -> tuple[Any, ...] | None:
+        """Return the objects that verdicts on a class depend on; None if it cannot be cached."""
         objects: list[Any] = []
-        for plugin in _GROUNDED:
-            grounds = plugin.get_dependencies(pod, self._ctx)
-            if grounds is None:
+        for plugin in _WITH_DEPENDENCIES:
+            dependencies = plugin.get_dependencies(pod, self._ctx)
+            if dependencies is None:
                 return None
-            objects += grounds
+            objects += dependencies
         return tuple(objects)
 
-    def _question(self, pod: PodClass, grounds: tuple[Any, ...]) -> CompiledPod:
+    def _compile(self, pod: PodClass, dependencies: tuple[Any, ...], phases: _Phases = _ALL) -> CompiledPod:
+        """Run the PreFilters, and collect judges and counters."""
         ctx, disabled = self._ctx, self._ctx.profile.disabled_filters
-        outcome = run_prefilters(pod, ctx)
+        outcome = run_prefilters(pod, ctx, phases.prefilters)
         judge_pairs: list[tuple[JudgeKey, Judge]] = []
-        for plugin in STATIC if outcome.failure is None else ():
+        for plugin in phases.judges if outcome.failure is None else ():
             judge = plugin.judge(pod, ctx) if plugin.name not in disabled else None
             if judge is not None:
                 key = plugin.ordinal, judge.key
                 judge_pairs.append(self._pairs.setdefault(key, (key, judge)))
-        looks = []
-        for plugin in _LOOKING:
-            seen = plugin.get_counters(pod, ctx)
-            if seen is not None:
-                looks.append((plugin.name, seen))
+        counters = [(plugin.name, plugin.get_counters(pod, ctx)) for plugin in phases.counters]
         judges, columns = self._share_judges(tuple(judge_pairs))
         return CompiledPod(
             outcome=outcome,
             judges=judges,
-            looks=tuple(looks),
+            counters=tuple(each for each in counters if each[1] is not None),
             columns=columns if outcome.nodes is None else columns | {NAME},
-            grounds=grounds,
-            seen=self._seen,
+            dependencies=dependencies,
+            checked_for=self._version if dependencies else -1,
         )
 
     def _share_judges(self, judges: Judges) -> tuple[Judges, frozenset[str]]:
@@ -200,8 +214,9 @@ class PodCompiler:
         return cached
 
 
-def _is_identical(one: tuple[Any, ...], other: tuple[Any, ...] | None) -> bool:
-    return other is not None and len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+def _is_identical(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Check whether two tuples have the same objects."""
+    return len(one) == len(other) and all(map(is_, one, other))
 
 
 _Row = tuple[frozenset[str] | None, tuple[JudgeKey, ...]]
@@ -261,137 +276,142 @@ P = TypeVar("P", bound=Part)
 class PodClasses:
     """Pod classes of a session, compiled.
 
-    ``pods``: classes by number: first the ``asked`` many that may be checked, then those that are only placed or
-    removed, then placed ones that count in some counter. ``number``: number by index. ``outcomes``: PreFilter outcomes
-    of the classes that may be checked.
+    ``pods``: classes by number: first the ``checked`` many that may be checked, then those that are only placed or
+    removed, up to ``own_count``; then placed ones that count in some counter. ``number``: number by index.
+    ``outcomes``: PreFilter outcomes of the classes that may be checked. ``devices``: whether any pod may request
+    devices.
 
-    ``rows``, ``parts``, ``statics``: what the classes add to the engine. Nothing changes after ``settle``; then the
-    object is cached, and reused by any session with the same inputs.
+    ``rows``, ``parts``, ``statics``: what the classes add to the engine. There are only parts of plug-ins whose
+    counters some class reads. Nothing changes after :meth:`compile`; then the object is cached, and reused by any
+    session with the same inputs.
     """
 
-    def __init__(self, asked: Iterable[PodClass], questions: Sequence[CompiledPod], others: Iterable[PodClass]) -> None:
-        self.pods = [*asked, *others]
+    def __init__(self, pods: Iterable[PodClass], compiled: Sequence[CompiledPod], others: Iterable[PodClass]) -> None:
+        self.pods = [*pods, *others]
         self.number = {pod.index: i for i, pod in enumerate(self.pods)}
-        self.asked = len(questions)
-        self.given = len(self.pods)
-        """Number of classes without the placed ones that count in some counter."""
-        self.outcomes: list[PreFilterOutcome] = [question.outcome for question in questions]
+        self.checked = len(compiled)
+        self.own_count = len(self.pods)
+        self.outcomes: list[PreFilterOutcome] = [each.outcome for each in compiled]
         self.rows = Rows()
-        self._part_of = {plugin.name: part for plugin in PROFILE if (part := plugin.part(self.rows)) is not None}
-        self.parts = list(self._part_of.values())
+        self.parts: list[Part] = []
         self.statics = StaticRows()
         self.devices = False
-        """Whether any pod may request devices."""
-        self._questions = questions
+        self._compiled_pods = compiled
         self.memo = TypedCache()
         """Cached results that depend only on these classes and the profile."""
-        self._settled = False
-        self._keep: Callable[[], None] = _not_at_all
+        self._is_compiled = False
+        self._add_to_cache: Callable[[], None] | None = None  # None: they depend on more than the signature
 
     @classmethod
     def of(
-        cls, ctx: Context, asked: Iterable[PodClass], others: Iterable[PodClass], templates: Sequence[NodeTemplate]
+        cls, ctx: Context, pods: Iterable[PodClass], others: Iterable[PodClass], templates: Sequence[NodeTemplate]
     ) -> PodClasses:
-        """Return the classes of a session, which the caller has to ``settle``.
+        """Return the classes of a session, which the caller has to ``compile``.
 
         They come from the cache if the inputs are the same.
         """
-        wanted = {pod.index: pod for pod in asked}
-        all_questions = PodCompiler(ctx)
-        questions = [all_questions.get(pod) for pod in wanted.values()]
-        more = {pod.index: pod for pod in others if pod.index not in wanted}
-        classes = cls(wanted.values(), questions, more.values())
-        classes.devices = Claims.of(ctx).any_request_devices(classes.pods)
+        checked_pods = {pod.index: pod for pod in pods}
+        compiler = PodCompiler(ctx)
+        compiled = [compiler.get(pod) for pod in checked_pods.values()]
+        more = {pod.index: pod for pod in others if pod.index not in checked_pods}
+        classes = cls(checked_pods.values(), compiled, more.values())
+        placed = ctx.snapshot.placed_classes
+        carriers = [pod for pod in (*placed, *classes.pods) if pod.anti_affinity]
+        names = {name for each in compiled for name, _ in each.counters}
+        if carriers:  # even a pod that reads no counters may be kept out by their anti-affinity
+            names.add(InterPodAffinity.name)
+        plugins = [plugin for plugin in PROFILE if plugin.name in names]
+        classes.devices = ctx.dra and Claims.of(ctx).any_request_devices(classes.pods)
         if classes.devices:  # devices are counted together with those of other classes, so nothing can be cached
-            classes._register_classes(ctx)
+            classes._register_classes(plugins, carriers)
             return classes
+        storage = [pod for pod in (*classes.pods[classes.checked :], *placed) if pod.volumes] if plugins else []
+        around = [each for plugin in plugins for each in plugin.get_part_dependencies(storage, ctx)]
+        copies = [template.csi_node for template in templates]
+        signature: _Signature = [compiler.cache], compiled, [*classes.pods], placed, around, copies
         cache = ctx.snapshot.interner.memo.get(_CachedPodClasses, _CachedPodClasses)
-        signature = classes._signature(ctx, all_questions.kept, templates)
         cached = cache.find(signature)
         if cached is not None:
             return cached
-        classes._register_classes(ctx)
-        classes._keep = lambda: cache.add(signature, classes)
+        classes._register_classes(plugins, carriers)
+        classes._add_to_cache = lambda: cache.add(signature, classes)
         return classes
 
-    def _signature(self, ctx: Context, profile: CompiledPodCache, templates: Sequence[NodeTemplate]) -> _Signature:
-        placed = ctx.snapshot.placed_classes
-        storage = [pod for pod in (*self.pods[self.asked :], *placed) if pod.volumes]
-        around = [each for plugin in PROFILE for each in plugin.get_part_dependencies(storage, ctx)]
-        copies = [template.csi_node for template in templates]
-        return [profile], list(self._questions), list(self.pods), placed, around, copies
-
-    def _register_classes(self, ctx: Context) -> None:
-        for part in self.parts:
-            part.present(ctx.snapshot.placed_classes)
-            part.present(self.pods)
-        for pod, question in zip(self.pods, self._questions, strict=False):  # the first of them may be checked
-            for name, looks in question.looks:
-                self._part_of[name].add_class(pod, looks)
+    def _register_classes(self, plugins: Iterable[Plugin], carriers: Sequence[PodClass]) -> None:
+        """Create the plug-ins' parts, and add the classes to them."""
+        part_of = {plugin.name: part for plugin in plugins if (part := plugin.part(self.rows)) is not None}
+        self.parts = list(part_of.values())
+        if carriers:
+            self.part(TermNumbers).add_carriers(carriers)
+        for pod, compiled in zip(self.pods, self._compiled_pods, strict=False):  # the first of them may be checked
+            for name, counters in compiled.counters:
+                part_of[name].add_class(pod, counters)
 
     def columns(self) -> frozenset[str]:
         """Return the node columns that verdicts and counters depend on."""
-        return self.rows.columns().union(*{question.columns for question in self._questions})
+        return self.rows.columns().union(*{compiled.columns for compiled in self._compiled_pods})
 
-    def compile(self, ctx: Context, copies: list[NodeFacts], elsewhere: Callable[[int], bool]) -> None:
+    def compile(self, ctx: Context, copies: list[NodeFacts], elsewhere: Callable[[int], bool] | None) -> None:
         """Compile the classes once all inputs are known.
 
         ``copies``: new nodes that may be added. ``elsewhere``: whether the ledger, not a judge, decides on a class's
-        devices.
+        devices; None without a ledger.
         """
-        if self._settled:
+        if self._is_compiled:
             return
         for part in self.parts:
-            part.finish_classes(self.pods[: self.asked], ctx, copies)
+            part.finish_classes(self.pods[: self.checked], ctx, copies)
+        entries = [self._entry(pod, ctx, checked=i < self.checked) for i, pod in enumerate(self.pods)]
+        in_ledger = {i for i in range(len(self.pods)) if elsewhere(i)} if elsewhere is not None else set()
+        for i in in_ledger:
+            entries[i] = {**(entries[i] or {}), "devices": True}
         static_rows = []
-        for i, question in enumerate(self._questions):
-            chosen = question.judges
-            if elsewhere(i):
+        for i, compiled in enumerate(self._compiled_pods):
+            chosen = compiled.judges
+            if i in in_ledger:
                 chosen = tuple(each for each in chosen if each[0][0] != DynamicResources.ordinal)
-            static_rows.append(self.statics.row(question.outcome.nodes, chosen))
-        entries = [self._entry(pod, ctx, asked=i < self.asked) for i, pod in enumerate(self.pods)]
-        for i in range(len(self.pods)):
-            if elsewhere(i):
-                entries[i] = {**(entries[i] or {}), "devices": True}
-        awake = [part for part in self.parts if part.is_used()]
-        for pod in ctx.snapshot.placed_classes if awake or self.rows.rows else ():
+            static_rows.append(self.statics.row(compiled.outcome.nodes, chosen))
+        counting_parts = [part for part in self.parts if part.is_used()]
+        for pod in ctx.snapshot.placed_classes if counting_parts or self.rows.rows else ():
             if pod.index in self.number:
                 continue
-            if any(part.may_count(pod) for part in awake) or any(self.rows.get_counting_rows(pod)):
-                entry = self._entry(pod, ctx, asked=False)
+            if any(part.may_count(pod) for part in counting_parts) or any(self.rows.get_counting_rows(pod)):
+                entry = self._entry(pod, ctx, checked=False)
                 if entry is not None:
                     self.number[pod.index] = len(self.pods)
                     self.pods.append(pod)
                     entries.append(entry)
-        self._arrays(static_rows)
+        self._set_arrays(static_rows)
         self.extras = _pod_classes.Extras(entries)
         self._counting = [i for i, entry in enumerate(entries) if entry is not None]
-        self._settled = True
-        keep, self._keep = self._keep, _not_at_all  # it refers to this object: avoid a reference cycle
-        keep()
+        self._is_compiled = True
+        add_to_cache, self._add_to_cache = self._add_to_cache, None  # it refers to this object: avoid a cycle
+        if add_to_cache is not None:
+            add_to_cache()
 
-    def _entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any] | None:
-        spread, rows = self.rows.get_counting_rows(pod)
+    def _entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any] | None:
+        """Return what the engine has to know of a class; None if it counts nowhere."""
+        spread, rows = self.rows.get_counting_rows(pod) if self.rows.rows else ([], [])
         entry: dict[str, Any] = {"spread_touch": spread} if spread else {}
         if rows:
             entry["touch"] = rows
         for part in self.parts:
             if part.may_count(pod):
-                for name, value in part.entry(pod, ctx, asked=asked).items():
+                for name, value in part.entry(pod, ctx, checked=checked).items():
                     entry[name] = entry[name] + value if name in entry else value
         return entry or None
 
-    def _arrays(self, static_rows: list[int]) -> None:
+    def _set_arrays(self, static_rows: list[int]) -> None:
         """Set the arrays by class number.
 
         ``static_row`` int32: row of static verdicts; ``failed`` uint8: whether the PreFilter fails; ``hosts`` uint8:
         whether the class spreads over hosts.
         """
         self.static_row = np.zeros(len(self.pods), dtype=np.int32)
-        self.static_row[: self.asked] = static_rows
+        self.static_row[: self.checked] = static_rows
         self.failed, self.hosts = np.zeros((2, len(self.pods)), dtype=np.uint8)
-        self.failed[: self.asked] = [outcome.failure is not None for outcome in self.outcomes]
-        self.hosts[:] = [spreads_over_hosts(pod) for pod in self.pods]
+        self.failed[: self.checked] = [outcome.failure is not None for outcome in self.outcomes]
+        self.hosts[:] = [pod.spread is not None and spreads_over_hosts(pod) for pod in self.pods]
 
     def get_placed_pods(self, snapshot: Snapshot) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return class number and node of each placed pod that counts in some counter: int32[n] each."""
@@ -404,34 +424,34 @@ class PodClasses:
         count = pods >= 0
         return pods[count], snapshot.placed_node[count]
 
+    def get_part(self, kind: type[P]) -> P | None:
+        """Return the part of a plug-in by its type; None if no class reads its counters."""
+        return next((part for part in self.parts if isinstance(part, kind)), None)
+
     def part(self, kind: type[P]) -> P:
-        """Return the part of a plug-in by its type."""
+        """Return the part of a plug-in by its type. Some class must read its counters."""
         return next(part for part in self.parts if isinstance(part, kind))
 
 
-def _not_at_all() -> None:
-    """Do nothing. Used if the classes depend on more than the signature, and cannot be cached."""
-
-
-_Signature = tuple[list[Any], ...]
+_Signature = tuple[Sequence[Any], ...]
 """Lists of objects. Two signatures are equal if their objects are identical."""
 
-_MOST: Final = 8
+_MAX_CACHED: Final = 8
 
 
 class _CachedPodClasses:
     """The most recently compiled classes by their inputs; cached with an interner."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[_Signature, PodClasses]] = []
+        self._entries: list[tuple[_Signature, PodClasses]] = []
 
     def find(self, signature: _Signature) -> PodClasses | None:
         """Return the classes compiled from identical inputs; None if there are none."""
-        for compiled_from, classes in self._found:
+        for compiled_from, classes in self._entries:
             if all(len(a) == len(b) and all(map(is_, a, b)) for a, b in zip(compiled_from, signature, strict=True)):
                 return classes
         return None
 
     def add(self, signature: _Signature, classes: PodClasses) -> None:
         """Cache compiled classes under their signature; the oldest entry is dropped."""
-        self._found = [(signature, classes), *self._found[: _MOST - 1]]
+        self._entries = [(signature, classes), *self._entries[: _MAX_CACHED - 1]]

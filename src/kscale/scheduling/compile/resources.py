@@ -7,26 +7,39 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.objects.pod_resources import is_scalar
+from kscale.objects.pod_resources import is_extended, is_scalar
+from kscale.scheduling.compile.device_counting import PLENTY, DeviceCounting
 from kscale.scheduling.compile.pod_classes import PodClasses
 from kscale.scheduling.devices.claims import Claims
-from kscale.scheduling.devices.ledger import PLENTY, DeviceCounting
-from kscale.scheduling.plugins.node_resources_fit import get_counted_demand
 from kscale.scheduling.profile import Context
+from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES
 
 __all__ = ["Resources"]
 
 
+def _get_counted_demand(pod: PodClass, ctx: Context) -> dict[str, int]:
+    """Return the demand that NodeResourcesFit counts, without resources that the profile's arguments ignore."""
+    ignored, groups = ctx.profile.ignored_resources, ctx.profile.ignored_resource_groups
+    if not ignored and not groups:
+        return pod.demand
+    return {
+        name: amount
+        for name, amount in pod.demand.items()
+        if not (is_extended(name) and (name in ignored or name.partition("/")[0] in groups))
+    }
+
+
 class _Amounts:
     """Amounts that classes request and use. ``scalars``: resources that the classes to be checked request. Cached with
-    the classes."""
+    the classes.
+    """
 
     def __init__(self, classes: PodClasses, ctx: Context) -> None:
-        self.demands: list[Mapping[str, int]] = [get_counted_demand(pod, ctx) for pod in classes.pods]
+        self.demands: list[Mapping[str, int]] = [_get_counted_demand(pod, ctx) for pod in classes.pods]
         self.taken: list[Mapping[str, int]] = [pod.occupancy for pod in classes.pods]
-        asked = self.demands[: classes.asked]
-        self.scalars = frozenset(name for demand in asked for name, amount in demand.items() if amount > 0)
+        checked = self.demands[: classes.checked]
+        self.scalars = frozenset(name for demand in checked for name, amount in demand.items() if amount > 0)
         self._matrices: dict[tuple[str, ...], _Matrices] = {}
 
     def matrices(self, names: tuple[str, ...]) -> _Matrices:
@@ -56,7 +69,6 @@ class Resources:
     def __init__(self, ctx: Context, classes: PodClasses, more: Iterable[str], devices: DeviceCounting | None) -> None:
         self._ctx = ctx
         self._devices = devices
-        self._claims = Claims.of(ctx)
         self._amounts = amounts = classes.memo.get(_Amounts, lambda: _Amounts(classes, ctx))
         scalars = amounts.scalars.union(more).difference(FIXED_RESOURCES)
         self.names: tuple[str, ...] = (*FIXED_RESOURCES, *sorted(scalars))
@@ -65,7 +77,7 @@ class Resources:
         if devices is not None and devices.columns:
             self.names += devices.columns
             self._demands, self._taken = [*amounts.demands], [*amounts.taken]
-            for i, pod in enumerate(classes.pods[: classes.asked]):
+            for i, pod in enumerate(classes.pods[: classes.checked]):
                 self._demands[i] = {**self._demands[i], **devices.demand(pod)}
                 self._taken[i] = {**self._taken[i], **devices.get_used_devices(pod)}
 
@@ -126,7 +138,7 @@ class Resources:
 
         Then DynamicResources decides on nodes that do not offer it.
         """
-        return self._ctx.dra and is_scalar(name) and self._claims.delegable(name)
+        return self._ctx.dra and is_scalar(name) and Claims.of(self._ctx).delegable(name)
 
     @staticmethod
     def _is_device(name: str) -> bool:

@@ -37,7 +37,8 @@ def copy_number(name: str) -> tuple[str, int] | None:
 
 class _HostNames(dict[str, dict[int, int]]):
     """Template name -> {copy number: domain}, for host names in the cluster that have the form of a copy's name; cached
-    with a snapshot."""
+    with a snapshot.
+    """
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _HostNames:
@@ -107,61 +108,43 @@ class Copies:
         parts: Iterable[Part],
         number: Mapping[int, int],
         *,
-        alike: bool,
+        exchangeable: bool,
     ) -> list[_engine.Template]:
         """Build the engine's templates.
 
-        ``number``: number of a class by its index; ``alike``: the engine cannot distinguish copies of equal templates
-        by anything else.
+        ``number``: number of a class by its index; ``exchangeable``: the engine cannot distinguish copies of equal
+        templates by anything else.
         """
-        return [
-            self._prepare(i, engine, classes, domains, resources, parts, number, alike)
-            for i in range(len(self.templates))
-        ]
-
-    def _prepare(
-        self,
-        i: int,
-        engine: _engine.Engine,
-        classes: NodeClasses,
-        domains: Domains,
-        resources: Resources,
-        parts: Iterable[Part],
-        number: Mapping[int, int],
-        alike: bool,
-    ) -> _engine.Template:
-        node, pods, first = self.templates[i].node, self.pods[i], self._first[i]
-        facts = self.facts[first]
         of_node = classes.of[classes.existing :]
-        amounts = node.status.allocatable or {}
-        taken: dict[str, int] = {}
-        for pod in pods:
-            for name, amount in pod.occupancy.items():
-                taken[name] = taken.get(name, 0) + amount
-        free = resources.free_of_copy(classes.existing + first, to_integers(amounts), taken)
-        slots = (amounts[PODS].value() if PODS in amounts else 0) - len(pods)
-        self._room.append((slots, free))
-        arguments: dict[str, Any] = {
-            "node_class": int(of_node[first]),
-            "unschedulable": node.spec.unschedulable,
-            "slots": slots,
-            "free": free,
-            "domain": domains.get_copy_domains(facts),
-            "pods": [number[pod.index] for pod in pods],
-            "named_key": domains.keys.get(HOSTNAME, -1),
-        }
-        for part in parts:
-            arguments |= part.build_template_arguments(facts)
-        taken_names = _HostNames.of(self._ctx.snapshot).get(node.metadata.name) if HOSTNAME in domains.keys else None
-        special = self._special[i]
-        self._identities.append(None if special or taken_names or not alike else repr(arguments))
-        return _engine.Template(
-            engine,
-            **arguments,
-            exceptions={copy: int(of_node[index]) for copy, index in special.items()},
-            taken=taken_names,
-            number=i,
-        )
+        prepared = []
+        for i, template in enumerate(self.templates):
+            node, pods, first, special = template.node, self.pods[i], self._first[i], self._special[i]
+            facts = self.facts[first]
+            amounts = node.status.allocatable or {}
+            taken: dict[str, int] = {}
+            for pod in pods:
+                for name, amount in pod.occupancy.items():
+                    taken[name] = taken.get(name, 0) + amount
+            free = resources.free_of_copy(classes.existing + first, to_integers(amounts), taken)
+            slots = (amounts[PODS].value() if PODS in amounts else 0) - len(pods)
+            self._room.append((slots, free))
+            arguments: dict[str, Any] = {
+                "node_class": int(of_node[first]),
+                "unschedulable": node.spec.unschedulable,
+                "slots": slots,
+                "free": free,
+                "domain": domains.get_copy_domains(facts),
+                "pods": [number[pod.index] for pod in pods],
+                "named_key": domains.keys.get(HOSTNAME, -1),
+            }
+            for part in parts:
+                arguments |= part.build_template_arguments(facts)
+            has_names = HOSTNAME in domains.keys
+            names_in_use = _HostNames.of(self._ctx.snapshot).get(node.metadata.name) if has_names else None
+            self._identities.append(None if special or names_in_use or not exchangeable else repr(arguments))
+            exceptions = {copy: int(of_node[index]) for copy, index in special.items()}
+            prepared.append(_engine.Template(engine, **arguments, exceptions=exceptions, taken=names_in_use, number=i))
+        return prepared
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -196,5 +179,5 @@ def spelled_out(ctx: Context, pods: Iterable[PodClass]) -> frozenset[str]:
             for requirement in (*term.match_expressions, *term.match_fields):
                 names.update(requirement.values)
     if with_volumes:
-        names |= Volumes.of(ctx).get_known_texts
+        names |= Volumes.of(ctx).selected_names
     return frozenset(names)

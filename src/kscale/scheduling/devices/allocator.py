@@ -8,18 +8,14 @@ upstream's for that order. Of equivalent devices only the first is tried.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
-from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kscale.objects.api.core import Taint
 from kscale.objects.api.resource import (
-    Device,
-    DeviceAttribute,
     DeviceClass,
     DeviceConstraint,
     DeviceSubRequest,
@@ -35,87 +31,22 @@ from kscale.scheduling.devices.inventory import (
     Hold,
     Inventory,
     Offer,
+    attribute_value,
     consumption,
     counters_of,
     read_requested_capacity,
 )
 
 if TYPE_CHECKING:
-    from kscale.scheduling.devices.cel import CelLibrary
+    from kscale.scheduling.devices.cel import SelectorError
 
 __all__ = [
     "MAX_DEVICES",
-    "TOO_DEEP",
     "AllocatedDevice",
     "AllocationError",
     "Allocator",
-    "SelectorError",
-    "attribute_value",
-    "selects",
     "taints_of",
 ]
-
-
-_NO_KEY = re.compile(r"no such member in mapping: '(.*)'")
-_HINT = (
-    "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional "
-    "fields"
-)
-_OVERFLOW = "return error for overflow"
-"""cel-python's text for any ValueError."""
-TOO_DEEP = "compilation failed: the expression is nested too deep"
-
-
-class SelectorError(ValueError):
-    """An expression that does not compile, fails on a device or gives no boolean. The text is upstream's; ``compiles``:
-    the expression compiles, but fails on a device."""
-
-    def __init__(self, text: str, *, compiles: bool = False) -> None:
-        super().__init__(text)
-        self.compiles = compiles
-
-
-def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] | None:
-    """Return the type and value of an attribute; None if it has no value."""
-    if attribute.bool_ is not None:
-        return "bool", attribute.bool_
-    if attribute.int_ is not None:
-        return "int", attribute.int_
-    if attribute.string is not None:
-        return "string", attribute.string
-    return None if attribute.version is None else ("version", attribute.version)
-
-
-def selects(expression: str, driver: str, device: Device) -> bool:
-    """Check whether a CEL expression is true for a device of a driver.
-
-    Raises SelectorError if the expression is invalid or fails, and MissingExtraError if cel-python is not installed.
-    """
-    library = _library()
-    program = library.program(expression)
-    try:
-        verdict = program.evaluate({"device": library.view(driver, device)})
-    except RecursionError:
-        raise SelectorError(TOO_DEEP) from None
-    except IndexError:  # cel-python fails to format a value that is no boolean
-        raise SelectorError("no such overload", compiles=True) from None
-    except (library.error, ValueError) as problem:
-        text = str(problem.args[0]) if problem.args else str(problem)
-        if text == _OVERFLOW and problem.__cause__ is not None:
-            text = str(problem.__cause__)
-        missing = _NO_KEY.fullmatch(text)
-        text = f"no such key: {missing[1]}. {_HINT}" if missing else text.split(" (in activation", 1)[0]
-        raise SelectorError(text, compiles=True) from None
-    if not isinstance(verdict, library.bool_type):
-        raise SelectorError("type conversion error: the expression is not a truth value", compiles=True)
-    return bool(verdict)
-
-
-@cache
-def _library() -> CelLibrary:
-    from kscale.scheduling.devices.cel import CelLibrary  # few clusters have devices
-
-    return CelLibrary()
 
 
 MAX_DEVICES = 32
@@ -153,7 +84,7 @@ class _Part(msgspec.Struct, eq=False):
     count: int
 
 
-class _Taken(msgspec.Struct, eq=False):
+class _TentativeAllocation(msgspec.Struct, eq=False):
     part: _Part
     offer: Offer
     consumed: Amounts | None
@@ -180,14 +111,16 @@ class Allocator:
         """
         requests = []
         for index, claim in enumerate(claims):
-            least = 0
-            for i in range(len(claim.spec.devices.requests)):
+            minimum = 0
+            for i, request in enumerate(claim.spec.devices.requests):
                 requests.append(self._alternatives(claims, index, i, offers))
-                least += min(part.count for part in requests[-1])
-            if least > MAX_DEVICES:
-                raise AllocationError(
-                    f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MAX_DEVICES}"
-                )
+                count = min(part.count for part in requests[-1])
+                if count > MAX_DEVICES - minimum:
+                    raise AllocationError(
+                        f"claim {claim.key}, request {request.name}: adding {count} devices exceeds the claim limit of "
+                        f"{MAX_DEVICES}, with {minimum} already accounted for"
+                    )
+                minimum += count
         search = _Search(self, claims, offers, requests)
         if not search.find():
             return None
@@ -211,10 +144,10 @@ class Allocator:
         claim = claims[index]
         label = name.rpartition("/")[2]  # errors name an alternative without its request
         if exact.device_class_name not in self.classes:
-            wanted = exact.device_class_name
+            class_name = exact.device_class_name
             raise AllocationError(
-                f"claim {claim.key}, request {label}: could not retrieve device class {wanted}: "
-                f'DeviceClass "{wanted}" not found'
+                f"claim {claim.key}, request {label}: could not retrieve device class {class_name}: "
+                f'DeviceClass "{class_name}" not found'
             )
         admin = isinstance(exact, ExactDeviceRequest) and bool(exact.admin_access)
         if exact.allocation_mode != "All":
@@ -252,19 +185,21 @@ class Allocator:
         None if they are not free, given the amounts used by claims and by ``others``.
         """
         device, driver = offer.device, offer.identity[0]
-        asked = read_requested_capacity(exact.capacity, driver)
-        if not asked and not device.capacity:
+        requested = read_requested_capacity(exact.capacity, driver)
+        if not requested and not device.capacity:
             return {}
         used = self.inventory.consumed.get(offer.identity, {})
         if others:
             used = {**used, **{name: used[name] + q if name in used else q for name, q in others.items()}}
-        return consumption(device, driver, asked, used)
+        return consumption(device, driver, requested, used)
 
     def matches_selectors(self, claim: ResourceClaim, exact: _Exact, offer: Offer) -> bool:
         """Check whether all selectors of the device class and the request are true.
 
         Raises AllocationError if one fails.
         """
+        from kscale.scheduling.devices.cel import SelectorError, selects  # few clusters have devices
+
         for title, selectors in (
             (f"class {exact.device_class_name}", self.classes[exact.device_class_name].spec.selectors),
             (f"claim {claim.key}", exact.selectors),
@@ -304,7 +239,7 @@ class _Search:
         self.claims = claims
         self.offers = offers
         self.requests = requests
-        self.taken: list[_Taken] = []
+        self.taken: list[_TentativeAllocation] = []
         self._left: dict[CounterKey, Quantity] = {}
         self._fallible = [
             (part, {offer.identity: at for at, offer in enumerate(part.all)})
@@ -338,14 +273,14 @@ class _Search:
             raise _TooManyDevicesError  # no other device of an earlier request of the claim mends it
         return False
 
-    def _fill(self, i: int, part: _Part, given: int, start: int) -> bool:
+    def _fill(self, i: int, part: _Part, allocated_count: int, start: int) -> bool:
         if part.all is not None and not part.all:
             return False  # "all" of no devices is not satisfied
-        if given == part.count:
+        if allocated_count == part.count:
             return self._request(i + 1)
-        if given == 0 and sum(t.part.claim == part.claim for t in self.taken) + part.count > MAX_DEVICES:
+        if allocated_count == 0 and sum(t.part.claim == part.claim for t in self.taken) + part.count > MAX_DEVICES:
             raise _TooManyDevicesError
-        pool = self.offers if part.all is None else part.all[given : given + 1]
+        pool = self.offers if part.all is None else part.all[allocated_count : allocated_count + 1]
         tried: set[Hashable] = set()
         for position in range(start if part.all is None else 0, len(pool)):
             offer = pool[position]
@@ -362,13 +297,13 @@ class _Search:
             if not self._take_counters(counted):
                 continue
             if first_untolerated(part.exact.tolerations, taints_of(offer)) is None:
-                self.taken.append(_Taken(part, offer, consumed if offer.shareable else None))
+                self.taken.append(_TentativeAllocation(part, offer, consumed if offer.shareable else None))
                 try:
                     # With "all", upstream checks constraints before the capacity: a contradiction is an error.
                     if (
                         self._constraints_hold(part)
                         and consumed is not None
-                        and self._fill(i, part, given + 1, position + 1)
+                        and self._fill(i, part, allocated_count + 1, position + 1)
                     ):
                         return True
                 except _TooManyDevicesError:

@@ -12,15 +12,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from kscale.libraries import library
 from kscale.objects.api.resource import Device, DeviceAttribute
-from kscale.scheduling.devices.allocator import TOO_DEEP, SelectorError, attribute_value
-from kscale.scheduling.devices.cel_functions import NOT_HAD, Version, comparisons, equality, functions, type_of
+from kscale.scheduling.devices.cel_functions import (
+    NOT_HAD,
+    Version,
+    comparisons,
+    equality,
+    explain_result,
+    functions,
+    logic,
+    type_of,
+)
+from kscale.scheduling.devices.inventory import attribute_value
 
-__all__ = ["CelLibrary", "find_unclosed_quote", "locate_name", "result_type", "rewrite_expression", "unlike"]
+__all__ = [
+    "CelLibrary",
+    "SelectorError",
+    "find_unclosed_quote",
+    "locate_name",
+    "result_type",
+    "rewrite_expression",
+    "selects",
+    "unlike",
+]
 
 
 _TRIPLES = "|".join(rf"{q}{{3}}(?:[^{q}\\]|\\[\s\S]|{q}{{1,2}}(?!{q}))*{q}{{3}}" for q in "\"'")
@@ -180,7 +198,7 @@ def locate_name(expression: str, name: str, *, called: bool) -> tuple[int, int]:
     blank = _LITERAL.sub(lambda match: " " * len(match[0]), expression)
     match = re.search(rf"(?<!\w){re.escape(name)}(?!\w)" + (r"\s*(?=\()" if called else ""), blank)
     position = 0 if match is None else match.end() if called else match.start()
-    return _place(expression, position)
+    return _line_and_column(expression, position)
 
 
 def find_unclosed_quote(expression: str) -> tuple[int, int] | None:
@@ -189,10 +207,11 @@ def find_unclosed_quote(expression: str) -> tuple[int, int] | None:
     It is checked before parsing, because cel-python's parser takes practically forever on one with many backslashes.
     """
     match = _QUOTE.search(_PASSED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), expression))
-    return None if match is None else _place(expression, match.start())
+    return None if match is None else _line_and_column(expression, match.start())
 
 
-def _place(text: str, at: int) -> tuple[int, int]:
+def _line_and_column(text: str, at: int) -> tuple[int, int]:
+    """Return line (from 1) and column of a position."""
     return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1)
 
 
@@ -310,14 +329,15 @@ def unlike(tree: Any) -> Iterator[tuple[str, int, int]]:
             continue
         relation, right = node.children
         types = result_type(relation.children[0]), result_type(right)
-        if None not in types and not _comparable(str(relation.data), *map(str, types)):
+        if None not in types and not _are_comparable(str(relation.data), *map(str, types)):
             sign = _RELATIONS[relation.data]
             shown = ", ".join("null" if type_ == "null_type" else str(type_) for type_ in types)
             text = f"found no matching overload for '{'@in' if sign == 'in' else f'_{sign}_'}' applied to '({shown})'"
             yield text, relation.meta.end_line, relation.meta.end_column - len(sign) - 1
 
 
-def _comparable(relation: str, left: str, right: str) -> bool:
+def _are_comparable(relation: str, left: str, right: str) -> bool:
+    """Check whether CEL declares the relation for these types."""
     if relation == "relation_in":
         return right == f"list({left})"
     if relation in _EQUALITIES:
@@ -335,6 +355,51 @@ def _is_device(tree: Any) -> bool:
     while len(tree.children) == 1 and hasattr(tree.children[0], "data"):
         tree = tree.children[0]
     return tree.data == "ident" and str(tree.children[0]) == "device"
+
+
+_NO_KEY = re.compile(r"no such member in mapping: '(.*)'")
+_HINT = (
+    "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional "
+    "fields"
+)
+_OVERFLOW = "return error for overflow"
+"""cel-python's text for any ValueError."""
+_TOO_DEEP = "compilation failed: the expression is nested too deep"
+
+
+class SelectorError(ValueError):
+    """An expression that does not compile, fails on a device or gives no boolean. The text is upstream's; ``compiles``:
+    the expression compiles, but fails on a device.
+    """
+
+    def __init__(self, text: str, *, compiles: bool = False) -> None:
+        super().__init__(text)
+        self.compiles = compiles
+
+
+def selects(expression: str, driver: str, device: Device) -> bool:
+    """Check whether a CEL expression is true for a device of a driver.
+
+    Raises SelectorError if the expression is invalid or fails, and MissingExtraError if cel-python is not installed.
+    """
+    library = _library()
+    program = library.program(expression)
+    try:
+        verdict = program.evaluate({"device": library.view(driver, device)})
+    except RecursionError:
+        raise SelectorError(_TOO_DEEP) from None
+    except IndexError:  # cel-python fails to format a value that is no boolean
+        raise SelectorError("no such overload", compiles=True) from None
+    except (library.error, ValueError) as problem:
+        text = str(problem.args[0]) if problem.args else str(problem)
+        if text == _OVERFLOW and problem.__cause__ is not None:
+            text = str(problem.__cause__)
+        missing = _NO_KEY.fullmatch(text)
+        text = f"no such key: {missing[1]}. {_HINT}" if missing else text.split(" (in activation", 1)[0]
+        raise SelectorError(text, compiles=True) from None
+    if not isinstance(verdict, library.bool_type):
+        raise SelectorError(library.explain_result(verdict), compiles=True)
+    return bool(verdict)
 
 
 _FAILED = "compilation failed: "
@@ -361,13 +426,15 @@ class CelLibrary:
         """The compiled expression. Raises SelectorError."""
         available = celpy.evaluation.base_functions | functions(celtypes)
         equal = equality(celtypes, available["optional_type"])
-        self._functions = available | comparisons(celtypes, self.error, equal) | {"type": type_of(celtypes, available)}
+        self._functions = available | comparisons(celtypes, self.error, equal) | logic(celtypes, self.error, available)
+        self._functions["type"] = type_of(celtypes, available)
 
         map_type: Any = celtypes.MapType
 
         class Domains(map_type):  # type: ignore[misc]  # cel-python is not typed
             """A map in which a domain that the device does not have reads as empty; ``in`` still reports it as
-            absent."""
+            absent.
+            """
 
             def __getitem__(self, key: Any) -> Any:
                 return super().__getitem__(key) if key in self else map_type()
@@ -397,7 +464,7 @@ class CelLibrary:
         except self._celpy.CELParseError as problem:
             raise SelectorError(f"compilation failed: {problem.args[0]}") from None
         except RecursionError:
-            raise SelectorError(TOO_DEEP) from None
+            raise SelectorError(_TOO_DEEP) from None
 
     def _check(self, expression: str, tree: Any) -> None:
         """Check that every name is declared. Raises SelectorError for an unknown function or variable."""
@@ -421,6 +488,10 @@ class CelLibrary:
             raise SelectorError(_format_undeclared(expression, name, called=True))
         for name in sorted(named - bound - declared):
             raise SelectorError(_format_undeclared(expression, name, called=False))
+
+    def explain_result(self, value: Any) -> str:
+        """Return upstream's error for a result that is no boolean."""
+        return explain_result(self._types, value)
 
     def view(self, driver: str, device: Device) -> Any:
         """Return ``device`` as expressions see it; an unqualified name is in the driver's domain."""
@@ -469,3 +540,8 @@ def _format_undeclared(expression: str, name: str, *, called: bool) -> str:
 def _format_error(expression: str, text: str, line: int, column: int) -> str:
     shown = f"{expression.splitlines()[line - 1]}\n | {'.' * column}^"
     return f"{_FAILED}ERROR: <input>:{line}:{column + 1}: {text}\n | {shown}"
+
+
+@cache
+def _library() -> CelLibrary:
+    return CelLibrary()

@@ -29,7 +29,9 @@ __all__ = [
     "address",
     "comparisons",
     "equality",
+    "explain_result",
     "functions",
+    "logic",
     "network_functions",
     "prefix",
     "type_of",
@@ -132,16 +134,93 @@ def comparisons(types: Any, error: type[Exception], equal: Callable[[Any, Any], 
     }
 
 
+def logic(
+    types: Any, error: type[Exception], available: dict[str, Callable[..., Any]]
+) -> dict[str, Callable[..., Any]]:
+    """Return the logical and arithmetic operators by cel-python's names, with upstream's errors.
+
+    The first operand that is an error is the result. ``types`` and ``error``: cel-python's types and error class;
+    ``available``: cel-python's own operators by name.
+    """
+
+    def first_error(*operands: Any) -> Any:
+        for operand in operands:
+            if isinstance(operand, error):
+                return operand
+            if not isinstance(operand, types.BoolType):
+                return error(_NO_OVERLOAD, TypeError, ())
+        return None
+
+    def decided_by(verdict: bool) -> Callable[[Any, Any], Any]:
+        """Return ``||`` or ``&&``: one operand with this value decides, whatever the other is."""
+
+        def answer(a: Any, b: Any) -> Any:
+            if any(isinstance(side, types.BoolType) and bool(side) is verdict for side in (a, b)):
+                return types.BoolType(verdict)
+            return first_error(a, b) or types.BoolType(not verdict)
+
+        return answer
+
+    def choose(condition: Any, a: Any, b: Any) -> Any:
+        return first_error(condition) or (a if condition else b)
+
+    def calculated(operator: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*operands: Any) -> Any:
+            for operand in operands:
+                if isinstance(operand, error):
+                    return operand
+            try:
+                return operator(*operands)
+            except TypeError as problem:
+                return error(_NO_OVERLOAD, TypeError, problem.args)
+
+        return answer
+
+    arithmetic = {name: calculated(available[name]) for name in ("_+_", "_-_", "_*_", "_/_", "_%_", "-_", "!_")}
+    return arithmetic | {"_||_": decided_by(True), "_&&_": decided_by(False), "_?_:_": choose}
+
+
+def _type_names(types: Any) -> dict[type, str]:
+    return {
+        types.BoolType: "bool", types.IntType: "int", types.UintType: "uint", types.DoubleType: "double",
+        str: "string", types.BytesType: "bytes", types.ListType: "list", types.MapType: "map",
+        types.DurationType: "duration", types.TimestampType: "timestamp",
+    }  # fmt: skip
+
+
+def name_type(types: Any, value: Any) -> str:
+    """Return upstream's name of a value's type; ``types``: cel-python's."""
+    names: dict[type, str] = {Quantity: "kubernetes.Quantity", Version: "kubernetes.Semver", type(None): "null_type"}
+    names |= _type_names(types)
+    names |= {types.DurationType: "google.protobuf.Duration", types.TimestampType: "google.protobuf.Timestamp"}
+    return next((name for kind, name in names.items() if isinstance(value, kind)), type(value).__name__)
+
+
+_NOT_CONVERTED: Final = {
+    "string": "unsupported native conversion from string to 'bool'",
+    "int": "unsupported type conversion from 'int' to bool",
+    "uint": "unsupported type conversion from 'uint' to bool",
+    "double": "type conversion error from Double to 'bool'",
+    "bytes": "type conversion error from Bytes to 'bool'",
+    "list": "type conversion error from list to 'bool'",
+    "map": "type conversion error from map to 'bool'",
+    "null_type": "type conversion error from 'null_type' to 'bool'",
+}
+
+
+def explain_result(types: Any, value: Any) -> str:
+    """Return upstream's error for an expression whose result is no boolean; ``types``: cel-python's."""
+    name = name_type(types, value)
+    why = _NOT_CONVERTED.get(name, f"type conversion error from '{name.rpartition('.')[2]}' to 'bool'")
+    return f"CEL result of type {name} could not be converted to bool: {why}"
+
+
 def type_of(types: Any, named: dict[str, Callable[..., Any]]) -> Callable[[Any], Any]:
     """Return CEL's ``type`` function: it maps a value to the entry of ``named`` that represents its type.
 
     ``named``: functions by name, including those that represent types.
     """
-    kinds = {
-        types.BoolType: "bool", types.IntType: "int", types.UintType: "uint", types.DoubleType: "double",
-        str: "string", types.BytesType: "bytes", types.ListType: "list", types.MapType: "map",
-        types.DurationType: "duration", types.TimestampType: "timestamp",
-    }  # fmt: skip
+    names = _type_names(types)
     optional = named["optional_type"]
 
     def kind(value: Any) -> Any:
@@ -151,7 +230,7 @@ def type_of(types: Any, named: dict[str, Callable[..., Any]]) -> Callable[[Any],
             return kind
         if type(value) is optional:
             return optional
-        return next((named[name] for cls, name in kinds.items() if isinstance(value, cls)), type(value))
+        return next((named[name] for cls, name in names.items() if isinstance(value, cls)), type(value))
 
     return kind
 
@@ -364,23 +443,38 @@ def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
             raise ValueError("cannot convert value to integer")
         return integer(number)
 
-    return {
-        "add": lambda a, b: a + (b if isinstance(b, Quantity) else quantity(b)),
-        "sub": lambda a, b: a - (b if isinstance(b, Quantity) else quantity(b)),
-        "sign": lambda a: integer(a.sign),
-        "isInteger": lambda a: boolean(a.as_int64() is not None),
-        "asInteger": as_integer,
-        "asApproximateFloat": lambda a: types.DoubleType(a.approximate_float()),
-        "major": lambda a: integer(a.key[0]),
-        "minor": lambda a: integer(a.key[1]),
-        "patch": lambda a: integer(a.key[2]),
+    def checked(name: str, function: Callable[..., Any], *overloads: tuple[type, ...]) -> Callable[..., Any]:
+        """Wrap a function to raise upstream's error for arguments that no overload takes."""
+
+        def answer(*args: Any) -> Any:
+            if any(len(overload) == len(args) and all(map(isinstance, args, overload)) for overload in overloads):
+                return function(*args)
+            # As a ValueError, since cel-python replaces the text of a TypeError.
+            raise ValueError(f"{_NO_OVERLOAD}: {name}({', '.join(name_type(types, each) for each in args)})")
+
+        return answer
+
+    of_quantity, of_version = (Quantity,), (Version,)
+    two_quantities, two_versions, with_number = (Quantity, Quantity), (Version, Version), (Quantity, types.IntType)
+    typed: dict[str, tuple[Callable[..., Any], tuple[tuple[type, ...], ...]]] = {
+        "add": (lambda a, b: a + (b if isinstance(b, Quantity) else quantity(b)), (two_quantities, with_number)),
+        "sub": (lambda a, b: a - (b if isinstance(b, Quantity) else quantity(b)), (two_quantities, with_number)),
+        "sign": (lambda a: integer(a.sign), (of_quantity,)),
+        "isInteger": (lambda a: boolean(a.as_int64() is not None), (of_quantity,)),
+        "asInteger": (as_integer, (of_quantity,)),
+        "asApproximateFloat": (lambda a: types.DoubleType(a.approximate_float()), (of_quantity,)),
+        "major": (lambda a: integer(a.key[0]), (of_version,)),
+        "minor": (lambda a: integer(a.key[1]), (of_version,)),
+        "patch": (lambda a: integer(a.key[2]), (of_version,)),
+        "compareTo": (lambda a, b: integer((a > b) - (a < b)), (two_quantities, two_versions)),
+        "isGreaterThan": (lambda a, b: boolean(a > b), (two_quantities, two_versions)),
+        "isLessThan": (lambda a, b: boolean(a < b), (two_quantities, two_versions)),
+    }
+    return {name: checked(name, function, *overloads) for name, (function, overloads) in typed.items()} | {
         "quantity": quantity,
         "isQuantity": readable(quantity),
         "semver": version,
         "isSemver": readable(version),
-        "compareTo": lambda a, b: integer((a > b) - (a < b)),
-        "isGreaterThan": lambda a, b: boolean(a > b),
-        "isLessThan": lambda a, b: boolean(a < b),
     }
 
 
@@ -517,7 +611,8 @@ def _optionals(types: Any) -> dict[str, Callable[..., Any]]:
 
     class Optional(map_type):  # type: ignore[misc]  # cel-python is not typed
         """An optional value. Its fields and items are optional, too. It is a map, because cel-python indexes only
-        those."""
+        those.
+        """
 
         def __init__(self, *value: Any) -> None:
             super().__init__()

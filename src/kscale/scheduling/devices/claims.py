@@ -1,5 +1,6 @@
 """Resource claims of pods: which are allocated, which need devices, and whether allocated devices suit a node; the
-devices of nodes."""
+devices of nodes.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ class ClaimError(Exception):
 class ClaimRequests(msgspec.Struct, frozen=True):
     """What a pod requests. ``allocated``: claims that have devices; ``open``: claims that need some; ``extended``:
     amounts of extended resources that a device class provides. ``stale``: an earlier claim for these resources is in
-    the way."""
+    the way.
+    """
 
     allocated: tuple[ResourceClaim, ...] = ()
     open: tuple[ResourceClaim, ...] = ()
@@ -86,7 +88,7 @@ class Claims:
 
     def __init__(self, ctx: Context) -> None:
         self._dra, self._informers = ctx.dra, ctx.informers  # not the context: no reference cycle
-        self._wanted: dict[int, ClaimRequests] = {}
+        self._requests: dict[int, ClaimRequests] = {}
         self._delegable: dict[str, bool] = {}
 
     @classmethod
@@ -153,10 +155,10 @@ class Claims:
 
     def get_requests(self, pod: PodClass) -> ClaimRequests:
         """Return what the pod requests. Raises ClaimError if a claim cannot be used."""
-        wanted = self._wanted.get(pod.index)
-        if wanted is None:
-            wanted = self._wanted[pod.index] = self._find_wanted(pod)
-        return wanted
+        requests = self._requests.get(pod.index)
+        if requests is None:
+            requests = self._requests[pod.index] = self._find_requests(pod)
+        return requests
 
     def get_checked_requests(self, pod: PodClass) -> ClaimRequests:
         """Return what the pod requests; nothing if its PreFilter fails, as no node is checked for it then."""
@@ -167,7 +169,7 @@ class Claims:
         except ClaimError:
             return ClaimRequests()
 
-    def _find_wanted(self, pod: PodClass) -> ClaimRequests:
+    def _find_requests(self, pod: PodClass) -> ClaimRequests:
         allocated, still_open = [], []
         for claim in self.list_pod_claims(pod):
             if claim.status.allocation is None:
@@ -265,9 +267,9 @@ def binding_failed(claim: ResourceClaim, now: int | None, timeout: timedelta) ->
         conditions = _conditions(claim, result)
         if conditions is None:
             return _is_binding_overdue(claim, now, timeout)
-        if any(_true(conditions, name) for name in result.binding_failure_conditions):
+        if any(_is_condition_true(conditions, name) for name in result.binding_failure_conditions):
             return True
-        if not all(_true(conditions, name) for name in result.binding_conditions):
+        if not all(_is_condition_true(conditions, name) for name in result.binding_conditions):
             return _is_binding_overdue(claim, now, timeout)
     return False
 
@@ -280,7 +282,7 @@ def _conditions(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> 
     return None
 
 
-def _true(conditions: dict[str, Condition], name: str) -> bool:
+def _is_condition_true(conditions: dict[str, Condition], name: str) -> bool:
     return name in conditions and conditions[name].status == "True"
 
 
@@ -293,7 +295,8 @@ def _is_binding_overdue(claim: ResourceClaim, now: int | None, timeout: timedelt
 
 class Devices:
     """Devices of a context. ``local_slices``: slices of nodes that the snapshot does not have; set them before any
-    query."""
+    query.
+    """
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx

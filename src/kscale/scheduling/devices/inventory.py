@@ -17,6 +17,7 @@ from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.resource import (
     AllocationResult,
     Device,
+    DeviceAttribute,
     DeviceCapacity,
     ResourceClaim,
     ResourceSlice,
@@ -35,6 +36,7 @@ __all__ = [
     "Hold",
     "Inventory",
     "Offer",
+    "attribute_value",
     "consumption",
     "counters_of",
     "for_node",
@@ -55,56 +57,67 @@ def qualify_name(name: str, driver: str) -> str:
 
 def read_requested_capacity(capacity: Mapping[str, Any] | None, driver: str) -> Amounts:
     """Return the amounts of a request (``capacity.requests``) by qualified name, for devices of a driver."""
-    asked = (capacity or {}).get("requests") or {}
-    return {qualify_name(name, driver): Quantity(str(amount)) for name, amount in asked.items()}
+    requested = (capacity or {}).get("requests") or {}
+    return {qualify_name(name, driver): Quantity(str(amount)) for name, amount in requested.items()}
 
 
-def consumption(device: Device, driver: str, asked: Amounts, held: Amounts) -> Amounts | None:
+def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] | None:
+    """Return the type and value of an attribute; None if it has no value."""
+    if attribute.bool_ is not None:
+        return "bool", attribute.bool_
+    if attribute.int_ is not None:
+        return "int", attribute.int_
+    if attribute.string is not None:
+        return "string", attribute.string
+    return None if attribute.version is None else ("version", attribute.version)
+
+
+def consumption(device: Device, driver: str, requested: Amounts, used: Amounts) -> Amounts | None:
     """Return the amounts that a request uses of every capacity of a device; None if the device does not have them.
 
-    ``held``: amounts that others use. A request must respect the device's policies and values even if the device is not
+    ``used``: amounts that others use. A request must respect the device's policies and values even if the device is not
     shared.
     """
     has = {qualify_name(name, driver): capacity for name, capacity in (device.capacity or {}).items()}
-    if not asked.keys() <= has.keys():
+    if not requested.keys() <= has.keys():
         return None
     taken: Amounts = {}
     for name, capacity in has.items():
-        amount = _round_up_request(asked.get(name), capacity)
+        amount = _round_up_request(requested.get(name), capacity)
         if _violates(amount, capacity.request_policy):
             return None
-        if (held[name] + amount if name in held else amount) > capacity.value:
+        if (used[name] + amount if name in used else amount) > capacity.value:
             return None
         taken[name] = amount
     return taken
 
 
-def _round_up_request(asked: Quantity | None, capacity: DeviceCapacity) -> Quantity:
+def _round_up_request(requested: Quantity | None, capacity: DeviceCapacity) -> Quantity:
     """Return the requested amount, rounded up by the policy.
 
     If nothing is requested, return the policy's default or the full capacity.
     """
     policy = capacity.request_policy or {}
-    if asked is None:
+    if requested is None:
         default = policy.get("default")
         return capacity.value if default is None else Quantity(str(default))
     span = _range(policy)
     if span is not None and span.get("min") is not None:
-        least = span["min"]
-        if asked < least:
-            return least
+        minimum = span["min"]
+        if requested < minimum:
+            return minimum
         step = span.get("step")
         if step is None or step.sign <= 0:
-            return asked
-        per = 1000 if _fits_milli_units(span, asked) else 1
-        start, width = _in(least, per), _in(step, per)
-        steps = -(-(_in(asked, per) - start) // width)
+            return requested
+        per = 1000 if _fits_milli_units(span, requested) else 1
+        start, width = _in(minimum, per), _in(step, per)
+        steps = -(-(_in(requested, per) - start) // width)
         rounded = start + steps * width
         return Quantity(f"{rounded}m" if per == 1000 else str(rounded))
     for value in policy.get("validValues") or ():
-        if asked <= Quantity(str(value)):
+        if requested <= Quantity(str(value)):
             return Quantity(str(value))
-    return asked
+    return requested
 
 
 def _violates(amount: Quantity, policy: Mapping[str, Any] | None) -> bool:
@@ -161,7 +174,8 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 class Offer(msgspec.Struct, eq=False):
     """A device that a node can use. ``trouble``: why the pool's devices cannot be allocated (empty: they can);
     ``kind``: equal for devices of one driver that differ only in name and pool; ``local``: only one node can use the
-    device, else ``selector`` selects nodes (None: all)."""
+    device, else ``selector`` selects nodes (None: all).
+    """
 
     identity: DeviceId
     device: Device
@@ -218,7 +232,7 @@ def holds_of(allocation: AllocationResult) -> list[Hold]:
     ]
 
 
-def _waits(spec: ResourceSliceSpec) -> bool:
+def _has_binding_conditions(spec: ResourceSliceSpec) -> bool:
     return any(device.binding_conditions for device in spec.devices)
 
 
@@ -297,8 +311,8 @@ class Inventory:
                     self.available[(*pool, counters.name, name)] = counter.value
                     self.published[(*pool, counters.name, name)] = counter.value
         # Slices with devices that wait for conditions before they can be used come last.
-        waiting = {(s.driver, s.pool.name) for s in current if _waits(s)}
-        current.sort(key=lambda s: ((s.driver, s.pool.name) in waiting, _waits(s)))
+        waiting = {(s.driver, s.pool.name) for s in current if _has_binding_conditions(s)}
+        current.sort(key=lambda s: ((s.driver, s.pool.name) in waiting, _has_binding_conditions(s)))
         names: dict[tuple[str, str], set[str]] = {}
         trouble: dict[tuple[str, str], str] = {}
         for spec in current:
@@ -333,6 +347,7 @@ class Inventory:
                 self.selectors.append(selector)
 
     def _kind(self, driver: str, device: Device) -> int:
+        """Return the number of the device's kind; devices of one kind differ only in their names."""
         properties = device.attributes, device.taints, device.allow_multiple_allocations
         capacity = {
             name: (entry.value, _encode(entry.request_policy)) for name, entry in (device.capacity or {}).items()
@@ -347,7 +362,7 @@ class Inventory:
 
     def allocate(self, hold: Hold) -> None:
         """Allocate a device, or a share of it."""
-        first = not self._in_hand(hold.identity)
+        first = not self._is_allocated(hold.identity)
         counts = self.shares if hold.shared else self.used
         counts[hold.identity] = counts.get(hold.identity, 0) + 1
         if hold.consumed is not None:
@@ -355,7 +370,7 @@ class Inventory:
             more = {name: before[name] + q if name in before else q for name, q in hold.consumed.items()}
             self.consumed[hold.identity] = {**before, **more}
         if first:
-            self._count(hold.identity, taken=True)
+            self._count_counters(hold.identity, taken=True)
 
     def release(self, hold: Hold) -> None:
         """Release a device, or a share of it, that :meth:`allocate` allocated."""
@@ -371,8 +386,8 @@ class Inventory:
                 }
             else:
                 self.consumed.pop(hold.identity, None)
-        if not self._in_hand(hold.identity):
-            self._count(hold.identity, taken=False)
+        if not self._is_allocated(hold.identity):
+            self._count_counters(hold.identity, taken=False)
 
     @property
     def own(self) -> dict[str, list[Offer]]:
@@ -404,10 +419,11 @@ class Inventory:
         )
         return not any(each is not None and each.allocation_mode == "All" for each in parts)
 
-    def _in_hand(self, identity: DeviceId) -> bool:
+    def _is_allocated(self, identity: DeviceId) -> bool:
         return identity in self.used or identity in self.shares
 
-    def _count(self, identity: DeviceId, *, taken: bool) -> None:
+    def _count_counters(self, identity: DeviceId, *, taken: bool) -> None:
+        """Subtract the counters that a device consumes from those available, or add them back."""
         offer = self._counted.get(identity)
         for key, amount in counters_of(offer) if offer is not None else ():
             if key in self.available:

@@ -12,11 +12,9 @@ engine counts them like any other resource. Otherwise the ledger decides.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from kscale.objects.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from kscale.objects.api.meta import enc_hook
@@ -24,14 +22,11 @@ from kscale.objects.api.resource import (
     AllocationResult,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
-    ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
-from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.compile.node_classes import NodeClasses
-from kscale.scheduling.devices.allocator import AllocatedDevice, AllocationError, taints_of
+from kscale.scheduling.devices.allocator import AllocatedDevice, AllocationError
 from kscale.scheduling.devices.claims import (
     MAX_CONSUMERS,
     ClaimError,
@@ -40,23 +35,19 @@ from kscale.scheduling.devices.claims import (
     Devices,
     available,
     binding_failed,
-    device_class_of,
-    extended_claim,
     skips_operations,
     to_allocate,
 )
-from kscale.scheduling.devices.inventory import DeviceId, Hold, Offer, for_node, holds_of
-from kscale.scheduling.profile import DEVICES, Context, NodeFacts, SchedulerProfile
+from kscale.scheduling.devices.inventory import Hold, Offer, for_node, holds_of
+from kscale.scheduling.profile import Context, NodeFacts, SchedulerProfile
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.object_store import Informers
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
-    "PLENTY",
     "ClaimKey",
     "ClaimState",
-    "DeviceCounting",
     "DeviceLedger",
     "Need",
     "Needs",
@@ -71,7 +62,8 @@ ClaimKey = tuple[str, str]
 
 class ClaimState(msgspec.Struct, frozen=True, eq=False):
     """A claim in the simulation. ``claim``: as observed; ``consumers``, ``allocation``, ``holds``: in the current
-    state. Without ``allocation`` it holds no devices."""
+    state. Without ``allocation`` it holds no devices.
+    """
 
     claim: ResourceClaim
     consumers: tuple[ResourceClaimConsumerReference, ...]
@@ -90,7 +82,7 @@ class ClaimState(msgspec.Struct, frozen=True, eq=False):
         )
 
     @property
-    def replaced(self) -> ResourceClaim:
+    def claim_with_status(self) -> ResourceClaim:
         """Return the claim with its current status."""
         status = msgspec.structs.replace(
             self.claim.status, allocation=self.allocation, reserved_for=list(self.consumers)
@@ -141,29 +133,30 @@ class Need(msgspec.Struct, frozen=True, eq=False):
 
     key: int
     open: tuple[ClaimKey, ...]
-    wanted: ClaimRequests
+    requests: ClaimRequests
 
 
 class Needs:
     """Pods by number, and their claims. ``keys``: all claims of each pod; ``own``: those created for the pod.
 
-    ``alike``: every pod stands for equivalent ones, with claims of their own.
+    ``exchangeable``: every pod stands for equivalent ones, with claims of their own.
     """
 
-    def __init__(self, ctx: Context, pods: Sequence[PodClass], *, alike: bool) -> None:
+    def __init__(self, ctx: Context, pods: Sequence[PodClass], *, exchangeable: bool) -> None:
         self._pods = pods
-        self._alike = alike
+        self._exchangeable = exchangeable
         self._claims = Claims.of(ctx)
         self._patience = ctx.now, ctx.profile.device_binding_timeout
         self.observed: dict[ClaimKey, ClaimState] = {}
         """The claims of the pods as observed."""
-        self.keys = [tuple(self._keys_of(pod)) for pod in pods]
-        self.own = [self._owned(pod, keys) for pod, keys in zip(pods, self.keys, strict=True)]
-        self._special = [self._special_of(pod) for pod in pods]
+        self.keys = [tuple(self._claim_keys(pod)) for pod in pods]
+        self.own = [self._owned_claims(pod, keys) for pod, keys in zip(pods, self.keys, strict=True)]
+        self._extended = [self._special_requests(pod) for pod in pods]
         self._known: dict[int, tuple[tuple[ClaimState, ...], Need | None]] = {}
         self._numbers: dict[object, int] = {}
 
-    def _keys_of(self, pod: PodClass) -> Iterator[ClaimKey]:
+    def _claim_keys(self, pod: PodClass) -> Iterator[ClaimKey]:
+        """Yield the keys of a pod's claims, and observe claims that are new."""
         try:
             claims = self._claims.list_pod_claims(pod) if pod.claims else []
         except ClaimError:  # its PreFilter fails
@@ -174,14 +167,16 @@ class Needs:
                 self.observed[key] = ClaimState.of(claim)
             yield key
 
-    def _owned(self, pod: PodClass, keys: tuple[ClaimKey, ...]) -> frozenset[ClaimKey]:
+    def _owned_claims(self, pod: PodClass, keys: tuple[ClaimKey, ...]) -> frozenset[ClaimKey]:
+        """Return those claims that the pod controls."""
         return frozenset(
             key
             for key in keys
             if any(o.controller and o.uid == pod.pod_uid for o in self.observed[key].claim.metadata.owner_references)
         )
 
-    def _special_of(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
+    def _special_requests(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
+        """Return the pod's extended resources, and whether they cannot be allocated."""
         try:
             return self._claims.get_special_requests(pod)
         except ClaimError:  # its PreFilter fails
@@ -189,7 +184,7 @@ class Needs:
 
     def may_count(self, pod: int) -> bool:
         """Return whether the pod requests devices."""
-        return bool(self.keys[pod] or any(self._special[pod]))
+        return bool(self.keys[pod] or any(self._extended[pod]))
 
     def of(self, pod: int, claims: Mapping[ClaimKey, ClaimState]) -> Need | None:
         """Return what the pod needs in the current state of the claims; None if its PreFilter fails."""
@@ -205,27 +200,28 @@ class Needs:
         uid = self._pods[pod].pod_uid
         still_open, allocated = [], []
         for key, state in zip(self.keys[pod], states, strict=True):
-            if state.allocation is None or (self._alike and key in self.own[pod]):
+            if state.allocation is None or (self._exchangeable and key in self.own[pod]):
                 still_open.append((key, state.claim))
                 continue
             if len(state.consumers) >= MAX_CONSUMERS and not any(c.uid == uid for c in state.consumers):
                 return None
-            allocated.append(state.replaced)
-        wanted = ClaimRequests(tuple(allocated), tuple(claim for _, claim in still_open), *self._special[pod])
+            allocated.append(state.claim_with_status)
+        requests = ClaimRequests(tuple(allocated), tuple(claim for _, claim in still_open), *self._extended[pod])
         parts = (
-            tuple(_encode(claim.spec) for claim in wanted.open),
-            tuple(_encode(a.node_selector) for a in (claim.status.allocation for claim in wanted.allocated) if a),
-            any(map(skips_operations, wanted.allocated)),
-            any(binding_failed(claim, *self._patience) for claim in wanted.allocated),
-            wanted.extended,
-            wanted.stale,
+            tuple(_encode(claim.spec) for claim in requests.open),
+            tuple(_encode(a.node_selector) for a in (claim.status.allocation for claim in requests.allocated) if a),
+            any(map(skips_operations, requests.allocated)),
+            any(binding_failed(claim, *self._patience) for claim in requests.allocated),
+            requests.extended,
+            requests.stale,
         )
-        return Need(self._numbers.setdefault(parts, len(self._numbers)), tuple(key for key, _ in still_open), wanted)
+        return Need(self._numbers.setdefault(parts, len(self._numbers)), tuple(key for key, _ in still_open), requests)
 
 
 class _Node(msgspec.Struct, frozen=True, eq=False):
     """A node's facts and offers. ``number``: identity of the node in its current state, independent of the engine's
-    number."""
+    number.
+    """
 
     number: int
     facts: NodeFacts
@@ -238,7 +234,7 @@ _Decision = list[list[AllocatedDevice]] | None
 class DeviceLedger:
     """Claims and devices of a simulation. ``pods``: in the order of the engine's numbers.
 
-    ``alike``: every placement of a pod stands for another equivalent pod, with claims of its own.
+    ``exchangeable``: every placement of a pod stands for another equivalent pod, with claims of its own.
     """
 
     def __init__(
@@ -247,16 +243,16 @@ class DeviceLedger:
         pods: Sequence[PodClass],
         templates: Sequence[NodeTemplate] = (),
         *,
-        alike: bool = False,
+        exchangeable: bool = False,
     ) -> None:
         self.ctx = ctx
         self._pods = list(pods)
         self._templates = templates
-        self._alike = alike
+        self._exchangeable = exchangeable
         devices = Devices.of(ctx)
         self._inventory = devices.inventory.with_slices(())
         self._allocator = devices.allocator.on(self._inventory)
-        self._needs = Needs(ctx, self._pods, alike=alike)
+        self._needs = Needs(ctx, self._pods, exchangeable=exchangeable)
         self._claims = dict(self._needs.observed)
         self._patience = ctx.now, ctx.profile.device_binding_timeout
         self._existing = len(ctx.snapshot.columns)
@@ -268,8 +264,8 @@ class DeviceLedger:
         self._wide_changes = 0
         self._seen: dict[tuple[int, int], tuple[int, _Decision]] = {}
         self._puts = 0
-        self._asked, self._asked_at = -1, -1
-        self._asked_need: Need | None = None
+        self._last_pod, self._last_put = -1, -1
+        self._last_need: Need | None = None
         self._journal: list[tuple[ClaimKey, ClaimState | None]] = []
         self._marks: list[tuple[int, int]] = []
         self._home = {offer.identity: name for name, offers in self._inventory.own.items() for offer in offers}
@@ -320,9 +316,10 @@ class DeviceLedger:
         return self._decide(pod, node) is not None
 
     def _decide(self, pod: int, node: int) -> _Decision:
-        if pod != self._asked or self._puts != self._asked_at:  # a scan checks one pod on many nodes
-            self._asked, self._asked_at, self._asked_need = pod, self._puts, self._needs.of(pod, self._claims)
-        need = self._asked_need
+        """Return the cached or new allocation for a pod on a node; None if it needs no device."""
+        if pod != self._last_pod or self._puts != self._last_put:  # a scan checks one pod on many nodes
+            self._last_pod, self._last_put, self._last_need = pod, self._puts, self._needs.of(pod, self._claims)
+        need = self._last_need
         if need is None:
             return None
         state = self._nodes.get(node) or self._node(node)
@@ -330,24 +327,24 @@ class DeviceLedger:
         seen = self._seen.get((need.key, state.number))
         if seen is not None and seen[0] == now:
             return seen[1]
-        decision = self._allocate(need.wanted, state.facts, state.offers)
+        decision = self._allocate(need.requests, state.facts, state.offers)
         self._seen[need.key, state.number] = now, decision
         return decision
 
-    def _allocate(self, wanted: ClaimRequests, facts: NodeFacts, offers: list[Offer]) -> _Decision:
-        if wanted.stale:
+    def _allocate(self, requests: ClaimRequests, facts: NodeFacts, offers: list[Offer]) -> _Decision:
+        if requests.stale:
             return None
         decision: _Decision = []
-        asked = to_allocate(wanted, facts, self.ctx.informers.device_classes)
-        if asked:
+        to_satisfy = to_allocate(requests, facts, self.ctx.informers.device_classes)
+        if to_satisfy:
             try:
-                decision = self._allocator.allocate(asked, offers)
+                decision = self._allocator.allocate(to_satisfy, offers)
             except AllocationError:
                 self._steady = False  # the device that causes the error may be allocated later, and is skipped then
                 return None
         if decision is None:
             return None
-        if not all(available(claim, facts, *self._patience) for claim in wanted.allocated):
+        if not all(available(claim, facts, *self._patience) for claim in requests.allocated):
             return None
         return decision
 
@@ -368,27 +365,28 @@ class DeviceLedger:
             return False
         self._placed += 1
         pod_class, facts = self._pods[pod], self._node(node).facts
-        mark = f" {self._placed}" if self._alike else ""
+        mark = f" {self._placed}" if self._exchangeable else ""
         consumer = ResourceClaimConsumerReference(
             resource="pods", name=pod_class.pod_name + mark, uid=pod_class.pod_uid + mark
         )
         for key, devices in zip(need.open, decision, strict=False):
             to = (key[0], key[1] + mark) if key in self._needs.own[pod] else key
-            self._hold(to, self._claims[key].claim, (), devices, facts.name)
+            self._allocate_claim(to, self._claims[key].claim, (), devices, facts.name)
         if len(decision) > len(need.open):  # the last one is for extended resources
-            claim = to_allocate(need.wanted, facts, self.ctx.informers.device_classes)[-1]
-            self._hold(self._special(pod), claim, (consumer,), decision[-1], facts.name)
+            claim = to_allocate(need.requests, facts, self.ctx.informers.device_classes)[-1]
+            self._allocate_claim(self._special_claim_key(pod), claim, (consumer,), decision[-1], facts.name)
         for key in keys:
             state = self._claims[key]
             if all(c.uid != consumer.uid for c in state.consumers):
-                self._put(key, msgspec.structs.replace(state, consumers=(*state.consumers, consumer)))
+                self._set_claim(key, msgspec.structs.replace(state, consumers=(*state.consumers, consumer)))
         return not self._steady or any(key not in self._needs.own[pod] for key in need.open)
 
-    def _special(self, pod: int) -> ClaimKey:
+    def _special_claim_key(self, pod: int) -> ClaimKey:
+        """Return the key under which a pod's claim for extended resources is stored."""
         pod_class = self._pods[pod]
         return pod_class.namespace, f"<extended-resources> {pod_class.pod_name}"
 
-    def _hold(
+    def _allocate_claim(
         self,
         key: ClaimKey,
         claim: ResourceClaim,
@@ -396,9 +394,10 @@ class DeviceLedger:
         devices: list[AllocatedDevice],
         node_name: str,
     ) -> None:
+        """Store an allocation of a claim, and mark its devices as used."""
         holds = tuple(each.hold for each in devices)
         before = self._claims.get(key)
-        self._put(
+        self._set_claim(
             key,
             ClaimState(
                 claim, consumers if before is None else before.consumers, allocation(claim, devices, node_name), holds
@@ -420,30 +419,32 @@ class DeviceLedger:
                 rest.remove(consumer)
             if key in self._needs.own[pod] or not rest:
                 state = msgspec.structs.replace(state, allocation=None, holds=())
-            self._put(key, msgspec.structs.replace(state, consumers=tuple(rest)))
-        if self._special(pod) in self._claims:
-            self._put(self._special(pod), None)
+            self._set_claim(key, msgspec.structs.replace(state, consumers=tuple(rest)))
+        if self._special_claim_key(pod) in self._claims:
+            self._set_claim(self._special_claim_key(pod), None)
 
-    def _put(self, key: ClaimKey, held: ClaimState | None) -> None:
+    def _set_claim(self, key: ClaimKey, state: ClaimState | None) -> None:
+        """Set or remove the state of a claim, and update its devices in the inventory."""
         before = self._claims.get(key)
         self._puts += 1
         if self._marks:
             self._journal.append((key, before))
         old = () if before is None else before.holds
-        new = () if held is None else held.holds
+        new = () if state is None else state.holds
         if old is not new:
             for hold in old:
                 self._inventory.release(hold)
             for hold in new:
                 self._inventory.allocate(hold)
             for hold in (*old, *new):
-                self._changed(hold)
-        if held is None:
+                self._count_change(hold)
+        if state is None:
             self._claims.pop(key, None)
         else:
-            self._claims[key] = held
+            self._claims[key] = state
 
-    def _changed(self, hold: Hold) -> None:
+    def _count_change(self, hold: Hold) -> None:
+        """Count a change of the devices that a node may use, which makes cached decisions invalid."""
         home = self._home.get(hold.identity)
         if home is None or self._inventory.counts(hold.identity):  # other nodes may use the same counters
             self._wide_changes += 1
@@ -462,7 +463,7 @@ class DeviceLedger:
         while len(self._journal) > length:
             key, before = self._journal.pop()
             size = len(self._journal)
-            self._put(key, before)
+            self._set_claim(key, before)
             del self._journal[size:]
         self._marks.pop()
         del self._added[added:]
@@ -477,13 +478,13 @@ class DeviceLedger:
 
     def claims(self) -> dict[ClaimKey, ResourceClaim]:
         """Return the claims that pods of this simulation use, in their current state."""
-        return {key: state.replaced for key, state in self._claims.items()}
+        return {key: state.claim_with_status for key, state in self._claims.items()}
 
     def checksum(self) -> int:
         """Return a checksum of the state; equal states have equal checksums."""
         inventory = self._inventory
         state = (
-            sorted((key, _encode(claim_state.replaced.status)) for key, claim_state in self._claims.items()),
+            sorted((key, _encode(claim_state.claim_with_status.status)) for key, claim_state in self._claims.items()),
             sorted(inventory.used.items()),
             sorted(inventory.shares.items()),
             sorted(
@@ -496,147 +497,6 @@ class DeviceLedger:
         from hashlib import blake2b  # loads OpenSSL, so only if needed
 
         return int.from_bytes(blake2b(repr(state).encode(), digest_size=8).digest(), "little")
-
-
-PLENTY = 1 << 62
-"""Value in a column of free amounts for nodes on which the column does not matter."""
-
-
-class _Kind(msgspec.Struct, eq=False):
-    """Requests for devices of one class, with the same selectors and tolerations. ``resource``: the extended resource
-    requested, if any."""
-
-    claim: ResourceClaim
-    exact: ExactDeviceRequest
-    resource: str
-    column: int
-
-
-class DeviceCounting:
-    """Devices as counted resources. ``columns``: names of the columns; ``exact``: whether counting is exact."""
-
-    def __init__(self, ctx: Context, pods: Iterable[PodClass], nodes: NodeClasses) -> None:
-        self.ctx = ctx
-        self._devices = Devices.of(ctx)
-        self.exact = not self._devices.inventory.shareable
-        self._kinds: dict[Hashable, _Kind] = {}
-        self._requests: dict[int, list[tuple[_Kind, int]]] = {}
-        self.columns: tuple[str, ...] = ()
-        self._free = np.zeros((0, nodes.size), dtype=np.int64)
-        for pod in pods:
-            need = Claims.of(ctx).get_checked_requests(pod)
-            # A claim that is referenced by name may be shared, or allocated and full.
-            self.exact = self.exact and not any(claim_name is not None for _, claim_name, _ in pod.claims)
-            asked = list(self._list_requests(need))
-            if asked:
-                self._requests[pod.index] = asked
-        if self._kinds and self.exact:
-            self._count(nodes)
-
-    def demand(self, pod: PodClass) -> dict[str, int]:
-        """Return column -> devices that must be free for a pod."""
-        demand: dict[str, int] = {}
-        for kind, count in self._requests.get(pod.index, ()):
-            name = self.columns[kind.column]
-            demand[name] = demand.get(name, 0) + count
-        return demand
-
-    def get_used_devices(self, pod: PodClass) -> dict[str, int]:
-        """Return column -> devices that a pod uses once placed.
-
-        Empty without claims, even if the pod requests extended resources: the autoscaler runs Reserve only for pods
-        that list claims (``PredicateSnapshot.SchedulePod``).
-        """
-        return self.demand(pod) if pod.claims else {}
-
-    def free(self, column: str) -> NDArray[np.int64]:
-        """Return the free devices of a column on each node, including extra nodes: int64[nodes]."""
-        free: NDArray[np.int64] = self._free[self.columns.index(column)]
-        return free
-
-    # -- requests ----------------------------------------------------------------------------------------------------
-
-    def _list_requests(self, need: ClaimRequests) -> Iterable[tuple[_Kind, int]]:
-        classes = self.ctx.informers.device_classes
-        for claim in need.open:
-            devices = claim.spec.devices
-            if devices.constraints:
-                self.exact = False
-            for request in devices.requests:
-                exact = request.exactly
-                if exact is None or exact.admin_access or exact.capacity or exact.allocation_mode == "All":
-                    self.exact = False
-                elif exact.device_class_name in classes:
-                    yield self._kind(claim, exact, ""), exact.count or 1
-        for name, amount in need.extended:
-            if device_class_of(name, classes) is not None:
-                claim = extended_claim(((name, amount),), classes)
-                exact = claim.spec.devices.requests[0].exactly
-                assert exact is not None
-                yield self._kind(claim, exact, name), amount
-
-    def _kind(self, claim: ResourceClaim, exact: ExactDeviceRequest, resource: str) -> _Kind:
-        key = exact.device_class_name, _encode(exact.selectors), _encode(exact.tolerations), resource
-        return self._kinds.setdefault(key, _Kind(claim, exact, resource, len(self._kinds)))
-
-    # -- devices -----------------------------------------------------------------------------------------------------
-
-    def _count(self, nodes: NodeClasses) -> None:
-        kinds = list(self._kinds.values())
-        codes = nodes.codes(DEVICES)
-        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-        sets = [[self._usable(kind, nodes.facts(int(i))) for kind in kinds] for i in first]
-        self._merge(kinds, sets)
-        free = np.zeros((len(self.columns), len(first)), dtype=np.int64)
-        for i, device_sets in enumerate(sets):
-            for kind, devices in zip(kinds, device_sets, strict=True):
-                free[kind.column, i] = PLENTY if devices is None else len(devices)
-            for kind, devices in zip(kinds, device_sets, strict=True):  # the same column may matter to another kind
-                if devices is not None and free[kind.column, i] == PLENTY:
-                    free[kind.column, i] = len(devices)
-        self._free = free[:, inverse]
-
-    def _usable(self, kind: _Kind, node: NodeFacts) -> frozenset[DeviceId] | None:
-        """Return the free devices that requests of the kind can use; None if the node offers the resource itself."""
-        if kind.resource and kind.resource in node.offered:
-            return None
-        usable = set()
-        inventory, allocator = self._devices.inventory, self._devices.allocator
-        for offer in inventory.offers(node):
-            if not offer.complete or offer.identity in inventory.used:
-                continue
-            try:
-                if not allocator.matches_selectors(kind.claim, kind.exact, offer):
-                    continue
-            except AllocationError:  # the search ends here with an error once the devices before are taken
-                self.exact = False
-                break
-            if first_untolerated(kind.exact.tolerations, taints_of(offer)) is None:
-                self.exact = self.exact and offer.local and not offer.device.consumes_counters
-                usable.add(offer.identity)
-        return frozenset(usable)
-
-    def _merge(self, kinds: Sequence[_Kind], sets: Sequence[Sequence[frozenset[DeviceId] | None]]) -> None:
-        """Assign one column to kinds that can use the same devices. Counting is inexact if sets only partly overlap."""
-        distinct = set(map(tuple, sets))
-        for b, kind in enumerate(kinds):
-            for a in range(b):
-                if any(device_sets[a] and device_sets[a] == device_sets[b] for device_sets in distinct):
-                    kind.column = kinds[a].column
-                    break
-        used = {column: i for i, column in enumerate(dict.fromkeys(kind.column for kind in kinds))}
-        for kind in kinds:
-            kind.column = used[kind.column]
-        self.columns = tuple(f"\0devices:{i}" for i in range(len(used)))
-        for device_sets in distinct:
-            for b, kind in enumerate(kinds):
-                for a in range(b):
-                    one, other = device_sets[a], device_sets[b]
-                    if kinds[a].column == kind.column:
-                        fits = one == other
-                    else:
-                        fits = one is None or other is None or not one & other
-                    self.exact = self.exact and fits
 
 
 def reserve(snapshot: Snapshot, pods: Sequence[PodRecord], nodes: Sequence[int]) -> Informers:

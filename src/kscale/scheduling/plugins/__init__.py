@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kscale._native import _engine
 from kscale.scheduling.plugins.base import Plugin
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources
@@ -19,7 +21,7 @@ from kscale.scheduling.plugins.volume_binding import VolumeBinding
 from kscale.scheduling.plugins.volume_restrictions import VolumeRestrictions
 from kscale.scheduling.plugins.volume_zone import VolumeZone
 
-__all__ = ["PROFILE", "STATIC"]
+__all__ = ["PROFILE", "implementing"]
 
 
 PROFILE: tuple[Plugin, ...] = (
@@ -42,5 +44,7 @@ PROFILE: tuple[Plugin, ...] = (
 
 assert [plugin.name for plugin in PROFILE] == list(_engine.ORDINALS), "the engine knows other plug-ins"
 
-STATIC: tuple[Plugin, ...] = tuple(plugin for plugin in PROFILE if type(plugin).judge is not Plugin.judge)
-"""The plug-ins that decide on single nodes."""
+
+def implementing(method: str, plugins: Iterable[Plugin] = PROFILE) -> tuple[Plugin, ...]:
+    """Return the plug-ins that have a method of their own, in order; the others have nothing to say."""
+    return tuple(plugin for plugin in plugins if getattr(type(plugin), method) is not getattr(Plugin, method))

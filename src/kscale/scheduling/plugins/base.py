@@ -5,7 +5,7 @@ called once for each distinct combination of the node columns that it reads. Wha
 the plug-in adds a *part* to the packing engine, which decides in C++, and provides the verdicts' texts and numbers.
 
 So a plug-in is static if it has a ``judge``, and needs counters if it has a ``part``; ``plugins/__init__.py`` lists all
-of them in order (``PROFILE``) and the static ones (``STATIC``).
+of them in order (``PROFILE``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ NOTHING = PreFilter()
 
 class Judge(msgspec.Struct, frozen=True, eq=False):
     """Decides on single nodes. ``key``: judges of a plug-in with equal keys agree on every node; ``columns``: what they
-    read of a node (label keys and the columns of :mod:`kscale.scheduling.profile`)."""
+    read of a node (label keys and the columns of :mod:`kscale.scheduling.profile`).
+    """
 
     key: Hashable
     columns: frozenset[str]
@@ -52,14 +53,11 @@ class Judge(msgspec.Struct, frozen=True, eq=False):
 class Part:
     """A plug-in's part of an engine. Classes are added one after the other; numbers that it assigned stay valid."""
 
-    def add_class(self, pod: PodClass, looks: Any) -> None:
+    def add_class(self, pod: PodClass, counters: Any) -> None:
         """Assign numbers to the counters that verdicts on a class read.
 
-        ``looks``: the result of the plug-in's ``looks``.
+        ``counters``: the result of the plug-in's ``get_counters``.
         """
-
-    def present(self, pods: Iterable[PodClass]) -> None:
-        """Add classes that are placed or may be placed."""
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
         """Set all classes that may be checked, including those that read no counters.
@@ -75,10 +73,10 @@ class Part:
         """Return whether there may be an entry for a class."""
         return False
 
-    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+    def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
         """Return what the engine has to know of a class (see :class:`kscale._native._pod_classes.Extras`).
 
-        It has the counters that such a pod counts in and, if the class is ``asked`` about, those that its verdict
+        It has the counters that such a pod counts in and, if the class may be ``checked``, those that its verdict
         reads.
         """
         return {}
@@ -100,7 +98,8 @@ P = TypeVar("P", bound=Part)
 
 class ExplainContext(Protocol):
     """What a plug-in may query to explain a verdict. Nodes and classes are identified by their numbers in the
-    engine."""
+    engine.
+    """
 
     @property
     def ctx(self) -> Context: ...
@@ -146,12 +145,17 @@ class ExplainContext(Protocol):
 
 
 class Plugin:
-    """The base of all Filter plug-ins: passes everything. ``ordinal``: its position in the profile, from 1, as in the
-    engine; ``statuses``: status for each detail code of the engine."""
+    """The base of all Filter plug-ins: passes everything.
+
+    ``ordinal``: its position in the profile, from 1, as in the engine; ``statuses``: status for each detail code of the
+    engine; ``checks_plain_pods``: whether there may be something to check for a pod without volumes, ports, claims,
+    spread constraints and affinity to other pods.
+    """
 
     name: ClassVar[str]
     ordinal: ClassVar[int]
     statuses: ClassVar[Mapping[int, Status]] = {}
+    checks_plain_pods: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         if "name" in vars(cls):
@@ -173,15 +177,15 @@ class Plugin:
         return None
 
     def part(self, rows: Rows) -> Part | None:
-        """Return what the engine has to count for this plug-in; None if nothing."""
+        """Return what the engine has to count for this plug-in; None if it reads no counters."""
         return None
 
     def get_counters(self, pod: PodClass, ctx: Context) -> Any:
-        """Return which counters a verdict on a class reads, for the part's ``ask``; None if it reads none."""
+        """Return which counters a verdict on a class reads, for the part's ``add_class``; None if it reads none."""
         return None
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
-        """Return the objects that ``prefilter``, ``judge`` and ``looks`` depend on besides pod and profile.
+        """Return the objects that ``prefilter``, ``judge`` and ``get_counters`` depend on besides pod and profile.
 
         As long as they are the same objects, the results are the same. None: they depend on too much to be cached.
         Whether the result is empty, ``()``, must depend on the pod and the profile alone.
@@ -189,7 +193,7 @@ class Plugin:
         return ()
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
-        """Return objects such that the ``grounds`` of every class are unchanged while these are the same objects."""
+        """Return objects such that every class's dependencies are unchanged while these are the same objects."""
         return ()
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
@@ -200,21 +204,21 @@ class Plugin:
         """
         return ()
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
         """Return the numbers behind a failure in the engine.
 
         ``which``: the constraint, term or driver that failed, -1 = does not apply.
         """
         return ()
 
-    def explain(self, pod: PodClass, number: int, node: int, witness: ExplainContext) -> tuple[Status | None, Numbers]:
+    def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
         """Run the Filter alone on one node; return its status (None = passes) and the numbers behind it."""
-        judge = self.judge(pod, witness.ctx)
-        status = None if judge is None else judge.check(witness.facts(node))
+        judge = self.judge(pod, context.ctx)
+        status = None if judge is None else judge.check(context.facts(node))
         if status is not None:
             return status, ()
-        counted = witness.engine.check_alone(self.ordinal, number, node)
+        counted = context.engine.check_alone(self.ordinal, number, node)
         if counted is None:
             return None, ()
         detail, which = counted
-        return self.statuses[detail], self.explain_failure(detail, which, pod, node, witness)
+        return self.statuses[detail], self.explain_failure(detail, which, pod, node, context)

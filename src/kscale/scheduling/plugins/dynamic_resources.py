@@ -23,8 +23,7 @@ from kscale.scheduling.devices.claims import (
     to_allocate,
 )
 from kscale.scheduling.plugins.base import NOTHING, ExplainContext, Judge, Numbers, Plugin, PreFilter
-from kscale.scheduling.plugins.node_affinity import selector_columns
-from kscale.scheduling.profile import DEVICES, FEATURES, Context, NodeFacts
+from kscale.scheduling.profile import DEVICES, FEATURES, Context, NodeFacts, selector_columns
 from kscale.scheduling.status import ERROR, Status, error, unresolvable
 from kscale.snapshot.classes.interner import PodClass
 
@@ -103,17 +102,17 @@ class DynamicResources(Plugin):
         )
         return Judge(key, columns, check)
 
-    def explain(self, pod: PodClass, number: int, node: int, witness: ExplainContext) -> tuple[Status | None, Numbers]:
+    def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
         """Return the status, and the devices ``wanted`` and ``free`` for each ``request`` of an open ``claim``.
 
         Tainted devices of the node and those in use are not free.
         """
-        judge = self.judge(pod, witness.ctx)
-        facts = witness.facts(node)
+        judge = self.judge(pod, context.ctx)
+        facts = context.facts(node)
         status = None if judge is None else judge.check(facts)
         if status is None or status.code == ERROR:
             return status, ()
-        return status, tuple(self._requests(pod, facts, witness.ctx))
+        return status, tuple(self._requests(pod, facts, context.ctx))
 
     def _requests(self, pod: PodClass, facts: NodeFacts, ctx: Context) -> list[dict[str, Any]]:
         devices, classes, requests = Devices.of(ctx), ctx.informers.device_classes, []

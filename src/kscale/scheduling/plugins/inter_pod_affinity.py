@@ -82,8 +82,8 @@ def incoming_terms(pod: PodClass, terms: Iterable[PodAffinityTerm], ctx: Context
 
 def _means_all(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
     """Return a function that checks whether all terms select a pod, ignoring labels of its namespace."""
-    wanted = tuple(terms)
-    return lambda pod: all(term.matches(pod, None) for term in wanted)
+    all_terms = tuple(terms)
+    return lambda pod: all(term.matches(pod, None) for term in all_terms)
 
 
 def _carries(term: Term, other: PodClass) -> bool:
@@ -130,7 +130,8 @@ class TermIndex:
 
 class _CarriedTerms(TermIndex):
     """Anti-affinity terms of placed pods. ``carriers``: positions in ``placed_classes`` of those that carry one. Cached
-    with a snapshot."""
+    with a snapshot.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
@@ -148,7 +149,8 @@ class _CarriedTerms(TermIndex):
 
 class TermNumbers(Part):
     """Counter rows of the terms that classes have, or that placed pods have against them. ``terms``: (affinity,
-    anti-affinity) of a class, ``blockers``: the terms that placed pods may have against it, by its index."""
+    anti-affinity) of a class, ``blockers``: the terms that placed pods may have against it, by its index.
+    """
 
     def __init__(self, rows: Rows) -> None:
         self.terms: dict[int, tuple[_Terms, _Terms]] = {}
@@ -159,8 +161,8 @@ class TermNumbers(Part):
         self._carried: dict[Term, int] = {}
         self._known = TermIndex()
 
-    def add_class(self, pod: PodClass, looks: Any) -> None:
-        affinity, anti_affinity = self.terms[pod.index] = looks
+    def add_class(self, pod: PodClass, counters: Any) -> None:
+        affinity, anti_affinity = self.terms[pod.index] = counters
         for term in anti_affinity:
             if term not in self._anti:
                 self._anti[term] = self._rows.add(Row(term.key, _means_all([term]), term.selector))
@@ -174,11 +176,11 @@ class TermNumbers(Part):
                 },
             )
 
-    def present(self, pods: Iterable[PodClass]) -> None:
+    def add_carriers(self, pods: Iterable[PodClass]) -> None:
+        """Add the anti-affinity terms of classes that are placed or may be placed."""
         for pod in pods:
-            if pod.anti_affinity:
-                for term in carried_terms(pod):
-                    self._known.add(term)
+            for term in carried_terms(pod):
+                self._known.add(term)
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
         for pod in pods:
@@ -195,9 +197,9 @@ class TermNumbers(Part):
     def may_count(self, pod: PodClass) -> bool:
         return bool(pod.anti_affinity) or pod.index in self.terms or pod.index in self.blockers
 
-    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+    def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
         entry: dict[str, Any] = {}
-        affinity, anti_affinity = self.terms.get(pod.index, ((), ())) if asked else ((), ())
+        affinity, anti_affinity = self.terms.get(pod.index, ((), ())) if checked else ((), ())
         if affinity:
             group, rows = self._groups[affinity]
             entry["affinity_group"] = group
@@ -205,7 +207,7 @@ class TermNumbers(Part):
             entry["affinity"] = list(rows.values())
         if anti_affinity:
             entry["own_anti"] = [self._anti[term] for term in anti_affinity]
-        if asked and pod.index in self.blockers:
+        if checked and pod.index in self.blockers:
             entry["blocked_by"] = [self._carried[term] for term in self.blockers[pod.index]]
         if pod.anti_affinity and self._carried:
             carried = [self._carried[term] for term in carried_terms(pod) if term in self._carried]
@@ -214,7 +216,7 @@ class TermNumbers(Part):
         return entry
 
 
-def _blocker(terms: Sequence[Term], which: int, node: int, witness: ExplainContext) -> tuple[Term, int | None]:
+def _blocker(terms: Sequence[Term], which: int, node: int, context: ExplainContext) -> tuple[Term, int | None]:
     """Return the term to report, of those against a pod, and its index in the list of the pod that carries it.
 
     It is the term of the pod that appears first, as the engine's ``which`` depends on the session's history. The index
@@ -222,13 +224,13 @@ def _blocker(terms: Sequence[Term], which: int, node: int, witness: ExplainConte
     """
     seen = []
     for term in terms:
-        first = witness.first_in_domain(term.key, node, partial(_carries, term))
+        first = context.first_in_domain(term.key, node, partial(_carries, term))
         if first is not None:
             row, carrier = first
             seen.append((row, carried_terms(carrier).index(term), term))
     if not seen:
         return terms[which], None
-    _, index, term = min(seen, key=lambda found: found[:2])
+    _, index, term = min(seen, key=lambda entry: entry[:2])
     return term, index
 
 
@@ -293,13 +295,13 @@ class InterPodAffinity(Plugin):
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
         return (ctx.informers.namespaces,)
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
         """Return the numbers of the term that fails.
 
         ``rule``, ``term`` (its index in the list of the pod that has it), ``topologyKey``, ``domain``, the number of
         ``matching`` pods there, and ``pods`` (the first few).
         """
-        part = witness.part(TermNumbers)
+        part = context.part(TermNumbers)
         affinity, anti_affinity = part.terms.get(pod.index, ((), ()))
         index: int | None
         means: Callable[[PodClass], bool]
@@ -312,16 +314,16 @@ class InterPodAffinity(Plugin):
             rule, index, key = "anti-affinity", which, anti_affinity[which].key
             means = _means_all([anti_affinity[which]])
         else:
-            blocker, index = _blocker(part.blockers[pod.index], which, node, witness)
+            blocker, index = _blocker(part.blockers[pod.index], which, node, context)
             rule, key = "anti-affinity of placed pods", blocker.key
             means = partial(_carries, blocker)
-        pods = witness.pods_in_domain(key, node, means)
+        pods = context.pods_in_domain(key, node, means)
         return (
             {
                 "rule": rule,
                 "term": index,
                 "topologyKey": key,
-                "domain": witness.facts(node).labels.get(key),
+                "domain": context.facts(node).labels.get(key),
                 "matching": len(pods),
                 "pods": pods[:MAX_PODS],
             },

@@ -7,11 +7,11 @@ from functools import cache
 from kscale.objects.api.core import NodeSelector
 from kscale.objects.node_selectors import CompiledNodeSelector, compile_node_selector
 from kscale.scheduling.plugins.base import NOTHING, Judge, Plugin, PreFilter
-from kscale.scheduling.profile import NAME, Context, NodeFacts
+from kscale.scheduling.profile import Context, NodeFacts, selector_columns
 from kscale.scheduling.status import Status, unresolvable
 from kscale.snapshot.classes.interner import PodClass
 
-__all__ = ["NodeAffinity", "selection_columns", "selector_columns", "selects"]
+__all__ = ["NodeAffinity", "selection_columns", "selects"]
 
 
 def selects(pod: PodClass, node: NodeFacts) -> bool:
@@ -23,18 +23,6 @@ def selects(pod: PodClass, node: NodeFacts) -> bool:
 
 def _matches_selector(pod: PodClass, node: NodeFacts) -> bool:
     return all(node.labels.get(key) == value for key, value in (pod.node_selector or {}).items())
-
-
-def selector_columns(selector: NodeSelector | None) -> frozenset[str]:
-    """Return the node columns that a node selector reads."""
-    if selector is None:
-        return frozenset()
-    columns: set[str] = set()
-    for term in selector.node_selector_terms:
-        columns.update(expression.key for expression in term.match_expressions)
-        if term.match_fields:
-            columns.add(NAME)
-    return frozenset(columns)
 
 
 def selection_columns(pod: PodClass) -> frozenset[str]:
@@ -62,6 +50,7 @@ class NodeAffinity(Plugin):
     """The pod and the profile select the node."""
 
     name = "NodeAffinity"
+    checks_plain_pods = True
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
         names = _named_nodes(pod.node_affinity)

@@ -17,16 +17,17 @@ class NodeDeclaredFeatures(Plugin):
     """Every inferred feature is in ``status.declaredFeatures``."""
 
     name = "NodeDeclaredFeatures"
+    checks_plain_pods = True
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
         return not pod.features
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
-        wanted = pod.features
-        if not wanted:
+        required = pod.features
+        if not required:
             return None
 
         def check(node: NodeFacts) -> Status | None:
-            return None if wanted <= node.features else unresolvable("node(s) didn't match Pod's required features")
+            return None if required <= node.features else unresolvable("node(s) didn't match Pod's required features")
 
-        return Judge(wanted, frozenset({FEATURES}), check)
+        return Judge(required, frozenset({FEATURES}), check)

@@ -14,16 +14,17 @@ class NodeName(Plugin):
     """``spec.nodeName`` is empty, or the node's name."""
 
     name = "NodeName"
+    checks_plain_pods = True
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
         return PreFilter(nodes=frozenset({pod.node_name})) if pod.node_name else NOTHING
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
-        wanted = pod.node_name
-        if not wanted:
+        node_name = pod.node_name
+        if not node_name:
             return None
 
         def check(node: NodeFacts) -> Status | None:
-            return None if wanted == node.name else unresolvable("node(s) didn't match the requested node name")
+            return None if node_name == node.name else unresolvable("node(s) didn't match the requested node name")
 
-        return Judge(wanted, frozenset({NAME}), check)
+        return Judge(node_name, frozenset({NAME}), check)

@@ -23,8 +23,8 @@ class PortNumbers(Part):
         self._keys: dict[tuple[str, int], int] = {}
         self._specific: dict[HostPort, int] = {}
 
-    def add_class(self, pod: PodClass, looks: Any) -> None:
-        for _, protocol, port in looks:
+    def add_class(self, pod: PodClass, counters: Any) -> None:
+        for _, protocol, port in counters:
             self._keys.setdefault((protocol, port), len(self._keys))
 
     def is_used(self) -> bool:
@@ -33,7 +33,7 @@ class PortNumbers(Part):
     def may_count(self, pod: PodClass) -> bool:
         return bool(pod.ports)
 
-    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+    def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
         ports = [self._number(port) for port in pod.ports if port[1:] in self._keys]
         return {"ports": ports} if ports else {}
 
@@ -60,10 +60,10 @@ class NodePorts(Plugin):
     def get_counters(self, pod: PodClass, ctx: Context) -> tuple[HostPort, ...] | None:
         return pod.ports or None
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
         """Return each ``port`` in conflict, and the ``pods`` of the node that use it."""
         holders: dict[tuple[str, int], list[tuple[str, str]]] = {}
-        for key, other in witness.classes_on(node):
+        for key, other in context.classes_on(node):
             for ip, protocol, port in other.ports:
                 holders.setdefault((protocol, port), []).append((ip, key))
         clashes = []

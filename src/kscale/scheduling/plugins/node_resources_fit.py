@@ -7,27 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kscale.objects.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended
+from kscale.objects.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY
 from kscale.scheduling.plugins.base import ExplainContext, Numbers, Plugin
-from kscale.scheduling.profile import Context
 from kscale.scheduling.status import UNRESOLVABLE, UNSCHEDULABLE, Status
 from kscale.snapshot.classes.interner import PodClass
 
-__all__ = ["NodeResourcesFit", "get_counted_demand"]
+__all__ = ["NodeResourcesFit"]
 
 _FIXED = (CPU, MEMORY, EPHEMERAL_STORAGE)
-
-
-def get_counted_demand(pod: PodClass, ctx: Context) -> dict[str, int]:
-    """Return the pod's demand without resources that the profile's arguments ignore."""
-    ignored, groups = ctx.profile.ignored_resources, ctx.profile.ignored_resource_groups
-    if not ignored and not groups:
-        return pod.demand
-    return {
-        name: amount
-        for name, amount in pod.demand.items()
-        if not (is_extended(name) and (name in ignored or name.partition("/")[0] in groups))
-    }
 
 
 def _insufficient(
@@ -41,11 +28,11 @@ def _insufficient(
     short = [{"resource": "pods", "asked": 1, "free": slots}] if slots < 1 else []
     never = False
     for name in (*_FIXED, *sorted(set(demand) - set(_FIXED))):
-        asked = demand.get(name, 0)
-        if asked > 0 and asked > free.get(name, 0):
+        requested = demand.get(name, 0)
+        if requested > 0 and requested > free.get(name, 0):
             reasons.append(f"Insufficient {name}")
-            short.append({"resource": name, "asked": asked, "free": free.get(name, 0)})
-            never = never or asked > allocatable.get(name, 0)
+            short.append({"resource": name, "asked": requested, "free": free.get(name, 0)})
+            never = never or requested > allocatable.get(name, 0)
     if not reasons:
         return None, ()
     return Status(UNRESOLVABLE if never else UNSCHEDULABLE, tuple(reasons)), tuple(short)
@@ -55,8 +42,9 @@ class NodeResourcesFit(Plugin):
     """The requested amounts are free."""
 
     name = "NodeResourcesFit"
+    checks_plain_pods = True
 
-    def explain(self, pod: PodClass, number: int, node: int, witness: ExplainContext) -> tuple[Status | None, Numbers]:
+    def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
         """Return the status and, for each ``resource`` that is short, the amounts ``asked`` and ``free``."""
-        free, slots = witness.room(node)
-        return _insufficient(witness.demand(number, node), free, witness.allocatable(node), slots)
+        free, slots = context.room(node)
+        return _insufficient(context.demand(number, node), free, context.allocatable(node), slots)

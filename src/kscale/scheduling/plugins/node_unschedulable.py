@@ -18,6 +18,7 @@ class NodeUnschedulable(Plugin):
     """``spec.unschedulable`` is false, or the pod tolerates the taint of that name."""
 
     name = "NodeUnschedulable"
+    checks_plain_pods = True
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
         if any(tolerates(toleration, _TAINT) for toleration in pod.tolerations):

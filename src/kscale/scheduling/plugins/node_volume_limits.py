@@ -41,6 +41,7 @@ _Attached = tuple[str, str, int]
 
 
 def _resolve_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | None:
+    """Return the volume that a claim attaches; None if it is unknown or none."""
     volume = volumes.volume(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
         storage_class = volumes.storage_class(class_name(claim))
@@ -124,7 +125,8 @@ def _attachments(ctx: Context) -> dict[str, list[tuple[str, str]]]:
 
 class _BrokenNodes(dict[str, str]):
     """Nodes with placed pods whose generic ephemeral claim belongs to another pod -> upstream's text. Cached with a
-    snapshot."""
+    snapshot.
+    """
 
     @classmethod
     def of(cls, ctx: Context) -> _BrokenNodes:
@@ -147,7 +149,8 @@ class _BrokenNodes(dict[str, str]):
 
 class _NodeLimits:
     """Limits of nodes. ``migrated``: uint32[nodes], ``drivers``: those with a limit on some node. Updated if CSINodes
-    change."""
+    change.
+    """
 
     def __init__(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode], last: _NodeLimits | None) -> None:
         self._of = names, csi_nodes
@@ -204,8 +207,8 @@ class VolumeNumbers(Part):
         """Return the drivers of the volumes of pods to be checked, with or without a limit."""
         return tuple(self._asked)
 
-    def add_class(self, pod: PodClass, looks: Any) -> None:
-        self._asked.update(dict.fromkeys(driver for driver, _, _ in looks))
+    def add_class(self, pod: PodClass, counters: Any) -> None:
+        self._asked.update(dict.fromkeys(driver for driver, _, _ in counters))
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
         if not self._asked:
@@ -221,7 +224,7 @@ class VolumeNumbers(Part):
     def may_count(self, pod: PodClass) -> bool:
         return bool(pod.volumes)
 
-    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+    def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
         attached = _resolve(pod, Volumes.of(ctx), incoming=False) if pod.volumes and self.drivers else ()
         entries = [
             (self._handle(driver, handle), self.drivers[driver], plugin)
@@ -271,7 +274,7 @@ def csi_rules_not_judged(drivers: Sequence[str], templates: Sequence[NodeTemplat
     for driver in drivers:
         if driver in limited:
             texts.append(f"attach limit of {driver} on new nodes {which}")
-        if _must_be_there(driver, Volumes.of(ctx)):
+        if _is_driver_required(driver, Volumes.of(ctx)):
             texts.append(f"whether {driver} is installed on new nodes {which}; it counts as missing")
     return texts
 
@@ -289,15 +292,15 @@ class NodeVolumeLimits(Plugin):
         if not pod.volumes or self.skips(pod, ctx):
             return None
         volumes = Volumes.of(ctx)
-        wanted = _resolve(pod, volumes, incoming=True)
-        if isinstance(wanted, Status):
-            return Judge(wanted, frozenset(), partial(_everywhere, wanted))
+        attached = _resolve(pod, volumes, incoming=True)
+        if isinstance(attached, Status):
+            return Judge(attached, frozenset(), partial(_everywhere, attached))
         broken = _BrokenNodes.of(ctx)
         untranslated = _find_translation_error(pod)
-        needed = tuple((driver, plugin) for driver, _, plugin in wanted if _must_be_there(driver, volumes))
+        needed = tuple((driver, plugin) for driver, _, plugin in attached if _is_driver_required(driver, volumes))
         if not needed and not broken and untranslated is None:
             return None
-        attached = tuple(dict.fromkeys(plugin for _, _, plugin in wanted))
+        migrating = tuple(dict.fromkeys(plugin for _, _, plugin in attached))
 
         def check(node: NodeFacts) -> Status | None:
             if untranslated is not None and node.csi_node is not None:
@@ -307,12 +310,12 @@ class NodeVolumeLimits(Plugin):
             for driver, plugin in needed:
                 if (plugin < 0 or moved >> plugin & 1) and driver not in drivers:
                     return unschedulable(f"{driver} CSI driver is not installed on the node")
-            counts = any(plugin < 0 or moved >> plugin & 1 for plugin in attached)
+            counts = any(plugin < 0 or moved >> plugin & 1 for plugin in migrating)
             if counts and node.name in broken and _limits(node.csi_node):
                 return error(broken[node.name])
             return None
 
-        key: Hashable = needed, untranslated, (attached, broken) if broken else None
+        key: Hashable = needed, untranslated, (migrating, broken) if broken else None
         return Judge(key, frozenset({CSI, NAME}) if broken else frozenset({CSI}), check)
 
     def part(self, rows: Rows) -> Part:
@@ -335,16 +338,17 @@ class NodeVolumeLimits(Plugin):
         volumes = Volumes.of(ctx)
         return (_NodeLimits.of(ctx).drivers, *chain.from_iterable(map(volumes.get_dependencies, storage)))
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
         """Return ``driver`` and its ``limit``."""
-        driver = next(name for name, number in witness.part(VolumeNumbers).drivers.items() if number == which)
-        return ({"driver": driver, "limit": _limits(witness.facts(node).csi_node).get(driver)},)
+        driver = next(name for name, number in context.part(VolumeNumbers).drivers.items() if number == which)
+        return ({"driver": driver, "limit": _limits(context.facts(node).csi_node).get(driver)},)
 
 
 def _everywhere(status: Status, node: NodeFacts) -> Status | None:  # noqa: ARG001  (the same on every node)
     return status
 
 
-def _must_be_there(driver: str, volumes: Volumes) -> bool:
+def _is_driver_required(driver: str, volumes: Volumes) -> bool:
+    """Check whether pods must not run on nodes without the driver."""
     csi_driver = volumes.driver(driver)
     return csi_driver is not None and bool(csi_driver.spec.prevent_pod_scheduling_if_missing)

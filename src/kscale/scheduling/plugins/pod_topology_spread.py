@@ -44,7 +44,8 @@ _REASON = "node(s) didn't match pod topology spread constraints"
 
 class _Inclusion(msgspec.Struct, frozen=True):
     """Which nodes count: those that have all ``keys`` and, if a policy honours them, pass the pod's selection and
-    tolerations (facets of the pod)."""
+    tolerations (facets of the pod).
+    """
 
     keys: frozenset[str]
     selection: int | None
@@ -115,10 +116,10 @@ def _constraints(
                 selector = Selector(selector.requirements + extra)
             selected.append((constraint, selector))
     else:
-        wanted = [constraint for constraint in defaults if constraint.when_unsatisfiable == action]
-        default = _default_selector(pod, ctx) if wanted else Selector()
+        default_constraints = [constraint for constraint in defaults if constraint.when_unsatisfiable == action]
+        default = _default_selector(pod, ctx) if default_constraints else Selector()
         if not default.empty:
-            selected = [(constraint, default) for constraint in wanted]
+            selected = [(constraint, default) for constraint in default_constraints]
     keys = frozenset(constraint.topology_key for constraint, _ in selected) if require_all_keys else frozenset()
     return tuple(
         Constraint(
@@ -148,12 +149,12 @@ def _default_selector(pod: PodClass, ctx: Context) -> Selector:
 
     Empty if there are none.
     """
-    wanted: dict[str, str] = {}
+    match_labels: dict[str, str] = {}
     labels = pod.labels or {}
     for service in ctx.informers.services.get(pod.namespace, ()):
         chosen = service.spec.selector
         if chosen is not None and all(labels.get(key) == value for key, value in chosen.items()):
-            wanted.update(chosen)
+            match_labels.update(chosen)
     more: tuple[Requirement, ...] = ()
     if pod.owner is not None:
         version, kind, name = pod.owner
@@ -161,10 +162,10 @@ def _default_selector(pod: PodClass, ctx: Context) -> Selector:
         controller = ctx.informers.controllers.get((kind, pod.namespace, name)) if is_supported else None
         selector = controller.spec.selector if controller is not None else None
         if isinstance(selector, dict):
-            wanted.update(selector)
+            match_labels.update(selector)
         elif selector is not None:
             more = compile_selector(selector).requirements
-    return Selector(tuple(Requirement(key, IN, (value,)) for key, value in sorted(wanted.items())) + more)
+    return Selector(tuple(Requirement(key, IN, (value,)) for key, value in sorted(match_labels.items())) + more)
 
 
 def eligibility(inclusion: _Inclusion, pod: PodClass) -> Eligibility:
@@ -195,9 +196,9 @@ class SpreadNumbers(Part):
         self._eligibility: dict[_Inclusion, Eligibility] = {}
         self._honouring: dict[int, PodClass] = {}
 
-    def add_class(self, pod: PodClass, looks: Any) -> None:
-        self.constraints[pod.index] = looks
-        for constraint in looks:
+    def add_class(self, pod: PodClass, counters: Any) -> None:
+        self.constraints[pod.index] = counters
+        for constraint in counters:
             self.number(constraint.row, pod)
 
     def may_count(self, pod: PodClass) -> bool:
@@ -219,8 +220,8 @@ class SpreadNumbers(Part):
             eligible = self._eligibility[inclusion] = eligibility(inclusion, pod)
         return eligible
 
-    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
-        constraints = self.constraints.get(pod.index) if asked else None
+    def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
+        constraints = self.constraints.get(pod.index) if checked else None
         if not constraints:
             return {}
         return {
@@ -275,27 +276,27 @@ class PodTopologySpread(Plugin):
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
         return ctx.informers.services, ctx.informers.controllers
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
         """Return the numbers of the constraint that fails.
 
         ``constraint`` (position among the hard ones), ``topologyKey``, ``domain``, ``matching`` pods there, ``self``,
         ``minimum`` and ``maxSkew``.
         """
-        part = witness.part(SpreadNumbers)
+        part = context.part(SpreadNumbers)
         constraint = part.constraints[pod.index][which]
         key = constraint.row.key
-        numbers = {"constraint": which, "topologyKey": key, "domain": witness.facts(node).labels.get(key)}
+        numbers = {"constraint": which, "topologyKey": key, "domain": context.facts(node).labels.get(key)}
         if detail == _engine.MISSING_KEY:
             return (numbers,)
-        counts, registered, domains, least = witness.engine.row(part.number(constraint.row, pod))
-        domain = witness.engine.domain(witness.key(key), node)
+        counts, registered, domains, minimum = context.engine.row(part.number(constraint.row, pod))
+        domain = context.engine.domain(context.key(key), node)
         is_registered = domain < len(registered) and registered[domain] > 0
         return (
             numbers
             | {
                 "matching": int(counts[domain]) if is_registered else 0,
                 "self": int(constraint.self_match),
-                "minimum": 0 if domains < constraint.min_domains else int(least),
+                "minimum": 0 if domains < constraint.min_domains else int(minimum),
                 "maxSkew": constraint.max_skew,
             },
         )

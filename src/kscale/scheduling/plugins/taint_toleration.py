@@ -17,6 +17,7 @@ class TaintToleration(Plugin):
     """Every NoSchedule and NoExecute taint of the node is tolerated."""
 
     name = "TaintToleration"
+    checks_plain_pods = True
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
         def check(node: NodeFacts) -> Status | None:

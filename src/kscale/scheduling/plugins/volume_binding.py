@@ -14,8 +14,7 @@ from kscale.objects.api.core import NodeSelector
 from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.storage import PersistentVolume, PersistentVolumeClaim
 from kscale.scheduling.plugins.base import NOTHING, ExplainContext, Judge, Numbers, Plugin, PreFilter
-from kscale.scheduling.plugins.node_affinity import selector_columns
-from kscale.scheduling.profile import CSI, Context, NodeFacts
+from kscale.scheduling.profile import CSI, Context, NodeFacts, selector_columns
 from kscale.scheduling.status import Status, error, unresolvable
 from kscale.scheduling.volumes.in_tree import TranslationError, get_migrated_plugins, is_in_tree, reachable_from
 from kscale.scheduling.volumes.lookup import Volumes, affinity_of, claim_names, class_name, not_found, not_owned
@@ -25,14 +24,15 @@ from kscale.snapshot.classes.interner import PodClass
 __all__ = ["VolumeBinding"]
 
 _NO_MATCH = "node(s) didn't match PersistentVolume's node affinity"
-_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+_NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 
-class _Held(msgspec.Struct, frozen=True, eq=False):
+class _BoundVolume(msgspec.Struct, frozen=True, eq=False):
     """A volume that a claim is bound to. ``required``: its node affinity. On nodes whose CSINode says that the in-tree
-    ``plugin`` was migrated, ``translated`` replaces it, or the error ``instead``."""
+    ``plugin`` was migrated, ``translated`` replaces it, or the error ``instead``.
+    """
 
     required: NodeSelector | None
     plugin: int = -1
@@ -40,7 +40,7 @@ class _Held(msgspec.Struct, frozen=True, eq=False):
     instead: Status | None = None
 
     @classmethod
-    def of(cls, volume: PersistentVolume) -> _Held:
+    def of(cls, volume: PersistentVolume) -> _BoundVolume:
         plugin = is_in_tree(volume.spec)
         if plugin < 0:
             return cls(affinity_of(volume))
@@ -77,7 +77,7 @@ class VolumeBinding(Plugin):
         volumes = Volumes.of(ctx)
         immediate = False
         for name, ephemeral in claim_names(pod):
-            problem = _unusable(pod, name, volumes.claim(pod.namespace, name), ephemeral)
+            problem = _explain_unusable(pod, name, volumes.claim(pod.namespace, name), ephemeral)
             if problem:
                 return PreFilter(failure=unresolvable(problem))
         for claim in volumes.claims_of(pod):
@@ -112,7 +112,7 @@ class VolumeBinding(Plugin):
         volumes = Volumes.of(ctx)
         claims = volumes.claims_of(pod)
         bound = [volumes.volume(claim.spec.volume_name) for claim in claims if is_bound(claim)]
-        bound_volumes = [None if volume is None else _Held.of(volume) for volume in bound]
+        bound_volumes = [None if volume is None else _BoundVolume.of(volume) for volume in bound]
         waiting = WaitingClaims.of(pod, volumes)
         columns: set[str] = set()
         key: list[Hashable] = []
@@ -134,22 +134,22 @@ class VolumeBinding(Plugin):
             provided = waiting.on(node)
             if isinstance(provided, str):
                 reasons.append(provided)
-            if bound == _GONE:
+            if bound == _NO_SUCH_VOLUME:
                 reasons.append(bound)
             return unresolvable(*reasons) if reasons else None
 
         return Judge(tuple(key), frozenset(columns), check)
 
-    def explain(self, pod: PodClass, number: int, node: int, witness: ExplainContext) -> tuple[Status | None, Numbers]:
-        status, _ = super().explain(pod, number, node, witness)
-        return status, _blame(pod, witness.facts(node), witness.ctx) if status is not None else ()
+    def explain(self, pod: PodClass, number: int, node: int, context: ExplainContext) -> tuple[Status | None, Numbers]:
+        status, _ = super().explain(pod, number, node, context)
+        return status, _get_unusable_claim(pod, context.facts(node), context.ctx) if status is not None else ()
 
 
-class _Reached(dict[str, int]):
+class _ReachingNodes(dict[str, int]):
     """Volume -> number of nodes of the snapshot that reach it; cached with a context."""
 
 
-def _blame(pod: PodClass, node: NodeFacts, ctx: Context) -> Numbers:
+def _get_unusable_claim(pod: PodClass, node: NodeFacts, ctx: Context) -> Numbers:
     """Return the first bound claim that the node cannot use: ``claim`` and ``volume``.
 
     If the volume exists, also ``wanted`` (its node affinity as text) and ``reachedFrom`` (the number of existing nodes
@@ -164,9 +164,9 @@ def _blame(pod: PodClass, node: NodeFacts, ctx: Context) -> Numbers:
         numbers = {"claim": f"{claim.namespace}/{claim.name}", "volume": name}
         if volume is None:
             return (numbers,)
-        bound_volume = _Held.of(volume)
+        bound_volume = _BoundVolume.of(volume)
         if bound_volume.check(node) == _NO_MATCH:
-            reached = ctx.memo.get(_Reached, _Reached)
+            reached = ctx.memo.get(_ReachingNodes, _ReachingNodes)
             if name not in reached:
                 nodes = map(ctx.node, range(len(ctx.snapshot.nodes)))
                 reached[name] = sum(bound_volume.check(each) is None for each in nodes)
@@ -189,7 +189,8 @@ def selector_text(selector: NodeSelector | None) -> str:
 _OPERATORS = {"In": "in", "NotIn": "not in", "Exists": "exists", "DoesNotExist": "does not exist"}
 
 
-def _unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | None, ephemeral: bool) -> str | None:
+def _explain_unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | None, ephemeral: bool) -> str | None:
+    """Return why a claim cannot be used, or None."""
     if claim is None:
         if ephemeral:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
@@ -201,9 +202,10 @@ def _unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | None, eph
     return not_owned(pod, claim) if ephemeral else None
 
 
-def _check_bound(bound_volumes: list[_Held | None], node: NodeFacts) -> Status | str | None:
+def _check_bound(bound_volumes: list[_BoundVolume | None], node: NodeFacts) -> Status | str | None:
+    """Return the first problem of bound volumes on a node, or None."""
     for volume in bound_volumes:
-        problem = _GONE if volume is None else volume.check(node)
+        problem = _NO_SUCH_VOLUME if volume is None else volume.check(node)
         if problem is not None:
             return problem
     return None

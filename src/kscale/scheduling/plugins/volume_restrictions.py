@@ -58,8 +58,8 @@ class DiskNumbers(Part):
         self._disks: dict[tuple[str, ...], int] = {}
         self._claims: dict[tuple[str, str], int] = {}
 
-    def add_class(self, pod: PodClass, looks: Any) -> None:
-        disks, claims = looks
+    def add_class(self, pod: PodClass, counters: Any) -> None:
+        disks, claims = counters
         for identity, _ in disks:
             self._disks.setdefault(identity, len(self._disks))
         for name in claims:
@@ -71,7 +71,7 @@ class DiskNumbers(Part):
     def may_count(self, pod: PodClass) -> bool:
         return bool(pod.volumes)
 
-    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+    def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
         entry: dict[str, Any] = {}
         if not pod.volumes:
             return entry
@@ -82,7 +82,7 @@ class DiskNumbers(Part):
             entry["disks"] = disks
         if claims:
             entry["claims"] = claims
-        if asked and claims:
+        if checked and claims:
             entry["rwop"] = [self._claims[pod.namespace, name] for name in _exclusive_claims(pod, ctx)]
         return entry
 
@@ -135,36 +135,36 @@ class VolumeRestrictions(Plugin):
         volumes = Volumes.of(ctx)
         return chain.from_iterable(map(volumes.get_dependencies, storage))
 
-    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
         """Return each ``disk`` or ``claim`` in conflict, and the ``pods`` that use it."""
         return (
-            self._explain_disk_conflicts(pod, node, witness)
+            self._explain_disk_conflicts(pod, node, context)
             if detail == _engine.DISK_CONFLICT
-            else self._explain_claim_conflicts(pod, witness)
+            else self._explain_claim_conflicts(pod, context)
         )
 
-    def _explain_disk_conflicts(self, pod: PodClass, node: int, witness: ExplainContext) -> Numbers:
+    def _explain_disk_conflicts(self, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
         conflicts = []
         for identity, read_only in _disks(pod):
 
             def uses(other: PodClass, identity: tuple[str, ...] = identity, read_only: bool = read_only) -> bool:
                 return any(disk == identity and not (read_only and only) for disk, only in _disks(other))
 
-            pods = witness.pods_on(node, uses)
+            pods = context.pods_on(node, uses)
             if pods:
                 conflicts.append({"disk": "/".join(identity), "pods": pods[:MAX_PODS]})
         return tuple(conflicts)
 
-    def _explain_claim_conflicts(self, pod: PodClass, witness: ExplainContext) -> Numbers:
+    def _explain_claim_conflicts(self, pod: PodClass, context: ExplainContext) -> Numbers:
         conflicts = []
-        for name in _exclusive_claims(pod, witness.ctx):
+        for name in _exclusive_claims(pod, context.ctx):
 
             def uses(other: PodClass, name: str = name) -> bool:
                 return other.namespace == pod.namespace and any(
                     used == name and not ephemeral for used, ephemeral in claim_names(other)
                 )
 
-            users = witness.pods_anywhere(uses)
+            users = context.pods_anywhere(uses)
             if users:
                 conflicts.append({"claim": f"{pod.namespace}/{name}", "pods": users[:MAX_PODS]})
         return tuple(conflicts)

@@ -17,18 +17,19 @@ _BETA = "failure-domain.beta.kubernetes.io/"
 _STABLE = "topology.kubernetes.io/"
 _KEYS = (_BETA + "zone", _BETA + "region", _STABLE + "zone", _STABLE + "region")
 
-_Wanted = tuple[tuple[str, frozenset[str]], ...]
+_ZoneRequirements = tuple[tuple[str, frozenset[str]], ...]
 
 
 class VolumeZone(Plugin):
     """The node's zone and region labels match the volume's. A stable key of the node may match a beta key of the
-    volume, but not the reverse. A node without any such label passes."""
+    volume, but not the reverse. A node without any such label passes.
+    """
 
     name = "VolumeZone"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        wanted = _get_zone_requirements(pod, ctx)
-        return PreFilter(failure=wanted) if isinstance(wanted, Status) else NOTHING
+        requirements = _get_zone_requirements(pod, ctx)
+        return PreFilter(failure=requirements) if isinstance(requirements, Status) else NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
         return not _get_zone_requirements(pod, ctx)
@@ -40,14 +41,14 @@ class VolumeZone(Plugin):
         return (Volumes.of(ctx),)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
-        wanted = _get_zone_requirements(pod, ctx)
-        if isinstance(wanted, Status) or not wanted:
+        requirements = _get_zone_requirements(pod, ctx)
+        if isinstance(requirements, Status) or not requirements:
             return None
 
         def check(node: NodeFacts) -> Status | None:
             if not any(key in node.labels for key in _KEYS):
                 return None
-            for key, values in wanted:
+            for key, values in requirements:
                 have = node.labels.get(key)
                 if have is None and key.startswith(_BETA):
                     have = node.labels.get(_STABLE + key.removeprefix(_BETA))
@@ -55,12 +56,12 @@ class VolumeZone(Plugin):
                     return unresolvable("node(s) had no available volume zone")
             return None
 
-        return Judge(wanted, frozenset(_KEYS), check)
+        return Judge(requirements, frozenset(_KEYS), check)
 
 
-def _get_zone_requirements(pod: PodClass, ctx: Context) -> _Wanted | Status:
+def _get_zone_requirements(pod: PodClass, ctx: Context) -> _ZoneRequirements | Status:
     """Return (label, allowed values) of the pod's volumes, or the status if the PreFilter fails."""
-    wanted: list[tuple[str, frozenset[str]]] = []
+    requirements: list[tuple[str, frozenset[str]]] = []
     if not pod.has_claims:
         return ()
     volumes = Volumes.of(ctx)
@@ -73,7 +74,7 @@ def _get_zone_requirements(pod: PodClass, ctx: Context) -> _Wanted | Status:
         if claim is None:
             return unresolvable(not_found("persistentvolumeclaim", name))
         if not claim.spec.volume_name:
-            problem = _unbound(claim, volumes)
+            problem = _explain_unbound(claim, volumes)
             if problem:
                 return unresolvable(problem)
             continue
@@ -84,11 +85,12 @@ def _get_zone_requirements(pod: PodClass, ctx: Context) -> _Wanted | Status:
         for key in _KEYS:
             values = labels[key].split("__") if key in labels else [""]
             if all(values):  # a value with an empty element is invalid: upstream ignores the key
-                wanted.append((key, frozenset(values)))
-    return tuple(wanted)
+                requirements.append((key, frozenset(values)))
+    return tuple(requirements)
 
 
-def _unbound(claim: PersistentVolumeClaim, volumes: Volumes) -> str | None:
+def _explain_unbound(claim: PersistentVolumeClaim, volumes: Volumes) -> str | None:
+    """Return why an unbound claim fails the PreFilter, or None."""
     name = class_name(claim)
     if not name:
         return "PersistentVolumeClaim had no pv name and storageClass name"

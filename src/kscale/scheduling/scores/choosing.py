@@ -30,7 +30,8 @@ class NodeScores(msgspec.Struct, frozen=True, kw_only=True):
     """Scores of the nodes that a pod fits. ``nodes``: their names in list order; ``by_plugin``: plug-in -> a score from
     0 to 100 for each node, before weights; ``total``: weighted sums; ``chosen``: the first node with the highest total,
     None if the pod fits no node. A pod with an invalid preference has no scores, and a chosen node only if it fits
-    exactly one."""
+    exactly one.
+    """
 
     pod: str
     nodes: list[str]
@@ -85,11 +86,11 @@ def node_scores(
         alone = names[0] if len(names) == 1 else None
         return NodeScores(pod=records[0].key, nodes=names, by_plugin={}, total=[], chosen=alone)
     total, parts = compiled.scorer.score(class_number, nodes)
-    asked = {name for name in options.weights if options.weights[name]} | {p.name for p, _ in options.scorers}
+    scoring_plugins = {name for name in options.weights if options.weights[name]} | {p.name for p, _ in options.scorers}
     return NodeScores(
         pod=records[0].key,
         nodes=names,
-        by_plugin={name: parts[i].tolist() for i, name in enumerate(compiled.names) if name in asked},
+        by_plugin={name: parts[i].tolist() for i, name in enumerate(compiled.names) if name in scoring_plugins},
         total=total.tolist(),
         chosen=names[int(np.argmax(total))] if names else None,
     )

@@ -32,7 +32,8 @@ _PREFER: Final = "PreferNoSchedule"
 
 class _Avoided:
     """PreferNoSchedule taints: ``kinds``: distinct lists of taints; ``of``: index of each node's list. Cached with a
-    snapshot."""
+    snapshot.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         numbers: dict[tuple[tuple[str, str], ...], int] = {}
@@ -50,7 +51,8 @@ class _Avoided:
 class CompiledScores:
     """Pods as Score plug-ins see them. ``scorer``: the native scorer, including placed pods; ``class_of`` int32[pods]:
     class of each pod in it; ``names``: the plug-ins in its order; ``broken``: per class, whether a preference is
-    invalid, so that scoring fails."""
+    invalid, so that scoring fails.
+    """
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class CompiledScores:
         self._avoided = snapshot.memo.get(_Avoided, lambda: _Avoided(snapshot))
         for scored, wishes in pods.values():
             pod_class = self._by_index[scored.class_of]
-            broken = pod_class.index in counters.broken or any(map(_unreadable, wishes))
+            broken = pod_class.index in counters.broken or any(map(_is_unreadable, wishes))
             self.broken.append(broken)
             spread, require_all_keys = counters.spread(pod_class)
             self.scorer.add_class(
@@ -218,10 +220,11 @@ class CompiledScores:
             self.scorer.add_user(plugin, [number[name] for name in names], weight)
 
 
-def _unreadable(wish: PreferredSchedulingTerm) -> bool:
+def _is_unreadable(wish: PreferredSchedulingTerm) -> bool:
     return wish.weight != 0 and bool(compile_term(wish.preference).error)
 
 
 def _columns_of(wishes: Sequence[PreferredSchedulingTerm]) -> frozenset[str]:
+    """Return the node columns that preferences read."""
     keys = {each.key for wish in wishes for each in wish.preference.match_expressions}
     return frozenset(keys | ({NAME} if any(wish.preference.match_fields for wish in wishes) else set()))

@@ -25,8 +25,8 @@ from kscale.scheduling.profile import HOSTNAME, Context, NodeFacts
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.scheduling.topology_counters import Eligibility, Row, Rows
 from kscale.scheduling.volumes.waiting_claims import PodVolumes, WaitingClaims, room_of, size_of
-from kscale.snapshot.classes.classifier import shapes_of
 from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.pods.classifier import shapes_of
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Counters", "PulledImages", "ScoredPod", "capacity_score", "non_zero_used", "scored_pod"]
@@ -95,7 +95,8 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 class ScoredPod:
     """A pod as Score plug-ins see it; pods that are scored alike are equal. Amounts are in the order of ``columns``:
     ``non_zero`` and ``requested`` are what the pod requests, ``takes_non_zero`` and ``takes`` what it uses once placed.
-    ``images``: those that it runs, by nodes' names for them; empty if no node has any."""
+    ``images``: those that it runs, by nodes' names for them; empty if no node has any.
+    """
 
     class_of: int
     non_zero: tuple[int, ...]
@@ -111,14 +112,14 @@ def scored_pod(
 ) -> tuple[ScoredPod, list[PreferredSchedulingTerm]]:
     """Return a pending pod as Score plug-ins see it, and its preferred node affinity terms."""
     # Upstream's scorer of NodeResourcesFit ignores pod-level requests of the pod to place.
-    asked, filled = demand(pod), demand(pod, NON_ZERO, pod_level=False)
+    requested, filled = demand(pod), demand(pod, NON_ZERO, pod_level=False)
     affinity = pod.spec.affinity
     wishes = affinity.node_affinity.preferred if affinity is not None and affinity.node_affinity is not None else []
     cpu, memory = non_zero_occupancy(pod)
     scored = ScoredPod(
         class_of=of.index,
         non_zero=tuple(_amount(filled, name) for name in columns),
-        requested=tuple(_amount(asked, name) for name in columns),
+        requested=tuple(_amount(requested, name) for name in columns),
         takes_non_zero=tuple(
             cpu if name == CPU else memory if name == MEMORY else of.occupancy.get(name, 0) for name in columns
         ),
@@ -192,17 +193,17 @@ def _classes(volumes: PodVolumes) -> dict[str, tuple[int, int]]:
     sums: dict[str, tuple[int, int]] = {}
     for claim, volume in volumes.bindings:
         name = volume.spec.storage_class_name
-        asked, available = sums.get(name, (0, 0))
-        sums[name] = asked + size_of(claim).value(), available + room_of(volume).value()
+        requested, available = sums.get(name, (0, 0))
+        sums[name] = requested + size_of(claim).value(), available + room_of(volume).value()
     if sums:
         return sums
     for claim, capacity in volumes.provisions:
         if capacity is not None:
             name = capacity.storage_class_name
-            asked, _ = sums.get(name, (0, 0))
+            requested, _ = sums.get(name, (0, 0))
             # Without `capacity`, upstream's scheduler crashes here.
             available = 0 if capacity.capacity is None else capacity.capacity.value()
-            sums[name] = asked + size_of(claim).value(), available
+            sums[name] = requested + size_of(claim).value(), available
     return sums
 
 
@@ -229,15 +230,16 @@ class Counters:
 
     def add_classes(self, pods: Iterable[PodClass]) -> None:
         """Add all classes that will be scored and placed."""
-        asked = list(pods)
-        for pod in (*self._ctx.snapshot.placed_classes, *asked) if self._near else ():
+        classes = list(pods)
+        for pod in (*self._ctx.snapshot.placed_classes, *classes) if self._near else ():
             for term in self._carries(pod):
                 self._known.add(term)
-        for pod in asked:
-            self._ask_spread(pod)
-            self._ask_near(pod)
+        for pod in classes:
+            self._add_spread_counters(pod)
+            self._add_affinity_counters(pod)
 
-    def _ask_spread(self, pod: PodClass) -> None:
+    def _add_spread_counters(self, pod: PodClass) -> None:
+        """Add the counters that PodTopologySpread's score of a class reads."""
         if not self._spreads:
             return
         try:
@@ -253,14 +255,15 @@ class Counters:
                 eligible = None if row.key == HOSTNAME else eligibility(row.inclusion, pod)
                 self._spread[row] = self._rows.add(Row(row.key, row.counts, row.selector, eligibility=eligible))
 
-    def _ask_near(self, pod: PodClass) -> None:
+    def _add_affinity_counters(self, pod: PodClass) -> None:
+        """Add the counters that InterPodAffinity's score of a class reads."""
         if not self._near:
             return
         wishes: list[tuple[int, int]] = []
         for terms, sign in ((pod.preferred_affinity, 1), (pod.preferred_anti_affinity, -1)):
-            for term, weight in self._incoming(pod, terms):
+            for term, weight in self._compile_preferences(pod, terms):
                 if term not in self._meant:
-                    self._meant[term] = self._rows.add(Row(term.key, _means(term), term.selector))
+                    self._meant[term] = self._rows.add(Row(term.key, _selects_pod(term), term.selector))
                 wishes.append((self._meant[term], sign * weight))
         if wishes or not self._ignores:
             for term in self._known.find_matching_terms(pod, self._ctx):
@@ -270,7 +273,8 @@ class Counters:
         if wishes:
             self._wishes[pod.index] = wishes
 
-    def _incoming(self, pod: PodClass, terms: tuple[WeightedPodAffinityTerm, ...]) -> list[tuple[Term, int]]:
+    def _compile_preferences(self, pod: PodClass, terms: tuple[WeightedPodAffinityTerm, ...]) -> list[tuple[Term, int]]:
+        """Return a pod's preferred terms with their weights; none if one is invalid."""
         try:
             compiled = incoming_terms(pod, [wish.pod_affinity_term for wish in terms], self._ctx)
         except SelectorError:  # its PreFilter fails
@@ -334,7 +338,9 @@ class Counters:
                 domain = np.ascontiguousarray(label.ids, dtype=np.int32)
                 counts.append(np.zeros(len(label.values), dtype=np.int64))
             domains.append(domain)
-        masks = [None if row.eligibility is None else _mask(row.eligibility, nodes) for row in self._rows.rows]
+        masks = [
+            None if row.eligibility is None else _eligible_nodes(row.eligibility, nodes) for row in self._rows.rows
+        ]
         if counts:
             for which, pod in enumerate(snapshot.placed_classes):
                 touched = self.get_affected_rows(pod)
@@ -349,14 +355,17 @@ class Counters:
             scorer.add_row(domain, count, mask)
 
 
-def _mask(eligible: Eligibility, nodes: NodeClasses) -> NDArray[np.uint8]:
+def _eligible_nodes(eligible: Eligibility, nodes: NodeClasses) -> NDArray[np.uint8]:
+    """Return which nodes count: uint8[nodes]."""
+
     def counts(node: NodeFacts) -> int:
         return int(eligible.counts(node))
 
     return nodes.values(eligible.columns, counts).astype(np.uint8)
 
 
-def _means(term: Term) -> Callable[[PodClass], bool]:
+def _selects_pod(term: Term) -> Callable[[PodClass], bool]:
+    """Return a function that checks whether a term selects a pod."""
     return lambda pod: term.matches(pod, None)
 
 

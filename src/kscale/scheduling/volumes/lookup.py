@@ -38,7 +38,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class _Last(dict[type[Any], Any]):
+class _LatestValues(dict[type[Any], Any]):
     """The newest value of each type; cached with the interner that snapshots of a cluster share."""
 
 
@@ -51,7 +51,7 @@ def cached_per_snapshot(snapshot: Snapshot, kind: type[T], renew: Callable[[T | 
     """
 
     def make() -> T:
-        last = snapshot.interner.memo.get(_Last, _Last)
+        last = snapshot.interner.memo.get(_LatestValues, _LatestValues)
         value = last[kind] = renew(last.get(kind))
         return value
 
@@ -126,7 +126,8 @@ def not_owned(pod: PodClass, claim: PersistentVolumeClaim) -> str | None:
 
 class Volumes:
     """The informers' storage objects, and what is derived from them. Shared by all snapshots until one of the objects
-    changes."""
+    changes.
+    """
 
     def __init__(self, informers: Informers) -> None:
         self._informers = informers
@@ -224,7 +225,7 @@ class Volumes:
         return capacities
 
     @cached_property
-    def get_known_texts(self) -> frozenset[str]:
+    def selected_names(self) -> frozenset[str]:
         """Return label values and node names that occur in volumes, claims, classes and capacities."""
         informers = self._informers
         values: set[str] = set()
@@ -237,8 +238,8 @@ class Volumes:
             values.add((claim.metadata.annotations or {}).get(SELECTED_NODE, ""))
         for storage_class in informers.storage_classes.values():
             for topology in storage_class.allowed_topologies:
-                for wanted in topology.match_label_expressions:
-                    values.update(wanted.values)
+                for label in topology.match_label_expressions:
+                    values.update(label.values)
         for entry in informers.capacities:
             if entry.node_topology is not None:
                 values.update((entry.node_topology.match_labels or {}).values())
@@ -260,7 +261,8 @@ def _selectors(required: NodeSelector | None) -> list[Selector]:
 
 class ClaimUsers(dict[tuple[str, str], int]):
     """Number of placed pods that name each claim, without generic ephemeral volumes (``updatePVCRefCounts``). Cached
-    with a snapshot."""
+    with a snapshot.
+    """
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> ClaimUsers:

@@ -12,8 +12,7 @@ from kscale.objects.api.storage import CSIStorageCapacity, PersistentVolume, Per
 from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import SelectorError, compile_selector
-from kscale.scheduling.plugins.node_affinity import selector_columns
-from kscale.scheduling.profile import NAME, NodeFacts
+from kscale.scheduling.profile import NAME, NodeFacts, selector_columns
 from kscale.scheduling.volumes.lookup import SELECTED_NODE, Volumes, affinity_of, class_name
 from kscale.snapshot.classes.interner import PodClass
 
@@ -50,7 +49,8 @@ def reaches(required: NodeSelector | None, node: NodeFacts) -> bool:
 
 class PodVolumes(msgspec.Struct, eq=False):
     """``bindings``: claims with existing volumes for them; ``provisions``: claims whose volumes would be provisioned,
-    with the published capacity that was used, if the driver publishes any."""
+    with the published capacity that was used, if the driver publishes any.
+    """
 
     bindings: list[tuple[PersistentVolumeClaim, PersistentVolume]] = msgspec.field(default_factory=list)
     provisions: list[tuple[PersistentVolumeClaim, CSIStorageCapacity | None]] = msgspec.field(default_factory=list)
@@ -166,12 +166,12 @@ class WaitingClaims:
 
 def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     """Check whether a volume is large enough, of the claim's mode and attributes class, and not being deleted."""
-    offered, wanted = volume.spec, claim.spec
+    offered, requested = volume.spec, claim.spec
     return (
         room_of(volume) >= size_of(claim)
         and not volume.metadata.deletion_timestamp
-        and (offered.volume_mode or "Filesystem") == (wanted.volume_mode or "Filesystem")
-        and (offered.volume_attributes_class_name or "") == (wanted.volume_attributes_class_name or "")
+        and (offered.volume_mode or "Filesystem") == (requested.volume_mode or "Filesystem")
+        and (offered.volume_attributes_class_name or "") == (requested.volume_attributes_class_name or "")
     )
 
 

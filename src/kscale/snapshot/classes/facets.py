@@ -101,17 +101,17 @@ def affinity_facet(affinity: Affinity | None) -> AffinityFacet:
     if affinity is None:
         return NO_AFFINITY
     required = affinity.node_affinity.required if affinity.node_affinity else None
-    near, apart = affinity.pod_affinity, affinity.pod_anti_affinity
+    affinity_between, anti_affinity = affinity.pod_affinity, affinity.pod_anti_affinity
     key = (
         None if required is None else _encode(required),
-        None if near is None and apart is None else _encode((near, apart)),
+        None if affinity_between is None and anti_affinity is None else _encode((affinity_between, anti_affinity)),
     )
     return key, {
         "node_affinity": required,
-        "affinity": tuple(near.required) if near else (),
-        "anti_affinity": tuple(apart.required) if apart else (),
-        "preferred_affinity": tuple(near.preferred) if near else (),
-        "preferred_anti_affinity": tuple(apart.preferred) if apart else (),
+        "affinity": tuple(affinity_between.required) if affinity_between else (),
+        "anti_affinity": tuple(anti_affinity.required) if anti_affinity else (),
+        "preferred_affinity": tuple(affinity_between.preferred) if affinity_between else (),
+        "preferred_anti_affinity": tuple(anti_affinity.preferred) if anti_affinity else (),
     }
 
 
@@ -252,7 +252,7 @@ def frame_fields(pod: Pod, key: FrameKey) -> dict[str, Any]:
     }
 
 
-_MOST: Final = 1 << 12
+_MAX_QUEUEINGS: Final = 1 << 12
 
 
 class Queueing(NamedTuple):
@@ -271,13 +271,14 @@ class Queueing(NamedTuple):
     @classmethod
     def of(cls, pod: Pod) -> Queueing:
         """Build the queueing of a pod."""
-        condition = find(pod.status.conditions, "PodScheduled")
+        condition = find(pod.status.conditions, "PodScheduled") if pod.status.conditions else None
+        annotated = pod.metadata.annotations is not None
         return cls(
             pod.spec.scheduler_name,
             None if condition is None else (condition.status, condition.reason),
             pod.spec.priority,
-            pod_annotation(pod, DAEMONSET_POD) == "true",
-            pod_annotation(pod, SCALE_UP_DELAY),
+            annotated and pod_annotation(pod, DAEMONSET_POD) == "true",
+            pod_annotation(pod, SCALE_UP_DELAY) if annotated else None,
         )
 
 
@@ -312,7 +313,7 @@ class QueueingNumbers:
         with self._lock:  # several threads may use snapshots of one cluster
             number = self._numbers.get(queueing)
             if number is None:
-                if len(self._numbers) == _MOST:
+                if len(self._numbers) == _MAX_QUEUEINGS:
                     self._numbers.clear()
                 self._last += 1
                 number = self._numbers[queueing] = self._last if queueing.delay is None else -self._last

@@ -45,9 +45,9 @@ from kscale.snapshot.classes.facets import (
     volumes_facet,
 )
 from kscale.snapshot.classes.pod_shapes import Shape, shape_key
-from kscale.snapshot.columns import Growing
+from kscale.snapshot.columns import GrowingColumns
 
-__all__ = ["GONE", "Facets", "Interner", "Numbering", "PodClass", "Prototype"]
+__all__ = ["REMOVED_CLASS", "Facets", "Interner", "Numbering", "PodClass", "Prototype"]
 
 
 K = TypeVar("K")
@@ -193,7 +193,7 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True, gc=False):
         )
 
 
-GONE: Final = PodClass(
+REMOVED_CLASS: Final = PodClass(
     index=-1, namespace="", labels=None, terminating=False, node_name="", tolerations=(), node_selector=None,
     node_affinity=None, ports=(), demand={}, occupancy={}, affinity=(), anti_affinity=(), preferred_affinity=(),
     preferred_anti_affinity=(), spread=None, volumes=(), pod_name="", pod_uid="", claims=(), claim_statuses=(),
@@ -206,11 +206,11 @@ GONE: Final = PodClass(
 class Prototype(NamedTuple):
     """A class without the parts that :meth:`Interner.variant` adds.
 
-    ``frame`` is the key of its fields other than ``amounts``; ``looks`` is a class with these fields only.
+    ``frame`` is the key of its fields other than ``amounts``; ``base`` is a class with these fields only.
     """
 
     frame: FrameKey
-    looks: PodClass
+    base: PodClass
     amounts: AmountsFacet
 
 
@@ -228,8 +228,8 @@ class Interner:
     belong to one interner.
 
     ``classes``, ``identities`` (one class per namespace, labels and whether it terminates), ``shapes`` (from 1) and
-    ``controllers`` (UIDs) are lists by number; free numbers have :data:`GONE`, None or the empty text. ``queueings``
-    are numbers for how pods are queued, shared by all interners that derive from one.
+    ``controllers`` (UIDs) are lists by number; free numbers have :data:`REMOVED_CLASS`, None or the empty text.
+    ``queueings`` are numbers for how pods are queued, shared by all interners that derive from one.
     """
 
     def __init__(self) -> None:
@@ -247,11 +247,11 @@ class Interner:
         self._shape_of.add(object())  # 0 = not known yet
         self._controller_of: Numbering[str] = Numbering()
         self._frames: Facets[FrameKey] = Facets()
-        self._looks: dict[int, PodClass] = {}  # by number of the frame
+        self._base_of_frame: dict[int, PodClass] = {}  # by number of the frame
         self._tolerations: Facets[bytes] = Facets()
         self._selections: Facets[Any] = Facets()
-        self._asked: set[int] = set()  # classes requested for pods outside the cluster
-        self._identity_of = Growing(np.int32)  # by number of the class
+        self._requested: set[int] = set()  # classes requested for pods outside the cluster
+        self._identity_of = GrowingColumns({"identity": np.int32})  # by number of the class
         self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -260,7 +260,7 @@ class Interner:
             return {name: copy(value) for name, value in vars(self).items() if name not in derived}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=Lock(), _identity_of=Growing(np.int32))
+        vars(self).update(state, _lock=Lock(), _identity_of=GrowingColumns({"identity": np.int32}))
 
     def without(
         self, classes: NDArray[np.bool_], shapes: NDArray[np.bool_], controllers: NDArray[np.bool_]
@@ -282,9 +282,9 @@ class Interner:
         remaining = Interner()
         with self._lock:
             classes = classes.copy()
-            classes[[number for number in self._asked if number < len(classes)]] = False
+            classes[[number for number in self._requested if number < len(classes)]] = False
             for name in ("classes", "identities", "shapes", "controllers", "_class_of", "_identity", "_shape_of",
-                         "_controller_of", "_tolerations", "_selections", "_frames", "_looks",
+                         "_controller_of", "_tolerations", "_selections", "_frames", "_base_of_frame",
                          "_identity_users"):  # fmt: skip
                 setattr(remaining, name, copy(getattr(self, name)))
             remaining._lock = self._lock
@@ -307,18 +307,18 @@ class Interner:
         idle = []
         for number in numbers:
             removed = self.classes[number]
-            self.classes[number] = GONE
+            self.classes[number] = REMOVED_CLASS
             self._tolerations.release(removed.tolerations_id)
             self._selections.release(removed.selection_id)
             key = self._class_of.keys[number]
             if key is not None and self._frames.release(key[0]):
-                del self._looks[key[0]]
+                del self._base_of_frame[key[0]]
             self._identity_users[removed.identity_id] -= 1
             if not self._identity_users[removed.identity_id]:
                 idle.append(removed.identity_id)
         self._identity.discard(idle)
         for identity in idle:
-            self.identities[identity] = GONE
+            self.identities[identity] = REMOVED_CLASS
 
     def shape(self, key: Any, make: Callable[[], Shape]) -> int:
         """Return the number (from 1) of a shape of pods, see :mod:`kscale.snapshot.classes.pod_shapes`.
@@ -359,12 +359,12 @@ class Interner:
             computed = self._identity_of.size
             if computed < len(self.classes):
                 self._identity_of.extend_to(len(self.classes))
-                self._identity_of.array[computed:] = [each.identity_id for each in self.classes[computed:]]
-            identities: NDArray[np.int32] = self._identity_of.array[classes]
+                self._identity_of.arrays["identity"][computed:] = [each.identity_id for each in self.classes[computed:]]
+            identities: NDArray[np.int32] = self._identity_of.arrays["identity"][classes]
         return identities
 
     def classify(
-        self, pod: Pod, *, placed: bool, moves: bool = False, held: bool = False, named: bool = False
+        self, pod: Pod, *, placed: bool, moves: bool = False, stored: bool = False, named: bool = False
     ) -> PodClass:
         """Return the class of a pod.
 
@@ -391,15 +391,15 @@ class Interner:
             volumes_facet(pod.spec.volumes),
             owner,
         )
-        if not held:
-            self._asked.add(pod_class.index)
+        if not stored:
+            self._requested.add(pod_class.index)
         return pod_class
 
     def prototype(self, pod: Pod, *, placed: bool, named: bool = False) -> Prototype:
         """Return the parts of a pod's class that :meth:`variant` does not add."""
         key = frame_key(pod, placed, named)
         number = self._frames.get(key)
-        cached = None if number is None else self._looks.get(number)
+        cached = None if number is None else self._base_of_frame.get(number)
         if cached is None:
             cached = PodClass(
                 index=-1, labels=None, demand={}, occupancy={}, volumes=(), owner=None, first_request=None,
@@ -423,9 +423,9 @@ class Interner:
             index = None if frame is None else self._class_of.get((frame, *rest))
             if index is not None:
                 return self.classes[index]
-            return self._add(prototype, labels, affinity, volumes, owner)
+            return self._add_class(prototype, labels, affinity, volumes, owner)
 
-    def _add(
+    def _add_class(
         self,
         prototype: Prototype,
         labels: LabelsFacet,
@@ -433,7 +433,8 @@ class Interner:
         volumes: VolumesFacet,
         owner: tuple[str, str, str] | None,
     ) -> PodClass:
-        base, amounts = prototype.looks, prototype.amounts
+        """Add a class, under the caller's lock."""
+        base, amounts = prototype.base, prototype.amounts
         _, _, _, tolerations, selector, *_ = prototype.frame
         identity = base.namespace, labels[0], base.terminating
         identity_id = self._identity.get(identity)
@@ -459,9 +460,9 @@ class Interner:
             _set_value(self.identities, identity_id, pod_class)
         _set_value(self.classes, index, pod_class)
         if index < self._identity_of.size:
-            self._identity_of.array[index] = identity_id
+            self._identity_of.arrays["identity"][index] = identity_id
         frame = self._frames.acquire(prototype.frame)
-        self._looks.setdefault(frame, base)
+        self._base_of_frame.setdefault(frame, base)
         self._class_of.add((frame, amounts[0], labels[0], affinity[0], volumes[0], owner))
         self.made += 1
         return pod_class

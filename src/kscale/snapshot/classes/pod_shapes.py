@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from kscale.objects.api.core import Affinity, Pod
 from kscale.objects.api.meta import OwnerReference, ResourceList
 from kscale.objects.api.volumes import Volume
-from kscale.objects.decode import from_kept_json
+from kscale.objects.decode import from_stored_json
 from kscale.objects.pod_owners import READ_ANNOTATIONS
 from kscale.objects.pod_resources import CPU, is_sidecar, occupancy, takes_what_it_asks
 
@@ -65,7 +65,7 @@ class Shape:
     def _decode(self) -> Pod:
         rest, labels, affinity, volumes, owners = self._texts
         assert rest is not None
-        pod = from_kept_json(rest, Pod)
+        pod = from_stored_json(rest, Pod)
         pod.kind, pod.api_version = "Pod", "v1"
         if labels is not None:
             pod.metadata.labels = _LABELS.decode(labels)

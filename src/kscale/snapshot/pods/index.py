@@ -17,10 +17,11 @@ from kscale._native import _api_text, _names
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import LabelSelector
 from kscale.objects.selectors import Selector, compile_selector, parse_selector
-from kscale.snapshot.classes.classifier import shapes_of
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import distinct
-from kscale.snapshot.pods.record import GONE, PodRecord
+from kscale.snapshot.pod_states import REMOVED
+from kscale.snapshot.pods.classifier import shapes_of
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.table import PodTable
 
 __all__ = ["PodIndex", "PodSelection", "PodSelections", "SelectorLike"]
@@ -46,72 +47,78 @@ class PodIndex:
         """
         return self.select_many([(namespace, selector)]).pods
 
-    def select_many(self, wanted: Sequence[tuple[str, SelectorLike]]) -> PodSelections:
+    def select_many(self, selectors: Sequence[tuple[str, SelectorLike]]) -> PodSelections:
         """Return the pods of many (namespace, selector) pairs at once, as :meth:`select` does."""
         identities = self._table.interner.memo.get(_Identities, _Identities)
-        begin, groups, (starts, rows) = identities.matching(self._table, wanted)
+        begin, groups, (starts, rows) = identities.matching(self._table, selectors)
         ends, selected = _names.select_rows(starts, rows, begin, groups)
         return PodSelections(ends, PodSelection(self._table, selected))
 
     @property
     def pods(self) -> PodSelection:
         """Return all pods."""
-        return PodSelection(self._table, np.flatnonzero(self._table.column("state") != GONE))
+        return PodSelection(self._table, np.flatnonzero(self._table.columns["state"] != REMOVED))
 
 
 class PodSelection:
     """Some pods, as columns. Equal row numbers mean the same pods while the index they come from is current.
 
-    ``phase`` int8 into :data:`~kscale.snapshot.pods.record.PHASES`; ``ready`` int8, the status of the condition Ready,
-    into :data:`~kscale.snapshot.pods.record.READY` (0 without one), and ``since`` int64, the time of its last change;
+    ``phase`` int8 into :data:`~kscale.snapshot.pod_states.PHASES`; ``ready`` int8, the status of the condition Ready,
+    into :data:`~kscale.snapshot.pod_states.READY` (0 without one), and ``since`` int64, the time of its last change;
     ``started``, ``deleted`` int64: ``status.startTime``, ``metadata.deletionTimestamp``. Times are nanoseconds since
     1970, :data:`~kscale.objects.times.ZERO_TIME` if absent. ``rows`` int64, ascending.
     """
 
-    __slots__ = ("_table", "rows")
+    __slots__ = ("rows", "table")
 
     def __init__(self, table: PodTable, rows: NDArray[np.int64]) -> None:
-        self._table = table
+        self.table = table
+        """The table of the pods, replaced whenever anything of any pod has changed."""
         self.rows = rows
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, part: slice) -> PodSelection:
-        return PodSelection(self._table, self.rows[part])
+        return PodSelection(self.table, self.rows[part])
 
     def __repr__(self) -> str:
         return f"PodSelection({len(self)} pods)"
 
+    def columns(self, *names: str) -> list[NDArray[Any]]:
+        """Return columns of the table by name, at the rows of these pods."""
+        columns = self.table.columns
+        return [columns[name][self.rows] for name in names]
+
     @property
     def phase(self) -> NDArray[np.int8]:
         """Return the phases, int8[n]."""
-        return self._table.column("phase")[self.rows]
+        return self.table.columns["phase"][self.rows]
 
     @property
     def ready(self) -> NDArray[np.int8]:
         """Return the statuses of the condition Ready, int8[n]."""
-        return self._table.column("ready")[self.rows]
+        return self.table.columns["ready"][self.rows]
 
     @property
     def since(self) -> NDArray[np.int64]:
         """Return the times of the Ready conditions' last change, int64[n]."""
-        return self._table.column("since")[self.rows]
+        return self.table.columns["since"][self.rows]
 
     @property
     def started(self) -> NDArray[np.int64]:
         """Return the start times, int64[n]."""
-        return self._table.column("started")[self.rows]
+        return self.table.columns["started"][self.rows]
 
     @property
     def deleted(self) -> NDArray[np.int64]:
         """Return the deletion timestamps, int64[n]."""
-        return self._table.column("deleted")[self.rows]
+        return self.table.columns["deleted"][self.rows]
 
     @property
     def keys(self) -> list[str]:
         """Return ``namespace/name`` of each pod."""
-        keys = self._table.keys
+        keys = self.table.keys
         return [keys[row] for row in self.rows.tolist()]
 
     @property
@@ -120,18 +127,18 @@ class PodSelection:
 
         Pods with equal numbers differ only in name, UID and the columns here.
         """
-        return shapes_of(self._table, self.rows)
+        return shapes_of(self.table, self.rows)
 
     def exemplar(self, shape: int) -> Pod:
         """Return a pod of a shape with its requests and all other fields that decisions read. Raises KeyError."""
-        shape_found = self._table.interner.shapes[shape]
+        shape_found = self.table.interner.shapes[shape]
         if shape_found is None:
             raise KeyError(shape)
         return shape_found.exemplar
 
     def pod(self, position: int) -> Pod:
         """Return one of the pods, decoded on demand."""
-        return self._table.record(int(self.rows[position])).pod
+        return self.table.record(int(self.rows[position])).pod
 
     def texts(self, shapes: Sequence[int]) -> list[bytes | Pod]:
         """Return the JSON texts of shapes of existing pods, without labels, affinity, volumes and owners.
@@ -139,31 +146,21 @@ class PodSelection:
         A shape without a text is represented by its exemplar pod. Cheaper than :meth:`exemplar` for callers that read
         few fields.
         """
-        all_shapes = self._table.interner.shapes
+        all_shapes = self.table.interner.shapes
         return [all_shapes[shape].text for shape in shapes]  # type: ignore[union-attr]  # none of them went
 
     @property
     def label_numbers(self) -> NDArray[np.int32]:
         """Return int32[n] with equal numbers for equal labels and namespaces, see :meth:`labels`."""
-        return self._table.interner.identity_of(self._table.column("class_of")[self.rows])
+        return self.table.interner.identity_of(self.table.columns["class_of"][self.rows])
 
     def labels(self, number: int) -> dict[str, str] | None:
         """Return the labels of a number from :attr:`label_numbers`."""
-        return self._table.interner.identities[number].labels
+        return self.table.interner.identities[number].labels
 
     def select(self, rows: NDArray[np.int64]) -> PodSelection:
         """Return the pods at some rows of the same table."""
-        return PodSelection(self._table, rows)
-
-    @property
-    def table_keys(self) -> Sequence[str]:
-        """Return ``namespace/name`` for all rows of the table. Entries of removed pods are meaningless."""
-        return self._table.keys
-
-    @property
-    def table(self) -> object:
-        """Return an object that is replaced whenever anything of any pod has changed."""
-        return self._table
+        return PodSelection(self.table, rows)
 
     @property
     def table_stamps(self) -> tuple[object, NDArray[np.int64]]:
@@ -171,30 +168,22 @@ class PodSelection:
 
         A row gets another stamp whenever it gets another pod. Stamps are unique among all tables with the same object.
         """
-        removed = self._table.column("state") == GONE
-        return self._table.memo, np.where(removed, -1, self._table.column("stamp"))
-
-    @property
-    def population(self) -> object:
-        """Return an object that is replaced whenever pods come, go, or change labels or requests.
-
-        Rows stay valid as long as it is the same.
-        """
-        return self._table.population
+        removed = self.table.columns["state"] == REMOVED
+        return self.table.memo, np.where(removed, -1, self.table.columns["stamp"])
 
     def memo(self, kind: type[_M]) -> _M:
         """Return a caller's cache by type, valid as long as the numbers of shapes and labels are."""
-        return self._table.interner.memo.get(kind, kind)
+        return self.table.interner.memo.get(kind, kind)
 
     def label_sets(self) -> list[dict[str, str] | None]:
         """Return the distinct label sets of the pods, in no particular order."""
-        interner = self._table.interner
-        identities = distinct(interner.identity_of(self._table.column("class_of")[self.rows]))
+        interner = self.table.interner
+        identities = distinct(interner.identity_of(self.table.columns["class_of"][self.rows]))
         return [interner.identities[number].labels for number in identities.tolist()]
 
     def records(self) -> Iterator[PodRecord]:
         """Return an iterator over the pods' records, each created on demand."""
-        return map(self._table.record, self.rows.tolist())
+        return map(self.table.record, self.rows.tolist())
 
 
 class PodSelections:
@@ -214,7 +203,7 @@ class PodSelections:
         return self.pods[int(self.ends[i]) : int(self.ends[i + 1])]
 
 
-class _Found:
+class _SelectorMatches:
     """Matches of a selector among candidates, a list that only grows."""
 
     __slots__ = ("candidates", "matched", "seen", "selector")
@@ -234,12 +223,12 @@ class _Identities:
         self._known = 0
         self._of_namespace: dict[str, list[int]] = {}
         self._by_label: dict[tuple[str, str], tuple[dict[str, list[int]], list[int]]] = {}  # , how many are there
-        self._found: dict[tuple[str, Any], _Found] = {}
+        self._matches: dict[tuple[str, Any], _SelectorMatches] = {}
         self._known_lists: dict[tuple[str, Any], list[int]] = {}  # they grow as identities are learned
         self._groups: tuple[Any, Any] = (None, None)
 
     def matching(
-        self, table: PodTable, wanted: Sequence[tuple[str, SelectorLike]]
+        self, table: PodTable, selectors: Sequence[tuple[str, SelectorLike]]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Return the identities that match each (namespace, selector) pair, and the rows of each identity.
 
@@ -257,7 +246,7 @@ class _Identities:
             self._learn(interner)
             begin, groups = [0], list[int]()
             known_lists = self._known_lists
-            for pair in wanted:
+            for pair in selectors:
                 matched = known_lists.get(pair) if type(pair[1]) is str else None
                 if matched is None:
                     matched = self._find_matches(interner, *pair)
@@ -276,22 +265,22 @@ class _Identities:
             labelled = self._known_lists[namespace, selector] = self._with_label(namespace, label)
             return labelled
         key = namespace, selector if isinstance(selector, str | Selector) else compile_selector(selector)
-        entry = self._found.get(key)
+        entry = self._matches.get(key)
         if entry is None:
-            entry = self._found[key] = self._build_entry(*key)
+            entry = self._matches[key] = self._build_entry(*key)
         if entry.seen < len(entry.candidates):
             self._match(interner, entry)
         return entry.matched
 
-    def _build_entry(self, namespace: str, selector: str | Selector) -> _Found:
+    def _build_entry(self, namespace: str, selector: str | Selector) -> _SelectorMatches:
         """Return a new cache entry for a selector, with the identities that may match it."""
         compiled = parse_selector(selector) if isinstance(selector, str) else selector
         if compiled.nothing:
-            return _Found(compiled, [])
+            return _SelectorMatches(compiled, [])
         label = compiled.exact_label()
         if label is None:
-            return _Found(compiled, self._of_namespace.setdefault(namespace, []))
-        return _Found(compiled, self._with_label(namespace, label))
+            return _SelectorMatches(compiled, self._of_namespace.setdefault(namespace, []))
+        return _SelectorMatches(compiled, self._with_label(namespace, label))
 
     def _with_label(self, namespace: str, label: tuple[str, str]) -> list[int]:
         """Return a namespace's identities that have a label, as a list that grows with new identities."""
@@ -305,11 +294,11 @@ class _Identities:
             numbers = shelves[0][value] = []
         return numbers
 
-    def _match(self, interner: Interner, found: _Found) -> None:
-        for number in found.candidates[found.seen :]:
-            if found.selector.matches(interner.identities[number].labels):
-                found.matched.append(number)
-        found.seen = len(found.candidates)
+    def _match(self, interner: Interner, matches: _SelectorMatches) -> None:
+        for number in matches.candidates[matches.seen :]:
+            if matches.selector.matches(interner.identities[number].labels):
+                matches.matched.append(number)
+        matches.seen = len(matches.candidates)
 
     def _learn(self, interner: Interner) -> None:
         """Add the interner's new identities."""
@@ -343,8 +332,8 @@ class _Identities:
         """Return the rows by identity, as :func:`kscale._native._names.group_rows` does."""
         population, grouped = self._groups
         if population is not table.population:
-            number = table.interner.identity_of(table.column("class_of"))
-            number[table.column("state") == GONE] = -1
+            number = table.interner.identity_of(table.columns["class_of"])
+            number[table.columns["state"] == REMOVED] = -1
             grouped = _names.group_rows(number, int(number.max(initial=-1)) + 1)
             self._groups = table.population, grouped
         return grouped  # type: ignore[no-any-return]  # of the population

@@ -1,5 +1,6 @@
 """A pod together with the text or data that it was read from, and the changes of state while its shape stays the
-same."""
+same.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +11,24 @@ import msgspec
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import Condition
 from kscale.objects.conditions import changed_at, find
-from kscale.objects.decode import decode_plain, from_dict, from_json, from_kept_json, to_dict, with_changes
+from kscale.objects.decode import decode_plain, from_dict, from_json, from_stored_json, to_dict, with_changes
 from kscale.objects.kinds import check_kind, with_namespace
 from kscale.objects.pod_equivalence import Digester
 from kscale.objects.pod_owners import controller_of, is_daemonset_pod
 from kscale.objects.times import ZERO_TIME, moment_in, printed_time
+from kscale.snapshot.pod_states import PHASES, READY
 
 if TYPE_CHECKING:
     from kscale.snapshot.classes.interner import PodClass
     from kscale.snapshot.text.files import MappedFile
 
 __all__ = [
-    "COLUMNS",
-    "ELSEWHERE",
-    "FINISHED",
-    "GATED",
-    "GONE",
-    "PENDING",
-    "PHASES",
-    "PLACED",
-    "READY",
-    "TERMINATING",
     "PodFacts",
-    "PodMoments",
     "PodRecord",
     "PodSource",
     "pod_record",
-    "standing_controller",
-    "state_of",
+    "read_moments",
+    "replica_controller",
     "version_number",
     "without_managed_fields",
 ]
@@ -46,9 +37,6 @@ __all__ = [
 PodSource = Pod | msgspec.Raw | dict[str, Any]
 
 _MANAGED: Final = b'"managedFields"'
-
-READY: Final = ("", "True", "False", "Unknown")
-"""The status of a pod's condition Ready by number; 0 = there is no such condition."""
 
 
 class PodFacts(NamedTuple):
@@ -66,7 +54,7 @@ class PodFacts(NamedTuple):
     since: int
 
 
-def standing_controller(pod: Pod) -> str | None:
+def replica_controller(pod: Pod) -> str | None:
     """Return the UID of the controller whose replicas are treated as equivalent.
 
     None without a controller, and for pods of DaemonSets.
@@ -80,7 +68,7 @@ class PodRecord:
 
     Frequently read fields are available without decoding; ``pod`` is decoded on first access. ``key``:
     ``namespace/name``. ``uid``: the pod's UID or, without one, its key; used by hints and subtraction. ``priority``:
-    ``spec.priority``, 0 if absent. ``controller``: see :func:`standing_controller`. ``pod_class``: the class of a
+    ``spec.priority``, 0 if absent. ``controller``: see :func:`replica_controller`. ``pod_class``: the class of a
     pending pod in the interner that it was read with, if it is known.
     """
 
@@ -96,7 +84,7 @@ class PodRecord:
         self.key: str = pod.key
         self.uid: str = pod.metadata.uid or self.key
         self.priority: int = pod.spec.priority or 0
-        self.controller: str | None = standing_controller(pod)
+        self.controller: str | None = replica_controller(pod)
 
     @classmethod
     def lazy(
@@ -146,14 +134,15 @@ class PodRecord:
 
     def _decode(self) -> Pod:
         if self.exemplar is not None:
-            return self._like(self.exemplar)
+            return self._from_exemplar(self.exemplar)
         assert isinstance(self.raw, msgspec.Raw)
-        self._check()
-        pod = from_kept_json(self.raw, Pod, object_path=f"Pod {self.key}")
+        self._check_file()
+        pod = from_stored_json(self.raw, Pod, object_path=f"Pod {self.key}")
         pod.kind, pod.api_version = pod.kind or "Pod", pod.api_version or "v1"
         return with_namespace(pod)
 
-    def _like(self, exemplar: Pod) -> Pod:
+    def _from_exemplar(self, exemplar: Pod) -> Pod:
+        """Build the pod from an exemplar, its name, UID and facts."""
         namespace, _, name = self.key.rpartition("/")
         uid = "" if self.uid == self.key else self.uid
         replace = msgspec.structs.replace
@@ -175,13 +164,14 @@ class PodRecord:
         status = replace(exemplar.status, conditions=conditions, start_time=_format_moment(facts.started))
         return replace(exemplar, metadata=metadata, status=status, spec=replace(exemplar.spec, node_name=facts.node))
 
-    def _check(self) -> None:
+    def _check_file(self) -> None:
+        """Raise InputError if the file that contains the text was changed."""
         if self.mapped is not None:
             self.mapped.check()
 
     def data(self) -> dict[str, Any]:
         """Return the API data as plain data, with all fields that were read. A struct gives only the fields it has."""
-        self._check()
+        self._check_file()
         if isinstance(self.raw, msgspec.Raw):
             return decode_plain(self.raw)
         return self.raw if self.raw is not None else cast("dict[str, Any]", to_dict(self.pod))
@@ -200,12 +190,12 @@ class PodRecord:
     def digest(self, digester: Digester) -> bytes:
         """Return the digest of labels and spec that equivalence grouping compares."""
         if self.raw is not None:
-            self._check()
+            self._check_file()
             return digester.digest(self.raw)
         return digester.digest(self.pod if self.exemplar is None or self.facts is not None else self.exemplar)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._check()
+        self._check_file()
         if self.facts is not None:
             return _restored, (self.pod, None, None, None)
         raw = bytes(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw
@@ -260,75 +250,36 @@ def without_managed_fields(raw: msgspec.Raw | dict[str, Any] | None) -> msgspec.
     return msgspec.Raw(msgspec.json.encode(data))
 
 
-GONE, PLACED, PENDING, GATED, TERMINATING, FINISHED = -1, 0, 1, 2, 3, 4
-"""States of a row of the table of pods; ``GONE``: it has no pod any more."""
-
-ELSEWHERE: Final = {
-    GATED: "waits for its scheduling gates",
-    TERMINATING: "is being deleted",
-    FINISHED: "has finished",
-    PLACED: "runs on a node that is not in the input",
-}
-"""Why a pod of a snapshot's input is neither placed nor pending there, for messages."""
-
-
-def state_of(pod: Pod, *, finished: bool = False) -> int:
-    """Return the pod's state number. A bound or nominated pod is placed, unless it is finished.
-
-    ``finished`` treats finished pods as if they were still running.
-    """
-    if not finished and pod.status.phase in ("Succeeded", "Failed"):
-        return FINISHED
-    if pod.spec.node_name or pod.status.nominated_node_name:
-        return PLACED
-    if pod.metadata.deletion_timestamp is not None:
-        return TERMINATING
-    return GATED if pod.spec.scheduling_gates else PENDING
-
-
-PHASES: Final = ("", "Pending", "Running", "Failed", "Succeeded", "Unknown")
-"""Phases by number; 0 stands for any other text, too."""
-
 _PHASE: Final = {phase: number for number, phase in enumerate(PHASES)}
 _READY: Final = {status: number for number, status in enumerate(READY) if number}
 _OTHER: Final = READY.index("Unknown")
 _MOST_DIGITS: Final = 18
 
 
-class PodMoments(NamedTuple):
-    """Column values of one pod, see :mod:`kscale.snapshot.pods.table`.
+def read_moments(pod: Pod) -> dict[str, int]:
+    """Return the times, readiness, phase and version of a pod by column of :mod:`kscale.snapshot.pods.table`.
 
-    ``version_text`` is the resource version as written.
+    Raises InputError if a time is malformed.
     """
-
-    created: int
-    started: int
-    deleted: int
-    since: int
-    ready: int
-    phase: int
-    version: int
-    version_text: str
-
-    @classmethod
-    def of(cls, pod: Pod) -> PodMoments:
-        """Read the values of a pod. Raises InputError if a time is malformed."""
-        metadata, status = pod.metadata, pod.status
-        ready = find(status.conditions, "Ready")
-        return cls(
-            moment_in(pod, metadata.creation_timestamp, "metadata.creationTimestamp"),
-            moment_in(pod, status.start_time, "status.startTime"),
-            moment_in(pod, metadata.deletion_timestamp, "metadata.deletionTimestamp"),
-            ZERO_TIME if ready is None else changed_at(pod, ready),
-            0 if ready is None else _READY.get(ready.status, _OTHER),
-            _PHASE.get(status.phase, 0),
-            version_number(metadata.resource_version),
-            metadata.resource_version,
+    metadata, status = pod.metadata, pod.status
+    ready = find(status.conditions, "Ready") if status.conditions else None
+    created, started, deleted = (
+        ZERO_TIME if text is None else moment_in(pod, text, field)
+        for text, field in (
+            (metadata.creation_timestamp, "metadata.creationTimestamp"),
+            (status.start_time, "status.startTime"),
+            (metadata.deletion_timestamp, "metadata.deletionTimestamp"),
         )
-
-
-COLUMNS: Final = PodMoments._fields[:-1]
-"""The columns, without the text."""
+    )
+    return {
+        "created": created,
+        "started": started,
+        "deleted": deleted,
+        "since": ZERO_TIME if ready is None else changed_at(pod, ready),
+        "ready": 0 if ready is None else _READY.get(ready.status, _OTHER),
+        "phase": _PHASE.get(status.phase, 0),
+        "version": version_number(metadata.resource_version),
+    }
 
 
 def version_number(text: str) -> int:

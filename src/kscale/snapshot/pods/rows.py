@@ -13,11 +13,12 @@ from kscale.objects.api.core import Pod
 from kscale.objects.pod_equivalence import Digester
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import distinct, group_equal_rows, read_only
-from kscale.snapshot.pods.record import PENDING, PodMoments, PodRecord, standing_controller
+from kscale.snapshot.pod_states import PENDING
+from kscale.snapshot.pods.record import PodRecord, read_moments, replica_controller
 from kscale.snapshot.pods.table import PodTable, uids_of
 from kscale.snapshot.text.files import file_of
 
-__all__ = ["PlacedPods", "PodRows", "copies_of"]
+__all__ = ["NumberedNames", "PlacedPods", "PodRows", "copies_of"]
 
 
 class PodRows(Sequence[PodRecord]):
@@ -54,10 +55,10 @@ class PodRows(Sequence[PodRecord]):
     def digest(self, position: int, digester: Digester) -> bytes:
         """Return the digest of one pod by which equivalence grouping compares pods."""
         table, row = self.table, int(self._rows[position])
-        source, size = int(table.column("source")[row]), int(table.column("size")[row])
+        source, size = int(table.columns["source"][row]), int(table.columns["size"][row])
         if source < 0 or not size:
             return table.record(row).digest(digester)
-        buffer, offset = table.buffers[source], int(table.column("offset")[row])
+        buffer, offset = table.buffers[source], int(table.columns["offset"][row])
         mapped = file_of(buffer)
         if mapped is not None:
             mapped.check()
@@ -80,17 +81,17 @@ class PodRows(Sequence[PodRecord]):
     @property
     def pending(self) -> bool:
         """Check whether all pods are pending; then ``classes`` are those that the pods have when placed."""
-        return bool((self.table.column("state")[self._rows] == PENDING).all())
+        return bool((self.table.columns["state"][self._rows] == PENDING).all())
 
     @property
     def stamps(self) -> NDArray[np.int64]:
         """Return the pods' stamps in the table's cache of facts: int64[n]."""
-        return self.table.column("stamp")[self._rows]
+        return self.table.columns["stamp"][self._rows]
 
     @property
     def classes(self) -> NDArray[np.int32]:
         """Return the classes, by number in the interner."""
-        return self.table.column("class_of")[self._rows]
+        return self.table.columns["class_of"][self._rows]
 
     @property
     def kinds(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -99,7 +100,7 @@ class PodRows(Sequence[PodRecord]):
         Pending pods of one kind have the same class, creation time and queueing.
         """
         table, rows = self.table, self._rows
-        created, queueing = table.column("created")[rows], table.column("queueing")[rows]
+        created, queueing = table.columns["created"][rows], table.columns["queueing"][rows]
         order = distinct(created)
         by_itself = np.where(queueing < 0, np.arange(len(rows)), -1)
         return group_equal_rows(self.classes, np.searchsorted(order, created), np.abs(queueing), by_itself)
@@ -112,7 +113,7 @@ class PodRows(Sequence[PodRecord]):
         rows = self._rows[positions]
         classes, keys = self.table.interner.classes, self.table.keys
         class_of, created, queueing = (
-            self.table.column(name)[rows].tolist() for name in ("class_of", "created", "queueing")
+            self.table.columns[name][rows].tolist() for name in ("class_of", "created", "queueing")
         )
         return [
             (classes[number], creation_time, way, keys[row] if way < 0 else "")
@@ -122,37 +123,38 @@ class PodRows(Sequence[PodRecord]):
     @property
     def priorities(self) -> NDArray[np.int64]:
         """Return the priorities: int64[n]."""
-        return self.table.column("priority")[self._rows]
+        return self.table.columns["priority"][self._rows]
 
     @property
     def controllers(self) -> NDArray[np.int32]:
         """Return the controllers by number, -1 for a pod without controller."""
-        return self.table.column("controller")[self._rows]
+        return self.table.columns["controller"][self._rows]
 
     @property
     def exemplars(self) -> NDArray[np.int32]:
         """Return the exemplar that each pod equals except for its name, -1 = none."""
-        exemplars: NDArray[np.int32] = np.maximum(-2 - self.table.column("source")[self._rows], -1)
+        exemplars: NDArray[np.int32] = np.maximum(-2 - self.table.columns["source"][self._rows], -1)
         return exemplars
 
 
-class _NumberedNames(Sequence[str]):
-    """``<prefix>-0``, ``<prefix>-1`` ..., made when asked for."""
+class NumberedNames(Sequence[str]):
+    """Names ``<prefix>-<position>``, built on access. ``prefix_of`` has the number of each name's prefix."""
 
-    def __init__(self, prefix: str, count: int) -> None:
-        self._prefix, self._count = prefix, count
+    def __init__(self, prefixes: Sequence[str], prefix_of: NDArray[np.integer[Any]]) -> None:
+        self._prefixes, self._prefix_of = prefixes, prefix_of
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._prefix_of)
 
     @overload
     def __getitem__(self, i: int) -> str: ...
     @overload
     def __getitem__(self, i: slice) -> list[str]: ...
     def __getitem__(self, i: int | slice) -> str | list[str]:
-        if isinstance(i, slice):
-            return [f"{self._prefix}-{k}" for k in range(*i.indices(self._count))]
-        return f"{self._prefix}-{range(self._count)[i]}"
+        positions = range(len(self))[i]
+        if isinstance(positions, range):
+            return [self[k] for k in positions]
+        return f"{self._prefixes[self._prefix_of[positions]]}-{positions}"
 
 
 def copies_of(pod: Pod, count: int, prefix: str, interner: Interner) -> PodRows:
@@ -160,14 +162,14 @@ def copies_of(pod: Pod, count: int, prefix: str, interner: Interner) -> PodRows:
     table = PodTable(interner)
     table.exemplars = [pod]
     rows = table.extend(
-        _NumberedNames(prefix, count),
+        NumberedNames([prefix], np.zeros(count, np.uint8)),
         class_of=interner.classify(pod, placed=False).index,
         at=-1,
         state=PENDING,
         priority=pod.spec.priority or 0,
-        controller=interner.controller(standing_controller(pod)),
+        controller=interner.controller(replica_controller(pod)),
         source=-2,
-        created=PodMoments.of(pod).created,
+        created=read_moments(pod)["created"],
         queueing=interner.queueings.get(pod),
     )
     return PodRows(table, rows)
@@ -226,7 +228,7 @@ class PlacedPods(Sequence[PodRecord]):
     def priorities(self) -> NDArray[np.int64]:
         """Return the priorities, 0 for a pod without: int64[n]."""
         own = np.array([pod.priority for pod in self.added], dtype=np.int64)
-        return read_only(np.concatenate([self._table.column("priority")[self.rows], own]))
+        return read_only(np.concatenate([self._table.columns["priority"][self.rows], own]))
 
     def where(self, what: str, test: Callable[[Pod], bool], positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return those of some positions whose pods satisfy a test that depends on the pod alone.
@@ -235,7 +237,7 @@ class PlacedPods(Sequence[PodRecord]):
         """
         table_count = len(self.rows)
         rows = self.rows[positions[positions < table_count]]
-        stamps, memo = self._table.column("stamp")[rows], self._table.memo
+        stamps, memo = self._table.columns["stamp"][rows], self._table.memo
         with memo.lock:
             answers = memo.get_numbers(what)  # 1 = no, 2 = yes
             for i in np.flatnonzero(answers[stamps] == 0).tolist():

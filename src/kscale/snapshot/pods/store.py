@@ -19,9 +19,9 @@ from kscale.objects.pod_owners import controller_of
 from kscale.objects.quantity import wrap
 from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.classes.interner import Interner, PodClass
-from kscale.snapshot.columns import FIXED_RESOURCES, Growing, distinct
-from kscale.snapshot.pods.record import COLUMNS as MOMENTS
-from kscale.snapshot.pods.record import FINISHED, GONE, PLACED, PodMoments, PodRecord, state_of, without_managed_fields
+from kscale.snapshot.columns import FIXED_RESOURCES, GrowingColumns, distinct
+from kscale.snapshot.pod_states import FINISHED, PENDING, PLACED, REMOVED, state_of
+from kscale.snapshot.pods.record import PodRecord, read_moments, without_managed_fields
 from kscale.snapshot.pods.table import COLUMN, POD_COLUMNS, PodTable, copy_batch, have_uids, refer_to_batch, uid_text
 from kscale.snapshot.text.pod_reader import PodBatch, PodReader
 from kscale.snapshot.text.text_classes import TextClasses
@@ -29,7 +29,7 @@ from kscale.snapshot.text.text_classes import TextClasses
 __all__ = ["BatchPlan", "NodeNumbers", "PlacedSums", "PodClassCache", "PodStore", "Texts", "plan_batch"]
 
 
-_MOST: Final = 1 << 14
+_MAX_CACHED_CLASSES: Final = 1 << 14
 _SPEC: Final = attrgetter(*(name for name in PodSpec.__struct_fields__ if name != "node_name"))
 _STATUS: Final = attrgetter(
     "container_statuses", "init_container_statuses", "resource_claim_statuses", "allocated_resources", "resources"
@@ -53,9 +53,9 @@ class PodClassCache:
         cached = self._known.get(key)
         if cached is not None:
             return cached[0]
-        pod_class = self.interner.classify(pod, placed=placed, held=True)
+        pod_class = self.interner.classify(pod, placed=placed, stored=True)
         if not (pod_class.pod_name or pod_class.pod_uid):
-            if len(self._known) == _MOST:
+            if len(self._known) == _MAX_CACHED_CLASSES:
                 self._known.clear()
             self._known[key] = (
                 pod_class.index,
@@ -87,7 +87,7 @@ class NodeNumbers:
     def __init__(self, names: list[str]) -> None:
         self.names = names
         self._number = {name: number for number, name in enumerate(names)}
-        self._batch: tuple[list[str], Growing] | None = None
+        self._batch: tuple[list[str], NDArray[np.int32]] | None = None
 
     def __reduce__(self) -> tuple[type[NodeNumbers], tuple[list[str]]]:
         """Return the names only; the rest is derived from them."""
@@ -114,14 +114,13 @@ class NodeNumbers:
 
         ``names`` may have grown since the last call.
         """
-        if self._batch is None or self._batch[0] is not names:
-            self._batch = names, Growing(np.int32)
-        column = self._batch[1]
-        if column.size <= len(names):
-            old_count = max(column.size - 1, 0)
-            column.extend_to(len(names) + 1)  # -1 (no node) indexes the last entry
-            column.array[old_count:] = -1
-        numbers = column.array
+        known = self._batch[1] if self._batch is not None and self._batch[0] is names else np.zeros(0, np.int32)
+        if len(known) <= len(names):
+            longer = np.full(len(names) + 1, -1, np.int32)  # -1 (no node) indexes the last entry
+            longer[: len(known)] = known
+            known = longer
+            self._batch = names, known
+        numbers = known
         result: NDArray[np.int32] = numbers[which]
         if (result < 0).any() and len(fresh := which[(result < 0) & (which >= 0)]):
             for i in distinct(fresh).tolist():
@@ -130,124 +129,100 @@ class NodeNumbers:
         return result
 
 
+_CLASS_AMOUNTS: Final = {**dict.fromkeys(FIXED_RESOURCES, np.int64), "known": np.uint8}
+"""Columns of amounts by class number. ``known``: 0 = unknown class, 1 = only fixed resources, 2 = others too."""
+
+
 class PlacedSums:
     """Sums over placed pods, by number of the node's name, whether the node exists or not.
 
     ``count`` of pods and ``used[resource]``: int64; sums wrap as upstream's do.
     """
 
-    __slots__ = ("_amounts", "count", "used")
+    __slots__ = ("_amounts", "_counts", "_used")
 
     def __init__(self) -> None:
-        self.count = Growing(np.int64)
-        self.used: dict[str, Growing] = {}
-        self._amounts = _Amounts()
+        self._counts = GrowingColumns({"pods": np.int64})
+        self._used = GrowingColumns({})
+        self._amounts = GrowingColumns(_CLASS_AMOUNTS)
+
+    @property
+    def count(self) -> NDArray[np.int64]:
+        """Return the number of placed pods by node."""
+        return self._counts.arrays["pods"]
+
+    @property
+    def used(self) -> dict[str, NDArray[np.int64]]:
+        """Return the sums by resource, each by node."""
+        return self._used.arrays
 
     def copy(self) -> PlacedSums:
         """Return an independent copy."""
         result = PlacedSums()
-        result.count, result.used = self.count.copy(), {name: column.copy() for name, column in self.used.items()}
-        result._amounts = self._amounts.copy()
+        result._counts, result._used, result._amounts = self._counts.copy(), self._used.copy(), self._amounts.copy()
         return result
 
-    def __getstate__(self) -> tuple[Growing, dict[str, Growing]]:
+    def __getstate__(self) -> tuple[GrowingColumns, GrowingColumns]:
         """Return the sums without what is derived from classes."""
-        return self.count, self.used
+        return self._counts, self._used
 
-    def __setstate__(self, state: tuple[Growing, dict[str, Growing]]) -> None:
-        self.count, self.used = state
-        self._amounts = _Amounts()
+    def __setstate__(self, state: tuple[GrowingColumns, GrowingColumns]) -> None:
+        self._counts, self._used = state
+        self._amounts = GrowingColumns(_CLASS_AMOUNTS)
 
     def forget(self, classes: NDArray[np.bool_]) -> None:
         """Forget the amounts of removed classes (bool by number), whose numbers are reused."""
-        self._amounts.forget(classes)
+        known = self._amounts.arrays["known"]
+        known[classes[: len(known)]] = 0
 
     def select_nodes(self, nodes: NDArray[np.bool_]) -> PlacedSums:
         """Return the sums of some nodes, renumbered, without resources whose sums are all zero."""
         result = PlacedSums()
         result._amounts = self._amounts
-        result.count = Growing.of(self.count.array[nodes])
-        result.used = {
-            name: Growing.of(column.array[nodes]) for name, column in self.used.items() if column.array[nodes].any()
-        }
+        result._counts = GrowingColumns.of({"pods": self.count[nodes]})
+        selected = {name: column[nodes] for name, column in self.used.items()}
+        result._used = GrowingColumns.of({name: column for name, column in selected.items() if column.any()})
         return result
 
     def extend_to(self, size: int) -> None:
-        """Make room for ``count`` nodes."""
-        if size <= self.count.size:
-            return
-        self.count.extend_to(size)
-        for column in self.used.values():
-            column.extend_to(size)
-
-    def _column(self, resource: str) -> NDArray[Any]:
-        column = self.used.get(resource)
-        if column is None:
-            column = self.used[resource] = Growing(np.int64)
-            column.extend_to(self.count.size)
-        return column.array
+        """Make room for ``size`` nodes."""
+        self._counts.extend_to(size)
+        self._used.extend_to(size)
 
     def change(self, interner: Interner, table: PodTable, rows: NDArray[np.int64], sign: int) -> None:
         """Add the placed pods among some rows to the sums of their nodes (``sign`` 1), or subtract them (-1)."""
-        amounts = self._amounts
-        more = self._add(amounts, table, rows, sign)
+        more = self._add(table, rows, sign)
         if more is None:
-            placed = rows[table.column("state")[rows] == PLACED]
-            class_of = table.column("class_of")[placed]
-            amounts.learn(interner.classes, class_of)
-            for name, column in zip(FIXED_RESOURCES, amounts.fixed, strict=True):
-                if column.array[class_of].any():
-                    self._column(name)
-            more = self._add(amounts, table, rows, sign)
+            class_of = table.columns["class_of"][rows[table.columns["state"][rows] == PLACED]]
+            self._learn(interner.classes, class_of)
+            more = self._add(table, rows, sign)
             assert more is not None  # all amounts have been added before
         for row in more:
-            at = table.column("at")[row]
-            for name, amount in interner.classes[table.column("class_of")[row]].occupancy.items():
+            at = table.columns["at"][row]
+            for name, amount in interner.classes[table.columns["class_of"][row]].occupancy.items():
                 if name not in FIXED_RESOURCES:
-                    sums = self._column(name)
+                    sums = self._used.add(name, np.int64)
                     sums[at] = wrap(int(sums[at]) + sign * amount)
 
-    def _add(self, amounts: _Amounts, table: PodTable, rows: NDArray[np.int64], sign: int) -> list[int] | None:
+    def _add(self, table: PodTable, rows: NDArray[np.int64], sign: int) -> list[int] | None:
+        """Add known amounts; return the rows with other resources, or None if the amounts of a class are unknown."""
+        columns, amounts = table.columns, self._amounts.arrays
         return _rows.add_placed(
-            rows, table.column("state"), PLACED, table.column("class_of"), table.column("at"), sign,
-            amounts.known.array, self.count.array,
-            [None if name not in self.used else self.used[name].array for name in FIXED_RESOURCES],
-            [column.array for column in amounts.fixed],
+            rows, columns["state"], PLACED, columns["class_of"], columns["at"], sign, amounts["known"], self.count,
+            [self.used.get(name) for name in FIXED_RESOURCES], [amounts[name] for name in FIXED_RESOURCES],
         )  # fmt: skip
 
-
-class _Amounts:
-    """Resource amounts of classes, by class number.
-
-    ``fixed`` has one column for each of :data:`FIXED_RESOURCES`. ``known`` is 0 for unknown classes, 1 for classes with
-    only fixed resources, and 2 for those with other resources too.
-    """
-
-    __slots__ = ("fixed", "known")
-
-    def __init__(self) -> None:
-        self.fixed = tuple(Growing(np.int64) for _ in FIXED_RESOURCES)
-        self.known = Growing(np.uint8)
-
-    def copy(self) -> _Amounts:
-        """Return an independent copy."""
-        result = _Amounts()
-        result.fixed, result.known = tuple(column.copy() for column in self.fixed), self.known.copy()
-        return result
-
-    def forget(self, classes: NDArray[np.bool_]) -> None:
-        """Forget the amounts of removed classes (bool by number)."""
-        self.known.array[classes[: self.known.size]] = 0
-
-    def learn(self, classes: Sequence[PodClass], numbers: NDArray[np.int32]) -> None:
-        """Add the amounts of those classes that are not known yet."""
-        for column in (*self.fixed, self.known):
-            column.extend_to(len(classes))
-        fresh = distinct(numbers[self.known.array[numbers] == 0])
+    def _learn(self, classes: Sequence[PodClass], numbers: NDArray[np.int32]) -> None:
+        """Store the amounts of those classes that are not known yet, and add sums for their resources."""
+        self._amounts.extend_to(len(classes))
+        amounts = self._amounts.arrays
+        fresh = distinct(numbers[amounts["known"][numbers] == 0])
         taken = [classes[number].occupancy for number in fresh.tolist()]
-        for name, column in zip(FIXED_RESOURCES, self.fixed, strict=True):
-            column.array[fresh] = [amounts.get(name, 0) for amounts in taken]
-        self.known.array[fresh] = [1 + any(name not in FIXED_RESOURCES for name in amounts) for amounts in taken]
+        for name in FIXED_RESOURCES:
+            amounts[name][fresh] = [each.get(name, 0) for each in taken]
+            if amounts[name][numbers].any():
+                self._used.add(name, np.int64)
+        amounts["known"][fresh] = [1 + any(name not in FIXED_RESOURCES for name in each) for each in taken]
 
 
 class BatchPlan(NamedTuple):
@@ -274,7 +249,7 @@ def plan_batch(
     """
     version = batch.column("version")
     row_of, fresh, changed, ended, repeated = index.plan(
-        batch.keys, table.names, version, table.column("version"), deleted, anew
+        batch.keys, table.names, version, table.columns["version"], deleted, anew
     )
     deleted_rows = row_of[ended]
     if len(ended):
@@ -321,7 +296,7 @@ def _fold(
     """
     exists, is_removed, last, at = row >= 0, False, -1, -1
     version = batch.column("version")
-    held_version = int(table.column("version")[row]) if exists and not anew else -1
+    held_version = int(table.columns["version"][row]) if exists and not anew else -1
     for i in of:
         if deleted is None or not deleted[i]:
             if not exists:
@@ -341,11 +316,14 @@ def _fold(
 Texts = Literal["all", "pending"]
 """Which pods keep their text: all, or those that are not bound to a node and have not finished."""
 
-_FEW: Final = 64  # number of unused rows that are tolerated
-_STEP: Final = 4096  # number of rows moved at a time
-_IDLE: Final = 512  # number of unused numbers that are tolerated
+_UNUSED_ROWS_ALLOWED: Final = 64  # number of unused rows that are tolerated
+_ROWS_PER_STEP: Final = 4096  # number of rows moved at a time
+_UNUSED_NUMBERS_ALLOWED: Final = 512  # number of unused numbers that are tolerated
 _OF_BATCH: Final = [_pod_columns.COLUMNS.index(name) if name in _pod_columns.COLUMNS else 0 for name in POD_COLUMNS]
 """Which column of a batch each of the table's is; some of them follow from several."""
+
+
+_NEW_ROW: Final = dict.fromkeys(POD_COLUMNS, 0)
 
 
 class PodStore:
@@ -359,22 +337,22 @@ class PodStore:
         self.sums = PlacedSums()
         self._threads = threads
         self._reader: PodReader | None = None
-        self._looks: PodClassCache | None = None
+        self._class_cache: PodClassCache | None = None
         self._index = _names.RowIndex()
         self._listing = False
-        self._made_at_most = self._nodes_at_most = self._texts_at_most = _IDLE
+        self._max_entries = self._max_nodes = self._max_texts = _UNUSED_NUMBERS_ALLOWED
 
     def copy(self) -> PodStore:
         """Return an independent copy with the same pods."""
         result = PodStore(finished=self.finished, texts=self.texts, threads=self._threads)
         result.table, result.sums = self.table.copy(), self.sums.copy()
         result._index, result.nodes = self._index.copy(), NodeNumbers(result.table.nodes)
-        result._made_at_most, result._nodes_at_most = self._made_at_most, self._nodes_at_most
+        result._max_entries, result._max_nodes = self._max_entries, self._max_nodes
         return result
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without derived attributes."""
-        return {**vars(self), "_listing": False, "_reader": None, "_looks": None, "_index": None}
+        return {**vars(self), "_listing": False, "_reader": None, "_class_cache": None, "_index": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _index=_names.RowIndex())
@@ -403,61 +381,63 @@ class PodStore:
         """
         state = state_of(pod, finished=self.finished)
         keep_text = self.texts == "all" or not (pod.spec.node_name or state == FINISHED)
-        record = PodRecord(with_namespace(pod), without_managed_fields(raw) if keep_text else None)
-        moments = PodMoments.of(record.pod)
-        class_of = self.interner.classify(record.pod, placed=state in (PLACED, FINISHED), held=True).index
-        at = self._node_at(record, state)
+        pod = with_namespace(pod)
+        record = PodRecord(pod, without_managed_fields(raw) if keep_text else None)
+        class_of = self.interner.classify(pod, placed=state in (PLACED, FINISHED), stored=True).index
+        values = self._row_values(record, pod, state, class_of)
         row = self._row(record.key)
         if row < 0:
-            row = self.table.append(record, class_of, at, state, moments)
-            self._index.add([record.key], np.array([row]))
+            row = self.table.append(record, values)
+            rows = np.array([row])
+            self._index.add([record.key], rows)
         else:
-            self._count(np.array([row]), -1)
-            self.table.replace(row, record, class_of, at, state, moments)
-        self._count(np.array([row]), 1)
-        self.table.see(row, self._listing)
+            rows = np.array([row])
+            self._count(rows, -1)
+            self.table.replace(row, record, values)
+        self._count(rows, 1)
 
     def put_all(self, pods: Iterable[Pod]) -> None:
         """Add or replace many pods that are not modified from now on.
 
         Parts that several pods share are classified once. The last pod of a repeated key counts.
         """
-        if self._looks is None or self._looks.interner is not self.interner:
-            self._looks = PodClassCache(self.interner)
+        if self._class_cache is None or self._class_cache.interner is not self.interner:
+            self._class_cache = PodClassCache(self.interner)
         records = {record.key: record for record in map(PodRecord, map(with_namespace, pods))}
-        self._put_records(list(records.values()), self._looks)
+        row_of = {key: self._row(key) for key in records}
+        existing = [key for key, row in row_of.items() if row >= 0]
+        fresh = [key for key, row in row_of.items() if row < 0]
+        latest = [records[key] for key in (*existing, *fresh)]
+        values = []
+        for record in latest:
+            pod = record.pod
+            state = state_of(pod, finished=self.finished)
+            class_of = self._class_cache.class_of(pod, placed=state in (PLACED, FINISHED))
+            values.append(self._row_values(record, pod, state, class_of))
+        columns = np.array(values, dtype=np.int64).reshape(len(latest), len(POD_COLUMNS)).T
+        rows = np.array([row_of[key] for key in existing], dtype=np.int64)
+        rows = self._write_rows(rows, fresh, np.ascontiguousarray(columns))
+        self.table.store_records(rows.tolist(), latest, values)
 
-    def _put_records(self, records: Sequence[PodRecord], looks: PodClassCache) -> None:
-        """Add or replace pods of different keys, all columns at once."""
-        moments = [PodMoments.of(record.pod) for record in records]
-        states = [state_of(record.pod, finished=self.finished) for record in records]
-        classes = [
-            looks.class_of(record.pod, placed=state in (PLACED, FINISHED))
-            for record, state in zip(records, states, strict=True)
-        ]
-        values = np.zeros((len(POD_COLUMNS), len(records)), dtype=np.int64)
-        values[COLUMN["class_of"]] = classes
-        values[COLUMN["state"]] = states
-        values[COLUMN["at"]] = list(map(self._node_at, records, states))
-        values[COLUMN["priority"]] = [record.priority for record in records]
-        values[COLUMN["controller"]] = [self.interner.controller(each.controller) for each in records]
-        values[COLUMN["bound"]] = [bool(record.pod.spec.node_name) for record in records]
-        values[COLUMN["queueing"]] = list(map(self.table.queueing_of, records, states))
-        values[COLUMN["seen"]] = self._listing
-        values[COLUMN["source"]] = -1
-        for name, column in zip(MOMENTS, zip(*moments, strict=True), strict=False):
-            values[COLUMN[name]] = column
-        row_of = [self._row(record.key) for record in records]
-        existing, fresh = (
-            [i for i, row in enumerate(row_of) if (row >= 0) == is_existing] for is_existing in (True, False)
-        )
-        order = [*existing, *fresh]
-        rows = self._write_rows(
-            np.array([row_of[i] for i in existing], dtype=np.int64),
-            [records[i].key for i in fresh],
-            np.ascontiguousarray(values[:, order]),
-        )
-        self.table.store_structs(rows.tolist(), [records[i] for i in order], [moments[i] for i in order])
+    def _row_values(self, record: PodRecord, pod: Pod, state: int, class_of: int) -> list[int]:
+        """Return the values of a pod's columns, in the order of :data:`POD_COLUMNS`."""
+        interner, node = self.interner, pod.spec.node_name
+        if state == PLACED and not node:
+            node = pod.status.nominated_node_name
+        row = {
+            **_NEW_ROW,
+            "class_of": class_of,
+            "at": self.nodes.number(node) if node and state in (PLACED, FINISHED) else -1,
+            "state": state,
+            "priority": record.priority,
+            "controller": -1 if record.controller is None else interner.controller(record.controller),
+            "source": -1,
+            "seen": int(self._listing),
+            "bound": int(bool(pod.spec.node_name)),
+            "queueing": interner.queueings.get(pod) if state == PENDING else 0,
+            **read_moments(pod),
+        }
+        return list(row.values())
 
     def _write_rows(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Put rows as :meth:`PodTable.put` does, and update the sums."""
@@ -468,11 +448,6 @@ class PodStore:
         self._count(rows, 1)
         return rows
 
-    def _node_at(self, record: PodRecord, state: int) -> int:
-        pod = record.pod
-        node = pod.spec.node_name or (pod.status.nominated_node_name if state == PLACED else "")
-        return self.nodes.number(node) if node and state in (PLACED, FINISHED) else -1
-
     def remove(self, key: str, uid: str = "") -> bool:
         """Remove a pod; return False if its key does not exist or both UIDs are set and differ."""
         row = self._row(key)
@@ -481,7 +456,7 @@ class PodStore:
         current_uid, other_uid = uid_text(self.table, row), uid.encode()
         if current_uid and other_uid and current_uid != other_uid:
             return False
-        self._drop(np.array([row]))
+        self._remove_rows(np.array([row]))
         return True
 
     def has_version(self, key: str, version: str) -> bool:
@@ -509,13 +484,13 @@ class PodStore:
         self._listing = False
         rows = self.rows()
         keys = self.table.keys
-        return [keys[row] for row in rows[self.table.column("seen")[rows] == 0].tolist()]
+        return [keys[row] for row in rows[self.table.columns["seen"][rows] == 0].tolist()]
 
     def drop(self, keys: Iterable[str]) -> None:
         """Remove the pods of some keys, ignoring those that do not exist."""
         rows = [row for row in map(self._row, dict.fromkeys(keys)) if row >= 0]
         if rows:
-            self._drop(np.array(rows))
+            self._remove_rows(np.array(rows))
 
     # -- many pods ---------------------------------------------------------------------------------------------------
 
@@ -539,7 +514,7 @@ class PodStore:
             exists = plan.row_of >= 0
             self.table.see(plan.row_of[exists if deleted is None else exists & ~deleted], True)
         if len(plan.removed):
-            self._drop(plan.removed)
+            self._remove_rows(plan.removed)
         if len(plan.rows) or len(plan.fresh):
             part = batch if all_fresh else batch.pick(np.concatenate([plan.of_rows, plan.fresh]))
             values = self._values(part, refer=refer)
@@ -560,7 +535,8 @@ class PodStore:
         self.table.buffers = texts.buffers
         return values
 
-    def _drop(self, rows: NDArray[np.int64]) -> None:
+    def _remove_rows(self, rows: NDArray[np.int64]) -> None:
+        """Remove the pods of some rows."""
         names = self.table.keys
         self._index.remove([names[row] for row in rows.tolist()], rows)
         self._count(rows, -1)
@@ -574,25 +550,27 @@ class PodStore:
         Must not be called while batches that were read wait to be put, as their classes are in use.
         """
         table = self.table
-        if len(table) - len(self._index) > _FEW + len(table) // 4 or table.closing:
-            self._index.move(*table.close_up(max(_STEP, 8 * table.dropped)))
-        if self.interner.made > self._made_at_most:
+        rows = len(table)
+        if rows - len(self._index) > _UNUSED_ROWS_ALLOWED + rows // 4 or table.closing:
+            self._index.move(*table.close_up(max(_ROWS_PER_STEP, 8 * table.dropped)))
+            rows = len(table)
+        if self.interner.made > self._max_entries:
             self._sweep()
-        if self._reader is not None and len(self._reader.classes) > self._texts_at_most:
+        if self._reader is not None and len(self._reader.classes) > self._max_texts:
             self._forget_texts(self._reader.classes)
-        if table.memo.stamps > 2 * len(table) + _IDLE:
+        if table.memo.stamps > 2 * rows + _UNUSED_NUMBERS_ALLOWED:
             table.renew_stamps()
-        if len(self.nodes) > self._nodes_at_most:
+        if len(self.nodes) > self._max_nodes:
             self._renumber_nodes()
 
     def _sweep(self) -> None:
         """Remove classes, shapes and controllers that no pod has."""
         table, interner = self.table, self.interner
         table.own()  # from here on, frozen tables learn shapes separately
-        exists = table.column("state") != GONE
+        exists = table.columns["state"] != REMOVED
 
         def unused(name: str, size: int) -> NDArray[np.bool_]:
-            numbers = table.column(name)[exists]
+            numbers = table.columns[name][exists]
             is_unused: NDArray[np.bool_] = np.bincount(numbers[numbers >= 0], minlength=size) == 0
             return is_unused
 
@@ -607,28 +585,28 @@ class PodStore:
         table.replace_interner(new_interner)
         self.sums.forget(classes)
         live = int((~classes).sum() + (~shapes).sum() + (~controllers).sum())
-        self._made_at_most = _IDLE + live // 4
+        self._max_entries = _UNUSED_NUMBERS_ALLOWED + live // 4
         if self._reader is not None:
             self._reader.classes.replace_interner(new_interner, classes, shapes, controllers)
 
     def _forget_texts(self, known: TextClasses) -> None:
         """Remove cached texts that no existing pod was read from."""
         table = self.table
-        in_use = np.bincount(table.column("combined")[table.column("state") != GONE], minlength=known.size + 1)
+        in_use = np.bincount(table.columns["combined"][table.columns["state"] != REMOVED], minlength=known.size + 1)
         known.retain(in_use[1:] > 0)
-        self._texts_at_most = _IDLE + 5 * len(known) // 4
+        self._max_texts = _UNUSED_NUMBERS_ALLOWED + 5 * len(known) // 4
 
     def _renumber_nodes(self) -> None:
         """Remove node names that no pod refers to, and renumber the others."""
         table = self.table
-        at = table.column("at")[table.column("state") != GONE]
+        at = table.columns["at"][table.columns["state"] != REMOVED]
         in_use = np.bincount(at[at >= 0], minlength=len(table.nodes)) > 0
         table.keep_nodes(in_use)
         self.nodes = NodeNumbers(table.nodes)
         self.sums = self.sums.select_nodes(in_use)
         if self._reader is not None:
             self._reader.forget_nodes()
-        self._nodes_at_most = _IDLE + 2 * len(self.nodes)
+        self._max_nodes = _UNUSED_NUMBERS_ALLOWED + 2 * len(self.nodes)
 
     # -- sums --------------------------------------------------------------------------------------------------------
 
@@ -650,7 +628,8 @@ class PodStore:
         """Return the row of a key, or -1 if there is no such pod."""
         return self._index.row(key, self.table.names)
 
-    def _row_there(self, key: str) -> int:
+    def _existing_row(self, key: str) -> int:
+        """Return the row of a key. Raises KeyError if there is no such pod."""
         row = self._row(key)
         if row < 0:
             raise KeyError(key)
@@ -658,11 +637,11 @@ class PodStore:
 
     def record(self, key: str) -> PodRecord:
         """Return a pod's record by key. Raises KeyError."""
-        return self.table.record(self._row_there(key))
+        return self.table.record(self._existing_row(key))
 
     def version(self, key: str) -> str:
         """Return the resource version of a pod, empty if it has none. Raises KeyError."""
-        return self.table.version(self._row_there(key))
+        return self.table.version(self._existing_row(key))
 
     def keys(self) -> list[str]:
         """Return all keys, in order of first appearance."""
@@ -670,14 +649,15 @@ class PodStore:
 
     def rows(self) -> NDArray[np.int64]:
         """Return the rows of all pods, in order of first appearance."""
-        return np.flatnonzero(self.table.column("state") != GONE)
+        return np.flatnonzero(self.table.columns["state"] != REMOVED)
 
     def pods_on(self, nodes: Collection[str]) -> Iterator[Pod]:
         """Yield the pods that are bound to some nodes, in order of first appearance; no other nodes' pods are
-        decoded."""
-        at = self.table.column("at")
+        decoded.
+        """
+        at = self.table.columns["at"]
         numbers = self.nodes.find(list(nodes))
-        rows = np.flatnonzero(np.isin(at, numbers[numbers >= 0]) & (self.table.column("state") != GONE))
+        rows = np.flatnonzero(np.isin(at, numbers[numbers >= 0]) & (self.table.columns["state"] != REMOVED))
         pods = (self.table.record(row).pod for row in rows.tolist())
         return (pod for pod in pods if pod.spec.node_name in nodes)  # others are only nominated
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -14,9 +14,9 @@ from kscale._native import _projection, _rows
 from kscale.objects.api.core import Pod
 from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.classes.interner import Interner
-from kscale.snapshot.columns import Growing, distinct
-from kscale.snapshot.pods.record import COLUMNS as MOMENTS
-from kscale.snapshot.pods.record import FINISHED, GONE, PENDING, PodFacts, PodMoments, PodRecord
+from kscale.snapshot.columns import GrowingColumns, distinct
+from kscale.snapshot.pod_states import FINISHED, PENDING, REMOVED
+from kscale.snapshot.pods.record import PodFacts, PodRecord
 from kscale.snapshot.text.files import MappedFile, file_of
 from kscale.snapshot.text.pod_reader import PodBatch
 
@@ -58,8 +58,8 @@ POD_COLUMNS: Final[dict[str, Any]] = {
     "started": np.int64,  # ``status.startTime``
     "deleted": np.int64,  # ``metadata.deletionTimestamp``
     "since": np.int64,  # when the condition Ready last changed
-    "ready": np.int8,  # into kscale.snapshot.pods.record.READY
-    "phase": np.int8,  # into kscale.snapshot.pods.record.PHASES
+    "ready": np.int8,  # into kscale.snapshot.pod_states.READY
+    "phase": np.int8,  # into kscale.snapshot.pod_states.PHASES
     "seen": np.int8,  # whether a list that is being read has the pod
     "version": np.int64,  # ``metadata.resourceVersion``, -1 = none, -2 = ``versions`` has it
     "bound": np.int8,  # whether it is bound to its node, not only nominated
@@ -144,14 +144,13 @@ class PodFactCache:
     def __init__(self, stamps: int = 0) -> None:
         self.stamps = stamps
         self.lock = Lock()
-        self._numbers: dict[str, Growing] = {}
+        self._numbers = GrowingColumns({})
         self._values: dict[str, dict[Any, Any]] = {}
 
     def get_numbers(self, what: str) -> NDArray[np.int32]:
         """Return the numbers by stamp (valid until the next call)."""
-        column = self._numbers.setdefault(what, Growing(np.int32))
-        column.extend_to(self.stamps)
-        return column.array
+        self._numbers.extend_to(self.stamps)
+        return self._numbers.add(what, np.int32)
 
     def values(self, what: str) -> dict[Any, Any]:
         """Return what the numbers of ``what`` stand for."""
@@ -164,12 +163,12 @@ class PodFactCache:
         """
         result = PodFactCache(len(stamps))
         with self.lock:
-            for name in list(self._numbers):
-                numbers = self.get_numbers(name)[stamps]
-                values = self._values.get(name, {})
+            self._numbers.extend_to(self.stamps)
+            for name, column in self._numbers.arrays.items():
+                numbers, values = column[stamps], self._values.get(name, {})
                 if len(values) > 2 * len(distinct(numbers[there])) + _MAX_UNUSED_VALUES:
                     continue
-                result._numbers[name] = Growing.of(numbers)
+                result.get_numbers(name)[:] = numbers
                 result._values[name] = dict(values)
         return result
 
@@ -179,10 +178,10 @@ def uid_text(table: PodTable, row: int) -> bytes:
     record = table.records.get(row)
     if record is not None:
         return b"" if record.uid == record.key else record.uid.encode()
-    source, size = int(table.column("source")[row]), int(table.column("uid_size")[row])
+    source, size = int(table.columns["source"][row]), int(table.columns["uid_size"][row])
     if source < 0 or size <= 0:
         return b""
-    at = int(table.column("offset")[row]) + int(table.column("uid_offset")[row])
+    at = int(table.columns["offset"][row]) + int(table.columns["uid_offset"][row])
     return bytes(table.buffers[source][at : at + size])
 
 
@@ -193,8 +192,8 @@ def have_uids(
 
     True also if the row's pod or the text has no UID.
     """
-    source, uid_size = table.column("source")[rows], table.column("uid_size")[rows].astype(np.int64)
-    begin = table.column("offset")[rows] + table.column("uid_offset")[rows]
+    source, uid_size = table.columns["source"][rows], table.columns["uid_size"][rows].astype(np.int64)
+    begin = table.columns["offset"][rows] + table.columns["uid_offset"][rows]
     inside = source >= 0
     fits = (size <= 0) | (inside & (uid_size <= 0))
     which = np.flatnonzero(inside & ~fits)
@@ -210,8 +209,8 @@ def have_uids(
 def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
     """Return the UIDs of the pods of some rows, or the keys of pods without UID."""
     uid_array = np.empty(len(rows), dtype=np.object_)
-    source, size = table.column("source")[rows], table.column("uid_size")[rows].astype(np.int64)
-    at = table.column("offset")[rows] + table.column("uid_offset")[rows]
+    source, size = table.columns["source"][rows], table.columns["uid_size"][rows].astype(np.int64)
+    at = table.columns["offset"][rows] + table.columns["uid_offset"][rows]
     written = (source >= 0) & (size > 0)
     for number in distinct(source[source >= 0]).tolist():
         mapped = file_of(table.buffers[number])
@@ -263,7 +262,8 @@ class TextStore:
         result._free = list(self._free)
         return result  # only the original continues to fill the open segment
 
-    def _number(self, buffer: memoryview) -> int:
+    def _add_buffer(self, buffer: memoryview) -> int:
+        """Add a buffer and return its number."""
         if not self._free:
             self.buffers.append(buffer)  # no sharer of the list uses this number
             self._live.append(0)
@@ -282,7 +282,7 @@ class TextStore:
         """Add ``size`` used bytes to an external buffer, and return its number."""
         number = len(self.buffers) - 1
         if number < 0 or self.buffers[number] is not view:
-            number = self._number(view)
+            number = self._add_buffer(view)
         self._live[number] += size
         self._whole[number] += size
         return number
@@ -291,13 +291,13 @@ class TextStore:
         """Take ownership of texts, and return the buffer's number and the position of the texts in it."""
         size = len(block)
         if size >= _LARGE:
-            number, at = self._number(memoryview(block)), 0
+            number, at = self._add_buffer(memoryview(block)), 0
         else:
             if self._open < 0 or self._fill + size > _SEGMENT:
                 full, self._open = self._open, -1
                 if full >= 0 and not self._live[full]:
-                    self._drop(full)
-                self._open, self._fill = self._number(memoryview(bytearray(_SEGMENT))), 0
+                    self._release_buffer(full)
+                self._open, self._fill = self._add_buffer(memoryview(bytearray(_SEGMENT))), 0
             number, at = self._open, self._fill
             self.buffers[number][at : at + size] = block
             self._fill += size
@@ -319,12 +319,13 @@ class TextStore:
             if number < 0 or number == self._open:
                 continue
             if not live[number]:
-                self._drop(number)
+                self._release_buffer(number)
             elif 2 * live[number] < total[number] and not isinstance(self.buffers[number].obj, MappedFile):
                 few.append(number)
         return few
 
-    def _drop(self, number: int) -> None:
+    def _release_buffer(self, number: int) -> None:
+        """Release a buffer and make its number free."""
         self._set(number, NO_TEXT)
         self._whole[number] = 0
         self._free.append(number)
@@ -348,13 +349,13 @@ class CopiedRows(NamedTuple):
     used: NDArray[np.int64]
 
 
-def copy_rows(buffer: memoryview, column: Callable[[str], NDArray[Any]], rows: NDArray[np.int64]) -> CopiedRows:
+def copy_rows(buffer: memoryview, columns: Mapping[str, NDArray[Any]], rows: NDArray[np.int64]) -> CopiedRows:
     """Copy the texts of rows from a buffer; for rows without a text only the UID.
 
-    ``column`` returns a column of the table by name.
+    ``columns`` are those of the table.
     """
-    at, size = column("offset")[rows], column("size")[rows].astype(np.int64)
-    uid_at, uid_size = at + column("uid_offset")[rows], column("uid_size")[rows].astype(np.int64)
+    at, size = columns["offset"][rows], columns["size"][rows].astype(np.int64)
+    uid_at, uid_size = at + columns["uid_offset"][rows], columns["uid_size"][rows].astype(np.int64)
     none = np.full(len(rows), -1, dtype=np.int64)
     block, (offset, _, mark) = _projection.copy_texts(
         buffer, np.stack([at, size, at, none, uid_at, uid_size]), (size > 0).view(np.uint8)
@@ -408,12 +409,12 @@ class PodTable:
 
     __slots__ = (
         "_frozen", "_hole", "_keys_shared", "_records_shared", "_shared", "buffers", "columns", "dropped", "exemplars",
-        "interner", "keys", "memo", "nodes", "population", "records", "texts", "versions",
+        "growing", "interner", "keys", "memo", "nodes", "population", "records", "texts", "versions",
     )  # fmt: skip
 
     def __init__(self, interner: Interner) -> None:
         self.interner = interner
-        self.columns: dict[str, Growing] = {name: Growing(dtype) for name, dtype in POD_COLUMNS.items()}
+        self.set_columns(GrowingColumns(POD_COLUMNS))
         self.keys: Sequence[str] = []
         self.records: Layers[PodRecord] = Layers()
         self.versions: dict[int, str] = {}  # resource versions that are not numbers
@@ -430,11 +431,12 @@ class PodTable:
         self._frozen: PodTable | None = None
 
     def __len__(self) -> int:
-        return self.columns["state"].size
+        return self.growing.size
 
-    def column(self, name: str) -> NDArray[Any]:
-        """Return a column by name (a view; do not write to it)."""
-        return self.columns[name].array
+    def set_columns(self, growing: GrowingColumns) -> None:
+        """Use these columns. ``columns`` has their entries; only this class writes to them."""
+        self.growing = growing
+        self.columns = growing.arrays
 
     @property
     def names(self) -> list[str]:
@@ -460,7 +462,7 @@ class PodTable:
     def _view(self) -> PodTable:
         frozen = PodTable.__new__(PodTable)
         frozen.interner = self.interner
-        frozen.columns = {name: column.view() for name, column in self.columns.items()}
+        frozen.set_columns(self.growing.view())
         frozen.keys, frozen.records, frozen.versions = self.keys, self.records, self.versions
         frozen.buffers, frozen.nodes, frozen.exemplars = self.buffers, self.nodes, self.exemplars
         frozen.memo, frozen.population = self.memo, self.population
@@ -469,7 +471,7 @@ class PodTable:
     def copy(self) -> PodTable:
         """Return another table with the same rows, which shares the cached facts about pods."""
         result = PodTable(self.interner)
-        result.columns = {name: column.copy() for name, column in self.columns.items()}
+        result.set_columns(self.growing.copy())
         result.keys, result.records, result.versions = list(self.keys), self.records.copy(), dict(self.versions)
         result.texts, result.nodes, result.exemplars = self.texts.copy(), list(self.nodes), list(self.exemplars)
         result.buffers = result.texts.buffers
@@ -483,8 +485,7 @@ class PodTable:
     def _own(self, names: Iterable[str]) -> None:
         """Copy some shared columns, and the records, before they are written to."""
         self._frozen = None
-        for name in self._shared.intersection(names):
-            self.columns[name] = self.columns[name].copy()
+        self.growing.own(self._shared.intersection(names))
         self._shared.difference_update(names)
         if self._records_shared:
             self.records, self.versions, self._records_shared = self.records.copy(), dict(self.versions), False
@@ -497,51 +498,38 @@ class PodTable:
         if 8 * len(rows) > len(self):
             self.own()
             return
-        columns = ((name, self.columns[name].array[rows], COLUMN[name]) for name in self._shared)
+        columns = ((name, self.columns[name][rows], COLUMN[name]) for name in self._shared)
         self._own(["shape", "stamp", *(name for name, current, number in columns if (current != values[number]).any())])
 
-    def append(self, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> int:
-        """Add a row and return its number."""
+    def append(self, record: PodRecord, values: list[int]) -> int:
+        """Add a row with values in the order of the columns, and return its number."""
         row = int(self._grow([record.key])[0])
-        self._set(row, record, class_of, at, state, moments)
+        self._write(row, record, values)
         return row
 
-    def replace(self, row: int, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> None:
+    def replace(self, row: int, record: PodRecord, values: list[int]) -> None:
         """Replace a row's pod by another pod with the same key."""
         self.own()
-        self._let_go(np.array([row]))
-        if self.column("class_of")[row] != class_of:
+        self._release_rows(np.array([row]))
+        if self.columns["class_of"][row] != values[COLUMN["class_of"]]:
             self.population = object()
-        self._set(row, record, class_of, at, state, moments)
+        self._write(row, record, values)
 
-    def _set(self, row: int, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> None:
-        columns = self.columns
-        columns["class_of"].array[row] = class_of
-        columns["at"].array[row] = at
-        columns["state"].array[row] = state
-        columns["priority"].array[row] = record.priority
-        columns["controller"].array[row] = self.interner.controller(record.controller)
-        for name, value in (("source", -1), ("size", 0), ("uid_size", 0), ("shape", 0), ("combined", 0)):
-            columns[name].array[row] = value
-        columns["bound"].array[row] = bool(record.pod.spec.node_name)
-        columns["queueing"].array[row] = self.queueing_of(record, state)
-        columns["stamp"].array[row] = self._stamps(1)[0]
-        for name in MOMENTS:
-            columns[name].array[row] = getattr(moments, name)
-        self.store_structs([row], [record], [moments])
+    def _write(self, row: int, record: PodRecord, values: list[int]) -> None:
+        values[COLUMN["stamp"]] = int(self._next_stamps(1)[0])
+        for column, value in zip(self.columns.values(), values, strict=True):
+            column[row] = value
+        self.store_records([row], [record], [values])
 
-    def queueing_of(self, record: PodRecord, state: int) -> int:
-        """Return the number of how a pod in this state is queued, or 0 if it is not pending."""
-        return self.interner.queueings.get(record.pod) if state == PENDING else 0
-
-    def store_structs(self, rows: Sequence[int], records: Sequence[PodRecord], moments: Sequence[PodMoments]) -> None:
-        """Store the structs of rows that were just written."""
-        for row, record, each in zip(rows, records, moments, strict=True):
+    def store_records(self, rows: Sequence[int], records: Sequence[PodRecord], values: Sequence[Sequence[int]]) -> None:
+        """Store the records of rows that were just written with these values."""
+        for row, record, of_row in zip(rows, records, values, strict=True):
             self.records[row] = record
-            if each.version == NO_NUMBER:
-                self.versions[row] = each.version_text
+            if of_row[COLUMN["version"]] == NO_NUMBER:
+                self.versions[row] = record.pod.metadata.resource_version
 
-    def _stamps(self, count: int) -> NDArray[np.int64]:
+    def _next_stamps(self, count: int) -> NDArray[np.int64]:
+        """Return unused stamps."""
         first = self.memo.stamps
         self.memo.stamps = first + count
         return np.arange(first, first + count)
@@ -551,8 +539,8 @@ class PodTable:
         first, rows = len(self), self._grow(keys)
         for name, column in self.columns.items():
             if (values := columns.get(name, DEFAULTS.get(name))) is not None:
-                column.array[first:] = values
-        self.columns["stamp"].array[first:] = self._stamps(len(rows))
+                column[first:] = values
+        self.columns["stamp"][first:] = self._next_stamps(len(rows))
         return rows
 
     def _grow(self, keys: Sequence[str]) -> NDArray[np.int64]:
@@ -560,8 +548,7 @@ class PodTable:
         first, size = len(self), len(self) + len(keys)
         self.population = object()
         self._frozen = None
-        for column in self.columns.values():
-            column.extend_to(size)
+        self.growing.extend_to(size)
         if isinstance(self.keys, list):
             self.keys.extend(keys)
         else:
@@ -578,13 +565,13 @@ class PodTable:
         existing = len(rows)
         if existing:
             self._own_what_changes(rows, values[:, :existing])
-            self._let_go(rows)
-            if (self.column("class_of")[rows] != values[COLUMN["class_of"], :existing]).any():
+            self._release_rows(rows)
+            if (self.columns["class_of"][rows] != values[COLUMN["class_of"], :existing]).any():
                 self.population = object()
         if len(keys):
             rows = np.concatenate([rows, self._grow(keys)])
-        values[COLUMN["stamp"]] = self._stamps(len(rows))
-        columns = [column.array for column in self.columns.values()]
+        values[COLUMN["stamp"]] = self._next_stamps(len(rows))
+        columns = [*self.columns.values()]
         if existing and self._shared:
             mine = [number for number, name in enumerate(self.columns) if name not in self._shared]
             changed = np.ascontiguousarray(values[mine, :existing])
@@ -597,21 +584,21 @@ class PodTable:
     def drop(self, rows: NDArray[np.int64]) -> None:
         """Mark rows as removed."""
         self._own(("state", "source"))
-        self._let_go(rows)
+        self._release_rows(rows)
         self.population = object()
-        self.columns["state"].array[rows] = GONE
-        self.columns["source"].array[rows] = -1
+        self.columns["state"][rows] = REMOVED
+        self.columns["source"][rows] = -1
         self.dropped += len(rows)
 
-    def _let_go(self, rows: NDArray[np.int64]) -> None:
+    def _release_rows(self, rows: NDArray[np.int64]) -> None:
         """Release the records and texts of rows whose pods are replaced or deleted."""
         if self.records or self.versions:
             for row in rows.tolist():
                 self.records.pop(row)
                 self.versions.pop(row, None)
-        size, of_uid = (self.column(name)[rows].tolist() for name in ("size", "uid_size"))
+        size, of_uid = (self.columns[name][rows].tolist() for name in ("size", "uid_size"))
         used = [text_size or uid for text_size, uid in zip(size, of_uid, strict=True)]
-        sparse = self.texts.release(self.column("source")[rows].tolist(), used)
+        sparse = self.texts.release(self.columns["source"][rows].tolist(), used)
         self.buffers = self.texts.buffers
         for number in sparse:
             self._move_texts(number, rows)
@@ -619,28 +606,28 @@ class PodTable:
     def _move_texts(self, number: int, going: NDArray[np.int64]) -> None:
         """Copy the texts of a little-used buffer elsewhere, except those of rows in ``going``."""
         self._own(("source", "offset", "uid_offset"))
-        using = self.column("source") == number
+        using = self.columns["source"] == number
         using[going] = False
         rows = np.flatnonzero(using)
-        copied = copy_rows(self.buffers[number], self.column, rows)
+        copied = copy_rows(self.buffers[number], self.columns, rows)
         into, begin = self.texts.add(copied.block)
         columns = self.columns
-        columns["source"].array[rows] = into
-        columns["offset"].array[rows] = copied.offset + begin
-        columns["uid_offset"].array[rows] = copied.uid_offset
+        columns["source"][rows] = into
+        columns["offset"][rows] = copied.offset + begin
+        columns["uid_offset"][rows] = copied.uid_offset
         self.texts.release([number] * len(rows), copied.used.tolist())
         self.buffers = self.texts.buffers
 
     def see(self, rows: int | slice | NDArray[np.int64], seen: bool) -> None:
         """Mark whether rows were seen. Frozen tables do not use these marks."""
-        self.columns["seen"].array[rows] = seen
+        self.columns["seen"][rows] = seen
 
     def learn_shapes(self, rows: NDArray[np.int64], shapes: Sequence[int]) -> None:
         """Store the shapes of rows.
 
         Tables frozen earlier share the column: they have the same pods in these rows, hence the same shapes.
         """
-        self.columns["shape"].array[rows] = shapes
+        self.columns["shape"][rows] = shapes
 
     def replace_interner(self, interner: Interner) -> None:
         """Use another interner, in which the numbers that rows have are unchanged.
@@ -653,22 +640,22 @@ class PodTable:
     def forget_combinations(self) -> None:
         """Reset the numbers of combined texts, as the next reader numbers them anew."""
         self.own()
-        self.columns["combined"].array[:] = 0
+        self.columns["combined"][:] = 0
 
     def renew_stamps(self) -> None:
         """Set each row's stamp to its row number, and renumber the cached facts."""
         self.own()
-        exists = self.column("state") != GONE
-        self.memo = self.memo.renumber(self.column("stamp"), exists)
-        self.columns["stamp"].array[:] = np.arange(len(self))
+        exists = self.columns["state"] != REMOVED
+        self.memo = self.memo.renumber(self.columns["stamp"], exists)
+        self.columns["stamp"][:] = np.arange(len(self))
 
     def keep_nodes(self, there: NDArray[np.bool_]) -> None:
         """Remove nodes that are not in ``there`` and renumber the others."""
         self.own()
         number = np.append(np.cumsum(there) - 1, -1).astype(np.int32)
-        at = self.columns["at"].array
+        at = self.columns["at"]
         at[:] = np.where(at < 0, np.int32(-1), number[at])
-        at[self.column("state") == GONE] = -1
+        at[self.columns["state"] == REMOVED] = -1
         self.nodes = [self.nodes[i] for i in np.flatnonzero(there).tolist()]
 
     # Compaction moves rows over removed ones. Rows before ``_hole[0]`` are compact, those from there to ``_hole[1]``
@@ -684,11 +671,11 @@ class PodTable:
         self.own()
         self.population = object()
         self.dropped = 0
-        state = self.columns["state"].array
-        first = self._first_gone() if self._hole is None else 0
+        state = self.columns["state"]
+        first = self._first_removed_row() if self._hole is None else 0
         to, begin = self._hole or (first, first)
         end = min(begin + count, len(self))
-        rows = begin + np.flatnonzero(state[begin:end] != GONE)
+        rows = begin + np.flatnonzero(state[begin:end] != REMOVED)
         into = slice(to, to + len(rows))
         moved = MovedRows([], rows[:0], to)
         if len(rows) and rows[0] != to:
@@ -698,7 +685,7 @@ class PodTable:
             names = [self.keys[row] for row in rows.tolist()]
             self.keys[into] = names
             for column in self.columns.values():
-                column.array[into] = column.array[rows]
+                column[into] = column[rows]
             if self.records or self.versions:
                 for new, row in enumerate(rows.tolist(), to):
                     record = self.records.pop(row)
@@ -707,19 +694,18 @@ class PodTable:
                     if row in self.versions:
                         self.versions[new] = self.versions.pop(row)
             moved = MovedRows(names, rows, to)
-        state[to + len(rows) : end] = GONE
-        self.columns["source"].array[to + len(rows) : end] = -1
+        state[to + len(rows) : end] = REMOVED
+        self.columns["source"][to + len(rows) : end] = -1
         if end < len(self):
             self._hole = to + len(rows), end
             return moved
         self._hole = None
-        for column in self.columns.values():
-            column.truncate(to + len(rows))
+        self.growing.truncate(to + len(rows))
         self.keys, self._keys_shared = list(self.keys[: to + len(rows)]), False
         return moved
 
-    def _first_gone(self) -> int:
-        is_deleted = self.column("state") == GONE
+    def _first_removed_row(self) -> int:
+        is_deleted = self.columns["state"] == REMOVED
         return int(np.argmax(is_deleted)) if is_deleted.any() else len(self)
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -730,33 +716,34 @@ class PodTable:
         if stored is not None:
             return stored
         interner = self.interner
-        source, controller = int(self.column("source")[row]), int(self.column("controller")[row])
+        source, controller = int(self.columns["source"][row]), int(self.columns["controller"][row])
         owner = None if controller < 0 else interner.controllers[controller]
-        priority, key, state = int(self.column("priority")[row]), self.keys[row], self.column("state")[row]
-        pod_class = interner.classes[self.column("class_of")[row]] if state == PENDING else None
+        priority, key, state = int(self.columns["priority"][row]), self.keys[row], self.columns["state"][row]
+        pod_class = interner.classes[self.columns["class_of"][row]] if state == PENDING else None
         if source < -1:
             return PodRecord.lazy(key, "", priority, owner, exemplar=self.exemplars[-2 - source], pod_class=pod_class)
-        buffer, size = self.buffers[source], int(self.column("size")[row])
+        buffer, size = self.buffers[source], int(self.columns["size"][row])
         mapped = file_of(buffer)
         if mapped is not None:
             mapped.check()
         uid = uid_text(self, row).decode()
         if not size:
-            shape = interner.shapes[int(self.column("shape")[row])]
+            shape = interner.shapes[int(self.columns["shape"][row])]
             assert shape is not None  # shapes of pods read from texts are known immediately
             return PodRecord.lazy(key, uid, priority, owner, exemplar=shape.exemplar, facts=self._facts(row))
-        offset = int(self.column("offset")[row])
+        offset = int(self.columns["offset"][row])
         raw = msgspec.Raw(buffer[offset : offset + size])
         return PodRecord.lazy(key, uid, priority, owner, raw=raw, pod_class=pod_class, mapped=mapped)
 
     def _facts(self, row: int) -> PodFacts:
-        at = int(self.column("at")[row])
-        moments = (int(self.column(name)[row]) for name in ("created", "started", "deleted", "ready", "since"))
+        """Return the fields of a row's pod that its shape does not have."""
+        at = int(self.columns["at"][row])
+        moments = (int(self.columns[name][row]) for name in ("created", "started", "deleted", "ready", "since"))
         return PodFacts("" if at < 0 else self.nodes[at], self.version(row), *moments)
 
     def version(self, row: int) -> str:
         """Return the resource version of a row's pod; empty if it has none."""
-        number = int(self.column("version")[row])
+        number = int(self.columns["version"][row])
         return str(number) if number >= 0 else self.versions.get(row, "")
 
     # -- pickling ----------------------------------------------------------------------------------------------------
@@ -764,10 +751,9 @@ class PodTable:
     def with_waiting_texts(self) -> PodTable:
         """Return a copy of this frozen table without the texts of bound and finished pods."""
         result = self._view()
-        size = self.columns["size"].copy()
-        settled = (self.column("bound") != 0) | (self.column("state") == FINISHED)
-        size.array[settled & (self.column("source") >= 0) & (self.column("shape") > 0)] = 0
-        result.columns["size"] = size
+        result.growing.own(["size"])
+        settled = (self.columns["bound"] != 0) | (self.columns["state"] == FINISHED)
+        result.columns["size"][settled & (self.columns["source"] >= 0) & (self.columns["shape"] > 0)] = 0
         return result
 
     def __getstate__(self) -> dict[str, Any]:
@@ -775,14 +761,14 @@ class PodTable:
 
         Each text buffer may be transferred out of band by pickle protocol 5.
         """
-        columns = {name: column.array.copy() for name, column in self.columns.items()}
+        columns = {name: column.copy() for name, column in self.columns.items()}
         buffers = []
         for number, buffer in enumerate(self.buffers):
             mapped = file_of(buffer)
             if mapped is not None:
                 mapped.check()
-            rows = np.flatnonzero((columns["source"] == number) & (columns["state"] != GONE))
-            copied = copy_rows(buffer, columns.__getitem__, rows)
+            rows = np.flatnonzero((columns["source"] == number) & (columns["state"] != REMOVED))
+            copied = copy_rows(buffer, columns, rows)
             columns["offset"][rows] = copied.offset
             columns["uid_offset"][rows] = copied.uid_offset
             buffers.append(np.frombuffer(copied.block, dtype=np.uint8))
@@ -799,16 +785,16 @@ class PodTable:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.interner = state["interner"]
-        self.columns = {name: Growing.of(array) for name, array in state["columns"].items()}
+        self.set_columns(GrowingColumns.of(state["columns"]))
         self.keys, self.records, self.versions = state["keys"], Layers(state["records"]), state["versions"]
         self.nodes, self.exemplars = state["nodes"], state["exemplars"]
         self.texts = TextStore()
         for number, buffer in enumerate(state["buffers"]):
-            rows = self.column("source") == number
-            size, of_uid = self.column("size")[rows], self.column("uid_size")[rows]
+            rows = self.columns["source"] == number
+            size, of_uid = self.columns["size"][rows], self.columns["uid_size"][rows]
             self.texts.refer(memoryview(buffer), int(np.where(size > 0, size, of_uid).sum()))
         self.buffers = self.texts.buffers
-        self.memo = PodFactCache(int(self.column("stamp").max(initial=-1)) + 1)
+        self.memo = PodFactCache(int(self.columns["stamp"].max(initial=-1)) + 1)
         self.population = object()
         self.dropped, self._hole, self._frozen = 0, None, None
         self._shared, self._records_shared, self._keys_shared = set(), False, False

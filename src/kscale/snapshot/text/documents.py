@@ -58,7 +58,7 @@ def object_lines(stream: BinaryIO) -> bytearray | Iterator[tuple[int, bytes | by
     first, second = stream.readline(), stream.readline()
     if second and _is_object(memoryview(first)):
         return _lines_and_rest(chain([first, second], stream), stream)
-    return _rest(first + second, stream)
+    return _read_rest(first + second, stream)
 
 
 def _lines_and_rest(lines: Iterator[bytes], stream: BinaryIO) -> Iterator[tuple[int, bytes | bytearray]]:
@@ -68,12 +68,13 @@ def _lines_and_rest(lines: Iterator[bytes], stream: BinaryIO) -> Iterator[tuple[
         try:
             check_syntax(memoryview(line))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            yield number, _rest(line, stream)
+            yield number, _read_rest(line, stream)
             return
         yield number, line
 
 
-def _rest(begun: bytes, stream: BinaryIO) -> bytearray:
+def _read_rest(begun: bytes, stream: BinaryIO) -> bytearray:
+    """Return a line together with all that follows it in the stream."""
     text = bytearray(begun)
     while more := stream.read(_PIECE):
         text += more
@@ -93,7 +94,7 @@ def several_documents(
     if not all_readable and (line is not None or _is_by_line(view)):
         yield from _read_lines(view, source, line or 1)
     elif follows:
-        yield from _one_after_the_other(view, source, line or 1)
+        yield from _concatenated_documents(view, source, line or 1)
     else:
         yield "", syntax_problem(error, bytes(view), source)
 
@@ -116,7 +117,8 @@ def _places(view: memoryview) -> Iterator[tuple[int, int, msgspec.DecodeError | 
         start = end
 
 
-def _one_after_the_other(view: memoryview, source: str, line: int) -> Iterator[_Placed]:
+def _concatenated_documents(view: memoryview, source: str, line: int) -> Iterator[_Placed]:
+    """Yield JSON documents that follow each other, each with its line; a damaged one as a Problem."""
     counted = 0
     for start, end, damage in _places(view):
         line += bytes(view[counted:start]).count(b"\n")
@@ -248,7 +250,8 @@ _BOUNDARY: Final = re.compile(rb"^(?=---[ \t\r\n]|---\Z)|(?<=^\.\.\.\n)|(?<=^\.\
 
 def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
     """Split a stream where documents begin: the lines before each, and its text. A line that begins with ``---`` can be
-    nothing else, whatever is before it, and ``...`` ends one."""
+    nothing else, whatever is before it, and ``...`` ends one.
+    """
     start, line = 0, 0
     for match in _BOUNDARY.finditer(text):
         piece = text[start : match.start()]
@@ -419,8 +422,10 @@ _ITEM: Final = re.compile(rb"[ ]*(?=- )")
 
 
 def _block_items(text: bytes) -> list[tuple[int, bytes]]:
-    """The items of a list of objects in block style, each as a sequence of one: lines before it, and its text. Empty if
-    the text is something else."""
+    """Split a list of objects in block style into its items, each as a sequence of one: lines before it, and its text.
+
+    Return an empty list if the text is something else.
+    """
     match = _ITEMS.search(text)
     first = match and _ITEM.match(text, match.end())
     if match is None or not first:

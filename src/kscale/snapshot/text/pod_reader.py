@@ -26,8 +26,8 @@ from kscale.objects.pod_owners import READ_ANNOTATIONS
 from kscale.objects.times import moment_of, nanoseconds
 from kscale.snapshot.classes.facets import READ_SOURCES
 from kscale.snapshot.classes.interner import Interner
-from kscale.snapshot.pods.record import FINISHED, PLACED
-from kscale.snapshot.text.text_classes import AFFINITY, LABELS, OWNERS, TOLD_TO_STOP, VOLUMES, TextClasses
+from kscale.snapshot.pod_states import FINISHED, PLACED
+from kscale.snapshot.text.text_classes import AFFINITY, DELETION_PLACEHOLDER, LABELS, OWNERS, VOLUMES, TextClasses
 
 __all__ = [
     "FACETS",
@@ -54,19 +54,19 @@ READ_FIELDS: Final[dict[type[ApiStruct], tuple[str, ...]]] = {}
 
 def _read(
     struct: type[ApiStruct],
-    *kept: str,
+    *unchanged: str,
     need: tuple[str, ...] = (),
     also: Mapping[str, Any] = MappingProxyType({}),
     **rules: Any,
 ) -> tuple[str, Any, Any]:
     """Return the projector's rule for a struct.
 
-    ``kept`` fields stay as they are; others have a rule each. ``also`` has rules for JSON members that the struct does
-    not have, and ``need`` the fields that must be present.
+    ``unchanged`` fields stay as they are; others have a rule each. ``also`` has rules for JSON members that the struct
+    does not have, and ``need`` the fields that must be present.
     """
-    READ_FIELDS[struct] = tuple(dict.fromkeys((*READ_FIELDS.get(struct, ()), *kept, *rules)))
+    READ_FIELDS[struct] = tuple(dict.fromkeys((*READ_FIELDS.get(struct, ()), *unchanged, *rules)))
     name_of = {field.name: field.encode_name for field in fields(struct)}
-    members = dict.fromkeys(kept, "keep") | rules
+    members = dict.fromkeys(unchanged, "keep") | rules
     rule_of = {name_of[name]: rule for name, rule in members.items()} | dict(also)
     return "object", rule_of, tuple(map(name_of.__getitem__, need))
 
@@ -102,7 +102,7 @@ READ_OF_PODS: Final = _read(
         labels=("facet", LABELS, "keep"),
         owner_references=("facet", OWNERS, "keep"),
         resource_version=_capture("version"),
-        deletion_timestamp=("mark", SLOTS["deleted"], TOLD_TO_STOP),
+        deletion_timestamp=("mark", SLOTS["deleted"], DELETION_PLACEHOLDER),
         namespace=("note", SLOTS["namespace"]),
         annotations=("object", dict.fromkeys(READ_ANNOTATIONS, "keep"), ()),
     ),
@@ -133,7 +133,7 @@ _NUMBER: Final = {name: number for number, name in enumerate(_pod_columns.COLUMN
 
 
 class PodBatch(msgspec.Struct, frozen=True, eq=False):
-    """Pods by ``keys``, with columns as in :class:`~kscale.snapshot.pods.table.PodTable` and these:
+    """Pods by ``keys``, with columns as in :class:`~kscale.snapshot.pods.table.PodTable` and further ones.
 
     ``where``: index among the items of the text; ``bound``: whether it is bound to its node, not only nominated;
     ``node_of``: index in ``nodes`` (which grows and has nodes of other batches too), -1 without a node; ``begin``,
@@ -188,30 +188,32 @@ class ScannedItems(msgspec.Struct, frozen=True, eq=False):
 class ScannedList:
     """A list of objects. ``metadata`` is the JSON text of the list's own metadata."""
 
-    def __init__(self, reader: PodReader, found: _Listed, api_version: str, kind: str, metadata: bytes) -> None:
+    def __init__(
+        self, reader: PodReader, scanned: _ProjectedList, api_version: str, kind: str, metadata: bytes
+    ) -> None:
         self.api_version = api_version
         self.kind = kind
         self.metadata = metadata
         self._reader = reader
-        self._found = found
+        self._scanned = scanned
 
     def __len__(self) -> int:
         """Return the number of items."""
-        return len(self._found.begin)
+        return len(self._scanned.begin)
 
     def items(self) -> ScannedItems:
         """Read all items."""
-        return self._reader.items(self._found.part(0, len(self)))
+        return self._reader.items(self._scanned.part(0, len(self)))
 
     @property
     def text(self) -> memoryview:
         """Return the JSON text from the first item to the last."""
-        listed = self._found
+        listed = self._scanned
         return listed.view[listed.begin[0] : listed.begin[-1] + listed.size[-1]]
 
     def without_items(self) -> ScannedList:
         """Return the list without its items, after they have been read from the text."""
-        return ScannedList(self._reader, self._found.without_items(), self.api_version, self.kind, self.metadata)
+        return ScannedList(self._reader, self._scanned.without_items(), self.api_version, self.kind, self.metadata)
 
     def parts(self) -> Iterator[ScannedItems]:
         """Yield the items in parts.
@@ -219,7 +221,7 @@ class ScannedList:
         Columns of very many items would need new memory, which takes longer than reading them.
         """
         for first in range(0, len(self), _PART):
-            yield self._reader.items(self._found.part(first, min(first + _PART, len(self))))
+            yield self._reader.items(self._scanned.part(first, min(first + _PART, len(self))))
 
 
 class ScannedLines(msgspec.Struct, frozen=True, eq=False):
@@ -264,13 +266,13 @@ class PodReader:
             return None
         begin, size, combined, places, api_version, kind, metadata = scanned
         listed = (api_version, kind) == ("v1", "PodList")
-        items = _Listed(view, source, place, listed, begin, size, combined, places)
+        items = _ProjectedList(view, source, place, listed, begin, size, combined, places)
         return ScannedList(self, items, api_version, kind, metadata)
 
-    def items(self, found: _Found) -> ScannedItems:
+    def items(self, scanned: _ScannedText) -> ScannedItems:
         """Return the items, with pods as columns."""
-        fast, pods = self._pods(found)
-        return ScannedItems(found.first, found.begin, found.size, fast, pods)
+        fast, pods = self._pods(scanned)
+        return ScannedItems(scanned.first, scanned.begin, scanned.size, fast, pods)
 
     def lines(self, view: memoryview) -> ScannedLines:
         """Read the events of a watch, one per line.
@@ -279,38 +281,40 @@ class PodReader:
         """
         used, types, line, begin, size, combined, at, length = self._projector.lines(view, self._threads, kind=_KIND)
         combined[(types < 0) | (types > _LAST_CHANGE)] = _NONE
-        fast, pods = self._pods(_Found(view, "", "", False, 0, begin, size, combined, at, length))
+        fast, pods = self._pods(_ScannedText(view, "", "", False, 0, begin, size, combined, at, length))
         return ScannedLines(used, types, line, begin, size, fast, pods)
 
-    def _pods(self, found: _Found) -> tuple[NDArray[np.bool_], PodBatch]:
+    def _pods(self, scanned: _ScannedText) -> tuple[NDArray[np.bool_], PodBatch]:
         """Return which items are pods that can be read as columns, and the batch of these."""
-        read = self._read(found)
+        read = self._read(scanned)
         if read is None:
-            length = found.length
-            self._known.learn(np.maximum(found.combined, _NONE) + 1, (length[_NODE] > 0) | (length[_NOMINATED] > 0))
-            read = self._read(found)
+            length = scanned.length
+            self._known.learn(np.maximum(scanned.combined, _NONE) + 1, (length[_NODE] > 0) | (length[_NOMINATED] > 0))
+            read = self._read(scanned)
             assert read is not None  # all of their texts are known by now
         fast, keys, columns, odd = read
-        batch = PodBatch(found.view, found.source, found.place, keys, self._nodes.strings, columns)
-        damaged = {i for i, slot in odd if not self._read_unusual_time(found, batch, i, slot)}
+        batch = PodBatch(scanned.view, scanned.source, scanned.place, keys, self._nodes.strings, columns)
+        damaged = {i for i, slot in odd if not self._read_unusual_time(scanned, batch, i, slot)}
         if damaged:
             fast[np.flatnonzero(fast)[sorted(damaged)]] = False
             batch = batch.pick(np.array([i for i in range(len(batch)) if i not in damaged], dtype=np.int64))
-        batch.column("node_of")[:] = self._nodes.number(found.view, batch.column("node_at"), batch.column("node_size"))
+        batch.column("node_of")[:] = self._nodes.number(
+            scanned.view, batch.column("node_at"), batch.column("node_size")
+        )
         return fast, batch
 
     def _read(
-        self, found: _Found
+        self, scanned: _ScannedText
     ) -> tuple[NDArray[np.bool_], list[str], NDArray[np.int64], list[tuple[int, int]]] | None:
         return _pod_columns.read_pods(
-            found.view, found.listed, found.first, found.begin, found.size, found.combined, found.at, found.length,
-            self._known.values, (PLACED, FINISHED), DEFAULT_NAMESPACE,
+            scanned.view, scanned.listed, scanned.first, scanned.begin, scanned.size, scanned.combined, scanned.at,
+            scanned.length, self._known.values, (PLACED, FINISHED), DEFAULT_NAMESPACE,
         )  # fmt: skip
 
-    def _read_unusual_time(self, found: _Found, batch: PodBatch, i: int, slot: int) -> bool:
+    def _read_unusual_time(self, scanned: _ScannedText, batch: PodBatch, i: int, slot: int) -> bool:
         """Read a time that is not written as API servers do, and return whether it is valid."""
-        at = found.at[slot, (item := int(batch.column("where")[i]) - found.first)]
-        text = str(found.view[at : at + found.length[slot, item]], "ascii")  # the scan notes only ASCII
+        at = scanned.at[slot, (item := int(batch.column("where")[i]) - scanned.first)]
+        text = str(scanned.view[at : at + scanned.length[slot, item]], "ascii")  # the scan notes only ASCII
         try:
             nanoseconds(text)
             batch.column(_pod_columns.SLOTS[slot])[i] = moment_of(text)
@@ -319,7 +323,7 @@ class PodReader:
         return True
 
 
-class _Found(NamedTuple):
+class _ScannedText(NamedTuple):
     """Result of a projector's scan of a text.
 
     ``listed``: items without a kind are pods; ``first``: the number of the first item; ``at``, ``length``: positions of
@@ -338,7 +342,7 @@ class _Found(NamedTuple):
     length: NDArray[np.int64]
 
 
-class _Listed(NamedTuple):
+class _ProjectedList(NamedTuple):
     """A list as the projector returns it; other fields as in :class:`_Found`."""
 
     view: memoryview
@@ -350,15 +354,15 @@ class _Listed(NamedTuple):
     combined: NDArray[np.int32]
     places: _projection.Places
 
-    def part(self, first: int, end: int) -> _Found:
+    def part(self, first: int, end: int) -> _ScannedText:
         """Return some of the items."""
         items = slice(first, end)
-        return _Found(
+        return _ScannedText(
             self.view, self.source, self.place, self.listed, first, self.begin[items], self.size[items],
             self.combined[items], *self.places.part(first, end),
         )  # fmt: skip
 
-    def without_items(self) -> _Listed:
+    def without_items(self) -> _ProjectedList:
         """Return the list without its items."""
         nothing = slice(0)
         return self._replace(begin=self.begin[nothing], size=self.size[nothing], combined=self.combined[nothing])

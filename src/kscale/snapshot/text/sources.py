@@ -46,13 +46,13 @@ __all__ = [
 ]
 
 
-_ANSWERS: Final = {"Status": "v1", "Table": "meta.k8s.io/"}
+_RESPONSES_WITHOUT_OBJECTS: Final = {"Status": "v1", "Table": "meta.k8s.io/"}
 """The kind, and how its version begins."""
 
 
 def explain_no_object(api_version: str, kind: str, data: msgspec.Raw | dict[str, Any]) -> str | None:
     """Return a message for an API response without objects, such as a Table or an error Status; None for others."""
-    version = _ANSWERS.get(kind)
+    version = _RESPONSES_WITHOUT_OBJECTS.get(kind)
     if version is None or not api_version.startswith(version):
         return None
     if kind == "Table":
@@ -178,7 +178,7 @@ class RawObject(msgspec.Struct, frozen=True):
 Scan: TypeAlias = "Callable[[memoryview, str, str], ScannedList | None]"
 """(text, source, place of the items) -> the list with its pods as columns; None: read item by item."""
 
-_Found: TypeAlias = "RawObject | Problem | PodBatch"
+_Item: TypeAlias = "RawObject | Problem | PodBatch"
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -209,7 +209,7 @@ def read(*sources: Source, empty_lists: bool = False) -> Iterator[RawObject | Pr
         yield item
 
 
-def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False) -> Iterator[_Found]:
+def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False) -> Iterator[_Item]:
     """Yield objects as :func:`read` does, with the pods of JSON lists in batches as ``scan`` reads them."""
     for source in sources:
         for item in _read(source, scan):
@@ -218,14 +218,14 @@ def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False)
             yield item if isinstance(item, Problem) else _find_problem(item) or item
 
 
-def _find_problem(found: RawObject | PodBatch) -> Problem | None:
-    if not isinstance(found, RawObject) or isinstance(found.data, KubeObject):
+def _find_problem(item: RawObject | PodBatch) -> Problem | None:
+    if not isinstance(item, RawObject) or isinstance(item.data, KubeObject):
         return None
-    why = explain_no_object(found.api_version, found.kind, found.data)
-    return None if why is None else Problem(why, found.source, found.where)
+    why = explain_no_object(item.api_version, item.kind, item.data)
+    return None if why is None else Problem(why, item.source, item.where)
 
 
-def _read(source: Source, scan: Scan | None) -> Iterator[_Found]:
+def _read(source: Source, scan: Scan | None) -> Iterator[_Item]:
     if isinstance(source, KubeObject):
         yield RawObject(source.api_version, source.kind or type(source).__name__, source)
     elif isinstance(source, Mapping):
@@ -250,7 +250,7 @@ def _read(source: Source, scan: Scan | None) -> Iterator[_Found]:
 # -- files -----------------------------------------------------------------------------------------------------
 
 
-def _from_open_file(source: Any, scan: Scan | None) -> Iterator[_Found]:
+def _from_open_file(source: Any, scan: Scan | None) -> Iterator[_Item]:
     """Yield the objects of a file that the caller opened, binary or text, from its current position."""
     name = getattr(source, "name", "")
     name = name if isinstance(name, str) and name else f"<{type(source).__name__}>"
@@ -266,7 +266,7 @@ def _from_open_file(source: Any, scan: Scan | None) -> Iterator[_Found]:
     yield from _from_buffer(data, name, False, scan)
 
 
-def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_Found]:
+def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_Item]:
     if source == STDIN:
         yield from _from_stream(sys.stdin.buffer, STDIN, False, scan)
         return
@@ -293,7 +293,7 @@ def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_F
         yield from _from_file(file, True, scan)
 
 
-def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
+def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -313,7 +313,7 @@ def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_F
     yield from _from_buffer(buffer, str(path), in_directory, scan)
 
 
-def _from_stream(stream: BinaryIO, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
+def _from_stream(stream: BinaryIO, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
     """Yield the objects of a stream, line by line with one document per line; any other stream is read into memory."""
     try:
         lines = object_lines(stream)
@@ -326,14 +326,14 @@ def _from_stream(stream: BinaryIO, source: str, in_directory: bool, scan: Scan |
         yield Problem("nested too deeply to be read", source)
 
 
-def _from_buffer(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
+def _from_buffer(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
     try:
         yield from _from_text(buffer, source, in_directory, scan)
     except RecursionError:
         yield Problem("nested too deeply to be read", source)
 
 
-def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
+def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
     text = decompress(buffer, source)
     if isinstance(text, Problem):
         yield text
@@ -371,7 +371,7 @@ def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | Non
 
 def _from_json(
     buffer: Buffer, source: str, in_directory: bool, scan: Scan | None, line: int | None = None
-) -> Iterator[_Found]:
+) -> Iterator[_Item]:
     """Yield the objects of one document, several concatenated ones, or one per line.
 
     ``line`` is the number of the first line, for part of a text with one document per line.
@@ -398,12 +398,12 @@ def _from_json(
 
 def _from_json_document(
     view: memoryview, source: str, where: str, in_directory: bool, scan: Scan | None
-) -> Iterator[_Found]:
+) -> Iterator[_Item]:
     first = bytes(view[:4096]).lstrip()[:1]
     if first == b"[":
-        yield from _from_items(_array(view), source, _within(where, ""), "", "", in_directory)
+        yield from _from_items(_array(view), source, _join_places(where, ""), "", "", in_directory)
         return
-    scanned = scan(view, source, _within(where, "items")) if scan is not None else None
+    scanned = scan(view, source, _join_places(where, "items")) if scan is not None else None
     if scanned is not None and (scanned.kind.endswith("List") or not scanned.kind):
         yield from _from_scanned(scanned, view, source, in_directory)
         return
@@ -421,7 +421,7 @@ def _from_json_document(
         yield Problem("a key of the list comes twice", source, where)
         return
     own = item_kind(kind)
-    place = _within(where, "items")
+    place = _join_places(where, "items")
     if own and not envelope.items:
         yield RawObject(api_version, kind, msgspec.Raw(view), source, where, in_directory, empty=True)
     yield from _from_items(envelope.items or (), source, place, own, api_version if own else "", in_directory)
@@ -450,7 +450,7 @@ def _envelope(view: memoryview) -> _Envelope:
         return _Envelope(head.api_version, head.kind, _array(items) if listed else msgspec.UNSET)
 
 
-def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_directory: bool) -> Iterator[_Found]:
+def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_directory: bool) -> Iterator[_Item]:
     """Yield pods as batches, and the other items between them one by one."""
     own = item_kind(scanned.kind)
     version = scanned.api_version if own else ""
@@ -469,7 +469,8 @@ def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_direct
             yield pods.pick(slice(done, None)) if done else pods
 
 
-def _within(where: str, place: str) -> str:
+def _join_places(where: str, place: str) -> str:
+    """Return where an item is, inside of what contains it."""
     return f"{where}, {place}" if where else place
 
 
@@ -481,7 +482,7 @@ def _from_items(
     api_version: str,
     in_directory: bool,
     first: int = 0,
-) -> Iterator[_Found]:
+) -> Iterator[_Item]:
     """Yield the items of a list. ``kind`` and ``api_version`` are the defaults for items without them."""
     for index, raw in enumerate(items, start=first):
         where = f"{place}[{index}]"
@@ -510,7 +511,7 @@ def _from_items(
 # -- YAML and plain data ---------------------------------------------------------------------------------------
 
 
-def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[_Found]:
+def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[_Item]:
     from kscale.snapshot.text.documents import placed_documents
 
     for where, document in placed_documents(text, source):
@@ -520,15 +521,15 @@ def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[_Found]
             yield from _from_data(document, source, where, in_directory)
 
 
-def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -> Iterator[_Found]:
+def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -> Iterator[_Item]:
     if isinstance(data, list):
         for index, item in enumerate(data):
-            yield from _from_data(item, source, _within(where, f"[{index}]"), in_directory)
+            yield from _from_data(item, source, _join_places(where, f"[{index}]"), in_directory)
         return
     if not isinstance(data, dict):
         yield Problem(f"not a Kubernetes object: expected a mapping, got {type(data).__name__}", source, where)
         return
-    kind, api_version = _text(data.get("kind")), _text(data.get("apiVersion"))
+    kind, api_version = _text_or_empty(data.get("kind")), _text_or_empty(data.get("apiVersion"))
     if "items" not in data or not (kind.endswith("List") or not kind):
         yield RawObject(api_version, kind, data, source, where, in_directory)
         return
@@ -540,14 +541,16 @@ def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -
     if own and not items:
         yield RawObject(api_version, kind, data, source, where, in_directory, empty=True)
     for index, item in enumerate(items or ()):
-        place = _within(where, f"items[{index}]")
+        place = _join_places(where, f"items[{index}]")
         if is_client_object(item):
             item = to_plain(item)
         if own and isinstance(item, dict) and "kind" not in item:
-            yield RawObject(_text(item.get("apiVersion")) or api_version, own, item, source, place, in_directory)
+            yield RawObject(
+                _text_or_empty(item.get("apiVersion")) or api_version, own, item, source, place, in_directory
+            )
         else:
             yield from _from_data(item, source, place, in_directory)
 
 
-def _text(value: Any) -> str:
+def _text_or_empty(value: Any) -> str:
     return value if isinstance(value, str) else ""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -33,10 +35,10 @@ from kscale.snapshot.classes.facets import (
 )
 from kscale.snapshot.classes.interner import Interner, Prototype
 from kscale.snapshot.classes.pod_shapes import Shape
-from kscale.snapshot.columns import Growing, distinct, group_equal_rows
-from kscale.snapshot.pods.record import GATED, PENDING, PHASES, TERMINATING
+from kscale.snapshot.columns import GrowingColumns, distinct, group_equal_rows
+from kscale.snapshot.pod_states import GATED, PENDING, PHASES, TERMINATING
 
-__all__ = ["AFFINITY", "LABELS", "OWNERS", "TOLD_TO_STOP", "VOLUMES", "TextCache", "TextClasses"]
+__all__ = ["AFFINITY", "DELETION_PLACEHOLDER", "LABELS", "OWNERS", "VOLUMES", "TextCache", "TextClasses"]
 
 
 T = TypeVar("T")
@@ -54,36 +56,33 @@ class TextCache(Generic[T]):
         self,
         read: Callable[[int], T | None],
         absent: T | None,
-        columns: Sequence[tuple[str, Any]] = (),
+        columns: Mapping[str, Any] = MappingProxyType({}),
         entries: Callable[[T], tuple[Any, ...]] = lambda _: (),
     ) -> None:
         self._read = read
         self._entries = entries
         self.values: list[T | None] = []
-        self._columns = Growing(np.dtype([*columns, ("known", np.bool_), ("usable", np.bool_)]))
+        self._columns = GrowingColumns({"known": np.bool_, "usable": np.bool_, **columns})
+        self.columns = self._columns.arrays  # by number + 1
         self._grow(1)
         self._set(0, absent)
-
-    @property
-    def columns(self) -> NDArray[Any]:
-        """Return the columns, by number + 1."""
-        return self._columns.array
 
     def learn(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Read the texts that are new, and return whether each text is usable."""
         places = numbers + 1
         self._grow(int(places.max(initial=0)) + 1)
-        fresh = places[~self._columns.array["known"][places]]
+        fresh = places[~self.columns["known"][places]]
         for at in dict.fromkeys(fresh.tolist()):
             self._set(at, self._read(at - 1))
-        usable: NDArray[np.bool_] = self._columns.array["usable"][places]
+        usable: NDArray[np.bool_] = self.columns["usable"][places]
         return usable
 
-    def forget(self, gone: NDArray[np.int64]) -> None:
+    def forget(self, numbers: NDArray[np.int64]) -> None:
         """Remove the texts of these numbers, which may be reused."""
-        places = gone + 1
+        places = numbers + 1
         places = places[places < len(self.values)]
-        self._columns.array[places] = 0
+        for column in self.columns.values():
+            column[places] = 0
         for at in places.tolist():
             self.values[at] = None
 
@@ -93,22 +92,21 @@ class TextCache(Generic[T]):
             self.values += [None] * more
             self._columns.extend_to(size)
 
-    def _set(self, at: int, found: T | None) -> None:
-        self.values[at] = found
-        if found is None:
-            self._columns.array["known"][at] = True
-        else:
-            self._columns.array[at] = (*self._entries(found), True, True)
+    def _set(self, at: int, value: T | None) -> None:
+        self.values[at] = value
+        entries = (True,) if value is None else (True, True, *self._entries(value))
+        for column, entry in zip(self.columns.values(), entries, strict=False):
+            column[at] = entry
 
 
 LABELS, AFFINITY, VOLUMES, OWNERS = range(4)
 """Numbers of the facets in a projector's combinations; the rest comes last."""
 
-TOLD_TO_STOP: Final = '"2000-01-01T00:00:00Z"'
+DELETION_PLACEHOLDER: Final = '"2000-01-01T00:00:00Z"'
 """What stands in a rest for any moment at which a pod was told to stop."""
 
-_UNSEEN: Final = -2
-_FEW: Final = 16  # with fewer rows comparing does not pay off
+_NOT_CLASSIFIED: Final = -2
+_MIN_ROWS_TO_GROUP: Final = 16  # with fewer rows comparing does not pay off
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -164,6 +162,13 @@ class _Rest(msgspec.Struct, frozen=True, eq=False):
     text: bytes
 
 
+_REST_COLUMNS: Final = {
+    "unplaced": np.int8, "done": np.bool_, "bare": np.bool_, "priority": np.int64, "phase": np.int8,
+    "queueing": np.int32, "alone": np.bool_,
+}  # fmt: skip
+"""Attributes of :class:`_Rest` that are stored as columns."""
+
+
 class TextClasses:
     """Classes of pods by combination of texts, for one projector and one interner.
 
@@ -183,51 +188,32 @@ class TextClasses:
         self._affinities = TextCache(
             self._read_affinity,
             self._affinity(None),
-            columns=[("moving", np.int64), ("staying", np.int64)],
+            columns={"moving": np.int64, "staying": np.int64},
             entries=lambda each: (each.number, each.settled_number),
         )
         self._volumes = TextCache(self._read_volumes, volumes_facet([]))
         self._owners = TextCache(
             self._read_owner,
             _Owner(),
-            columns=[("number", np.int32), ("stays", np.bool_)],
+            columns={"number": np.int32, "stays": np.bool_},
             entries=lambda owner: (self._interner.controller(owner.uid), stays(owner.facet)),
         )
         self._rests: TextCache[_Rest] = TextCache(
-            self._read_rest,
-            None,
-            columns=[
-                ("unplaced", np.int8),
-                ("done", np.bool_),
-                ("bare", np.bool_),
-                ("priority", np.int64),
-                ("phase", np.int8),
-                ("queueing", np.int32),
-                ("alone", np.bool_),
-            ],
-            entries=lambda rest: (
-                rest.unplaced,
-                rest.done,
-                rest.bare,
-                rest.priority,
-                rest.phase,
-                rest.queueing,
-                rest.alone,
-            ),
+            self._read_rest, None, columns=_REST_COLUMNS, entries=attrgetter(*_REST_COLUMNS)
         )
         self._facets: tuple[TextCache[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
-        self._looks = Growing(_pod_columns.LOOKS)
+        self._combination_values = GrowingColumns({"values": _pod_columns.LOOKS})
         self.values["known"][0] = True
 
     @property
     def values(self) -> NDArray[Any]:
         """Return the values of all combinations by number + 1: :data:`kscale._native._pod_columns.LOOKS`."""
-        old_size, size = self._looks.size, self.size + 1
+        old_size, size = self._combination_values.size, self.size + 1
         if size > old_size:
-            self._looks.extend_to(size)
-            fresh = self._looks.array[old_size:]
+            self._combination_values.extend_to(size)
+            fresh = self._combination_values.arrays["values"][old_size:]
             fresh["waiting"] = fresh["settled"] = -1
-        return self._looks.array
+        return self._combination_values.arrays["values"]
 
     def __len__(self) -> int:
         """Return the number of combinations in use."""
@@ -240,20 +226,20 @@ class TextClasses:
 
     def learn(self, places: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
         """Find the classes of combinations (their numbers + 1), for pods with a node (``bound``) and without one."""
-        looks = self.values
-        fresh = places[~looks["known"][places]]
+        values = self.values
+        fresh = places[~values["known"][places]]
         if len(fresh):
             self._read(distinct(fresh))
         for name, having in (("settled", bound), ("waiting", ~bound)):
-            column = looks[name]
+            column = values[name]
             now = places[having]
-            now = now[column[now] == _UNSEEN]
+            now = now[column[now] == _NOT_CLASSIFIED]
             if len(now):  # a finished pod counts as placed, even without a node
                 now = distinct(now)
                 rows = self._rows(now)
-                classes = self._classes(rows, looks["done"][now] if name == "waiting" else np.ones(len(now), np.bool_))
+                classes = self._classes(rows, values["done"][now] if name == "waiting" else np.ones(len(now), np.bool_))
                 column[now] = classes
-                looks[f"{name}_shape"][now] = self._shapes(rows, classes)
+                values[f"{name}_shape"][now] = self._shapes(rows, classes)
 
     def _rows(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the numbers of the texts of combinations, one row each."""
@@ -265,16 +251,18 @@ class TextClasses:
         usable = self._rests.learn(rows[:, -1])
         for number, facet_texts in enumerate(self._facets):
             usable[usable] = facet_texts.learn(rows[usable, number])
-        looks = self.values
-        looks["known"][places] = True
-        looks["waiting"][places] = looks["settled"][places] = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
-        rests = self._rests.columns[rows[:, -1] + 1]
+        values = self.values
+        values["known"][places] = True
+        values["waiting"][places] = values["settled"][places] = np.where(
+            usable, np.int32(_NOT_CLASSIFIED), np.int32(-1)
+        )
+        rests, rest_places = self._rests.columns, rows[:, -1] + 1
         for name in ("unplaced", "done", "bare", "priority", "phase", "queueing"):
-            looks[name][places] = rests[name]
+            values[name][places] = rests[name][rest_places]
         controller = np.full(len(places), -1, dtype=np.int32)
-        owned = usable & ~rests["alone"]
+        owned = usable & ~rests["alone"][rest_places]
         controller[owned] = self._owners.columns["number"][rows[owned, OWNERS] + 1]
-        looks["controller"][places] = controller
+        values["controller"][places] = controller
 
     def _shapes(self, rows: NDArray[np.int32], classes: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the shape numbers of combinations, given as rows of text numbers, with these classes."""
@@ -305,9 +293,9 @@ class TextClasses:
         """
         labels, affinity, volumes, owners, rests = rows.T + 1
         stay = self._owners.columns["stays"][owners] & fixed
-        selected = self._affinities.columns[affinity]
+        selected = self._affinities.columns
         first, inverse = _group_equal_rows(
-            labels, np.where(stay, selected["staying"], selected["moving"]), volumes, owners, rests
+            labels, np.where(stay, selected["staying"][affinity], selected["moving"][affinity]), volumes, owners, rests
         )
         classes = np.empty(len(first), dtype=np.int32)
         columns = (labels, affinity, volumes, owners, rests, stay)
@@ -335,11 +323,11 @@ class TextClasses:
     ) -> None:
         """Use another interner, which does not have the classes, shapes and controllers marked here."""
         self._interner = interner
-        outdated = _among(controllers, self.values["controller"])
+        outdated = _is_marked(controllers, self.values["controller"])
         for name in ("waiting", "settled"):
-            outdated |= _among(classes, self.values[name]) | _among(shapes, self.values[f"{name}_shape"])
+            outdated |= _is_marked(classes, self.values[name]) | _is_marked(shapes, self.values[f"{name}_shape"])
         outdated[0] = False
-        self._owners.forget(np.flatnonzero(_among(controllers, self._owners.columns["number"])) - 1)
+        self._owners.forget(np.flatnonzero(_is_marked(controllers, self._owners.columns["number"])) - 1)
         self.values["known"][outdated] = False  # their texts stay known
         for name in ("waiting_shape", "settled_shape"):
             self.values[name][outdated] = 0
@@ -443,10 +431,10 @@ class TextClasses:
 def _group_equal_rows(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Group equal rows as :func:`group_equal_rows` does; with few rows each is a group of its own."""
     count = len(columns[0])
-    return (np.arange(count), np.arange(count)) if count <= _FEW else group_equal_rows(*columns)
+    return (np.arange(count), np.arange(count)) if count <= _MIN_ROWS_TO_GROUP else group_equal_rows(*columns)
 
 
-def _among(gone: NDArray[np.bool_], numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which numbers are marked in ``gone``; numbers below 0 are not."""
-    marked: NDArray[np.bool_] = np.append(gone, [False])[np.minimum(numbers, len(gone))]
+def _is_marked(marks: NDArray[np.bool_], numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which numbers are marked in ``marks``; numbers below 0 are not."""
+    marked: NDArray[np.bool_] = np.append(marks, [False])[np.minimum(numbers, len(marks))]
     return marked & (numbers >= 0)

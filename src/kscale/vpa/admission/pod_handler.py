@@ -242,7 +242,7 @@ def patch_pod(
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
 ) -> PodAdmission:
-    """Return the patches that the VPA in charge of a pod makes."""
+    """Return the patches of a pod by the VPA that controls it."""
     options = options or AdmissionOptions()
     try:
         resources, diagnostics = _build_resource_patches(pod, vpa, limit_ranges, options)
@@ -309,7 +309,7 @@ def _build_container_patches(
 
 
 def build_value_patches(path: str, current: ResourceList | None, new: ResourceList | None) -> list[PatchOperation]:
-    """Set resources below ``path``, which is made first where it does not exist."""
+    """Build the patches that set resources below ``path``, which is created if it does not exist."""
     if not new:
         return []
     patches = [PatchOperation("add", path, {})] if current is None else []

@@ -1,5 +1,6 @@
 """The webhook as a function from an AdmissionReview request to its response (upstream:
-``admission-controller/logic/server.go``)."""
+``admission-controller/logic/server.go``).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 MAX_BODY_BYTES: Final = 5 * 1024 * 1024
-"""Bytes; whoever serves refuses more with 413."""
+"""Maximum size of a request in bytes; servers reject larger ones with 413."""
 
 
 class ReviewResult(msgspec.Struct, kw_only=True):
@@ -140,7 +141,7 @@ def review_steps(
 
 
 class PodReview(NamedTuple):
-    """The review of a pod: its request's ``uid``, and the pod, or what is answered where it cannot be read."""
+    """Review of a pod: the ``uid`` of the request, and the pod, or the response if the pod cannot be read."""
 
     uid: Any
     pod: Pod | PodAdmission
@@ -149,7 +150,7 @@ class PodReview(NamedTuple):
 def read_review(
     body: bytes, *, options: AdmissionOptions | None = None, max_containers: int | None = None
 ) -> PodReview | ReviewResult:
-    """Read a review. What needs no VPA is answered at once: reviews of VPAs, and what cannot be read.
+    """Read a review. Returns the result of reviews that need no VPA: those of VPAs, and invalid ones.
 
     A pod with more than ``max_containers`` containers is allowed as it is, and the answer's ``messages`` say so.
     """

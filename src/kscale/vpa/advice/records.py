@@ -37,7 +37,7 @@ __all__ = [
 QUALITIES: Final = ("guaranteed", "burstable")
 """Guaranteed: request = limit = target. Burstable: request = lower bound, limit = upper bound."""
 SEVERITIES: Final = ("unknown", "good", "ok", "warning", "critical")
-"""From the least to the most; ``unknown`` where there is no advice."""
+"""Severities in ascending order; ``unknown`` without advice."""
 CPU_SEVERITY_STEPS: Final = ((500, "critical"), (250, "warning"), (100, "ok"))
 MEMORY_SEVERITY_STEPS: Final = ((500 << 20, "critical"), (250 << 20, "warning"), (100 << 20, "ok"))
 
@@ -46,11 +46,11 @@ class ResourceAdvice(msgspec.Struct, kw_only=True, rename="camel"):
     """One resource of one container: CPU in millicores, memory in bytes; None = not set, no advice."""
 
     request: int | None = None
-    """Of the first live pod, else of the template."""
+    """Request of the first live pod, else of the template."""
     requests: list[int | None] = []
-    """All that live pods have (else the template), each once: None first, then ascending."""
+    """Distinct requests of the live pods (else of the template): None first, then ascending."""
     requested: int = 0
-    """All live pods together."""
+    """Sum of the requests of all live pods."""
     limit: int | None = None
     target: int | None = None
     target_limit: int | None = None
@@ -147,20 +147,20 @@ class RecommendationReport(Record, frozen=True):
 
     strategy: str
     now: str | None
-    """The moment that the recommendation is for: the last sample unless given; None where there is none."""
+    """Time of the recommendation: that of the last sample unless it was passed; None without any."""
     containers: list[ContainerAdvice]
     requested_millicores: int
     requested_bytes: int
     change_millicores: int
-    """What the requests of all live pods would change by; containers without advice count as unchanged."""
+    """Change of the requests of all live pods; containers without advice count as unchanged."""
     change_bytes: int
     counts: dict[str, int]
-    """Samples and pods by what became of them."""
+    """Numbers of samples and pods by what happened to them."""
     notes: list[str]
     quality: str = ""
-    """The quality of service that requests and limits are for, when asked: one of :data:`QUALITIES`."""
+    """Quality of service of requests and limits, if requested: one of :data:`QUALITIES`."""
     effect: Effect | None = None
-    """What the packer makes of it, when asked."""
+    """Effect on the number of nodes, if requested."""
 
 
 def get_severity(current: Iterable[int | None], target: int | None, steps: Sequence[tuple[int, str]]) -> str:

@@ -17,7 +17,6 @@ from kscale.effects import SECOND, ZERO_TIME, Moment, Progress, moment, to_text
 from kscale.errors import InputError
 from kscale.objects.api.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Pod, PodSpec
-from kscale.objects.api.custom_workloads import is_paused
 from kscale.objects.api.meta import ObjectMeta, ResourceList, object_key
 from kscale.objects.api.vpa import (
     ContainerPolicies,
@@ -29,6 +28,7 @@ from kscale.objects.api.vpa import (
     container_policy,
 )
 from kscale.objects.argument_types import typed
+from kscale.objects.custom_workloads import is_paused
 from kscale.objects.selectors import Selector, SelectorError, parse_selector
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch, read_usage
@@ -482,7 +482,7 @@ def recommend(
 
     feed = feed_history(usage, prepare, progress)
     feed.counts["workloads in namespaces that the recommender leaves alone"] += len(selected) - len(managed)
-    for (namespace, text), count in workloads.aside.items():
+    for (namespace, text), count in workloads.skipped.items():
         if not namespaces or namespace in namespaces:
             feed.counts[text] += count
     ooms = _find_dump_oom_kills(loaded, pods, feed)

@@ -81,7 +81,7 @@ class Workloads:
     """All workloads of a dump that have a topmost controller with a selector.
 
     ``pods``: all of the dump; ``custom``: its workloads of custom kinds. A workload's VPA is the strongest (as
-    upstream, the oldest) of those that this recommender manages (``options``). ``aside`` counts the others: texts by
+    upstream, the oldest) of those that this recommender manages (``options``). ``skipped`` counts the others: texts by
     namespace.
     """
 
@@ -98,7 +98,7 @@ class Workloads:
         self.items: dict[WorkloadKey, Workload] = {}
         self._refused: set[WorkloadKey] = set()
         self._by_namespace: dict[str, list[Workload]] | None = None
-        self.aside: Counter[tuple[str, str]] = Counter()
+        self.skipped: Counter[tuple[str, str]] = Counter()
         """(namespace, text) -> how many."""
         self.unresolved: list[tuple[str, str]] = []
         """(namespace, text)."""
@@ -121,7 +121,7 @@ class Workloads:
         for pod in pods:
             self._add_pod(pod)
         for (namespace, kind, name), vpa in own.items():
-            self.aside[namespace, _NO_WORKLOAD_TEXT] += 1
+            self.skipped[namespace, _NO_WORKLOAD_TEXT] += 1
             text = f"VerticalPodAutoscaler {vpa.key}: its target {kind}/{name} is no workload of the input"
             self.unresolved.append((namespace, text))
 
@@ -134,18 +134,18 @@ class Workloads:
         by_target: dict[WorkloadKey, VerticalPodAutoscaler] = {}
         for vpa in vpas:
             if not is_managed_vpa(vpa, self.options):
-                self.aside[
+                self.skipped[
                     vpa.namespace, "VPAs of another recommender, not taken: their workloads get implied ones"
                 ] += 1
                 continue
             target = vpa.spec.target_ref
             if target is None:
-                self.aside[vpa.namespace, _NO_WORKLOAD_TEXT] += 1
+                self.skipped[vpa.namespace, _NO_WORKLOAD_TEXT] += 1
                 continue
             identity = (vpa.namespace, target.kind, target.name)
             other = by_target.setdefault(identity, vpa)
             if other is not vpa:
-                self.aside[vpa.namespace, "VPAs on a workload that an older VPA is for, not taken"] += 1
+                self.skipped[vpa.namespace, "VPAs on a workload that an older VPA is for, not taken"] += 1
                 if is_stronger_vpa(vpa, other):
                     by_target[identity] = vpa
         return by_target
@@ -219,7 +219,7 @@ class Workloads:
         workload = self.items.get((parent.namespace, parent.kind, parent.name)) if parent is not None else None
         if workload is None:
             if live:
-                self.aside[pod.namespace, "pods without a workload"] += 1
+                self.skipped[pod.namespace, "pods without a workload"] += 1
             return
         self.pod_owner[pod.namespace, pod.name] = workload
         if live:

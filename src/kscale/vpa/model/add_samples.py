@@ -228,10 +228,10 @@ def find_slot(state: RecommenderState, name: ContainerName, now: Moment) -> int:
 
 def _resolve_containers(state: RecommenderState, names: Sequence[ContainerName], now: Moment) -> _ResolvedContainers:
     """Resolve containers, reusing the result for the list of the last call."""
-    known: _ResolvedContainers | None = state.resolved
-    if known is not None and known.names is names and known.placed == state.placed:
+    known: _ResolvedContainers | None = state.resolved_containers
+    if known is not None and known.names is names and known.placement_version == state.placement_version:
         return known
-    resolved = state.resolved = _ResolvedContainers(state, names, now)
+    resolved = state.resolved_containers = _ResolvedContainers(state, names, now)
     return resolved
 
 
@@ -240,15 +240,15 @@ class _ResolvedContainers:
 
     def __init__(self, state: RecommenderState, names: Sequence[ContainerName], now: Moment) -> None:
         self.names = names
-        self.slots, self.aggregate = state.places.look_up(names)
+        self.slots, self.aggregate = state.container_slots.look_up(names)
         self.refused: dict[int, tuple[str, str]] = {}
         """Of some containers, the texts for a sample and an OOM."""
         self.dropped = np.zeros(len(names), bool)
         for index in np.flatnonzero(self.slots < 0).tolist():
             self._resolve(state, names[index], index, now)
-        self.aggregates: Sequence[Aggregate] = state.places.aggregates
+        self.aggregates: Sequence[Aggregate] = state.container_slots.aggregates
         """By the numbers in ``aggregate``."""
-        self.placed = state.placed
+        self.placement_version = state.placement_version
 
     def _resolve(self, state: RecommenderState, name: ContainerName, index: int, now: Moment) -> None:
         """Resolve one container."""
@@ -269,7 +269,7 @@ class _ResolvedContainers:
         aggregate = state_container.bound or state.find_or_create(pod, container, now)
         state.store.aggregate[state_container.slot] = aggregate.row
         self.slots[index] = state_container.slot
-        self.aggregate[index] = state.places.insert(name, state_container.slot, aggregate)
+        self.aggregate[index] = state.container_slots.insert(name, state_container.slot, aggregate)
 
 
 class _SampleAdder:

@@ -137,7 +137,7 @@ class RecommenderState:
     - ``options``: options of the recommender; ``threads``: threads of the kernels, without effect on results.
     - ``pods``, ``vpas``, ``aggregates``: by (namespace, name) and by key; ``observed``: the VPAs of the last list that
       this recommender manages, in list order; ``store``: the columns behind aggregates and containers.
-    - ``passed_over``: with ``memory_saver``, pods that no VPA selects, with the sources of their resources;
+    - ``unselected_pods``: with ``memory_saver``, pods that no VPA selects, with the sources of their resources;
       ``pods_loaded``: whether pods have been loaded at least once.
     - ``last_gc``, ``last_checkpoint_gc``: when aggregates and checkpoints were last collected.
 
@@ -154,21 +154,21 @@ class RecommenderState:
         self.aggregates: dict[AggregateKey, Aggregate] = {}
         self.observed: list[VpaKey] = []
         self.without_recommendation: dict[VpaKey, Moment] = {}
-        self.passed_over: dict[PodKey, tuple[str, ...]] = {}
+        self.unselected_pods: dict[PodKey, tuple[str, ...]] = {}
         self.pods_loaded = False
         self.last_gc: Moment = 0
         self.last_checkpoint_gc: Moment = ZERO_TIME
-        self.placed = 0
-        """Another number whenever another container may feed another aggregate."""
-        self.resolved: Any = None
-        """What the intake of usage has found of the containers that it was told of last."""
-        self.merging: list[Any] = []
-        """What was merged of lists of VPAs lately."""
-        self.told: Any = None
-        """What was recommended last."""
-        self.places = ContainerSlotCache()
+        self.placement_version = 0
+        """Changes whenever a container may feed another aggregate."""
+        self.resolved_containers: Any = None
+        """Containers of the last usage, resolved by :func:`~kscale.vpa.model.add_samples.add_usage`."""
+        self.merge_plans: list[Any] = []
+        """Plans of the last merges of lists of VPAs."""
+        self.cached_recommendations: Any = None
+        """The last recommendations, cached by the estimators."""
+        self.container_slots = ContainerSlotCache()
         self.targets: dict[VpaKey, tuple[TargetReference, KubeObject, Selector]] = {}
-        """Of some VPAs the target, what it is and the selector that it has."""
+        """Targets of VPAs with the target object and its selector."""
         self._slots: dict[Vpa, tuple[int, list[tuple[str, int]], VpaContainerSlots]] = {}
         self._sources: Counter[tuple[str, ...]] = Counter()
         self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -233,9 +233,9 @@ class RecommenderState:
     def slots_of(self, vpa: Vpa) -> VpaContainerSlots:
         """Return the store's slots of the containers that feed a VPA's aggregates, by pod name."""
         all_placed, placed, cached = self._slots.get(vpa, (None, None, None))
-        if cached is not None and all_placed == self.placed:
+        if cached is not None and all_placed == self.placement_version:
             return cached
-        current = [(each.key, each.placed) for each in vpa.label_sets.values()]
+        current = [(each.key, each.placement_version) for each in vpa.label_sets.values()]
         if cached is None or placed != current:
             slots: list[int] = []
             number: list[int] = []
@@ -247,18 +247,18 @@ class RecommenderState:
                         slots.append(container.slot)
                         number.append(names.setdefault(name, len(names)))
             cached = VpaContainerSlots(np.array(slots, np.int64), np.array(number, np.int64), list(names))
-        self._slots[vpa] = self.placed, current, cached
+        self._slots[vpa] = self.placement_version, current, cached
         return cached
 
     def _place(self, label_set: LabelSet) -> None:
         """Mark a label set as changed, as its containers may feed other aggregates."""
-        self.placed += 1
-        label_set.placed = self.placed
+        self.placement_version += 1
+        label_set.placement_version = self.placement_version
 
     def _move(self, pod: PodState) -> None:
         """Mark a pod's containers as moved."""
         self._place(pod.label_set)
-        self.places.forget((pod.namespace, pod.name, container) for container in pod.containers)
+        self.container_slots.forget((pod.namespace, pod.name, container) for container in pod.containers)
 
     def clock_set(self, by: int) -> None:
         """Apply a change of the clock in nanoseconds, so that remaining waits stay equal.
@@ -381,7 +381,7 @@ class RecommenderState:
         for sources, pods in self._sources.items():
             for source in sources:
                 counts[source] += pods
-        for sources in self.passed_over.values():
+        for sources in self.unselected_pods.values():
             counts.update(sources)
         return counts
 
@@ -432,7 +432,7 @@ class RecommenderState:
     def enter(self, vpa: Vpa) -> None:
         """Register a VPA with the label sets that it selects."""
         self.vpas[vpa.key] = vpa
-        self.merging = []
+        self.merge_plans = []
         self._vpa_index.add(vpa.namespace, vpa.selector, vpa)
         for label_set in self._set_index.matching(vpa.namespace, vpa.selector):
             self._select(vpa, label_set)
@@ -440,7 +440,7 @@ class RecommenderState:
     def delete_vpa(self, key: VpaKey) -> None:
         """Delete a VPA (upstream's ``DeleteVpa``). Its aggregates are no longer under a VPA."""
         vpa = self.vpas.pop(key)
-        self.merging, self.told = [], None
+        self.merge_plans, self.cached_recommendations = [], None
         self.targets.pop(key, None)
         self._vpa_index.remove(vpa.namespace, vpa.selector, vpa)
         for label_set in vpa.label_sets.values():
@@ -481,7 +481,7 @@ class RecommenderState:
         del self.aggregates[key]
         label_set = self._label_sets[key.namespace, key.labels]
         self._place(label_set)
-        self.places.forget_all()
+        self.container_slots.forget_all()
         del label_set.aggregates[key.container]
         for vpa in self.vpas_of(label_set):
             if vpa.aggregates.pop(key, None) is not None:
@@ -498,7 +498,8 @@ _MAX_CACHED_PLANS: Final = 8
 
 class MergedContainers(NamedTuple):
     """Row *i* of ``store`` is what is known of ``names[i]``: a VPA and one of its container names. ``names`` is the
-    very same list while nothing else is to be merged of the same VPAs."""
+    very same list while nothing else is to be merged of the same VPAs.
+    """
 
     names: Sequence[tuple[Vpa, str]]
     store: AggregateStore
@@ -507,11 +508,11 @@ class MergedContainers(NamedTuple):
 class _MergePlan(NamedTuple):
     """Merge of the aggregates of some VPAs: ``rows[i]`` of the store into the row ``into[i]``.
 
-    It is valid while no container changes its aggregate (``placed``).
+    It is valid while no container changes its aggregate (``placement_version``).
     """
 
     vpas: list[Vpa]
-    placed: int
+    placement_version: int
     names: list[tuple[Vpa, str]]
     into: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
@@ -530,14 +531,14 @@ def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> MergedCont
 
 
 def _get_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
-    known: list[_MergePlan] = [plan for plan in state.merging if plan.placed == state.placed]
+    known: list[_MergePlan] = [plan for plan in state.merge_plans if plan.placement_version == state.placement_version]
     for plan in known:
         if plan.vpas == vpas:
             return plan
     plan = _build_merge_plan(state, vpas)
     if not any(vpa.initial_states for vpa in vpas):  # initial states may be replaced
         known = [plan, *known[: _MAX_CACHED_PLANS - 1]]
-    state.merging = known
+    state.merge_plans = known
     return plan
 
 
@@ -557,7 +558,7 @@ def _build_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
                 names.append((vpa, name))
             into.append(local[name])
             rows.append(row)
-    return _MergePlan(vpas, state.placed, names, np.array(into, np.int64), np.array(rows, np.int64))
+    return _MergePlan(vpas, state.placement_version, names, np.array(into, np.int64), np.array(rows, np.int64))
 
 
 def _get_key(item: tuple[tuple[str, str, str], object]) -> tuple[str, str, str]:

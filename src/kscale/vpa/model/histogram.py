@@ -159,7 +159,8 @@ class Histograms:
 
     def resize(self, rows: int) -> None:
         """Extend the bank to ``rows`` rows; it never shrinks. New histograms are empty, and their memory is
-        untouched."""
+        untouched.
+        """
         old = len(self)
         if rows <= old:
             return

@@ -9,13 +9,11 @@ import io
 import zipfile
 import zlib
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
-from kscale.effects import ZERO_TIME
 from kscale.errors import StateError
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.vpa import (
@@ -61,13 +59,11 @@ __all__ = [
 
 
 STATE_FORMAT: Final = "kscale.dev/v1alpha2 vpa-state"
-OLD_STATE_FORMAT: Final = "kscale.dev/v1alpha1 vpa-state"
-"""The one older version that is read."""
 _DAMAGED_FILE_ERRORS: Final = (
     *(ValueError, LookupError, TypeError, AttributeError, OSError, EOFError, MemoryError, ArithmeticError, SyntaxError),
     *(RuntimeError, zipfile.BadZipFile, zlib.error, msgspec.MsgspecError),  # NotImplementedError: another compression
 )
-"""What a file that was changed in any place comes to: in the archive, in an array's head, in the document."""
+"""Errors of a file that is damaged in its archive, in the header of an array, or in its document."""
 _HISTOGRAM_COLUMNS: Final = ("weights", "total", "min_bucket", "max_bucket", "reference")
 
 
@@ -91,11 +87,8 @@ def load_state(data: bytes, *, threads: int = 1) -> RecommenderState:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             arrays = {name: np.ascontiguousarray(file[name]) for name in file.files}
         document = msgspec.json.decode(arrays["json"].tobytes())
-        version = document.get("format")
-        if version == OLD_STATE_FORMAT:
-            document = _upgrade_document(document)
-        elif version != STATE_FORMAT:
-            raise StateError(f"not a state of the recommender: {version!r}")
+        if document.get("format") != STATE_FORMAT:
+            raise StateError(f"not a state of the recommender: {document.get('format')!r}")
         return _restore_state(arrays, document, threads)
     except StateError:
         raise
@@ -118,37 +111,6 @@ def _collect_arrays(state: RecommenderState) -> dict[str, Any]:
     arrays["free_rows"] = np.array(store.free_rows, np.int64)
     arrays["free_slots"] = np.array(store.free_slots, np.int64)
     return arrays
-
-
-def _upgrade_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a document of the older version to the current one, without any observed status."""
-    options = dict(document["options"])
-    for field in msgspec.structs.fields(RecommenderOptions):
-        if field.type is timedelta and field.name in options:
-            options[field.name] = msgspec.to_builtins(timedelta(seconds=options[field.name]))
-    return {
-        **document,
-        "options": options,
-        "observed": [],
-        "passedOver": [],
-        "podsLoaded": bool(document["pods"]),
-        "lastCheckpointGC": ZERO_TIME,
-        "pods": [
-            {**pod, "sources": [], "containers": _upgrade_containers(pod["containers"])} for pod in document["pods"]
-        ],
-        "vpas": [
-            {
-                **vpa,
-                "updatePolicy": None if vpa["updateMode"] is None else {"updateMode": vpa["updateMode"]},
-                "observedStatus": {},
-            }
-            for vpa in document["vpas"]
-        ],
-    }
-
-
-def _upgrade_containers(containers: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: [slot, bound] for name, (slot, _, _, bound) in containers.items()}
 
 
 # -- out -------------------------------------------------------------------------------------------------------
@@ -185,7 +147,7 @@ def _build_document(state: RecommenderState) -> dict[str, Any]:
         "lastGC": state.last_gc,
         "lastCheckpointGC": state.last_checkpoint_gc,
         "withoutRecommendation": [[*key, time] for key, time in state.without_recommendation.items()],
-        "passedOver": [[*key, list(sources)] for key, sources in state.passed_over.items()],
+        "passedOver": [[*key, list(sources)] for key, sources in state.unselected_pods.items()],
         "podsLoaded": state.pods_loaded,
         "pods": pods,
         "vpas": vpas,
@@ -243,7 +205,7 @@ def _restore_state(arrays: Mapping[str, Any], document: Mapping[str, Any], threa
     state.observed = [(namespace, name) for namespace, name in document["observed"]]
     state.last_gc, state.last_checkpoint_gc = document["lastGC"], document["lastCheckpointGC"]
     state.without_recommendation = {(n, name): time for n, name, time in document["withoutRecommendation"]}
-    state.passed_over = {(n, name): tuple(sources) for n, name, sources in document["passedOver"]}
+    state.unselected_pods = {(n, name): tuple(sources) for n, name, sources in document["passedOver"]}
     state.pods_loaded = document["podsLoaded"]
     aggregates = [_decode_aggregate(item) for item in document["aggregates"]]
     for i in document["live"]:

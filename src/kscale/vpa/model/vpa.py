@@ -82,7 +82,7 @@ class LabelSet:
     """By container."""
     vpas: list[str] = field(default_factory=list)
     """Their names, in order: upstream walks a map, this order is the canonical one."""
-    placed: int = 0
+    placement_version: int = 0
     """Another number whenever another container of these pods may feed another aggregate."""
 
 
@@ -130,7 +130,8 @@ CONFIG_DEPRECATED: Final = "ConfigDeprecated"
 
 class CachedPodRecommendation(NamedTuple):
     """Formatted recommendation: of each container its name, controlled resources and amounts (see
-    :mod:`kscale.vpa.recommender.estimators`); ``recommendation`` is not post-processed."""
+    :mod:`kscale.vpa.recommender.estimators`); ``recommendation`` is not post-processed.
+    """
 
     amounts: Sequence[tuple[str, tuple[str, ...], list[list[int]]]]
     options: RecommenderOptions

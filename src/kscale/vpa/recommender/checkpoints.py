@@ -140,7 +140,7 @@ def load_checkpoints(
     and the field, for weights that are none and for times that cannot be expressed; those before it are loaded.
     """
     problems = []
-    state.merging = []  # checkpoints may add containers to merge
+    state.merge_plans = []  # checkpoints may add containers to merge
     for item in checkpoints:
         vpa = state.vpas.get((item.namespace, item.spec.vpa_object_name))
         if vpa is None:

@@ -165,7 +165,7 @@ def load_pods_steps(
     With ``memory_saver`` pods that no VPA selects are skipped. Therefore the pods of new VPAs are listed.
     """
     changed = {(pod.namespace, pod.name): pod for pod in changes.changed}
-    removed = {key for key in changes.gone if key not in changed}
+    removed = {key for key in changes.deleted if key not in changed}
     if state.options.memory_saver and state.pods_loaded:
         for vpa in new_vpas:
             if vpa.selector.nothing:
@@ -181,7 +181,7 @@ def load_pods_steps(
                 if key not in removed:
                     changed.setdefault(key, pod)
     for key in removed:
-        state.passed_over.pop(key, None)
+        state.unselected_pods.pop(key, None)
     load_pods(state, [changed[key] for key in sorted(changed)], progress.now)
     state.pods_loaded = True
     return sorted(removed)
@@ -199,11 +199,11 @@ def load_pods(state: RecommenderState, pods: Sequence[Pod], now: int) -> None:
         if saver:
             if not state.is_selected(pod.namespace, labels):
                 if key not in state.pods:
-                    state.passed_over[key] = sources
+                    state.unselected_pods[key] = sources
                 else:
                     state.read_from(state.pods[key], sources)
                 continue
-            state.passed_over.pop(key, None)
+            state.unselected_pods.pop(key, None)
         pod_state = state.add_pod(pod.namespace, pod.name, labels, pod.status.phase, now)
         state.read_from(pod_state, sources)
         for container in containers:

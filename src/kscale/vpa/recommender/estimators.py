@@ -162,7 +162,7 @@ def recommend_pod_resources(state: RecommenderState, vpas: Sequence[Vpa]) -> lis
     Containers whose policy is Off are left out. The minimum of a pod is shared among the others.
     """
     merged = merge_containers(state, vpas)
-    cached: _CachedRecommendations | None = state.told
+    cached: _CachedRecommendations | None = state.cached_recommendations
     policies = [vpa.resource_policy for vpa in vpas]
     if cached is None or cached.names is not merged.names or cached.policies != policies:
         cached = _CachedRecommendations.create(merged.names, policies)
@@ -176,7 +176,7 @@ def recommend_pod_resources(state: RecommenderState, vpas: Sequence[Vpa]) -> lis
             lists.setdefault(id(vpa), []).append((name, controlled, own))
         recommendations = [_build_pod_recommendation(vpa, lists.get(id(vpa), []), state.options) for vpa in vpas]
         cached = cached._replace(options=state.options, amounts=amounts, recommendations=recommendations)
-    state.told = cached
+    state.cached_recommendations = cached
     return cached.recommendations
 
 

@@ -19,8 +19,8 @@ from kscale.effects import (
     Moment,
     Progress,
     StepsOf,
-    as_if_done,
     moment,
+    run_dry,
     timedelta_of,
 )
 from kscale.effects.outcomes import NOT_FOUND
@@ -45,7 +45,7 @@ __all__ = ["init_from_checkpoints", "init_from_checkpoints_steps", "recommender_
 @typed
 def recommender_steps(
     state: RecommenderState,
-    given: RecommenderRound,
+    inputs: RecommenderRound,
     *,
     now: datetime | Moment,
     advisor: StrategyAdvisor | None = None,
@@ -63,7 +63,7 @@ def recommender_steps(
     ----------
     state : RecommenderState
         Changed in place. As upstream, merging for a checkpoint changes it, too.
-    given : RecommenderRound
+    inputs : RecommenderRound
         Inputs of the round.
     now : datetime or Moment
         Start of the round.
@@ -84,12 +84,12 @@ def recommender_steps(
     if state.last_checkpoint_gc == ZERO_TIME:
         state.last_checkpoint_gc = progress.now
     new_vpas: Sequence[Vpa] = ()
-    if given.vpas is None:
+    if inputs.vpas is None:
         diagnostics.append("Cannot list VPAs")
     else:
-        new_vpas = yield from load_vpas_steps(state, given.vpas, given.controllers, progress)
+        new_vpas = yield from load_vpas_steps(state, inputs.vpas, inputs.controllers, progress)
     yield from timer.step("LoadVPAs")
-    deleted_pods = yield from load_pods_steps(state, given.pods, new_vpas, progress, diagnostics)
+    deleted_pods = yield from load_pods_steps(state, inputs.pods, new_vpas, progress, diagnostics)
     yield from progress.observe(
         *(
             build_observation("vpa_resources_get_resources_count", {"source": source}, count)
@@ -97,10 +97,10 @@ def recommender_steps(
         )
     )
     yield from timer.step("LoadPods")
-    result.errors = yield from load_metrics_steps(state, given.usage, given.ooms, progress, diagnostics)
+    result.errors = yield from load_metrics_steps(state, inputs.usage, inputs.ooms, progress, diagnostics)
     yield from timer.step("LoadMetrics")
     if advisor is not None:
-        diagnostics += advisor.kills.notice(state, given.pods.changed, given.ooms)
+        diagnostics += advisor.kills.notice(state, inputs.pods.changed, inputs.ooms)
     for key in deleted_pods:
         state.delete_pod(key)
     yield from timer.step("DeleteRemovedPods")
@@ -110,9 +110,9 @@ def recommender_steps(
         advice = advisor.advice
     result.vpas = yield from update_vpas_steps(state, progress, diagnostics, advice, explain)
     yield from timer.step("UpdateVPAs")
-    yield from maintain_checkpoints_steps(state, given.vpas, progress, diagnostics)
+    yield from maintain_checkpoints_steps(state, inputs.vpas, progress, diagnostics)
     yield from timer.step("MaintainCheckpoints")
-    result.collected = yield from collect_garbage_steps(state, given.controllers, progress)
+    result.collected = yield from collect_garbage_steps(state, inputs.controllers, progress)
     yield from timer.step("GarbageCollect")
     yield from timer.total()
     result.steps = {name: timedelta_of(took) for name, took in timer.steps.items()}
@@ -121,14 +121,14 @@ def recommender_steps(
 
 @collector_paused()
 @typed
-def run_once(state: RecommenderState, given: RecommenderRound, *, now: datetime | Moment) -> RecommenderResult:
-    """Run a round as if every action succeeded, with no other input than ``given``.
+def run_once(state: RecommenderState, inputs: RecommenderRound, *, now: datetime | Moment) -> RecommenderResult:
+    """Run a round as if every action succeeded, with no other input than ``inputs``.
 
     There is no other usage, there are no other scales, and no checkpoints to delete. The result contains the actions
     and observations. ``state`` is changed in place.
     """
     begun = moment(now)
-    done = as_if_done(recommender_steps(state, given, now=begun), now=begun, respond=_respond_empty)
+    done = run_dry(recommender_steps(state, inputs, now=begun), now=begun, respond=_respond_empty)
     return msgspec.structs.replace(done.value, actions=done.actions, observations=done.observations)
 
 

@@ -62,32 +62,32 @@ RecommenderAction = (
     | Emit
     | Observe
 )
-"""What a round may ask for."""
+"""Actions of a round."""
 
 ExplainSteps = Callable[[Sequence["VpaResult"], Progress], StepsOf[GetScale | Emit, None]]
-"""Is told what a round has decided of its VPAs, before any of it is written."""
+"""Receives the results of a round's VPAs before they are written."""
 
 
 class PodChanges(msgspec.Struct, kw_only=True, frozen=True):
     """Changes of pods since the previous round.
 
-    ``changed``: their current state, including new pods; unchanged pods are allowed. ``gone``: (namespace, name) of
+    ``changed``: their current state, including new pods; unchanged pods are allowed. ``deleted``: (namespace, name) of
     deleted pods. Upstream does not watch pending pods, so the caller leaves them out.
     """
 
     changed: Sequence[Pod] = ()
-    gone: Sequence[PodKey] = ()
+    deleted: Sequence[PodKey] = ()
 
     def __repr__(self) -> str:
-        return f"<PodChanges: {len(self.changed)} changed, {len(self.gone)} gone>"
+        return f"<PodChanges: {len(self.changed)} changed, {len(self.deleted)} deleted>"
 
 
 @typed
 def diff_pods(state: RecommenderState, pods: Sequence[Pod]) -> PodChanges:
     """Compute the changes from a complete list of pods: all listed pods are changed, all others are removed."""
     listed = {(pod.namespace, pod.name) for pod in pods}
-    known = (key for keys in (state.pods, state.passed_over) for key in keys)
-    return PodChanges(changed=pods, gone=sorted(key for key in known if key not in listed))
+    known = (key for keys in (state.pods, state.unselected_pods) for key in keys)
+    return PodChanges(changed=pods, deleted=sorted(key for key in known if key not in listed))
 
 
 class RecommenderRound(msgspec.Struct, kw_only=True):
@@ -110,7 +110,7 @@ class RecommenderRound(msgspec.Struct, kw_only=True):
 
     def __repr__(self) -> str:
         vpas = "no list of VPAs" if self.vpas is None else f"{len(self.vpas)} VPAs"
-        return f"<RecommenderRound: {vpas}, {len(self.pods.changed)} pods changed, {len(self.pods.gone)} gone>"
+        return f"<RecommenderRound: {vpas}, {len(self.pods.changed)} pods changed, {len(self.pods.deleted)} deleted>"
 
 
 _TARGET_RESOURCES: Final = ("cpu", "memory")

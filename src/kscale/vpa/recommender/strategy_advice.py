@@ -67,8 +67,7 @@ class OOMKillHistory:
         self._by_container: dict[tuple[str, str], dict[str, tuple[LabelSet, list[_OOMKillRecord]]]] = {}
         """(namespace, container) -> key of the label set."""
         self._seen: dict[ContainerName, Moment] = {}
-        """The last kill of containers of pods that are there: a pod tells of it on and on, with what it requests by
-        then."""
+        """Time of the last kill by container of existing pods, as the status repeats a kill with current requests."""
 
     def __len__(self) -> int:
         return sum(len(kills) for own in self._by_container.values() for _, kills in own.values())
@@ -125,20 +124,20 @@ def _insert_kill(kills: list[_OOMKillRecord], new: _OOMKillRecord) -> list[_OOMK
 
 
 _MAX_POINTS: Final = 11_000
-"""Of a series in one answer: Prometheus refuses more."""
+"""Maximum number of values of a series in one response of Prometheus."""
 MAX_RESPONSE_BYTES: Final = 512 << 20
-"""Of one answer, where nothing else is said."""
+"""Default maximum size of a response."""
 _MAX_CONCURRENT_NAMESPACES: Final = 4
-"""Namespaces that are asked for side by side."""
+"""Namespaces that are queried at a time."""
 _MAX_CONCURRENT_RETRIES: Final = _MAX_CONCURRENT_NAMESPACES - 1
-"""Of these, such as had no answer the last time."""
+"""Namespaces queried at a time whose last query failed."""
 _POLL_INTERVAL: Final = SECOND // 10
-"""How often a round looks whether all has been answered."""
+"""Interval at which a loop checks whether its queries are finished."""
 _SAMPLES_METRIC: Final = "kscale_strategy_samples_total"
 STRATEGY_METRICS: Final = (
     Metric(_SAMPLES_METRIC, "counter", ("resource",), help="Usage samples that strategies received."),
 )
-"""How many samples strategies have been given."""
+"""Metrics of the samples that strategies received."""
 _Labels = Mapping[tuple[str, str], LastLabels]
 _UsageByVpa = dict[Vpa, dict[str, ContainerUsage]]
 _NO_SAMPLES_CONDITION: Final = (
@@ -150,23 +149,23 @@ _NO_SAMPLES_CONDITION: Final = (
 class LatestAdvice(msgspec.Struct, frozen=True):
     """Latest advice of a strategy by VPA.
 
-    ``had``: advice by container. ``failures``: why there has been no advice since. A VPA whose selector changed is a
+    ``by_vpa``: advice by container. ``failures``: why there has been no advice since. A VPA whose selector changed is a
     new one without advice.
     """
 
-    had: dict[Vpa, Mapping[str, StrategyAdvice]] = {}
+    by_vpa: dict[Vpa, Mapping[str, StrategyAdvice]] = {}
     failures: dict[Vpa, str] = {}
 
     def missing(self, vpa: Vpa) -> tuple[str, str] | None:
         """Return reason and text of the condition of a VPA whose recommendation stays, or None."""
         if vpa in self.failures:
             return ("StrategyFailed", f"{self.failures[vpa]}; what was recommended stays")
-        return None if vpa in self.had else _NO_SAMPLES_CONDITION
+        return None if vpa in self.by_vpa else _NO_SAMPLES_CONDITION
 
     def for_vpas(self, vpas: Container[Vpa]) -> LatestAdvice:
         """Return the advice of some VPAs only."""
         return LatestAdvice(
-            had={vpa: advice for vpa, advice in self.had.items() if vpa in vpas},
+            by_vpa={vpa: advice for vpa, advice in self.by_vpa.items() if vpa in vpas},
             failures={vpa: why for vpa, why in self.failures.items() if vpa in vpas},
         )
 
@@ -175,7 +174,7 @@ class _NamespaceRequest(NamedTuple):
     """The last request for a VPA: its containers with usage, and when the next request is due."""
 
     containers: frozenset[str]
-    again: Moment
+    due_at: Moment
 
 
 class _ContainerSamples(NamedTuple):
@@ -216,31 +215,33 @@ class StrategyAdvisor:
     ) -> None:
         self._strategy, self._history = strategy, history
         self._interval, self._timeout, self._most_bytes = interval, timeout, most_bytes
-        for question in history.range_queries(0):
-            points = (question.end - question.start) // question.step + 1 if question.step else _MAX_POINTS + 1
+        for query in history.range_queries(0):
+            points = (query.end - query.start) // query.step + 1 if query.step else _MAX_POINTS + 1
             if points > _MAX_POINTS:
                 text = f"{history.history_length} by {history.history_resolution} are more than {_MAX_POINTS:,} values"
                 raise InputError(f"a history of {text} of a container, the most that Prometheus answers")
         self.advice = LatestAdvice()
         self.kills = OOMKillHistory()
-        self._asked: dict[Vpa, _NamespaceRequest] = {}
-        self._tried: dict[str, Moment] = {}
-        """When each namespace was asked for last, with or without an answer."""
-        self._unanswered: set[str] = set()
-        """Namespaces that had no answer the last time."""
-        self._waiting: set[str] = set()
-        """Namespaces that are due, and not being asked for."""
-        self._asking: dict[str, Moment] = {}
-        """Since when each namespace is being asked for."""
-        self._is_beginning = False
-        """Whether labels are being asked for, before namespaces."""
+        self._last_requests: dict[Vpa, _NamespaceRequest] = {}
+        self._last_attempts: dict[str, Moment] = {}
+        """Start of the last query of each namespace, successful or not."""
+        self._failed: set[str] = set()
+        """Namespaces whose last query failed."""
+        self._pending: set[str] = set()
+        """Namespaces that are due but not queried yet."""
+        self._in_progress: dict[str, Moment] = {}
+        """Start of the running query of each namespace."""
+        self._is_reading_labels = False
+        """Whether the labels are being queried, before namespaces."""
         self._problems: list[str] = []
 
     def clock_set(self, by: int) -> None:
         """Apply a change of the clock in nanoseconds, so that remaining intervals stay equal."""
-        self._asked = {vpa: asked._replace(again=asked.again + by) for vpa, asked in self._asked.items()}
-        self._tried = {namespace: at + by for namespace, at in self._tried.items()}
-        self._asking = {namespace: at + by for namespace, at in self._asking.items()}
+        self._last_requests = {
+            vpa: request._replace(due_at=request.due_at + by) for vpa, request in self._last_requests.items()
+        }
+        self._last_attempts = {namespace: at + by for namespace, at in self._last_attempts.items()}
+        self._in_progress = {namespace: at + by for namespace, at in self._in_progress.items()}
 
     def refresh_steps(self, state: RecommenderState, progress: Progress) -> StepsOf[InBackground | Wait, list[str]]:
         """Start queries that are due, update the advice, and return texts of problems since the last call."""
@@ -248,28 +249,32 @@ class StrategyAdvisor:
         observed = {vpa for own in vpas.values() for vpa in own}
         now = progress.now
         self.advice = self.advice.for_vpas(observed)
-        self._asked = {vpa: asked for vpa, asked in self._asked.items() if vpa in observed}
-        self._tried = {namespace: at for namespace, at in self._tried.items() if namespace in vpas}
-        self._unanswered &= vpas.keys()
+        self._last_requests = {vpa: request for vpa, request in self._last_requests.items() if vpa in observed}
+        self._last_attempts = {namespace: at for namespace, at in self._last_attempts.items() if namespace in vpas}
+        self._failed &= vpas.keys()
         self.kills.forget(state, self._history.range_queries(now)[0].start)
         due = [name for name, own in vpas.items() if any(self._is_due(state, vpa, now) for vpa in own)]
-        self._waiting = set(due) - self._asking.keys()
-        started = frozenset(self._waiting - self._unanswered if self._is_retry_limit_reached else self._waiting)
-        if started and not self._is_beginning and len(self._asking) < _MAX_CONCURRENT_NAMESPACES:
-            self._is_beginning = True
-            yield from progress.act(InBackground(partial(self._ask_steps, state)))
+        self._pending = set(due) - self._in_progress.keys()
+        started = frozenset(self._pending - self._failed if self._is_retry_limit_reached else self._pending)
+        if started and not self._is_reading_labels and len(self._in_progress) < _MAX_CONCURRENT_NAMESPACES:
+            self._is_reading_labels = True
+            yield from progress.act(InBackground(partial(self._query_steps, state)))
             remaining = duration(state.options.recommender_interval) // 2
-            while remaining > 0 and not started.isdisjoint(self._waiting | self._asking.keys()):
+            while remaining > 0 and not started.isdisjoint(self._pending | self._in_progress.keys()):
                 yield from progress.wait(_POLL_INTERVAL)
                 remaining -= _POLL_INTERVAL
         problems, self._problems = self._problems, []
         return problems
 
     def _is_due(self, state: RecommenderState, vpa: Vpa, now: Moment) -> bool:
-        asked = self._asked.get(vpa)
-        return asked is None or asked.again <= now or not asked.containers.issuperset(_find_used_containers(state, vpa))
+        request = self._last_requests.get(vpa)
+        return (
+            request is None
+            or request.due_at <= now
+            or not request.containers.issuperset(_find_used_containers(state, vpa))
+        )
 
-    def _ask_steps(self, state: RecommenderState, now: Moment) -> StepsOf[Within | Observe | Together, None]:
+    def _query_steps(self, state: RecommenderState, now: Moment) -> StepsOf[Within | Observe | Together, None]:
         """Query waiting namespaces in parallel, as many as there is room for."""
         progress = Progress(now)
         warnings: dict[str, None] = {}
@@ -277,34 +282,34 @@ class StrategyAdvisor:
             labels = yield from self._labels_steps(warnings, progress)
         except InputError as error:
             self._problems.append(f"Cannot get samples for the strategy {self._name}: {error}")
-            self._waiting.clear()  # until the next round
+            self._pending.clear()  # until the next round
             return
         finally:
-            self._is_beginning = False
+            self._is_reading_labels = False
             self._warn(warnings)
-        names = sorted(self._waiting, key=lambda name: (name in self._unanswered, self._tried.get(name, 0), name))
+        names = sorted(self._pending, key=lambda name: (name in self._failed, self._last_attempts.get(name, 0), name))
         queue = deque(names)
-        room = min(_MAX_CONCURRENT_NAMESPACES - len(self._asking), len(names))
-        yield from progress.together([partial(self._ask_each_steps, state, labels, queue)] * room)
+        room = min(_MAX_CONCURRENT_NAMESPACES - len(self._in_progress), len(names))
+        yield from progress.together([partial(self._query_queue_steps, state, labels, queue)] * room)
 
-    def _ask_each_steps(
+    def _query_queue_steps(
         self, state: RecommenderState, labels: _Labels, queue: deque[str], now: Moment
     ) -> StepsOf[Within | Observe, None]:
         """Query the namespaces of a queue in turn, except those already queried elsewhere."""
         progress = Progress(now)
         while queue:
-            if queue[0] in self._unanswered and self._is_retry_limit_reached:
+            if queue[0] in self._failed and self._is_retry_limit_reached:
                 return  # leave the rest to the queues that retry one of these
             namespace = queue.popleft()
-            if namespace in self._waiting:
-                self._waiting.remove(namespace)
-                self._asking[namespace] = self._tried[namespace] = progress.now
+            if namespace in self._pending:
+                self._pending.remove(namespace)
+                self._in_progress[namespace] = self._last_attempts[namespace] = progress.now
                 try:
-                    yield from self._ask_one_steps(state, labels, namespace, progress)
+                    yield from self._query_namespace_steps(state, labels, namespace, progress)
                 finally:
-                    del self._asking[namespace]
+                    del self._in_progress[namespace]
 
-    def _ask_one_steps(
+    def _query_namespace_steps(
         self, state: RecommenderState, labels: _Labels, namespace: str, progress: Progress
     ) -> StepsOf[Within | Observe, None]:
         used = {vpa: _find_used_containers(state, vpa) for vpa in _group_by_namespace(state).get(namespace, [])}
@@ -312,17 +317,17 @@ class StrategyAdvisor:
         try:
             samples = yield from self._samples_steps(namespace, warnings, progress)
         except InputError as error:
-            self._unanswered.add(namespace)
+            self._failed.add(namespace)
             self._problems.append(f"Cannot get samples of namespace {namespace} for the strategy {self._name}: {error}")
             return
         finally:
             self._warn(warnings)
-        self._unanswered.discard(namespace)
+        self._failed.discard(namespace)
         vpas = [vpa for vpa in _group_by_namespace(state).get(namespace, []) if vpa in used]
         sample_counts: Counter[str] = Counter()
         self._problems += self._advise(state, vpas, _group_samples_by_vpa(state, labels, samples), sample_counts)
         for vpa in vpas:
-            self._asked[vpa] = _NamespaceRequest(used[vpa], self._asking[namespace] + self._interval)
+            self._last_requests[vpa] = _NamespaceRequest(used[vpa], self._in_progress[namespace] + self._interval)
         yield from progress.observe(
             *(
                 Observation(name=_SAMPLES_METRIC, labels={"resource": name}, value=float(n))
@@ -333,7 +338,7 @@ class StrategyAdvisor:
     @property
     def _is_retry_limit_reached(self) -> bool:
         """Return True if the limit of concurrent retries is reached."""
-        return len(self._unanswered & self._asking.keys()) >= _MAX_CONCURRENT_RETRIES
+        return len(self._failed & self._in_progress.keys()) >= _MAX_CONCURRENT_RETRIES
 
     @property
     def _name(self) -> str:
@@ -346,10 +351,10 @@ class StrategyAdvisor:
     def _labels_steps(self, warnings: dict[str, None], progress: Progress) -> StepsOf[Within | Observe, _Labels]:
         if not self._strategy.needs_samples:
             return {}
-        question = QueryPrometheus(
+        query = QueryPrometheus(
             query=self._history.metric_for_pod_labels, end=progress.now, most_bytes=self._most_bytes
         )
-        series = yield from query_prometheus_steps(question, self._history, progress, self._timeout)
+        series = yield from query_prometheus_steps(query, self._history, progress, self._timeout)
         warnings.update(dict.fromkeys(series.warnings))
         return last_labels(self._history, series)
 
@@ -361,14 +366,14 @@ class StrategyAdvisor:
             return samples
         history = msgspec.structs.replace(self._history, namespace=namespace)
         for range_query, resource in zip(history.range_queries(progress.now), (CPU, MEMORY), strict=True):
-            question = QueryPrometheus(
+            query = QueryPrometheus(
                 query=range_query.query,
                 start=range_query.start,
                 end=range_query.end,
                 step=range_query.step,
                 most_bytes=self._most_bytes,
             )
-            series = yield from query_prometheus_steps(question, history, progress, self._timeout)
+            series = yield from query_prometheus_steps(query, history, progress, self._timeout)
             warnings.update(dict.fromkeys(series.warnings))
             samples += (_ContainerSamples(resource, key, values) for key, values in _iterate_samples(history, series))
         return samples
@@ -397,7 +402,7 @@ class StrategyAdvisor:
             except KscaleError as error:
                 self.advice.failures[vpa] = failures[vpa] = str(error)
             else:
-                self.advice.had[vpa] = advice
+                self.advice.by_vpa[vpa] = advice
                 self.advice.failures.pop(vpa, None)
         return list(failures.values())
 

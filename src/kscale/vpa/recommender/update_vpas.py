@@ -241,7 +241,7 @@ def recommend_vpas(
 def _apply_strategy_advice(
     vpa: Vpa, raw: RecommendedPodResources, advice: LatestAdvice, options: RecommenderOptions
 ) -> RecommendedPodResources:
-    own = advice.had.get(vpa)
+    own = advice.by_vpa.get(vpa)
     if own is None:
         return vpa.recommendation or RecommendedPodResources()
     return apply_advice(raw, own, options)

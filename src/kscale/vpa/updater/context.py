@@ -224,11 +224,11 @@ class UpdaterResult(Result, msgspec.Struct, kw_only=True):
 
 
 UpdaterAction = Get | GetScale | Evict | Resize | Patch | Wait | Within | Emit | Observe
-"""What a loop may ask for."""
+"""Actions of a loop."""
 
 
 class LoopStoppedError(Exception):
-    """A limiter could not wait: the rest of the loop is given up."""
+    """The loop ends early because a rate limiter cannot wait."""
 
 
 class LoopContext:
@@ -237,7 +237,7 @@ class LoopContext:
     def __init__(
         self,
         state: UpdaterState,
-        given: UpdaterRound,
+        inputs: UpdaterRound,
         options: UpdaterOptions,
         now: Moment,
         admission: EvictionAdmission,
@@ -246,7 +246,7 @@ class LoopContext:
     ) -> None:
         self.explain = explain
         self.state = state
-        self.given = given
+        self.inputs = inputs
         self.options = options
         self.admission = admission
         self.progress = Progress(now)

@@ -67,7 +67,8 @@ class InPlaceError(KscaleError, ValueError):
 
 def is_infeasible(error: ApiError) -> bool:
     """Check whether the API server reports that the node will never have room for the resize
-    (``isInfeasibleError``)."""
+    (``isInfeasibleError``).
+    """
     return error.reason == "Forbidden" and _NODE_CAPACITY in error.causes
 
 

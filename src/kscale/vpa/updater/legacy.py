@@ -43,7 +43,6 @@ from kscale.vpa.updater.priority import (
     EvictionAdmission,
     PodPriority,
     SequentialAdmission,
-    compute_priority,
     get_lifetime,
     order_updates,
 )
@@ -60,7 +59,7 @@ _EVICTED_TEXT: Final = "Pod was evicted by VPA Updater to apply resource recomme
 @typed
 def legacy_updater_steps(
     state: UpdaterState,
-    given: UpdaterRound,
+    inputs: UpdaterRound,
     *,
     now: datetime | Moment,
     options: UpdaterOptions | None = None,
@@ -74,7 +73,7 @@ def legacy_updater_steps(
     ----------
     state : UpdaterState
         State of the updater, changed in place and part of the result.
-    given : UpdaterRound
+    inputs : UpdaterRound
         VPAs, pods and other inputs of the loop.
     now : datetime or Moment
         Start of the loop.
@@ -88,20 +87,20 @@ def legacy_updater_steps(
     Steps of UpdaterResult
         The step machine.
     """
-    loop = LoopContext(state, given, options or UpdaterOptions(), moment(now), admission or SequentialAdmission(()))
+    loop = LoopContext(state, inputs, options or UpdaterOptions(), moment(now), admission or SequentialAdmission(()))
     timer = ExecutionTimer(loop.progress, "updater")
     yield from timer.step("ListVPAs")
     acting = []
-    for vpa in given.vpas:
+    for vpa in inputs.vpas:
         if update_mode(vpa) in _LEGACY_UPDATE_MODES:
             acting.append(vpa)
         else:
             text = f'skipping VPA object {vpa.name} because its mode is not "Recreate" or "Auto"'
             loop.result.details.append(text)
-    vpas = yield from resolve_vpa_selectors_steps(acting, given.controllers, loop.progress, loop.result.diagnostics)
+    vpas = yield from resolve_vpa_selectors_steps(acting, inputs.controllers, loop.progress, loop.result.diagnostics)
     if vpas:
         yield from timer.step("ListPods")
-        live = filter_live_pods(given.pods)
+        live = filter_live_pods(inputs.pods)
         controlled = _find_controlled_pods(live, vpas)
         yield from timer.step("FilterPods")
         loop.admission.loop_init(live, controlled)
@@ -123,7 +122,7 @@ def legacy_updater_steps(
 @typed
 def run_legacy_updater(
     state: UpdaterState,
-    given: UpdaterRound,
+    inputs: UpdaterRound,
     *,
     now: datetime | Moment,
     options: UpdaterOptions | None = None,
@@ -131,10 +130,10 @@ def run_legacy_updater(
 ) -> UpdaterResult:
     """Run one loop of the profile as if every action succeeded.
 
-    For ``given`` and ``admission`` see :func:`legacy_updater_steps`. The result contains the actions and events.
+    For ``inputs`` and ``admission`` see :func:`legacy_updater_steps`. The result contains the actions and events.
     """
     begun = moment(now)
-    return dry_run_loop(legacy_updater_steps(state, given, now=begun, options=options, admission=admission), begun)
+    return dry_run_loop(legacy_updater_steps(state, inputs, now=begun, options=options, admission=admission), begun)
 
 
 def _find_controlled_pods(pods: Iterable[Pod], vpas: Sequence[VpaWithSelector]) -> list[ControlledPods]:
@@ -155,7 +154,7 @@ def _find_controlled_pods(pods: Iterable[Pod], vpas: Sequence[VpaWithSelector]) 
 
 
 def _update_vpa_steps(loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> StepsOf[UpdaterAction, None]:
-    result, progress, controllers = loop.result, loop.progress, loop.given.controllers
+    result, progress, controllers = loop.result, loop.progress, loop.inputs.controllers
     restriction = PodsRestriction(
         _drop_min_replicas(vpa), pods, controllers, loop.options, {}, replica_kinds=_EVICTABLE_KINDS
     )
@@ -192,22 +191,14 @@ def _drop_min_replicas(vpa: VerticalPodAutoscaler) -> VerticalPodAutoscaler:
 
 def _assess_pod(loop: LoopContext, pod: Pod, vpa: VerticalPodAutoscaler) -> PodPriority:
     try:
-        fitted = cap_recommendation(vpa, pod, loop.given.limit_ranges).recommendation
+        fitted = cap_recommendation(vpa, pod, loop.inputs.limit_ranges).recommendation
     except CappingError as error:
         return PodPriority(pod=pod, error=str(error))
-    outside, scale_up, difference = compute_priority(pod, fitted)
-    result = PodPriority(
-        pod=pod,
-        recommendation=fitted,
-        outside_recommended_range=outside,
-        scale_up=scale_up,
-        resource_diff=difference,
-        quick_oom=_is_quick_oom(pod, loop.options),
-    )
+    result = PodPriority.compute(pod, fitted, quick_oom=_is_quick_oom(pod, loop.options))
     started = pod.status.start_time
     old_enough = started is not None and loop.progress.now >= from_text(started) + _MIN_POD_LIFETIME
-    due = old_enough and difference >= loop.options.pod_update_threshold
-    result.accepted = fitted is not None and (outside or result.quick_oom or due)
+    is_due = old_enough and result.resource_diff >= loop.options.pod_update_threshold
+    result.accepted = fitted is not None and (result.outside_recommended_range or result.quick_oom or is_due)
     return result
 
 

@@ -24,9 +24,9 @@ from kscale.effects import (
     Resize,
     StepsOf,
     Wait,
-    as_if_done,
     duration,
     moment,
+    run_dry,
 )
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.api.coordination import Lease, LeaseSpec
@@ -94,7 +94,7 @@ class VpaUpdate:
         self._pods = pods
         self._counters = VpaUpdateCounters(vpa, len(pods))
         self._restriction = PodsRestriction(
-            vpa, pods, loop.given.controllers, loop.options, loop.state.last_in_place_attempts
+            vpa, pods, loop.inputs.controllers, loop.options, loop.state.last_in_place_attempts
         )
         self._resized = False
 
@@ -219,7 +219,7 @@ class VpaUpdate:
                 pod,
                 self._vpa,
                 now=self._progress.now,
-                limit_ranges=loop.given.limit_ranges,
+                limit_ranges=loop.inputs.limit_ranges,
                 options=loop.options,
                 infeasible_attempts=loop.state.infeasible_attempts,
             )
@@ -270,7 +270,8 @@ class VpaUpdate:
 
     def _try_in_place(self, pod: Pod, to_evict: list[Pod]) -> StepsOf[UpdaterAction, None]:
         """Decide again on an in-place update, and resize the pod. A pod that cannot be resized may be added to
-        ``to_evict``."""
+        ``to_evict``.
+        """
         in_place_only = self._restriction.mode == "InPlace"
         decision = self._can_update_in_place(pod)
         if decision == inplace.IN_PLACE_INFEASIBLE_CACHED or (
@@ -310,7 +311,7 @@ class VpaUpdate:
         """Apply an in-place resize to a pod (``InPlaceUpdate``). Returns None or an error."""
         if not self._restriction.has_pod(pod):
             return ApiError(f"pod not suitable for in-place update {pod.name}: not in replicated pods map")
-        limit_ranges = self._loop.given.limit_ranges
+        limit_ranges = self._loop.inputs.limit_ranges
         try:
             resize, annotations = inplace.build_in_place_patches(pod, self._vpa, limit_ranges, self._progress.now)
         except inplace.InPlaceError as error:
@@ -371,7 +372,7 @@ class VpaUpdate:
 @typed
 def updater_steps(
     state: UpdaterState,
-    given: UpdaterRound,
+    inputs: UpdaterRound,
     *,
     now: datetime | Moment,
     options: UpdaterOptions | None = None,
@@ -388,7 +389,7 @@ def updater_steps(
     ----------
     state : UpdaterState
         State of the updater, changed in place and part of the result.
-    given : UpdaterRound
+    inputs : UpdaterRound
         VPAs, pods and other inputs of the loop.
     now : datetime or Moment
         Start of the loop.
@@ -406,7 +407,7 @@ def updater_steps(
         The step machine.
     """
     admission = admission or ScalingDirectionAdmission()
-    loop = LoopContext(state, given, options or UpdaterOptions(), moment(now), admission, explain=explain)
+    loop = LoopContext(state, inputs, options or UpdaterOptions(), moment(now), admission, explain=explain)
     timer = ExecutionTimer(loop.progress, "updater")
     yield from _run_loop_steps(loop, timer)
     yield from timer.total()
@@ -416,7 +417,7 @@ def updater_steps(
 @typed
 def run_updater(
     state: UpdaterState,
-    given: UpdaterRound,
+    inputs: UpdaterRound,
     *,
     now: datetime | Moment,
     options: UpdaterOptions | None = None,
@@ -425,13 +426,13 @@ def run_updater(
 ) -> UpdaterResult:
     """Run a loop as if every action succeeded, including waits.
 
-    The admission controller is assumed to be alive, and only the scales in ``given`` are known.
+    The admission controller is assumed to be alive, and only the scales in ``inputs`` are known.
 
     Parameters
     ----------
     state : UpdaterState
         State of the updater, changed as if the actions had been performed.
-    given : UpdaterRound
+    inputs : UpdaterRound
         VPAs, pods and other inputs of the loop.
     now : datetime or Moment
         Start of the loop.
@@ -448,23 +449,23 @@ def run_updater(
         The actions, messages and reasons of unchanged pods.
     """
     start = moment(now)
-    steps = updater_steps(state, given, now=start, options=options, admission=admission, explain=True)
+    steps = updater_steps(state, inputs, now=start, options=options, admission=admission, explain=True)
     result = dry_run_loop(steps, start, refuse)
-    result.unchanged += find_idle_pods(given, options or UpdaterOptions(), start)
+    result.unchanged += find_idle_pods(inputs, options or UpdaterOptions(), start)
     return result
 
 
-def find_idle_pods(given: UpdaterRound, options: UpdaterOptions, now: Moment) -> list[UnchangedPod]:
+def find_idle_pods(inputs: UpdaterRound, options: UpdaterOptions, now: Moment) -> list[UnchangedPod]:
     """Return the pods of VPAs that loops ignore because of the update mode or the namespace."""
-    idle = [vpa for vpa in given.vpas if options.ignores(vpa.namespace) or not is_active_vpa(vpa)]
+    idle = [vpa for vpa in inputs.vpas if options.ignores(vpa.namespace) or not is_active_vpa(vpa)]
     if not idle:
         return []
 
     def steps() -> StepsOf[GetScale, list[ControlledPods]]:
         progress = Progress(now)
-        selected = yield from resolve_vpa_selectors_steps(idle, given.controllers, progress)
+        selected = yield from resolve_vpa_selectors_steps(idle, inputs.controllers, progress)
         return (
-            yield from find_controlled_pods_steps(filter_live_pods(given.pods), selected, given.controllers, progress)
+            yield from find_controlled_pods_steps(filter_live_pods(inputs.pods), selected, inputs.controllers, progress)
         )
 
     try:
@@ -498,7 +499,7 @@ def dry_run_loop(
             )
         return ApiError("nothing more is known", 404, NOT_FOUND)
 
-    done = as_if_done(steps, now=now, respond=respond, refuse=refuse)
+    done = run_dry(steps, now=now, respond=respond, refuse=refuse)
     return msgspec.structs.replace(done.value, actions=done.actions, events=done.events, observations=done.observations)
 
 
@@ -507,7 +508,7 @@ def _run_loop_steps(loop: LoopContext, timer: ExecutionTimer) -> StepsOf[Updater
     if not (yield from _is_admission_controller_alive_steps(loop)):
         return
     yield from timer.step("ListVPAs")
-    inputs, options = loop.given, loop.options
+    inputs, options = loop.inputs, loop.options
     acting = (vpa for vpa in inputs.vpas if not options.ignores(vpa.namespace) and is_active_vpa(vpa))
     vpas = yield from resolve_vpa_selectors_steps(acting, inputs.controllers, loop.progress, loop.result.diagnostics)
     if not vpas:
@@ -540,7 +541,7 @@ def _end_boosts_steps(loop: LoopContext) -> StepsOf[UpdaterAction, None]:
     Upstream's worker (``RunBoostWorker``) takes each pod from a queue and looks at the listed pods alone: resizes that
     it has just begun do not count, and the admission controller need not be alive.
     """
-    inputs, options = loop.given, loop.options
+    inputs, options = loop.inputs, loop.options
     if not is_gate_enabled(options.feature_gates, CPU_STARTUP_BOOST_GATE):
         return
     live = filter_live_pods(inputs.pods)

@@ -5,7 +5,7 @@ Upstream: ``pkg/updater/priority``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -155,6 +155,27 @@ class PodPriority(msgspec.Struct, kw_only=True):
     error: str = ""
     diagnostics: list[str] = []
 
+    @classmethod
+    def compute(
+        cls,
+        pod: Pod,
+        recommendation: RecommendedPodResources | None,
+        *,
+        quick_oom: bool,
+        diagnostics: Sequence[str] = (),
+    ) -> PodPriority:
+        """Compute the priority of a pod for a recommendation that is fitted to it."""
+        outside, scale_up, difference = compute_priority(pod, recommendation)
+        return cls(
+            pod=pod,
+            recommendation=recommendation,
+            outside_recommended_range=outside,
+            scale_up=scale_up,
+            resource_diff=difference,
+            quick_oom=quick_oom,
+            diagnostics=list(diagnostics),
+        )
+
     def less(self, other: PodPriority) -> bool:
         """Return True if ``other`` has a higher priority."""
         if self.scale_up != other.scale_up:
@@ -269,17 +290,7 @@ def assess_pod(
         fitted, _, diagnostics = cap_recommendation(vpa, pod, limit_ranges)
     except CappingError as error:
         return PodPriority(pod=pod, error=str(error))
-    outside, scale_up, difference = compute_priority(pod, fitted)
-    quick_oom = _is_quick_oom(pod, vpa, now, options)
-    result = PodPriority(
-        pod=pod,
-        recommendation=fitted,
-        outside_recommended_range=outside,
-        scale_up=scale_up,
-        resource_diff=difference,
-        quick_oom=quick_oom,
-        diagnostics=diagnostics,
-    )
+    result = PodPriority.compute(pod, fitted, quick_oom=_is_quick_oom(pod, vpa, now, options), diagnostics=diagnostics)
     attempt = (infeasible_attempts or {}).get(pod.metadata.uid)
     if update_mode(vpa) == "InPlace" and attempt is not None and not has_lower_resource(attempt, fitted):
         return result

@@ -147,7 +147,8 @@ class PodsRestriction:
     @property
     def ignores_budget(self) -> bool:
         """Return whether in-place updates of this VPA ignore the disruption budget, by the option and the update
-        mode."""
+        mode.
+        """
         return self.options.in_place_skip_disruption_budget and self.mode in ("InPlaceOrRecreate", "InPlace")
 
     def _add_group(self, key: PodGroupKey, live: list[Pod], controllers: Controllers) -> None:

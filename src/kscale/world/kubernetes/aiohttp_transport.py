@@ -36,7 +36,7 @@ from kscale.world.kubernetes.transport import (
     Stream,
 )
 from kscale.world.protocols import Clock
-from kscale.world.rpc import load_pair
+from kscale.world.rpc import load_authorities, load_pair
 
 __all__ = ["AiohttpTransport", "ClientTLS", "connect", "proxy_of"]
 
@@ -143,11 +143,7 @@ def _read(pem: Pem) -> bytes:
 
 
 def _trust(context: ssl.SSLContext, ca: Pem) -> None:
-    name = ca.path or "certificate-authority-data"
-    try:
-        context.load_verify_locations(cadata=_read(ca).decode("ascii", "replace"))
-    except ssl.SSLError:
-        raise InputError(Problem("there is no certificate in it (PEM is expected)", name)) from None
+    load_authorities(context, _read(ca), ca.path or "certificate-authority-data")
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, name: str) -> None:

@@ -10,8 +10,10 @@ import base64
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -159,6 +161,8 @@ class ExecPlugin:
             if isinstance(error, CredentialError):
                 raise
             raise CredentialError(f"exec: {command}: {error.strerror}") from None
+        except ValueError as error:  # a NUL, or a variable whose name has a "="; the text has no value
+            raise CredentialError(f"exec: {_printable(command)}: {error}") from None
 
     def _is_interactive(self) -> bool:
         mode = self._config.interactive_mode
@@ -291,16 +295,52 @@ def _printable(text: str) -> str:
     )
 
 
+PLUGIN_BYTES: Final = 1 << 20
+"""Limit on the output of an exec plug-in: a token or a certificate."""
+PLUGIN_SECONDS: Final = 60.0
+"""Time for an exec plug-in that does not use the terminal, where it may wait for its user."""
+
+
 async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool) -> bytes:
     process = await asyncio.create_subprocess_exec(
-        *words, env=dict(env), stdin=None if interactive else asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        *words,
+        env=dict(env),
+        stdin=None if interactive else asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        process_group=None if interactive else 0,  # so that its own children end with it
     )
+    assert process.stdout is not None
     try:
-        printed, _ = await process.communicate()
-    except asyncio.CancelledError:
-        process.kill()
-        await process.wait()
+        async with asyncio.timeout(None if interactive else PLUGIN_SECONDS):
+            printed = await _read_at_most(process.stdout, PLUGIN_BYTES)
+            if printed is None:
+                raise CredentialError(f"exec: {words[0]}: its output is larger than {PLUGIN_BYTES:,} bytes")
+            await process.wait()
+    except BaseException as error:
+        await _kill(process, group=not interactive)
+        if isinstance(error, TimeoutError):
+            raise CredentialError(f"exec: {words[0]}: it has not ended in {PLUGIN_SECONDS:g} s") from None
         raise
     if process.returncode:
         raise CredentialError(f"exec: executable {words[0]} failed with exit code {process.returncode}")
     return printed
+
+
+async def _read_at_most(stream: asyncio.StreamReader, most: int) -> bytes | None:
+    """Return all output, or None if it is longer than ``most`` bytes."""
+    data = bytearray()
+    while some := await stream.read(1 << 16):
+        data += some
+        if len(data) > most:
+            return None
+    return bytes(data)
+
+
+async def _kill(process: asyncio.subprocess.Process, *, group: bool) -> None:
+    """Kill a process, and with ``group`` also its children, which may hold its output open after its end."""
+    with suppress(ProcessLookupError):
+        if group:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    await process.wait()

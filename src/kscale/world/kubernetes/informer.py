@@ -565,7 +565,8 @@ class Informer:
 
     async def _wait_for_room(self, buffer: Buffer) -> None:
         """Wait until the watch may read on in a line. A line waits no longer than a request may take, so that lines
-        that never end do not keep others waiting."""
+        that never end do not keep others waiting.
+        """
         try:
             async with asyncio.timeout(self._limits.request_seconds):
                 await buffer.take()

@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 
-_PASSWORD: Final = re.compile(r"(://[^/@\s:]*):[^/@\s]*@")
+_PASSWORD: Final = re.compile(r"(://[^/@\s:]*):[^/\s]*@")
 
 
 class Secret:

@@ -26,7 +26,7 @@ from kscale.effects import (
     Get,
     GetMetric,
     GetScale,
-    GetWhole,
+    GetUnstructured,
     HasInstances,
     List,
     Observation,
@@ -84,7 +84,9 @@ class KnownIdentities:
         return self._uids.get((about.kind, about.namespace, about.name), "")
 
 
-ApiAction = Get | GetWhole | Create | Preview | Patch | Delete | Evict | Resize | GetScale | PutScale | WriteStatus
+ApiAction = (
+    Get | GetUnstructured | Create | Preview | Patch | Delete | Evict | Resize | GetScale | PutScale | WriteStatus
+)
 
 _JSON: Final = "application/json"
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
@@ -102,7 +104,7 @@ def call_of(action: ApiAction, resource: ServedResource) -> Call:
     Raises :class:`~kscale.objects.scale.ScaleError` if the server's version of Scale cannot hold the value.
     """
     match action:
-        case Get() | GetWhole():
+        case Get() | GetUnstructured():
             return _call("GET", resource, action.namespace, action.name)
         case Create(object=new_object):
             return _call(
@@ -355,7 +357,7 @@ class Performer:
                 return self._observe(observations)
             case Get(watched=True) | List(watched=True) | ReadStores():
                 return await self._read_stores(action)
-            case Get() | GetWhole() | Preview():
+            case Get() | GetUnstructured() | Preview():
                 return await self._get(action)
             case List():
                 return await self._list(action)
@@ -388,7 +390,7 @@ class Performer:
 
     # -- the API server ----------------------------------------------------------------------------------------------
 
-    async def _get(self, action: Get | GetWhole | Preview) -> KubeObject | dict[str, Any]:
+    async def _get(self, action: Get | GetUnstructured | Preview) -> KubeObject | dict[str, Any]:
         resource = await self._resources.find_kind(action.kind, action.api_version)
         call = call_of(action, resource)
         answer = await self._client.call(call)

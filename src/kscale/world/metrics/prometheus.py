@@ -11,23 +11,24 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from kscale.effects import ApiError, Moment, QueryPrometheus
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem
 from kscale.libraries import library
 from kscale.objects.api.meta import ApiStruct, shorten
 from kscale.series import Series
 from kscale.series.columns import SeriesKey
-from kscale.series.prometheus import read_prometheus
+from kscale.series.prometheus import read_prometheus, read_warnings
 from kscale.series.usage_reader import UsageBatch, usage_of
 from kscale.world.server_data import UnreadableError, integer, read_json
 
 __all__ = [
+    "MOST_LABELS",
     "MOST_POINTS",
     "RESPONSE_BYTES",
     "ContainerUsage",
@@ -42,6 +43,8 @@ __all__ = [
 _NANO: Final = 10**9
 _LONGEST_TEXT: Final = 2048
 RESPONSE_BYTES: Final = 512 << 20
+MOST_LABELS: Final = 5_000_000
+"""Limit on the labels of a response, where a series counts as two. Each takes up to 25 times its bytes in memory."""
 
 
 class _Refusal(ApiStruct):
@@ -57,6 +60,8 @@ class Prometheus:
     - ``insecure``: the server's certificate is not verified.
     - ``timeout``: seconds per request (None: the caller limits the time).
     - ``response_bytes``: maximum size of a decompressed response, unless the request sets one.
+
+    Redirects are not followed: the credentials are for this server.
 
     Thanos, Mimir (path ``/prometheus``; the tenant is the header ``X-Scope-OrgID``) and VictoriaMetrics have the same
     API.
@@ -75,10 +80,8 @@ class Prometheus:
         response_bytes: int = RESPONSE_BYTES,
     ) -> None:
         aiohttp = library("aiohttp", "asking Prometheus")
-        if not _is_http(address):
-            raise InputError("the address of Prometheus is not a URL that begins with http:// or https://")
         self._http: Any = aiohttp
-        self._address = address.rstrip("/")
+        self._address = _split_address(address)
         self._authorization = authorization
         self._headers = dict(headers or {})
         self._insecure = insecure
@@ -88,7 +91,12 @@ class Prometheus:
     @property
     def server(self) -> str:
         """Return host and port of the server, without credentials of the URL."""
-        return urlsplit(self._address).netloc.rpartition("@")[2]
+        return self._address.netloc.rpartition("@")[2]
+
+    @property
+    def url(self) -> str:
+        """Return the URL of the server, without credentials and without a query, which may contain a token."""
+        return self._address._replace(netloc=self.server, query="").geturl()
 
     async def query(self, question: QueryPrometheus) -> bytes | ApiError:
         """Return the raw response to a query, or the error."""
@@ -106,17 +114,27 @@ class Prometheus:
             header = self._authorization()
             headers = {**self._headers, **({"Authorization": header} if header else {})}
             async with self._http.ClientSession(headers=headers, timeout=self._timeout) as session:
-                url = f"{self._address}/api/v1/{path}"
-                async with session.post(url, data=parameters, ssl=not self._insecure) as answer:
+                url = self._address._replace(path=f"{self._address.path}/api/v1/{path}").geturl()
+                async with session.post(url, data=parameters, ssl=not self._insecure, allow_redirects=False) as answer:
                     limit = self._response_bytes if question.most_bytes is None else question.most_bytes
                     body = await _read(answer.content, limit)
                     if body is None:
                         return ApiError(f"it answers more than the {limit:,} bytes allowed")
-                    return body if answer.status // 100 == 2 else _refusal(answer.status, body)
-        except self._http.InvalidURL:  # the exception text is the URL with the password
+                    if answer.status // 100 != 2:
+                        return _refusal(answer.status, body)
+                    if body.count(b":") > MOST_LABELS:
+                        return ApiError(f"it answers more than the {MOST_LABELS:,} labels allowed")
+                    return body
+        except (self._http.InvalidURL, UnicodeError):  # the exception text is the URL with the password
             return ApiError("its address is not a URL that can be asked")
+        except self._http.ClientResponseError as error:  # its text is followed by the URL
+            return ApiError(shorten(error.message, _LONGEST_TEXT))
         except (self._http.ClientError, OSError, TimeoutError) as error:
-            return ApiError(str(error) or type(error).__name__)
+            return ApiError(shorten(str(error) or type(error).__name__, _LONGEST_TEXT))
+        except InputError:
+            raise
+        except ValueError:  # the exception text may contain a header
+            return ApiError("the request cannot be written: a header has characters that are not allowed")
 
 
 async def _read(content: Any, most: int) -> bytes | None:
@@ -129,11 +147,16 @@ async def _read(content: Any, most: int) -> bytes | None:
     return bytes(body)
 
 
-def _is_http(address: str) -> bool:
+def _split_address(address: str) -> SplitResult:
+    """Split the URL of a server. Raises InputError without the URL, which may contain a password."""
     try:
-        return urlsplit(address).scheme in ("http", "https")
+        parts = urlsplit(address)
+        is_http = parts.scheme in ("http", "https")
     except ValueError:  # unbalanced brackets or invalid characters in the host
-        return False
+        is_http = False
+    if not is_http:
+        raise InputError("the address of Prometheus is not a URL that begins with http:// or https://")
+    return parts._replace(path=parts.path.rstrip("/"), fragment="")
 
 
 def _refusal(code: int, body: bytes) -> ApiError:
@@ -142,6 +165,8 @@ def _refusal(code: int, body: bytes) -> ApiError:
     except UnreadableError:
         refusal = _Refusal()
     text = f"{refusal.error_type}: {refusal.error}" if refusal.error else f"server answered {code}"
+    if code // 100 == 3:
+        text = f"server answered {code}, a redirect, which is not followed"
     return ApiError(shorten(text, _LONGEST_TEXT), code)
 
 
@@ -182,7 +207,7 @@ class Traffic:
     """Statistics of all requests.
 
     ``queries``: their number, including rejected ones. ``received``: bytes of the responses. ``warnings``: distinct
-    warnings of responses (Thanos and Mimir warn that a response is partial).
+    warnings of responses (Thanos and Mimir warn that a response is partial), the first 100 of them.
     """
 
     queries: int = 0
@@ -190,8 +215,12 @@ class Traffic:
     warnings: list[str] = field(default_factory=list)
 
 
+_MOST_WARNINGS: Final = 100
+"""Distinct warnings of all responses that are reported."""
+
+
 class _Warned(ApiStruct):
-    warnings: list[str] | None = None
+    warnings: msgspec.Raw = msgspec.Raw()
 
 
 class RangeQueries:
@@ -199,13 +228,19 @@ class RangeQueries:
 
     A part that is too large for the server is halved, down to a single point. If the server is busy, a request is
     retried after 1, 4 and 16 seconds. ``ask`` sends a query (:class:`~kscale.world.metrics.prometheus.Prometheus`),
-    ``sleep`` waits.
+    ``sleep`` waits, ``source`` names the server in errors.
     """
 
     def __init__(
-        self, ask: Ask, limits: RangeLimits | None = None, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self,
+        ask: Ask,
+        limits: RangeLimits | None = None,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        source: str = "Prometheus",
     ) -> None:
         self._ask = ask
+        self.source = source
         self._limits = limits or RangeLimits()
         self._sleep = sleep
         self.traffic = Traffic()
@@ -214,7 +249,7 @@ class RangeQueries:
         """Return the response to an instant query. Raises InputError with the server's message."""
         response = await self._query_with_retries(question)
         if isinstance(response, ApiError):
-            raise _build_no_answer_error(response)
+            raise self._no_answer(response)
         return response
 
     async def answers(
@@ -250,7 +285,7 @@ class RangeQueries:
             return [(part, response)]
         halves = list(_split_range_query(part, (_points(part) + 1) // 2))
         if response.code not in _TOO_MUCH or len(halves) < 2:
-            raise _build_no_answer_error(response)
+            raise self._no_answer(response)
         return [answer for half in halves for answer in await self._query_in_parts(half)]
 
     async def _query_with_retries(self, part: QueryPrometheus) -> bytes | ApiError:
@@ -268,22 +303,24 @@ class RangeQueries:
         if isinstance(response, bytes):
             self.traffic.received += len(response)
             if self.traffic.received > self._limits.total_bytes:
-                raise InputError(f"Prometheus has answered more than the {self._limits.total_bytes:,} bytes allowed")
-            self.traffic.warnings += [text for text in _warnings(response) if text not in self.traffic.warnings]
+                text = f"Prometheus has answered more than the {self._limits.total_bytes:,} bytes allowed"
+                raise InputError(Problem(text, self.source))
+            for text in _warnings(response):
+                if len(self.traffic.warnings) < _MOST_WARNINGS and text not in self.traffic.warnings:
+                    self.traffic.warnings.append(text)
         return response
+
+    def _no_answer(self, error: ApiError) -> InputError:
+        return InputError(Problem(f"Prometheus does not answer: {error.message}", self.source))
 
 
 def _warnings(answer: bytes) -> list[str]:
     if b'"warnings"' not in answer:  # much cheaper than decoding every response
         return []
     try:
-        return list(dict.fromkeys(read_json(answer, _Warned).warnings or ()))
-    except UnreadableError:  # the reader of the response reports the error
+        return read_warnings(read_json(answer, _Warned).warnings)
+    except InputError:  # the reader of the response reports the error
         return []
-
-
-def _build_no_answer_error(error: ApiError) -> InputError:
-    return InputError(f"Prometheus does not answer: {error.message}")
 
 
 def _points(question: QueryPrometheus) -> int:
@@ -312,7 +349,7 @@ async def series_of(queries: RangeQueries, question: QueryPrometheus) -> Series:
     times: list[np.ndarray] = [np.zeros(0, np.int64)]
     values: list[np.ndarray] = [np.zeros(0)]
     async for _, answer in queries.answers([question]):
-        part = read_prometheus(answer, source=question.query)
+        part = read_prometheus(answer, source=f"{queries.source}: {question.query}")
         of_all = np.zeros(len(part.keys), dtype=np.int32)
         for i, (key, mine) in enumerate(zip(part.keys, part.labels, strict=True)):
             of_all[i] = numbers.setdefault(frozenset(mine.items()), len(numbers))
@@ -393,7 +430,7 @@ class ContainerUsage:
         series = await _series_of(queries, questions["memory"])
         memory = questions["memory"].query
         async for part, answer in queries.answers(questions.values(), max(1, _SAMPLES // max(1, series))):
-            series_of_part = read_prometheus(answer, source="Prometheus")
+            series_of_part = read_prometheus(answer, source=queries.source)
             for batch in usage_of(series_of_part, np.full(len(series_of_part.keys), part.query == memory)):
                 yield batch
 
@@ -404,12 +441,13 @@ async def _series_of(queries: RangeQueries, question: QueryPrometheus) -> int:
     try:
         result = read_json(response, _Count).data.result
     except UnreadableError as error:
-        raise InputError(f"not a Prometheus answer: {error}") from None
+        raise InputError(Problem(f"not a Prometheus answer: {error}", queries.source)) from None
     if not result:
         return 0
     count = integer(result[0].value[1])
     if count is None:
-        raise InputError(f"not a Prometheus answer: {shorten(result[0].value[1])} is no count")
+        text = f"not a Prometheus answer: {shorten(result[0].value[1])} is no count"
+        raise InputError(Problem(text, queries.source))
     return count
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kscale.effects import Discover, GetScale, GetWhole, List, Moment, Patch, PutScale, to_text
+from kscale.effects import Discover, GetScale, GetUnstructured, List, Moment, Patch, PutScale, to_text
 from kscale.errors import InputError, Problem
 from kscale.objects.api.autoscaling import Scale
 from kscale.objects.api.cluster_infrastructure import (
@@ -203,7 +203,9 @@ class MachineGroupsCloud(Provider):
                 mapper: RESTMapper = value_of(self._ask(Discover()))
                 (resource, *_) = mapper.resources(reference.api_group, reference.kind)
                 version = mapper.find_preferred(resource).api_version
-            action = GetWhole(kind=reference.kind, api_version=version, namespace=owner.namespace, name=reference.name)
+            action = GetUnstructured(
+                kind=reference.kind, api_version=version, namespace=owner.namespace, name=reference.name
+            )
             return read_infrastructure(value_of(self._ask(action)))
         except (ProviderError, RESTMappingError) as error:
             _log.warning("%s: unable to read infrastructure reference: %s", id_of_owner(owner), error)

@@ -33,9 +33,10 @@ from kscale.objects.protobuf.messages import ENTRY_KEY, ENTRY_VALUE, message_typ
 from kscale.objects.times import parse_duration
 from kscale.snapshot.text.documents import only_document
 from kscale.world.nodegroups.provider import CLOUD_ERROR, Instances, NodeInstancesCache, Nodes, Provider
+from kscale.world.protocols import MOST_NODES
 from kscale.world.rpc import channel, error_text, grpc_library, is_unimplemented, read_certificates
 
-__all__ = ["ExternalGroups", "read_config"]
+__all__ = ["LOOP_BYTES", "MESSAGE_BYTES", "ExternalGroups", "read_config"]
 
 
 _PACKAGE: Final = "clusterautoscaler.cloudprovider.v1.externalgrpc"
@@ -96,8 +97,10 @@ _OUT_OF_RESOURCES, _OTHER = 1, 99
 _LONGEST: Final = (2**63 - 1) // 10**9
 _MOST_GROUPS: Final = 10_000
 """Node groups of a provider: each costs several calls in each loop."""
-_MOST_INSTANCES: Final = 100_000
-"""Instances of a node group. No cluster has as many nodes."""
+MESSAGE_BYTES: Final = 4 << 20
+"""Size of a response: the default of Go's gRPC clients, which upstream does not change."""
+LOOP_BYTES: Final = 32 << 20
+"""Size of all responses of a loop together: objects in memory take many times as much."""
 
 
 @cache
@@ -304,11 +307,18 @@ class ExternalGroups(Provider):
         self._defaults = defaults or NodeGroupAutoscalingOptions()
         self._timeout = parse_duration(config.get("grpc_timeout") or _TIMEOUT) / 1e9
         credentials = _credentials(grpc, config)
-        self._connect = partial(channel, config["address"], credentials, what="the external gRPC provider")
+        self._connect = partial(
+            channel,
+            config["address"],
+            credentials,
+            what="the external gRPC provider",
+            message_bytes=MESSAGE_BYTES,
+        )
         self._lock = threading.Lock()
         self._channel: Any = self._connect()
         self._disconnected = False
         self._methods: dict[str, Any] = {}
+        self._received = self._fetched = 0  # in this loop
         self._gpu_label: str | None = None
         self._gpu_types: frozenset[str] | None = None
 
@@ -345,7 +355,10 @@ class ExternalGroups(Provider):
         Instances without a node are looked up like nodes. An instance without a group is deleted, whatever the cache
         contains (``gone_instances``). Instances of atomically scaled groups are requested every time; if that fails,
         the cached ones are returned with the error (``instances_error``).
+
+        Raises ProviderError if the provider cannot be refreshed, or responds with too much.
         """
+        self._received = self._fetched = 0
         self._call("Refresh")
         try:
             listed = _usable(self._call("NodeGroups").nodeGroups)
@@ -383,6 +396,7 @@ class ExternalGroups(Provider):
         errors: dict[str, str] = {}
         answers = self._call_in_parallel("NodeGroupForNode", ({"node": external_node(node)} for node in nodes))
         for node, answer in zip(nodes, answers, strict=True):
+            self._check_received()
             if isinstance(answer, ProviderError):
                 _log.warning("Failed to find node group for %s: %s", node.name, answer.message)
                 errors[node.name] = answer.message
@@ -428,10 +442,17 @@ class ExternalGroups(Provider):
         )
 
     def _fetch(self, group: str) -> Instances:
+        self._check_received()
         instances = self._call("NodeGroupNodes", id=group).instances
-        if len(instances) > _MOST_INSTANCES:
-            raise ProviderError(f"group {group} has more than {_MOST_INSTANCES:,} instances", CLOUD_ERROR)
+        self._fetched += len(instances)
+        if self._fetched > MOST_NODES:
+            raise ProviderError(f"the provider has more than {MOST_NODES:,} instances", CLOUD_ERROR)
         return [instance_from(instance) for instance in instances]
+
+    def _check_received(self) -> None:
+        """Raise ProviderError if the responses of this loop are too large together."""
+        if self._received > LOOP_BYTES:
+            raise ProviderError(f"the provider responds with more than {LOOP_BYTES:,} bytes in a loop", CLOUD_ERROR)
 
     def _is_atomic(self, options: NodeGroupOptions | None) -> bool:
         effective = self._defaults if options is None else options.on_top_of(self._defaults)
@@ -462,6 +483,7 @@ class ExternalGroups(Provider):
         options: tuple[NodeGroupOptions | None, str | None],
     ) -> NodeGroup:
         group: str = told.id
+        self._check_received()
         size, size_error = self._call_optional(lambda: self._call("NodeGroupTargetSize", id=group).targetSize)
         template, template_error = self._call_optional(lambda: self._template(group))
         return NodeGroup(
@@ -556,9 +578,13 @@ class ExternalGroups(Provider):
             call = self._methods[method] = self._channel.unary_unary(
                 f"/{SERVICE}/{method}",
                 request_serializer=lambda request: request.SerializeToString(),
-                response_deserializer=message_of(f"{method}Response").FromString,
+                response_deserializer=partial(self._decode, message_of(f"{method}Response")),
             )
         return call
+
+    def _decode(self, message: Any, data: bytes) -> Any:
+        self._received += len(data)
+        return message.FromString(data)
 
     def _start_call(self, method: str, **given: Any) -> Any:
         request = message_of(f"{method}Request")(**given)

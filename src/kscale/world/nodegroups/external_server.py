@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from kscale.effects import ApiError, GetPrices
-from kscale.effects.legal_outcomes import ANSWERS
+from kscale.effects.legal_outcomes import LEGAL_OUTCOMES
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
@@ -148,11 +148,11 @@ class ExternalServer(RpcServer):
         return {"targetSize": len(group.nodes) if group.target_size is None else group.target_size}
 
     def _price(self, request: Any) -> dict[str, Any]:
-        question, answer = price_question(request), ANSWERS[GetPrices]
+        question, rule = price_question(request), LEGAL_OUTCOMES[GetPrices]
         prices = self._groups.prices(question)
-        if not answer.fits(question, prices):
+        if not rule.fits(question, prices):
             subject, where = ("a node", "nodes") if question.nodes else ("a pod", "pods")
-            text = f"asked about {subject} the provider says {prices!r:.200}: {answer.words} expected"
+            text = f"asked about {subject} the provider says {prices!r:.200}: {rule.description} expected"
             raise InputError(Problem(text, self._groups.name, "Prices", where))
         (price,) = (*prices.nodes, *prices.pods)
         if isinstance(price, ApiError):

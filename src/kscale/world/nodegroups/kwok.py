@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from kscale.effects import Create, Delete, Get, List
 from kscale.errors import InputError, Problem
-from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.core import Node
 from kscale.objects.api.meta import shorten
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, NodeTemplate, ProviderError
 from kscale.snapshot.text.documents import only_document
-from kscale.world.nodegroups.provider import CLOUD_ERROR, Ask, Provider, value_of
+from kscale.world.nodegroups.provider import CLOUD_ERROR, Ask, Provider, kube_proxy, value_of
 from kscale.world.server_data import integer
 
 __all__ = [
@@ -172,7 +172,7 @@ def group_name(node: Node, config: KwokConfig) -> str:
 
 def template_of(group: KwokGroup) -> NodeTemplate:
     """Return the node template of a group, with the kube-proxy pod that every node runs."""
-    return NodeTemplate(node=group.template, pods=[_kube_proxy(group.id)])
+    return NodeTemplate(node=group.template, pods=[kube_proxy(group.id)])
 
 
 def _count(node: Node, key: str, default: int) -> int:
@@ -200,24 +200,6 @@ def _template(node: Node, config: KwokConfig) -> Node:
     status = data.setdefault("status", {})
     status["nodeInfo"] = {**(status.get("nodeInfo") or {}), "kubeletVersion": "fake"}
     return from_dict(data, Node)
-
-
-def _kube_proxy(group: str) -> Pod:
-    pod = {
-        "metadata": {
-            "name": f"kube-proxy-{group}",
-            "namespace": "kube-system",
-            "labels": {"component": "kube-proxy", "tier": "node"},
-            "annotations": {
-                "kubernetes.io/config.source": "file",
-                "scheduler.alpha.kubernetes.io/critical-pod": "true",
-                "kubernetes.io/config.mirror": "1234567890abcdef",
-            },
-        },
-        "spec": {"containers": [{"name": "", "image": "kubeproxy", "resources": {"requests": {"cpu": "100m"}}}]},
-        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
-    }
-    return from_dict(pod, Pod)
 
 
 _log = logging.getLogger(__name__)

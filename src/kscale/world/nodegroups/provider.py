@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from kscale.effects import SECOND, Action, ApiError, GetPrices, Outcome, Prices
-from kscale.objects.api.core import Node
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceStatus, NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
-from kscale.world.protocols import PerformLive
+from kscale.world.protocols import MOST_NODES, PerformLive
 
-__all__ = ["CLOUD_ERROR", "Nodes", "Provider"]
+__all__ = ["CLOUD_ERROR", "Nodes", "Provider", "kube_proxy"]
 
 
 CLOUD_ERROR = "cloudProviderError"
@@ -107,7 +108,8 @@ class NodeInstancesCache:
         """Return the instances by group. ``fetch`` is called for groups that are not cached.
 
         If a group cannot be fetched during a full refresh, it has no instances until the next refresh. Raises
-        :class:`~kscale.objects.nodegroup.ProviderError` if fetching a growing or new group fails.
+        :class:`~kscale.objects.nodegroup.ProviderError` if fetching a growing or new group fails, and if there are too
+        many instances. The latter also count instances of groups that were listed since the last refresh.
         """
         now = self._monotonic()
         refresh = self._refreshed is None or now - self._refreshed >= _REFRESH_INTERVAL
@@ -127,6 +129,9 @@ class NodeInstancesCache:
                     raise
                 _log.error("Failed to get cloud provider node instance for node group %s: %s", group, error.message)
                 self._entries[group] = ()
+        if sum(map(len, self._entries.values())) > MOST_NODES:
+            self._entries = {}
+            raise ProviderError(f"the provider has more than {MOST_NODES:,} instances", CLOUD_ERROR)
         return {group: self._entries[group] for group in groups}
 
     def invalidate(self, group: str) -> None:
@@ -159,3 +164,25 @@ def value_of(outcome: Outcome, words: str = "") -> Any:
     if error is not None:
         raise ProviderError(f"{words}: {error.message}" if words else error.message, CLOUD_ERROR)
     return outcome.value
+
+
+def kube_proxy(group: str) -> Pod:
+    """Return the kube-proxy pod that upstream puts on every template node of a ``group``.
+
+    Upstream: ``cloudprovider.BuildKubeProxy``.
+    """
+    pod = {
+        "metadata": {
+            "name": f"kube-proxy-{group}",
+            "namespace": "kube-system",
+            "labels": {"component": "kube-proxy", "tier": "node"},
+            "annotations": {
+                "kubernetes.io/config.source": "file",
+                "scheduler.alpha.kubernetes.io/critical-pod": "true",
+                "kubernetes.io/config.mirror": "1234567890abcdef",
+            },
+        },
+        "spec": {"containers": [{"name": "", "image": "kubeproxy", "resources": {"requests": {"cpu": "100m"}}}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    return from_dict(pod, Pod)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
-from kscale.world.rpc import load_pair
+from kscale.world.rpc import load_authorities, load_pair
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -202,10 +202,7 @@ class ReloadingContext:
             text = f"certificate and key cannot be used together: {error.reason or 'no PEM'}"
             raise InputError(Problem(text, self._certificate)) from None
         if self._client_ca:
-            try:
-                context.load_verify_locations(cadata=_read(self._client_ca).decode("ascii", "replace"))
-            except ssl.SSLError:
-                raise InputError(Problem("there is no certificate in it (PEM is expected)", self._client_ca)) from None
+            load_authorities(context, _read(self._client_ca), self._client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 

@@ -20,7 +20,7 @@ from kscale.errors import InputError
 from kscale.objects.api.core import Event, Pod
 from kscale.objects.api.meta import KubeObject, object_key
 from kscale.objects.kinds import kind_of, with_namespace
-from kscale.objects.names import next_name, pods_made_for, with_name
+from kscale.objects.names import created_pods_key, next_name, with_name
 from kscale.objects.selectors import parse_selector
 from kscale.world.kubernetes.resources import EVERYWHERE
 from kscale.world.protocols import Watch
@@ -351,7 +351,7 @@ class ApiObjects:
     def remove(self, item: KubeObject) -> None:
         """Remove an object."""
         if item.kind != "Pod":  # its controller creates no further pods
-            self._made.pop(pods_made_for(item), None)
+            self._made.pop(created_pods_key(item), None)
         self._remove(item.kind, [item.key])
 
     def remove_pods(self, keys: Iterable[str]) -> None:

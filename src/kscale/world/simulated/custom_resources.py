@@ -15,8 +15,8 @@ from kscale.effects import VirtualTime
 from kscale.errors import InputError
 from kscale.objects.api.apps import ReplicaSet
 from kscale.objects.api.autoscaling import Scale
-from kscale.objects.api.custom_workloads import CustomObject, CustomResource
 from kscale.objects.api.meta import LabelSelector, OwnerReference
+from kscale.objects.custom_workloads import CustomObject, CustomResource
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.pod_owners import controller_of
 from kscale.objects.rest_mapping import BUILT_IN, BUILT_IN_MAPPER, RESTMapper

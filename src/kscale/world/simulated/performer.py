@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from kscale.effects import (
-    ANSWERS,
+    LEGAL_OUTCOMES,
     Action,
     ApiError,
     Create,
@@ -20,7 +20,7 @@ from kscale.effects import (
     Get,
     GetMetric,
     GetScale,
-    GetWhole,
+    GetUnstructured,
     HasInstances,
     List,
     Moment,
@@ -95,7 +95,7 @@ class SimulatedPerformer:
         """Perform an action and return its outcome. A rejected action is an outcome with an error."""
         if type(action) in _SAID:
             return Outcome(at=now)  # a wrapper between this class and the driver records them
-        fault = self.fault(action, now) if self.fault is not None and ANSWERS[type(action)].refusable else None
+        fault = self.fault(action, now) if self.fault is not None and LEGAL_OUTCOMES[type(action)].refusable else None
         if isinstance(fault, ApiError):
             return Outcome(at=now, error=fault)
         end = now + (fault or 0)
@@ -117,7 +117,7 @@ class SimulatedPerformer:
                 return self._patch(action)
             case WriteStatus(object=changed):
                 return self._write_status(changed)
-            case Get() | GetWhole() | Preview():
+            case Get() | GetUnstructured() | Preview():
                 return self._get(action)
             case List():
                 return self._list(action)
@@ -142,11 +142,11 @@ class SimulatedPerformer:
 
     # -- the API server ----------------------------------------------------------------------------------------------
 
-    def _get(self, action: Get | GetWhole | Preview) -> Any:
+    def _get(self, action: Get | GetUnstructured | Preview) -> Any:
         match action:
             case Preview(content=content):
                 return content
-            case GetWhole(kind=kind, namespace=namespace, name=name):
+            case GetUnstructured(kind=kind, namespace=namespace, name=name):
                 return to_dict(self._api.get(kind, namespace, name))
             case Get(kind=kind, namespace=namespace, name=name, watched=watched):
                 cached = self._view.get_all(kind).get(object_key(namespace, name)) if watched else None

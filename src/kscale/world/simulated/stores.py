@@ -112,7 +112,7 @@ class ClusterView:
             return
         changed, self._changed = self._changed, {}
         removed = [key for key, pod in changed.items() if pod is None]
-        self.cluster.apply_pods((pod for pod in changed.values() if pod is not None), gone=removed)
+        self.cluster.apply_pods((pod for pod in changed.values() if pod is not None), removed=removed)
         self._known.update(changed)
         self._known.difference_update(removed)
         self.cluster.tidy()

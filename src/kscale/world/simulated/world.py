@@ -8,10 +8,10 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from kscale.effects import ANSWERS, Action, Emit, Moment, Observe, Outcome, Refresh, VirtualTime
+from kscale.effects import LEGAL_OUTCOMES, Action, Emit, Moment, Observe, Outcome, Refresh, VirtualTime
 from kscale.objects.api.core import Pod
-from kscale.objects.api.custom_workloads import CustomResource
 from kscale.objects.api.meta import KubeObject
+from kscale.objects.custom_workloads import CustomResource
 from kscale.objects.kinds import with_namespace
 from kscale.scheduling.preemption import Candidates
 from kscale.scheduling.profile import SchedulerProfile
@@ -38,7 +38,7 @@ __all__ = ["SimulatedWorld", "WorldOptions"]
 
 
 _AT_ONCE: Final = frozenset({Emit, Observe, Refresh}).union(
-    action for action, answer in ANSWERS.items() if answer.question
+    action for action, rule in LEGAL_OUTCOMES.items() if rule.reads
 )
 """Actions without latency: reads and reports."""
 

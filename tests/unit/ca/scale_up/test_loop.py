@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 import kscale
 from builders import N0, at, node, owner, pod, run_steps, span
-from kscale import records
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, LoopState
 from kscale.ca.cluster_state.state import Backoff, ScaleUpError, remove_stale_backoffs
 from kscale.ca.expander.price import GroupPrices
@@ -58,7 +57,7 @@ def test_pods_that_fit_nowhere_get_nodes() -> None:
     option = plan.options[0]
     assert (option.nodes, option.pods, option.chosen, option.bound) == (2, 4, True, 2)
     assert [(score.expander, score.kept) for score in option.scores] == [("least-waste", True)]
-    jsonschema.validate(records.to_builtins(plan.record()), schema("ScaleUpPlan"))
+    jsonschema.validate(plan.record().to_dict(), schema("ScaleUpPlan"))
     assert LoopState.from_json(plan.state.to_json()) == plan.state
 
 
@@ -348,7 +347,7 @@ def test_the_order_of_dict_keys_does_not_matter() -> None:
     turned = [replace(item, metadata=replace(item.metadata, labels={"b": "1", "a": "2"})) for item in pods]
     straight = [replace(item, metadata=replace(item.metadata, labels={"a": "2", "b": "1"})) for item in pods]
     plans = [kscale.scale_up(Cluster(given), [group("a"), group("b", 1500)], now=N0) for given in (turned, straight)]
-    assert records.to_json(plans[0].record()) == records.to_json(plans[1].record())
+    assert plans[0].record().to_json() == plans[1].record().to_json()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 
 import kscale
-from kscale import records
 from kscale.ca import AutoscalingOptions
 from kscale.capacity.groups import groups_from
 
@@ -94,7 +93,7 @@ def _shuffled(value: Any, random: Random) -> Any:
 
 
 def _plan(cluster: kscale.Cluster, groups: list[dict[str, Any]], options: AutoscalingOptions) -> Any:
-    return json.loads(records.to_json(kscale.scale_up(cluster, groups_from(groups), now=NOW, options=options).record()))
+    return json.loads(kscale.scale_up(cluster, groups_from(groups), now=NOW, options=options).record().to_json())
 
 
 _OPTIONS = st.sampled_from(

@@ -424,6 +424,7 @@ OTHER_ANNOTATIONS = {
     "ca/loop_context.py": "of nodes",
     "ca/templates.py": "copies those of a DaemonSet's template",
     "hpa/api/keda.py": "of HPAs and ScaledObjects",
+    "snapshot/classes/facets.py": "checks whether there are any",
     "hpa/api/v1_conversion.py": "of HPAs",
     "hpa/api/validation.py": "of HPAs",
     "scheduling/compile/node_classes.py": "of CSINodes",

@@ -25,7 +25,7 @@ from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, is_ready
 from kscale.ca.provisioning_requests import BEST_EFFORT_ATOMIC_CLASS, CHECK_CAPACITY_CLASS
 from kscale.ca.scale_down.actuation.batch_deletion import delete_nodes_async
 from kscale.effects import (
-    ANSWERS,
+    LEGAL_OUTCOMES,
     SECOND,
     Action,
     ApiError,
@@ -42,7 +42,7 @@ from kscale.effects import (
     GetMetric,
     GetPrices,
     GetScale,
-    GetWhole,
+    GetUnstructured,
     InBackground,
     IncreaseSize,
     Moment,
@@ -112,7 +112,7 @@ FLAGS: dict[str, Any] = {
 IN_LOOPS: Final = {*get_args(RunOnceAction), *get_args(get_args(get_type_hints(delete_nodes_async)["return"])[0])}
 """What a loop asks for, and the deletions that it starts in the background."""
 NOT_IN_LOOPS: Final = {
-    GetWhole: "asked by the controller of capacity buffers, beside the loop",
+    GetUnstructured: "asked by the controller of capacity buffers, beside the loop",
     Discover: "likewise",
     Preview: "likewise",
     GetScale: "likewise, and by HPA and VPA",
@@ -193,7 +193,7 @@ class Storm(Cloud):
             self.kept.add(action.name)
         late = random.random() < 0.4
         self.ways[kind, "late" if late else "refused"] += 1
-        if late and ANSWERS[kind].question:
+        if late and LEGAL_OUTCOMES[kind].reads:
             takes = takes or 5 * SECOND
         elif late:
             time = self.life.time
@@ -488,8 +488,8 @@ def test_a_state_that_was_saved_is_as_good_as_one_that_was_kept(seed: int) -> No
 def test_storms_are_storms() -> None:
     """What the examples above are made of does happen: each action of a loop, in each of the three ways."""
     assert not IN_LOOPS & NOT_IN_LOOPS.keys()
-    assert IN_LOOPS | NOT_IN_LOOPS.keys() == ANSWERS.keys()
-    assert {kind for kind, answer in ANSWERS.items() if not answer.refusable} - {Within, ReadStores} == (
+    assert IN_LOOPS | NOT_IN_LOOPS.keys() == LEGAL_OUTCOMES.keys()
+    assert {kind for kind, answer in LEGAL_OUTCOMES.items() if not answer.refusable} - {Within, ReadStores} == (
         NEVER_REFUSED.keys() - {Wait}
     )
     left = {(kind, way) for kind in IN_LOOPS - NEVER_REFUSED.keys() for way in ("refused", "delayed", "late")}

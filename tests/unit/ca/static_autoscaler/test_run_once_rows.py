@@ -16,8 +16,8 @@ from kscale.ca.cluster_state import register_scale_up
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, has_taint
 from kscale.ca.options import ResourceRange
 from kscale.effects import (
-    ANSWERS,
     CANCELED,
+    LEGAL_OUTCOMES,
     SECOND,
     DeleteNodes,
     HasInstances,
@@ -181,7 +181,7 @@ def test_a_process_that_ends_scales_nothing(from_the_start: bool) -> None:
         while True:
             action = steps.send(outcome)  # type: ignore[arg-type]  # nothing is sent at first
             asked.append(type(action))
-            over = isinstance(action, Wait) or (from_the_start and ANSWERS[type(action)].refusable)
+            over = isinstance(action, Wait) or (from_the_start and LEGAL_OUTCOMES[type(action)].refusable)
             answer = {name.name: True for name in nodes} if isinstance(action, HasInstances) and not over else None
             outcome = Outcome(at=N0, value=answer, error=CANCELED if over else None)
     except StopIteration as stop:

@@ -66,7 +66,8 @@ class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 class StartedDeletion(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Result of starting a deletion: ``ScaleDownNodeDeleteStarted``, ``ScaleDownNoNodeDeleted`` or ``ScaleDownError``;
-    with an error there may still be started nodes."""
+    with an error there may still be started nodes.
+    """
 
     result: str
     nodes: list[ScaleDownNode] = []
@@ -75,7 +76,8 @@ class StartedDeletion(msgspec.Struct, kw_only=True, frozen=True, rename="camel")
 
 class RegisteredDeletion(msgspec.Struct, kw_only=True, frozen=True):
     """Response of the cloud provider to a deletion: it accepted ``node``, or (without a node) rejected nodes of the
-    group."""
+    group.
+    """
 
     group: str
     time: Moment
@@ -143,7 +145,8 @@ class NodeDeletionTracker:
 
     def end_deletion(self, group: str, node: str, result: NodeDeleteResult, now: Moment) -> None:
         """Register the end of a node's deletion. The result is stored even if no deletion of the group is in
-        progress."""
+        progress.
+        """
         self._results.append((now, node, result))
         if group not in self._deletions:
             return

@@ -1,5 +1,6 @@
 """Evict the pods of a node and wait until they are deleted (upstream: "``actuation/drain.go``,"
-``actuation/priority.go``)."""
+``actuation/priority.go``).
+"""
 
 from __future__ import annotations
 

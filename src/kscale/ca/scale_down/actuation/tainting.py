@@ -1,5 +1,6 @@
 """Add and remove the taints of nodes to be deleted and the soft taints of candidates, and measure the latency of
-taints (upstream: ``utils/taints``, ``actuation/softtaint.go``, ``update_latency_tracker.go``)."""
+taints (upstream: ``utils/taints``, ``actuation/softtaint.go``, ``update_latency_tracker.go``).
+"""
 
 from __future__ import annotations
 

@@ -11,9 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kscale.cli.cluster_autoscaler_flags import IDLE, REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
+from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
 from kscale.cli.go_flags import GoCommand, flags_given_of
-from kscale.cli.process import WorldFlags, ran_simulated, run_program
-from kscale.cli.process_flags import go_duration, host_name
+from kscale.cli.process import run_program
+from kscale.cli.process_flags import host_name
+from kscale.cli.struct_flags import go_duration
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 
@@ -40,7 +42,7 @@ _YOUNGER: Final = frozenset(
     }
 )
 """Flags of the process that release 1.3 did not have."""
-CLOUDS = ("externalgrpc", "kwok", "clusterapi", "static")
+CLOUDS = ("aws", "externalgrpc", "kwok", "clusterapi", "static")
 _log = logging.getLogger(__name__)
 
 
@@ -62,9 +64,9 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
         text = "release 1.3 has no such flag"
         raise InputError([Problem(text, field=flag) for flag in sorted(younger)])
     frequent = process.frequent_loops_enabled and not options.legacy
-    heeded = ["--frequent-loops-enabled"]
-    if ran_simulated(
-        world, "cluster_autoscaler", options, idle=[process, lease], heeded=heeded, frequent_loops=frequent
+    allowed = ["--frequent-loops-enabled"]
+    if run_if_simulated(
+        world, "cluster_autoscaler", options, idle=[process, lease], allowed=allowed, frequent_loops=frequent
     ):
         return
     _profile(process.scheduler_config_file)
@@ -78,6 +80,7 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
         raise InputError(Problem(text, field="--cloud-provider"))
     if process.cloud_provider in ("static", "externalgrpc") and not process.cloud_config:
         raise InputError(Problem(f"{process.cloud_provider} needs one", field="--cloud-config"))
+    _check_aws_flags(process)
     run_program(
         "cluster-autoscaler",
         process,
@@ -89,6 +92,16 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
         user_agent=process.user_agent,
         server=process.kubernetes,
     )
+
+
+def _check_aws_flags(process: AutoscalerFlags) -> None:
+    """Raise InputError for unusable flags of the provider aws, and for ``--nodes`` with another provider."""
+    if process.cloud_provider == "aws":
+        from kscale.cli.aws import check_flags
+
+        check_flags(process)
+    elif process.nodes:
+        raise InputError(Problem(f"groups come from the cloud provider {process.cloud_provider}", field="--nodes"))
 
 
 def build(process: AutoscalerFlags, options: AutoscalingOptions) -> Build:
@@ -153,6 +166,7 @@ async def _put_together(
             rank=ranker,
             prices=groups.prices if "price" in chain and process.cloud_provider == "externalgrpc" else None,
             profile=_profile(process.scheduler_config_file),
+            on_aws=process.cloud_provider == "aws" and not options.legacy,
         ),
         around.steady,
         health,
@@ -255,6 +269,12 @@ async def _cloud(
         external = ExternalGroups(config, board, defaults=options.node_group_defaults, cache=cache)
         held.callback(external.disconnect)
         return external
+    if process.cloud_provider == "aws":
+        from kscale.cli.aws import build_provider
+
+        provider, client = await asyncio.to_thread(build_provider, process, around.clock, board)
+        held.callback(client.close)
+        return provider
     from kscale.world.kubernetes.performer import Performer
     from kscale.world.nodegroups.provider import blocking
 

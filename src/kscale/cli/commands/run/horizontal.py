@@ -8,22 +8,25 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
+from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
 from kscale.cli.go_flags import KLOG_IDLE, GoCommand, Idle
-from kscale.cli.hpa_options import ControllerFlags, hpa_duration
-from kscale.cli.options import OptionGroup
-from kscale.cli.process import WorldFlags, ran_simulated, run_program
+from kscale.cli.hpa_options import DURATION, ControllerFlags
+from kscale.cli.options import flag_of
+from kscale.cli.process import run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
+from kscale.cli.struct_flags import StructFlags, struct_flags
 from kscale.errors import InputError, Problem
+from kscale.hpa.options import HPAOptions
 from kscale.objects.selectors import SelectorError, parse_selector
 from kscale.objects.times import parse_duration
 
 if TYPE_CHECKING:
     from kscale.drivers.process import Build
-    from kscale.hpa.options import HPAOptions
 
 __all__ = ["COMMAND", "command"]
 
-_PANEL: Final = "Horizontal pod autoscaler"
+_SYNCS: Final = "concurrent_horizontal_pod_autoscaler_syncs"
+_PERIOD: Final = "horizontal_pod_autoscaler_sync_period"
 _AGENT: Final = "kscale-horizontal-pod-autoscaler"
 _NO_EFFECT: Final = Idle("it has no effect with upstream, either", parse_duration)
 _OTHERS: Final = "kscale runs no other controller"
@@ -46,62 +49,31 @@ COMMAND = _Horizontal
 
 @dataclass
 class _Lease(LeaseFlags):
-    leader_elect_resource_name: Annotated[
-        str, typer.Option("--leader-elect-resource-name", help="Name of the lease.", rich_help_panel="Leader election")
-    ] = _AGENT
+    """Leader election flags with the controller's lease."""
+
+    leader_elect_resource_name: str = _AGENT
 
 
-@dataclass
-class _Flags(OptionGroup):
-    """Flags of kube-controller-manager for its work, and kscale's own."""
+@struct_flags(HPAOptions, _SYNCS, _PERIOD, forms={_PERIOD: DURATION})
+class _Flags(StructFlags):
+    """Flags of kube-controller-manager for its work, and kscale's own.
 
-    syncs: Annotated[
-        int,
-        typer.Option(
-            "--concurrent-horizontal-pod-autoscaler-syncs",
-            help="Maximum number of HPAs whose requests are in flight at a time.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = 5
-    sync_period: Annotated[
-        str,
-        typer.Option(
-            "--horizontal-pod-autoscaler-sync-period",
-            help="Time between two decisions on the same HPA.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "15s"
-    qps: Annotated[
-        float,
-        typer.Option(
-            "--kube-api-qps",
-            help="Maximum number of requests to the API server per second; negative: no limit.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = 20.0
-    burst: Annotated[
-        int,
-        typer.Option(
-            "--kube-api-burst", help="Maximum number of requests to the API server at once.", rich_help_panel=_PANEL
-        ),
-    ] = 30
-    hpa_selector: Annotated[
-        str,
-        typer.Option(
-            "--hpa-selector",
-            metavar="SELECTOR",
-            help="Only HPAs with these labels: to split the work, or to begin with a few.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
-    take_over: Annotated[
-        bool,
-        typer.Option(
-            "--take-over",
-            help="Also write HPAs whose status another controller writes.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = False
+    Attributes
+    ----------
+    qps
+        Maximum number of requests to the API server per second; negative: no limit.
+    burst
+        Maximum number of requests to the API server at once.
+    hpa_selector : SELECTOR
+        Only HPAs with these labels: to split the work, or to begin with a few.
+    take_over
+        Also write HPAs whose status another controller writes.
+    """
+
+    qps: Annotated[float, typer.Option("--kube-api-qps")] = 20.0
+    burst: Annotated[int, typer.Option("--kube-api-burst")] = 30
+    hpa_selector: str = ""
+    take_over: bool = False
 
 
 def command(
@@ -113,18 +85,16 @@ def command(
     --controllers=*,-horizontal-pod-autoscaler-controller; an HPA whose status another has written within the last four
     sync periods is left alone, unless --take-over is given.
     """
-    period = hpa_duration(flags.sync_period, "sync-period")
-    if not period:
-        raise InputError(Problem("it must be longer than nothing", field="--horizontal-pod-autoscaler-sync-period"))
+    work = flags.values()
+    if not work[_PERIOD]:
+        raise InputError(Problem("it must be longer than nothing", field=flag_of(_PERIOD)))
     try:
         parse_selector(flags.hpa_selector)
     except SelectorError as error:
         raise InputError(Problem(str(error), field="--hpa-selector")) from None
-    options = decisions.options(
-        concurrent_horizontal_pod_autoscaler_syncs=flags.syncs, horizontal_pod_autoscaler_sync_period=period
-    )
-    heeded = ["--concurrent-horizontal-pod-autoscaler-syncs", "--horizontal-pod-autoscaler-sync-period"]
-    if ran_simulated(world, "horizontal", options, idle=[process, lease, flags], heeded=heeded):
+    options = decisions.options(**work)
+    allowed = [flag_of(_SYNCS), flag_of(_PERIOD)]
+    if run_if_simulated(world, "horizontal", options, idle=[process, lease, flags], allowed=allowed):
         return
     run_program(
         "horizontal-pod-autoscaler",
@@ -142,19 +112,19 @@ def _build(options: HPAOptions, flags: _Flags) -> Build:
     from kscale.drivers.process import Program, ProgramContext
     from kscale.world.metrics.rest import RESTMetrics
 
-    def build(around: ProgramContext) -> Program:
+    def build(context: ProgramContext) -> Program:
         renewal = options.horizontal_pod_autoscaler_sync_period
         driver = HorizontalAutoscaler(
             options,
             selector=flags.hpa_selector,
             manager=_AGENT,
-            take_over=flags.take_over or around.dry_run,  # who writes nothing, fights nobody
+            take_over=flags.take_over or context.dry_run,  # who writes nothing, fights nobody
         )
         return Program(
             driver=driver,
             metrics=HORIZONTAL_METRICS,
             clock_set=driver.clock_set,
-            source=RESTMetrics(around.client, around.resources, around.steady, renewal=renewal),
+            source=RESTMetrics(context.client, context.resources, context.steady, renewal=renewal),
         )
 
     return build

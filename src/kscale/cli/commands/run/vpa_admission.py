@@ -5,25 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
 from kscale.cli.go_flags import GoCommand
-from kscale.cli.options import OptionGroup
-from kscale.cli.process import WorldFlags, ran_simulated, run_program
-from kscale.cli.process_flags import (
-    COMMON,
-    IDLE,
-    PANEL,
-    Address,
-    ApiFlags,
-    ProcessFlags,
-    flags_of,
-    host_name,
-    positive_seconds,
-    struct_of,
-)
+from kscale.cli.options import OptionGroup, Switch
+from kscale.cli.process import run_program
+from kscale.cli.process_flags import IDLE, ApiFlags, ProcessFlags, host_name
+from kscale.cli.struct_flags import StructFlags, positive_seconds, struct_flags, struct_of
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.vpa.admission.review import MAX_BODY_BYTES
@@ -34,15 +25,16 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND", "command"]
 
-_HELPS: Final = {
-    "max_allowed_cpu_boost": "Maximum CPU that a startup boost may set.",
-    "status_lease_name": "Name of the lease that shows that the webhook is alive.",
-    "status_lease_namespace": "Namespace of the status lease; empty: the environment variable NAMESPACE, or "
-    "kube-system.",
-    "status_lease_update_interval": "Time between two renewals of the status lease.",
-    "feature_gates": COMMON["feature_gates"],
-}
-AdmissionFlags: Any = flags_of("AdmissionFlags", AdmissionOptions, _HELPS, panel=PANEL)
+
+@struct_flags(AdmissionOptions)
+class AdmissionFlags(StructFlags):
+    """Flags of the admission controller's decisions.
+
+    Attributes
+    ----------
+    status_lease_namespace
+        Namespace of the status lease; empty: the environment variable NAMESPACE, or kube-system.
+    """
 
 
 class COMMAND(GoCommand):
@@ -53,22 +45,19 @@ class COMMAND(GoCommand):
 
 @dataclass
 class Process(ProcessFlags):
-    """Process flags with the admission controller's port. The TLS flags name the webhook's certificate."""
+    """Process flags with the admission controller's port. The TLS flags name the webhook's certificate.
 
-    address: Address = ":8944"
-    tls_cert_file: Annotated[
-        str,
-        typer.Option("--tls-cert-file", metavar="FILE", help="Certificate file of the webhook.", rich_help_panel=PANEL),
-    ] = "/etc/tls-certs/serverCert.pem"
-    tls_private_key_file: Annotated[
-        str,
-        typer.Option(
-            "--tls-private-key",
-            metavar="FILE",
-            help="File of the webhook certificate's private key.",
-            rich_help_panel=PANEL,
-        ),
-    ] = "/etc/tls-certs/serverKey.pem"
+    Attributes
+    ----------
+    tls_cert_file : FILE
+        Certificate file of the webhook.
+    tls_private_key_file : FILE
+        File of the webhook certificate's private key.
+    """
+
+    address: str = ":8944"
+    tls_cert_file: str = "/etc/tls-certs/serverCert.pem"
+    tls_private_key_file: Annotated[str, typer.Option("--tls-private-key")] = "/etc/tls-certs/serverKey.pem"
 
     def tls(self) -> ReloadingContext | None:
         """Return None: metrics are served without TLS."""
@@ -77,140 +66,66 @@ class Process(ProcessFlags):
 
 @dataclass
 class WebhookFlags(OptionGroup):
-    """Flags of the webhook's address and registration."""
+    """Flags of the webhook's address and registration.
 
-    port: Annotated[int, typer.Option("--port", help="Port of the webhook.", rich_help_panel=PANEL)] = 8000
-    client_ca_file: Annotated[
-        str,
-        typer.Option(
-            "--client-ca-file",
-            metavar="FILE",
-            help="File of the authority that signed the webhook's certificate.",
-            rich_help_panel=PANEL,
-        ),
-    ] = "/etc/tls-certs/caCert.pem"
-    reload_cert: Annotated[
-        bool,
-        typer.Option(
-            "--reload-cert/--no-reload-cert",
-            help="Read the certificate files again when they are replaced.",
-            rich_help_panel=PANEL,
-        ),
-    ] = False
-    min_tls_version: Annotated[
-        str,
-        typer.Option(
-            "--min-tls-version",
-            metavar="tls1_2|tls1_3",
-            help="Oldest TLS version that clients may use.",
-            rich_help_panel=PANEL,
-        ),
-    ] = "tls1_2"
-    tls_ciphers: Annotated[
-        str,
-        typer.Option(
-            "--tls-ciphers",
-            metavar="A,B,...",
-            help="Cipher suites of TLS 1.2 that clients may use.",
-            rich_help_panel=PANEL,
-        ),
-    ] = ""
-    register_webhook: Annotated[
-        bool,
-        typer.Option(
-            "--register-webhook/--no-register-webhook",
-            help="Create the webhook's registration at the API server.",
-            rich_help_panel=PANEL,
-        ),
-    ] = True
-    register_by_url: Annotated[
-        bool,
-        typer.Option(
-            "--register-by-url/--no-register-by-url",
-            help="Register the webhook by --webhook-address instead of its service.",
-            rich_help_panel=PANEL,
-        ),
-    ] = False
-    webhook_address: Annotated[
-        str,
-        typer.Option(
-            "--webhook-address",
-            metavar="URL",
-            help="Address of the webhook, with --register-by-url.",
-            rich_help_panel=PANEL,
-        ),
-    ] = ""
-    webhook_port: Annotated[
-        str,
-        typer.Option(
-            "--webhook-port", help="Port in the webhook's registration, with --register-by-url.", rich_help_panel=PANEL
-        ),
-    ] = ""
-    webhook_service: Annotated[
-        str,
-        typer.Option(
-            "--webhook-service", help="Service of the webhook, without --register-by-url.", rich_help_panel=PANEL
-        ),
-    ] = "vpa-webhook"
-    webhook_timeout_seconds: Annotated[
-        int,
-        typer.Option(
-            "--webhook-timeout-seconds", help="How long the API server waits for the webhook.", rich_help_panel=PANEL
-        ),
-    ] = 30
-    webhook_failure_policy_fail: Annotated[
-        bool,
-        typer.Option(
-            "--webhook-failure-policy-fail/--no-webhook-failure-policy-fail",
-            help="Refuse pods while the webhook does not answer.",
-            rich_help_panel=PANEL,
-        ),
-    ] = False
-    webhook_labels: Annotated[
-        str,
-        typer.Option(
-            "--webhook-labels", metavar="A:B,...", help="Labels of the webhook's registration.", rich_help_panel=PANEL
-        ),
-    ] = ""
-    max_review_bytes: Annotated[
-        int,
-        typer.Option(
-            "--max-review-bytes",
-            min=1,
-            help="Bytes of one review; a longer one is answered with status 413.",
-            rich_help_panel=PANEL,
-        ),
-    ] = MAX_BODY_BYTES
-    max_review_containers: Annotated[
-        int,
-        typer.Option(
-            "--max-review-containers",
-            min=1,
-            help="Containers of one pod; a pod with more is admitted without patches.",
-            rich_help_panel=PANEL,
-        ),
-    ] = 50_000
-    review_timeout: Annotated[
-        str,
-        typer.Option(
-            "--review-timeout",
-            metavar="DURATION",
-            help="Time for one large review; after it the pod is admitted without patches.",
-            rich_help_panel=PANEL,
-        ),
-    ] = "10s"
-    vpa_object_namespace: Annotated[
-        str, typer.Option("--vpa-object-namespace", help=COMMON["vpa_object_namespace"], rich_help_panel=PANEL)
-    ] = ""
-    ignored_vpa_object_namespaces: Annotated[
-        str,
-        typer.Option(
-            "--ignored-vpa-object-namespaces",
-            metavar="A,B,...",
-            help=COMMON["ignored_vpa_object_namespaces"],
-            rich_help_panel=PANEL,
-        ),
-    ] = ""
+    Attributes
+    ----------
+    port
+        Port of the webhook.
+    client_ca_file : FILE
+        File of the authority that signed the webhook's certificate.
+    reload_cert
+        Read the certificate files again when they are replaced.
+    min_tls_version : tls1_2|tls1_3
+        Oldest TLS version that clients may use.
+    tls_ciphers : A,B,...
+        Cipher suites of TLS 1.2 that clients may use.
+    register_webhook
+        Create the webhook's registration at the API server.
+    register_by_url
+        Register the webhook by --webhook-address instead of its service.
+    webhook_address : URL
+        Address of the webhook, with --register-by-url.
+    webhook_port
+        Port in the webhook's registration, with --register-by-url.
+    webhook_service
+        Service of the webhook, without --register-by-url.
+    webhook_timeout_seconds
+        How long the API server waits for the webhook.
+    webhook_failure_policy_fail
+        Refuse pods while the webhook does not answer.
+    webhook_labels : A:B,...
+        Labels of the webhook's registration.
+    max_review_bytes
+        Bytes of one review; a longer one is answered with status 413.
+    max_review_containers
+        Containers of one pod; a pod with more is admitted without patches.
+    review_timeout : DURATION
+        Time for one large review; after it the pod is admitted without patches.
+    vpa_object_namespace
+        Only read VPAs in this namespace; empty: in all namespaces.
+    ignored_vpa_object_namespaces : A,B,...
+        Ignore VPAs in these namespaces.
+    """
+
+    port: int = 8000
+    client_ca_file: str = "/etc/tls-certs/caCert.pem"
+    reload_cert: Switch = False
+    min_tls_version: str = "tls1_2"
+    tls_ciphers: str = ""
+    register_webhook: Switch = True
+    register_by_url: Switch = False
+    webhook_address: str = ""
+    webhook_port: str = ""
+    webhook_service: str = "vpa-webhook"
+    webhook_timeout_seconds: int = 30
+    webhook_failure_policy_fail: Switch = False
+    webhook_labels: str = ""
+    max_review_bytes: Annotated[int, typer.Option(min=1)] = MAX_BODY_BYTES
+    max_review_containers: Annotated[int, typer.Option(min=1)] = 50_000
+    review_timeout: str = "10s"
+    vpa_object_namespace: str = ""
+    ignored_vpa_object_namespaces: str = ""
 
 
 def command(
@@ -229,10 +144,8 @@ def command(
     if not process.dry_run and webhook.register_by_url and not webhook.webhook_address:
         raise InputError(Problem("an address is needed to register by URL", field="--webhook-address"))
     own = os.environ.get("NAMESPACE", "")
-    if not flags.status_lease_namespace:
-        flags.status_lease_namespace = own
-    options = struct_of(flags, AdmissionOptions)
-    if ran_simulated(world, "vpa_admission", options, idle=[process, api, webhook]):
+    options = struct_of(flags, AdmissionOptions, status_lease_namespace=flags.status_lease_namespace or own)
+    if run_if_simulated(world, "vpa_admission", options, idle=[process, api, webhook]):
         return
     from kscale.drivers.vpa_admission import ReviewLimits, Serving, admission_program
     from kscale.drivers.vpa_registration import RegistrationOptions
@@ -248,18 +161,7 @@ def command(
     ca = partial(_read, webhook.client_ca_file)
     if webhook.register_webhook and ca() is None:
         raise InputError(Problem("cannot be read", webhook.client_ca_file, field="--client-ca-file"))
-    registration = RegistrationOptions(
-        register_webhook=webhook.register_webhook,
-        register_by_url=webhook.register_by_url,
-        webhook_address=webhook.webhook_address,
-        webhook_port=webhook.webhook_port,
-        webhook_service=webhook.webhook_service,
-        webhook_timeout_seconds=webhook.webhook_timeout_seconds,
-        webhook_failure_policy_fail=webhook.webhook_failure_policy_fail,
-        webhook_labels=webhook.webhook_labels,
-        ignored_vpa_object_namespaces=ignored,
-        namespace=own,
-    )
+    registration = struct_of(webhook, RegistrationOptions, ignored_vpa_object_namespaces=ignored, namespace=own)
     reviews = ReviewLimits(
         body=webhook.max_review_bytes,
         containers=webhook.max_review_containers,

@@ -7,29 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 import typer
 
+from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
 from kscale.cli.go_flags import GoCommand, Idle, flags_given_of, read_int
-from kscale.cli.options import OptionGroup
-from kscale.cli.process import WorldFlags, print_record, ran_simulated, run_program
-from kscale.cli.process_flags import (
-    COMMON,
-    IDLE,
-    PANEL,
-    Address,
-    ApiFlags,
-    LeaderElect,
-    LeaseFlags,
-    LeaseName,
-    ProcessFlags,
-    flags_of,
-    struct_of,
-)
+from kscale.cli.options import OptionGroup, Switch
+from kscale.cli.process import print_record, run_program
+from kscale.cli.process_flags import IDLE, ApiFlags, LeaseFlags, ProcessFlags
 from kscale.cli.recommend_options import setting_of
 from kscale.cli.registry import strategy_names
+from kscale.cli.struct_flags import StructFlags, struct_flags, struct_of
 from kscale.effects import duration, timedelta_of
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
@@ -41,65 +31,17 @@ from kscale.vpa.strategies import PercentileLimitStrategy, PercentileStrategy, R
 
 __all__ = ["COMMAND", "command"]
 
-_HELPS: Final = {
-    **COMMON,
-    "recommender_name": (
-        "Only serve VPAs that name this recommender; the default one also serves VPAs "
-        "that name none."
-    ),
-    "recommender_interval": "Time between two rounds.",
-    "checkpoints_timeout": "Time limit for writing checkpoints in one round.",
-    "checkpoints_gc_interval": "Time between two deletions of checkpoints whose VPA is gone.",
-    "update_worker_count": "Number of statuses and checkpoints that are written in parallel.",
-    "storage": "Source of the history at the start: checkpoint (also if empty) or prometheus.",
-    "memory_saver": "Only track pods that some VPA selects.",
-    "use_external_metrics": "Read usage from external.metrics.k8s.io instead of metrics.k8s.io.",
-    "external_metrics_cpu_metric": "Name of the external metric of CPU usage.",
-    "external_metrics_memory_metric": "Name of the external metric of memory usage.",
-    "container_name_label": "Label that names the container, in external metrics and in Prometheus series.",
-    "recommendation_margin_fraction": "Margin that is added to usage, as a fraction.",
-    "pod_recommendation_min_cpu_millicores": "Minimum CPU of a pod's recommendation, in millicores.",
-    "pod_recommendation_min_memory_mb": "Minimum memory of a pod's recommendation, in MiB.",
-    "target_cpu_percentile": "Percentile of CPU usage that is the target.",
-    "target_memory_percentile": "Percentile of memory peaks that is the target.",
-    "recommendation_lower_bound_cpu_percentile": "Percentile of CPU usage that is the lower bound.",
-    "recommendation_lower_bound_memory_percentile": "Percentile of memory peaks that is the lower bound.",
-    "recommendation_upper_bound_cpu_percentile": "Percentile of CPU usage that is the upper bound.",
-    "recommendation_upper_bound_memory_percentile": "Percentile of memory peaks that is the upper bound.",
-    "confidence_interval_cpu": "Length of CPU history after which the bounds are narrow.",
-    "confidence_interval_memory": "Length of memory history after which the bounds are narrow.",
-    "humanize_memory": "Write memory as 250.00Mi (deprecated).",
-    "round_cpu_millicores": "Round CPU up to multiples of this many millicores.",
-    "round_memory_bytes": "Round memory up to multiples of this many bytes.",
-    "cpu_integer_post_processor_enabled": "Recommend whole cores where an annotation of the VPA asks for them.",
-    "container_recommendation_max_allowed_cpu": "Maximum CPU of a container whose policy names no maximum.",
-    "container_recommendation_max_allowed_memory": "Maximum memory of a container whose policy names no maximum.",
-    "memory_aggregation_interval": "Length of the interval of which the peak of memory usage is kept.",
-    "memory_aggregation_interval_count": "Number of memory intervals in the history.",
-    "memory_histogram_decay_half_life": "Time after which a memory peak counts half.",
-    "cpu_histogram_decay_half_life": "Time after which a CPU sample counts half.",
-    "oom_bump_up_ratio": "Factor by which memory is raised after an out-of-memory kill.",
-    "oom_min_bump_up_bytes": "Minimum number of bytes by which memory is raised after an out-of-memory kill.",
-}  # fmt: skip
-
-_HISTORY: Final = {
-    "prometheus_cadvisor_job_name": "Value of the job label of cAdvisor's series; empty: any.",
-    "history_length": "Length of the history to load, as a Prometheus duration.",
-    "history_resolution": "Time between two samples of the history, as a Prometheus duration.",
-    "history_cpu_metric": "Name of the metric that counts CPU seconds.",
-    "history_memory_metric": "Name of the metric of memory usage in bytes.",
-    "metric_for_pod_labels": "Metric whose labels include the labels of pods.",
-    "pod_label_prefix": "Prefix of the metric labels that are labels of the pod.",
-    "pod_namespace_label": "Label of the pod-labels metric that names the pod's namespace.",
-    "pod_name_label": "Label of the pod-labels metric that names the pod.",
-    "container_namespace_label": "Label of usage series that names the namespace.",
-    "container_pod_name_label": "Label of usage series that names the pod.",
-}
-HistoryFlags: Any = flags_of("HistoryFlags", PrometheusHistory, _HISTORY, panel="Prometheus")
-_PANEL: Final = "Prometheus"
-_STRATEGY: Final = "Strategy"
 _BUILT_IN: Final = (RecommenderStrategy.name, PercentileStrategy.name, PercentileLimitStrategy.name)
-RecommenderFlags: Any = flags_of("RecommenderFlags", RecommenderOptions, _HELPS, panel=PANEL)
+
+
+@struct_flags(RecommenderOptions, without=("min_checkpoints",))
+class RecommenderFlags(StructFlags):
+    """Flags of the recommender's decisions."""
+
+
+@struct_flags(PrometheusHistory, without=("container_name_label", "namespace"))
+class HistoryFlags(StructFlags):
+    """Flags for the history that Prometheus has."""
 
 
 class COMMAND(GoCommand):
@@ -115,84 +57,49 @@ class COMMAND(GoCommand):
 class Process(ProcessFlags):
     """Process flags with the recommender's port."""
 
-    address: Address = ":8942"
+    address: str = ":8942"
 
 
 @dataclass
 class Lease(LeaseFlags):
     """Leader election flags with the recommender's lease."""
 
-    leader_elect: LeaderElect = False
-    leader_elect_resource_name: LeaseName = "vpa-recommender-lease"
+    leader_elect: Switch = False
+    leader_elect_resource_name: str = "vpa-recommender-lease"
 
 
 @dataclass
 class PrometheusFlags(OptionGroup):
-    """Flags for Prometheus' address and credentials."""
+    """Flags for Prometheus' address and credentials.
 
-    prometheus_address: Annotated[
-        str, typer.Option("--prometheus-address", metavar="URL", help="URL of Prometheus.", rich_help_panel=_PANEL)
-    ] = "http://prometheus.monitoring.svc"
-    prometheus_insecure: Annotated[
-        bool,
-        typer.Option(
-            "--prometheus-insecure/--no-prometheus-insecure",
-            help="Do not verify Prometheus's TLS certificate.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = False
-    prometheus_max_response_bytes: Annotated[
-        int,
-        typer.Option(
-            "--prometheus-max-response-bytes",
-            metavar="BYTES",
-            min=1 << 16,
-            help="Largest response, decompressed.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = 512 << 20
-    prometheus_query_timeout: Annotated[
-        str,
-        typer.Option(
-            "--prometheus-query-timeout",
-            help="Timeout of one Prometheus query.",
-            metavar="TIME",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "5m"
-    username: Annotated[
-        str,
-        typer.Option(
-            "--username",
-            help="User name for Prometheus; default: the environment variable PROMETHEUS_USERNAME.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
-    password: Annotated[
-        str,
-        typer.Option(
-            "--password",
-            help="Password for Prometheus; default: the environment variable PROMETHEUS_PASSWORD.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
-    prometheus_bearer_token: Annotated[
-        str,
-        typer.Option(
-            "--prometheus-bearer-token",
-            help="Bearer token for Prometheus, instead of user name and password.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
-    prometheus_bearer_token_file: Annotated[
-        str,
-        typer.Option(
-            "--prometheus-bearer-token-file",
-            metavar="FILE",
-            help="File that contains the bearer token for Prometheus.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = ""
+    Attributes
+    ----------
+    prometheus_address : URL
+        URL of Prometheus.
+    prometheus_insecure
+        Do not verify Prometheus's TLS certificate.
+    prometheus_max_response_bytes : BYTES
+        Largest response, decompressed.
+    prometheus_query_timeout : TIME
+        Timeout of one Prometheus query.
+    username
+        User name for Prometheus; default: the environment variable PROMETHEUS_USERNAME.
+    password
+        Password for Prometheus; default: the environment variable PROMETHEUS_PASSWORD.
+    prometheus_bearer_token
+        Bearer token for Prometheus, instead of user name and password.
+    prometheus_bearer_token_file : FILE
+        File that contains the bearer token for Prometheus.
+    """
+
+    prometheus_address: str = "http://prometheus.monitoring.svc"
+    prometheus_insecure: Switch = False
+    prometheus_max_response_bytes: Annotated[int, typer.Option(min=1 << 16)] = 512 << 20
+    prometheus_query_timeout: str = "5m"
+    username: str = ""
+    password: str = ""
+    prometheus_bearer_token: str = ""
+    prometheus_bearer_token_file: str = ""
 
     def timeout(self) -> timedelta:
         """Return the timeout of each query. Raises InputError."""
@@ -226,43 +133,29 @@ class PrometheusFlags(OptionGroup):
 
 @dataclass
 class StrategyFlags(OptionGroup):
-    """Flags for the strategy that computes the target."""
+    """Flags for the strategy that computes the target.
+
+    Attributes
+    ----------
+    setting : NAME=VALUE
+        A setting of the strategy. Repeatable.
+    strategy_interval : DURATION
+        Time between two Prometheus queries for the samples of --history-length.
+    strategy_answer_bytes : N
+        Maximum size of Prometheus's answer to a strategy's query; a longer answer is refused.
+    """
 
     strategy: Annotated[
         str,
         typer.Option(
-            "--strategy",
             autocompletion=strategy_names,
             help=f"Strategy that sets targets: {', '.join(_BUILT_IN)}, another that is installed, or your own: "
             "module:Class, file.py:Class. A strategy that reads samples needs --storage=prometheus.",
-            rich_help_panel=_STRATEGY,
         ),
     ] = RecommenderStrategy.name
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--setting", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable.", rich_help_panel=_STRATEGY
-        ),
-    ] = None
-    strategy_interval: Annotated[
-        str,
-        typer.Option(
-            "--strategy-interval",
-            metavar="DURATION",
-            help="Time between two Prometheus queries for the samples of --history-length.",
-            rich_help_panel=_STRATEGY,
-        ),
-    ] = "1h0m0s"
-    strategy_answer_bytes: Annotated[
-        int,
-        typer.Option(
-            "--strategy-answer-bytes",
-            metavar="N",
-            min=1,
-            help="Maximum size of Prometheus's answer to a strategy's query; a longer answer is refused.",
-            rich_help_panel=_STRATEGY,
-        ),
-    ] = MAX_RESPONSE_BYTES
+    setting: list[str] | None = None
+    strategy_interval: str = "1h0m0s"
+    strategy_answer_bytes: Annotated[int, typer.Option(min=1)] = MAX_RESPONSE_BYTES
 
     def advisor(
         self, options: RecommenderOptions, history: PrometheusHistory, timeout: timedelta
@@ -302,17 +195,16 @@ class StrategyFlags(OptionGroup):
 
 @dataclass
 class ExplainFlags(OptionGroup):
-    """Flags for what is reported in each round, before it writes."""
+    """Flags for what is reported in each round, before it writes.
 
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain",
-            help="In each round, before it writes: what its recommendations would do to nodes if all pods had them, "
-            "as a VPARoundPlan (one line of JSON on stdout) and, where it says something new, an event.",
-            rich_help_panel=PANEL,
-        ),
-    ] = False
+    Attributes
+    ----------
+    explain
+        In each round, before it writes: what its recommendations would do to nodes if all pods had them, as a
+        VPARoundPlan (one line of JSON on stdout) and, where it says something new, an event.
+    """
+
+    explain: bool = False
 
 
 def command(
@@ -334,7 +226,7 @@ def command(
     """
     options = struct_of(flags, RecommenderOptions)
     idle = [process, api, lease, prometheus, history, strategy, explaining]
-    if ran_simulated(world, "vpa_recommender", options, idle=idle):
+    if run_if_simulated(world, "vpa_recommender", options, idle=idle):
         return
     prometheus.authorization()
     history_options = msgspec.structs.replace(

@@ -5,55 +5,30 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Final
 
-import typer
-
+from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
 from kscale.cli.go_flags import GoCommand
-from kscale.cli.options import OptionGroup
-from kscale.cli.process import WorldFlags, print_record, ran_simulated, run_program
-from kscale.cli.process_flags import (
-    COMMON,
-    IDLE,
-    PANEL,
-    Address,
-    ApiFlags,
-    LeaderElect,
-    LeaseFlags,
-    LeaseName,
-    ProcessFlags,
-    flags_of,
-    struct_of,
-)
+from kscale.cli.options import OptionGroup, Switch
+from kscale.cli.process import print_record, run_program
+from kscale.cli.process_flags import IDLE, ApiFlags, LeaseFlags, ProcessFlags
+from kscale.cli.struct_flags import StructFlags, struct_flags, struct_of
 from kscale.vpa.options import LEGACY, UpdaterOptions
 
 __all__ = ["COMMAND", "command"]
 
-_HELPS: Final = {
-    **COMMON,
-    "profile": "Updater to run as: current, 1.8.0, or legacy for that of 2020, which has fewer flags (listed in "
-    "docs/programs-of-2018-2020.md; this help shows today's).",
-    "updater_interval": "Time between two loops, and time limit of each.",
-    "use_admission_controller_status": "Do nothing while the admission controller's status lease is stale.",
-    "admission_controller_status_lease_name": "Name of the admission controller's status lease.",
-    "admission_controller_status_lease_namespace": (
-        "Namespace of the admission controller's status lease; empty: the environment "
-        "variable NAMESPACE, or kube-system."
-    ),
-    "admission_controller_status_lease_timeout": "Age after which the admission controller's status lease is stale.",
-    "min_replicas": "Minimum number of replicas of a workload whose pods are updated, unless its VPA names another.",
-    "eviction_tolerance": "Fraction of a workload's replicas that may be evicted at once.",
-    "eviction_rate_limit": "Maximum number of evictions per second; 0 or less: no limit.",
-    "eviction_rate_burst": "Maximum number of evictions at once.",
-    "in_place_skip_disruption_budget": "Resize pods in place without a disruption budget if no container restarts.",
-    "pod_update_threshold": "Minimum relative change of a pod's requests that is worth an update.",
-    "in_recommendation_bounds_eviction_lifetime_threshold": (
-        "Minimum age of pods that are updated although their requests are within the bounds."
-    ),
-    "evict_after_oom_threshold": "Update a pod whose only container was killed for memory within this time after its "
-    "start.",
-}
-UpdaterFlags: Any = flags_of("UpdaterFlags", UpdaterOptions, _HELPS, panel=PANEL)
+
+@struct_flags(UpdaterOptions)
+class UpdaterFlags(StructFlags):
+    """Flags of the updater's decisions.
+
+    Attributes
+    ----------
+    profile
+        Updater to run as: current, 1.8.0, or legacy for that of 2020, which has fewer flags (listed in
+        docs/programs-of-2018-2020.md; this help shows today's).
+    admission_controller_status_lease_namespace
+        Namespace of the admission controller's status lease; empty: the environment variable NAMESPACE, or kube-system.
+    """
 
 
 class COMMAND(GoCommand):
@@ -66,30 +41,29 @@ class COMMAND(GoCommand):
 class Process(ProcessFlags):
     """Process flags with the updater's port."""
 
-    address: Address = ":8943"
+    address: str = ":8943"
 
 
 @dataclass
 class Lease(LeaseFlags):
     """Leader election flags with the updater's lease."""
 
-    leader_elect: LeaderElect = False
-    leader_elect_resource_name: LeaseName = "vpa-updater"
+    leader_elect: Switch = False
+    leader_elect_resource_name: str = "vpa-updater"
 
 
 @dataclass
 class PlanFlags(OptionGroup):
-    """Flags for what is reported before a loop acts."""
+    """Flags for what is reported before a loop acts.
 
-    plan: Annotated[
-        bool,
-        typer.Option(
-            "--plan",
-            help="Before each loop: which pods it would update, and what that does to nodes, as a VPARoundPlan (one "
-            "line of JSON on stdout) and an event. With --dry-run it stays at that.",
-            rich_help_panel=PANEL,
-        ),
-    ] = False
+    Attributes
+    ----------
+    plan
+        Before each loop: which pods it would update, and what that does to nodes, as a VPARoundPlan (one line of
+        JSON on stdout) and an event. With --dry-run it stays at that.
+    """
+
+    plan: bool = False
 
 
 def command(
@@ -100,10 +74,10 @@ def command(
     Evicted pods get other requests only if the admission controller runs. Runs instead of upstream's updater, never
     beside it.
     """
-    if not flags.admission_controller_status_lease_namespace and flags.profile != LEGACY:
-        flags.admission_controller_status_lease_namespace = os.environ.get("NAMESPACE", "")
-    options = struct_of(flags, UpdaterOptions)
-    if ran_simulated(world, "vpa_updater", options, idle=[process, api, lease, planning]):
+    own = "" if flags.profile == LEGACY else os.environ.get("NAMESPACE", "")
+    namespace = flags.admission_controller_status_lease_namespace or own
+    options = struct_of(flags, UpdaterOptions, admission_controller_status_lease_namespace=namespace)
+    if run_if_simulated(world, "vpa_updater", options, idle=[process, api, lease, planning]):
         return
     from kscale.drivers.vpa_updater import updater_program
 

@@ -1,4 +1,4 @@
-"""Kills for memory that strategies go by."""
+"""OOM kills that strategies read."""
 
 from __future__ import annotations
 

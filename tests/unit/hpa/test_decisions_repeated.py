@@ -1,4 +1,4 @@
-"""What is kept from round to round changes no answer: after the round before, and from nothing, it is the same."""
+"""Decisions that reuse the last batch equal decisions from nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
-from unit.hpa.test_decide import NAMES, NOW, World, ago, worlds
+from unit.hpa.test_decisions import NAMES, NOW, World, ago, worlds
 
 
 class Rounds:

@@ -52,6 +52,7 @@ class Classifier:
         return pods.classes if pods.pending else None
 
     def _class_of(self, record: PodRecord) -> PodClass:
+        """Return the class of a pending pod."""
         if self._leftovers and record.pod.metadata.uid in self._leftovers:
             return self._interner.classify(record.pod, placed=False, named=True)
         pod_class, classes = record.pod_class, self._interner.classes
@@ -65,12 +66,12 @@ def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
 
     Shapes of pods given as structs are numbered on the first call for a row.
     """
-    column = table.column("shape")
+    column = table.columns["shape"]
     unknown = rows[column[rows] == 0]
     if len(unknown):
-        source, of_exemplar, numbers = table.column("source"), dict[int, int](), []
+        source, of_exemplar, numbers = table.columns["source"], dict[int, int](), []
         for row, at, class_of in zip(
-            unknown.tolist(), source[unknown].tolist(), table.column("class_of")[unknown].tolist(), strict=True
+            unknown.tolist(), source[unknown].tolist(), table.columns["class_of"][unknown].tolist(), strict=True
         ):
             number = of_exemplar.get(at)
             if number is None:
@@ -86,7 +87,7 @@ def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
 def number_similar_pods(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return int32[n] with equal numbers for pods that have the same shape and the same deletion time (or none)."""
     numbers = shapes_of(table, rows)
-    deleted = table.column("deleted")[rows]
+    deleted = table.columns["deleted"][rows]
     terminating = np.flatnonzero(deleted != ZERO_TIME)
     if not len(terminating):
         return numbers

@@ -1,15 +1,13 @@
-"""Joining samples by name."""
+"""Lookup of names in the native table that joins pods and samples."""
 
 from __future__ import annotations
 
 from random import Random
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale._native._names import NameTable
-from kscale.hpa.batch.columns import PodRowIndex, SampleTable
 
 names = st.lists(st.one_of(st.text(max_size=20), st.sampled_from(["ns/a", "ns/b", "ns/c"])), max_size=30)
 
@@ -31,20 +29,3 @@ def test_rows_of_many_names_in_any_order(count: int, doubled: int, random: Rando
     assert table.rows(wanted).tolist() == [rows.get(key, -1) for key in wanted]
     random.shuffle(wanted)
     assert table.rows(wanted).tolist() == [rows.get(key, -1) for key in wanted]
-
-
-def test_samples_come_and_go() -> None:
-    table = SampleTable(PodRowIndex(["ns/a", "ns/b", "ns/c"]))
-
-    def put(keys: list[str], values: list[int]) -> list[int]:
-        times = np.arange(len(keys), dtype=np.int64)
-        return table.update(keys, np.array(values, np.int64), times, times).tolist()
-
-    assert put(["ns/b", "ns/x", "ns/a"], [5, 6, 7]) == [1]
-    assert table.columns.present.tolist() == [1, 1, 0]
-    assert table.columns.value.tolist() == [7, 5, 0]
-    assert put(["ns/c", "ns/c"], [1, 2]) == []
-    assert table.columns.value.tolist() == [7, 5, 2]
-    table.remove(["ns/a", "ns/x"])
-    assert table.columns.present.tolist() == [0, 1, 1]
-    assert len(PodRowIndex([])) == 0

@@ -22,8 +22,8 @@ from kscale.effects import (
     GetScale,
     List,
     PutScale,
-    as_if_done,
     from_text,
+    run_dry,
     to_text,
 )
 from kscale.errors import InputError
@@ -286,7 +286,7 @@ def one_by_one(
         refusal = (refusals or {}).get(key)
         try:
             out.append(
-                as_if_done(
+                run_dry(
                     machine,
                     now=NOW,
                     respond=lambda action, key=key: answer(key, action),  # type: ignore[misc]  # bound on purpose
@@ -406,7 +406,18 @@ def test_a_batch_decides_as_the_step_machine_does(world: World) -> None:
     assert decisions.state == again.state
 
 
-COLUMNS = ("branch", "desired", "proposal", "stabilized", "best", "rescaled", "reason", "events", "error", "held")
+COLUMNS = (
+    "branch",
+    "desired",
+    "proposal",
+    "stabilized",
+    "best",
+    "rescaled",
+    "reason",
+    "events",
+    "error",
+    "stabilized_by",
+)
 
 
 @settings(max_examples=40, deadline=None)

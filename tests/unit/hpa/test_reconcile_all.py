@@ -30,9 +30,10 @@ from kscale.effects import (
 )
 from kscale.errors import InputError
 from kscale.hpa.api.validation import apply_defaults
-from kscale.hpa.batch.columns import StateColumns, StateStore
+from kscale.hpa.batch.columns import StateStore
 from kscale.hpa.batch.reconcile_all import BatchResult, reconcile_all
 from kscale.hpa.batch.requests import MetricLists
+from kscale.hpa.controller.behavior import StateColumns
 from kscale.hpa.controller.reconcile import reconcile
 from kscale.hpa.controller.scale_target import SelectorStore
 from kscale.hpa.controller.state import ControllerState, HPAState, Recommendation, ScaleEvent, WrittenVersion
@@ -52,7 +53,7 @@ from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.snapshot.cluster import Cluster
 from performing import performed
-from unit.hpa.test_decide import NOW, World, one_by_one, store_of, worlds
+from unit.hpa.test_decisions import NOW, World, one_by_one, store_of, worlds
 
 CONFLICT = ApiError("the object has been modified", code=409, reason="Conflict")
 
@@ -148,7 +149,7 @@ def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], 
     run = performed(steps, lambda action: answer(world, action, refusals), now=NOW)
     found: BatchResult = run.value
     assert not found.unfinished
-    kept.put(found.keys, found.histories, found.rest)
+    kept.put(found.keys, found.histories, found.plain_states)
     said = by_hpa(run)
     counted = len(run.observations)
     for key, want in zip(states, one_by_one(world, store_of(world), refusals), strict=True):
@@ -185,7 +186,7 @@ def test_a_batch_that_follows_another_does_what_one_does_that_begins_anew(
                 now = replace(now, metrics=without_the_last(world.metrics))
             run = batch(now, hpas, kept, store, pods, NOW + period * 15 * SECOND, before if follows else None)
             before = run.value
-            kept.put(before.keys, before.histories, before.rest)
+            kept.put(before.keys, before.histories, before.plain_states)
             for row, (hpa, is_seen) in enumerate(zip(hpas, seen, strict=False)):
                 if is_seen and (status := before.written.get(hpa.key)) is not None:
                     hpas[row] = msgspec.structs.replace(hpa, status=status)
@@ -227,7 +228,7 @@ def test_what_is_decided_again_is_not_worked_out_again() -> None:
         run = batch(world, hpas, kept, store, [], now, found[-1] if found else None)
         assert (by_hpa(run), run.observations) == (by_hpa(anew), anew.observations)
         found.append(run.value)
-        kept.put(found[-1].keys, found[-1].histories, found[-1].rest)
+        kept.put(found[-1].keys, found[-1].histories, found[-1].plain_states)
         hpas = [
             msgspec.structs.replace(hpa, status=status) if (status := found[-1].written.get(hpa.key)) else hpa
             for hpa in hpas
@@ -253,7 +254,7 @@ def test_who_gets_another_metric_is_worked_out_anew() -> None:
         run = batch(world, hpas, kept, store, [], now, before)
         assert (by_hpa(run), run.observations) == (by_hpa(anew), anew.observations)
         before = run.value
-        kept.put(before.keys, before.histories, before.rest)
+        kept.put(before.keys, before.histories, before.plain_states)
         status = before.written.get("ns/a", status)
         assert [len(each.written) for each in (before, anew.value)] == [period not in (2, 4)] * 2
 
@@ -276,18 +277,18 @@ def test_other_usage_of_the_same_size_is_told_as_if_it_were_worked_out(refused: 
         anew = batch(world, hpas, kept, store, [], now, None, error)
         run = batch(world, hpas, kept, store, [], now, found[-1] if found else None, error)
         assert (by_hpa(run), run.observations) == (by_hpa(anew), anew.observations)
-        assert (run.value.records, run.value.rest) == (anew.value.records, anew.value.rest)
+        assert (run.value.records, run.value.plain_states) == (anew.value.records, anew.value.plain_states)
         assert bool(run.value.records) == (error is CONFLICT)
         found.append(run.value)
-        kept.put(found[-1].keys, found[-1].histories, found[-1].rest)
+        kept.put(found[-1].keys, found[-1].histories, found[-1].plain_states)
         metadata = [msgspec.structs.replace(hpa.metadata, resource_version=str(period)) for hpa in hpas]
         hpas = [
             msgspec.structs.replace(hpa, status=found[-1].written.get(hpa.key, hpa.status), metadata=own)
             for hpa, own in zip(hpas, metadata, strict=True)
         ]
-    concluded = [[row and row.concluded for row in each.rows] for each in found[1:]]
-    assert [each is other for each, other in zip(concluded[0], concluded[1], strict=True)] == [not refused] * 2
-    assert (concluded[1] == [None, None]) == refused
+    reused = [[row and row.observations for row in each.rows] for each in found[1:]]
+    assert [each is other for each, other in zip(reused[0], reused[1], strict=True)] == [not refused] * 2
+    assert (reused[1] == [None, None]) == refused
 
 
 def test_specs_that_are_the_same_are_not_read_again() -> None:
@@ -302,11 +303,11 @@ def test_specs_that_are_the_same_are_not_read_again() -> None:
     for period in range(4):
         run = batch(world, hpas, kept, store, [], NOW + period * 15 * SECOND, found[-1] if found else None)
         found.append(run.value)
-        kept.put(found[-1].keys, found[-1].histories, found[-1].rest)
+        kept.put(found[-1].keys, found[-1].histories, found[-1].plain_states)
         if not period:  # what was written of them is seen
             hpas = [msgspec.structs.replace(hpa, status=found[0].records[hpa.key].status) for hpa in hpas]
     third, last = found[2:]
-    assert last.chosen.specs is third.chosen.specs
+    assert last.prepared.hpas.specs is third.prepared.hpas.specs
 
 
 def a_queue_that_keeps_its_size() -> World:
@@ -351,7 +352,7 @@ def test_who_keeps_its_size_counts_and_remembers_what_it_does_alone() -> None:
             mapper=BUILT_IN_MAPPER,
         )
         run = performed(steps, answered, now=NOW)
-        kept.put(run.value.keys, run.value.histories, run.value.rest)
+        kept.put(run.value.keys, run.value.histories, run.value.plain_states)
         assert [isinstance(each, WriteStatus) for each in run.actions].count(True) == writes
         assert run.value.decisions.decided_by_metrics().all()
         assert sorted(map(repr, run.observations)) == sorted(map(repr, alone.observations))
@@ -515,7 +516,7 @@ def test_a_question_that_takes_too_long_holds_up_only_those_who_need_the_answer(
             within=4 * SECOND,
         )
         found: BatchResult = run_virtually(lambda _: steps, perform, now=NOW)
-        kept.put(found.keys, found.histories, found.rest)
+        kept.put(found.keys, found.histories, found.plain_states)
         return found, dict(kept)
 
     found, kept = batch(*names)

@@ -1,4 +1,4 @@
-"""What is known of whose usage it was changes nothing of what is joined: with it and without it is the same."""
+"""Joins of usage and pods that reuse the last placement equal new joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch of all recorded first reconciles: what upstream wrote and remembered, decided over columns."""
+"""All recorded first reconciles in one batch: decisions over columns equal upstream's."""
 
 from __future__ import annotations
 

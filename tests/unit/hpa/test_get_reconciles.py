@@ -1,4 +1,4 @@
-"""What is told of many decisions at once is what each of them tells."""
+"""Results of many decisions at once equal the result of each."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 
 from kscale.effects import Action
-from kscale.effects.legal_outcomes import ANSWERS
+from kscale.effects.legal_outcomes import LEGAL_OUTCOMES
 from kscale.errors import InputError
 from kscale.hpa.batch.decisions import Decisions, decide
 from kscale.objects.api.autoscaling import Scale, ScaleSpec, ScaleStatus
-from unit.hpa.test_decide import NOW, World, worlds
-from unit.hpa.test_decide_again import calm_worlds
+from unit.hpa.test_decisions import NOW, World, worlds
+from unit.hpa.test_decisions_repeated import calm_worlds
 
 
 def _decided(world: World) -> Decisions:
@@ -22,7 +22,7 @@ def _decided(world: World) -> Decisions:
 
 def _done(actions: list[Action]) -> list[Action]:
     """What changes something: what was asked for the decisions is not told."""
-    return [each for each in actions if not ANSWERS[type(each)].question]
+    return [each for each in actions if not LEGAL_OUTCOMES[type(each)].reads]
 
 
 def _agree(found: Decisions) -> None:

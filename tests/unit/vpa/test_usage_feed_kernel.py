@@ -1,4 +1,4 @@
-"""Rows of recorded usage: fed in one pass they are the same samples given one by one."""
+"""Rows of recorded usage: one pass equals single samples."""
 
 from __future__ import annotations
 

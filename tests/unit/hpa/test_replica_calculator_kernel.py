@@ -1,4 +1,4 @@
-"""The native replica calculator against the obvious one."""
+"""The native replica calculator against its reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reconcile asks of the world, in order, with refusals and delays."""
+"""Actions of a reconcile in order, with refusals and delays."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from kscale.effects import (
     VirtualTime,
     Wait,
     WriteStatus,
-    as_if_done,
     from_text,
+    run_dry,
 )
 from kscale.errors import InputError
 from kscale.hpa import METRICS, HPAState, ReconcileResult, apply_defaults, reconcile
@@ -222,7 +222,7 @@ def test_what_is_no_moment_is_refused_at_the_door(now: Any) -> None:
 
 def test_a_record_is_told_and_pickles() -> None:
     at = datetime(2026, 3, 2, 12, tzinfo=UTC)
-    done = as_if_done(reconcile(autoscaler("jobs"), HPAState(), now=at), now=NOW, respond=calm)
+    done = run_dry(reconcile(autoscaler("jobs"), HPAState(), now=at), now=NOW, respond=calm)
     assert repr(done.value) == "<Reconciliation shop/web: 3 -> 4, external metric jobs(nil) above target>"
     assert pickle.loads(pickle.dumps(done.value)) == done.value
     assert done == run(lambda action: None if isinstance(action, WriteStatus) else calm(action))

@@ -1,4 +1,4 @@
-"""What is remembered of where containers are is what would be found anew, whatever happens to pods."""
+"""Cached container slots equal new lookups, whatever happens to pods."""
 
 from __future__ import annotations
 

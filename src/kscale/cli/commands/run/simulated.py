@@ -1,0 +1,85 @@
+"""Run the controller of a program in a simulated cluster instead of a live one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kscale.cli.commands.simulate import simulation_view
+from kscale.cli.go_flags import flags_given_of, idle_flags
+from kscale.cli.options import OptionGroup
+from kscale.cli.output import Answer, Show
+from kscale.errors import InputError, Problem
+
+__all__ = ["WorldFlags", "run_if_simulated"]
+
+_WORLDS: Final = ("live", "simulated")
+
+
+@dataclass
+class WorldFlags(OptionGroup):
+    """Flags for the cluster, real or simulated, in which the program runs.
+
+    Attributes
+    ----------
+    world : live|simulated
+        Run on a cluster, or on a simulated one in virtual time, which prints what happened at the end.
+    scenario : FILE
+        Scenario of the simulated cluster (see kscale simulate); empty: the example that comes with kscale.
+    """
+
+    world: str = "live"
+    scenario: str = ""
+
+
+def run_if_simulated(
+    flags: WorldFlags,
+    controller: str,
+    options: Any,
+    *,
+    idle: Sequence[OptionGroup],
+    allowed: Collection[str] = (),
+    **more: Any,
+) -> bool:
+    """Run a controller in a simulated cluster and print the result, if the flags request it.
+
+    Parameters
+    ----------
+    flags : WorldFlags
+    controller : str
+    options : struct
+        Options of the controller. Other controllers of the scenario run as the scenario says.
+    idle : sequence of OptionGroup
+        Flags that have no effect in a simulation and are refused, except those in ``allowed``.
+    **more
+        Further arguments of :func:`kscale.simulation.build`.
+
+    Returns
+    -------
+    bool
+        Whether the flags requested a simulation.
+
+    Raises
+    ------
+    InputError
+    """
+    if flags.world not in _WORLDS:
+        raise InputError(Problem(f"{flags.world!r} is neither {' nor '.join(_WORLDS)}", field="--world"))
+    if flags.world == "live":
+        if flags.scenario:
+            raise InputError(Problem("is of use with --world simulated only", field="--scenario"))
+        return False
+    useless = [flag for group in idle for flag in flags_given_of(group) if flag not in allowed]
+    useless += idle_flags()
+    if useless:
+        raise InputError([Problem("has no effect with --world simulated", field=flag) for flag in useless])
+    from kscale.simulation import BUNDLED, BUNDLED_VPA, build, read_scenario, simulate
+
+    bundled = BUNDLED_VPA if controller.startswith("vpa") else BUNDLED
+    path = Path(flags.scenario) if flags.scenario else bundled
+    setup = build(read_scenario(path), source=str(path), folder=path.parent, options={controller: options}, **more)
+    report = simulate(setup).report
+    Show().emit(Answer(report, lambda: simulation_view(report)))
+    return True

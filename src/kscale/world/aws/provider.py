@@ -1,0 +1,133 @@
+"""Cloud provider whose node groups are EC2 Auto Scaling groups.
+
+Upstream: ``cloudprovider/aws/aws_cloud_provider.go`` and ``aws_manager.go``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kscale.objects.api.core import Node
+from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceError, InstanceStatus, NodeGroup, ProviderError
+from kscale.world.aws.auto_scaling_groups import PLACEHOLDER, UNFULFILLABLE, AutoScalingGroups, RegisteredGroup
+from kscale.world.aws.templates import GPU_LABEL, GPU_TYPES
+from kscale.world.nodegroups.provider import CLOUD_ERROR, Nodes, Provider
+
+__all__ = ["AwsGroups"]
+
+_NOT_AUTOSCALED: Final = "k8s.io/cluster-autoscaler-enabled"
+_PROVIDER_ID: Final = re.compile(rf"aws:///[-0-9a-z]*/[-0-9a-z]*(/[-0-9a-z.]*)?|.*aws:///[-0-9a-z]*/{PLACEHOLDER}.*")
+_NO_CAPACITY: Final = InstanceStatus(
+    state="creating",
+    error=InstanceError(
+        class_="OutOfResource",
+        code=UNFULFILLABLE,
+        message="AWS cannot provision any more instances for this node group",
+    ),
+)
+
+
+class AwsGroups(Provider):
+    """Auto Scaling groups of an account in one region.
+
+    ``nodes`` returns the nodes of the cluster, which are assigned to groups by their provider IDs.
+    """
+
+    name = "aws"
+    gpu_label = GPU_LABEL
+    gpu_types = GPU_TYPES
+
+    def __init__(self, groups: AutoScalingGroups, nodes: Nodes) -> None:
+        self._groups = groups
+        self._nodes = nodes
+        self._built: dict[str, tuple[tuple[Any, ...], NodeGroup]] = {}
+
+    def refresh(self) -> Sequence[NodeGroup]:
+        """Return the groups. AWS is read once a minute, and after a deletion."""
+        registered = self._groups.refresh()
+        members: dict[str, list[str]] = {}
+        for node in self._nodes():
+            group = self._groups.group_of_instance(node.spec.provider_id or "")
+            if group is not None:
+                members.setdefault(group.name, []).append(node.name)
+        self._built = {group.name: self._build(group, members.get(group.name, [])) for group in registered}
+        return [group for _, group in self._built.values()]
+
+    def _build(self, group: RegisteredGroup, members: list[str]) -> tuple[tuple[Any, ...], NodeGroup]:
+        """Return the inputs of a group and the group: that of the previous refresh if its inputs are the same."""
+        inputs = (
+            group.minimum, group.maximum, group.size, group.instances, members,
+            group.template, group.template_error, group.options,
+        )  # fmt: skip
+        previous = self._built.get(group.name)
+        return previous if previous is not None and previous[0] == inputs else (inputs, _build_group(group, members))
+
+    def has_instance(self, node: Node) -> bool:
+        """Check whether the instance of a node exists.
+
+        Raises ProviderError for a Fargate node, for a provider ID that is not AWS's, and for an instance of no known
+        group: all of these are inconclusive. A node with the annotation ``k8s.io/cluster-autoscaler-enabled: false``
+        has no instance.
+        """
+        if node.name.startswith("fargate"):
+            raise ProviderError(NOT_IMPLEMENTED)
+        if (node.metadata.annotations or {}).get(_NOT_AUTOSCALED) == "false":
+            return False
+        id_ = _check_provider_id(node)
+        instance = self._groups.instance(id_)
+        if instance is None or instance.health_status is None:
+            raise ProviderError(f"node is not present in aws: could not find instance {id_}", CLOUD_ERROR)
+        return True
+
+    def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
+        """Increase the target size.
+
+        Raises ProviderError if ``delta`` is not positive, the maximum size would be exceeded, AWS refuses, or
+        ``atomic`` is set.
+        """
+        if atomic:
+            raise ProviderError(NOT_IMPLEMENTED)
+        self._groups.increase_size(group, delta)
+
+    def decrease_target_size(self, group: str, delta: int) -> None:
+        """Reduce the target size.
+
+        Raises ProviderError if ``delta`` is not negative, or instances or placeholders would be left over.
+        """
+        self._groups.decrease_size(group, delta)
+
+    def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
+        """Terminate instances, and reduce the target size.
+
+        Raises ProviderError at the minimum size, for a node of another group, if AWS refuses, or if ``force`` is set.
+        """
+        if force:
+            raise ProviderError(NOT_IMPLEMENTED)
+        self._groups.delete_instances(group, [(node.name, _check_provider_id(node)) for node in nodes])
+
+
+def _check_provider_id(node: Node) -> str:
+    """Return the provider ID of a node. Raises ProviderError if it does not have AWS's form."""
+    id_ = node.spec.provider_id or ""
+    if not _PROVIDER_ID.fullmatch(id_):
+        raise ProviderError(f"wrong id: expected format aws:///<zone>/<name>, got {id_}", CLOUD_ERROR)
+    return id_
+
+
+def _build_group(group: RegisteredGroup, members: list[str]) -> NodeGroup:
+    return NodeGroup(
+        id=group.name,
+        min_size=group.minimum,
+        max_size=group.maximum,
+        target_size=group.size,
+        nodes=members,
+        instances=list(group.instances),
+        instance_status={
+            id_: _NO_CAPACITY for id_, each in group.instances.items() if each.health_status == UNFULFILLABLE
+        },
+        template=group.template,
+        template_error=group.template_error,
+        options=group.options,
+    )

@@ -1,0 +1,20 @@
+"""`tolerations`: the first taint that no toleration covers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kscale.objects.api.core import Taint, Toleration
+from kscale.objects.decode import from_dict
+from kscale.objects.node_selectors import first_untolerated
+
+
+def check(case: dict[str, Any]) -> None:
+    given, want = case["input"], case["want"]
+    result = first_untolerated(
+        [from_dict(each, Toleration) for each in given["tolerations"]],
+        [from_dict(each, Taint) for each in given["taints"]],
+        effects=given["effects"],
+        comparison_operators=given["comparison_operators"],
+    )
+    assert result == (None if want["untolerated"] is None else from_dict(want["untolerated"], Taint))
