@@ -339,7 +339,7 @@ def read(
     typer.BadParameter
         If the options contradict each other.
     """
-    from kscale.capacity.validation import pods_in_doubt, warning
+    from kscale.capacity.namespace_labels import pods_in_doubt, warning
 
     added_kinds = set() if manifests is None else {item.kind for item in manifests.objects}
     cluster = read_cluster(source, terminal, matter=[kind for kind in matter if kind not in added_kinds])
