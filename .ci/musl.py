@@ -49,6 +49,7 @@ def needed(module: Path) -> set[str]:
 def built(sdist: Path, machine: str, folder: Path) -> Path:
     """The wheel as Zig makes it: its tag is still that of this machine."""
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(sdist)]
+    pip += ["--config-settings=cmake.define.CMAKE_DISABLE_PRECOMPILE_HEADERS=ON"]  # Zig writes none
     subprocess.run(pip, check=True, env=for_musl(machine))
     (wheel,) = folder.glob("*.whl")
     return wheel

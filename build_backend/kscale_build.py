@@ -36,7 +36,6 @@ __all__ = [
 ROOT = Path(__file__).parents[1]
 NATIVE = ROOT / "src" / "kscale" / "_native"
 GENERATED = NATIVE / "generated"
-SHARED = "_cyutility"  # memoryview support, compiled once for all bindings
 
 Settings = dict[str, Any] | None
 
@@ -77,18 +76,12 @@ def _cython() -> list[str]:
 
 
 def _generate() -> None:
-    """In a folder of its own: of what lies below the current one, as a build environment may, Cython writes the path
-    into what it makes, and no two sdists would be the same."""
+    """Translate in a temporary folder: Cython writes the path of a source below the current folder into the C++. A
+    build environment may lie there, and two sdists would differ."""
     with TemporaryDirectory() as folder:
-        package = Path(folder, NATIVE.relative_to(ROOT))
+        package = Path(folder, NATIVE.relative_to(ROOT / "src"))
         package.mkdir(parents=True)
         for source in [NATIVE.parent / "__init__.py", *NATIVE.glob("*.p[yx]*")]:
-            shutil.copy(source, Path(folder, source.relative_to(ROOT)))
-        cython = [sys.executable, "-m", "cython", "--cplus"]
-        subprocess.run([*cython, f"--generate-shared={GENERATED / SHARED}.cxx"], check=True, cwd=folder)
-        for source in sorted(package.glob("*.pyx")):
-            name = f"kscale._native.{source.stem}"
-            options = ["-3", "--module-name", name, f"--shared=kscale._native.{SHARED}"]
-            target = f"{source.stem}.cxx"
-            subprocess.run([*cython, *options, str(source.relative_to(folder)), "-o", target], check=True, cwd=folder)
-            shutil.move(Path(folder, target), GENERATED / target)
+            shutil.copy(source, Path(folder, source.relative_to(ROOT / "src")))
+        transpile = Path(__file__).with_name("transpile.py")
+        subprocess.run([sys.executable, str(transpile), str(GENERATED)], check=True, cwd=folder)

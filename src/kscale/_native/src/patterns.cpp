@@ -7,7 +7,7 @@
 namespace kscale {
 namespace {
 
-constexpr std::size_t kBlock = 256;
+constexpr std::size_t kLongRun = 256;
 
 std::uint64_t other_bits(const char* a, const char* b) {
   std::uint64_t left, right;
@@ -20,11 +20,11 @@ std::uint64_t other_bits(const char* a, const char* b) {
 std::size_t common(const char* a, const char* b, std::size_t most) {
   std::size_t at = 0;
   for (;;) {
-    if (most - at >= kBlock && at >= kBlock && std::memcmp(a + at, b + at, kBlock) == 0) {  // long runs get longer
-      at += kBlock;
+    if (most - at >= kLongRun && at >= kLongRun && std::memcmp(a + at, b + at, kLongRun) == 0) {  // long runs get longer
+      at += kLongRun;
       continue;
     }
-    const std::size_t stop = std::min(most, at + kBlock);
+    const std::size_t stop = std::min(most, at + kLongRun);
     while (stop - at >= 32 && (other_bits(a + at, b + at) | other_bits(a + at + 8, b + at + 8) |
                                other_bits(a + at + 16, b + at + 16) | other_bits(a + at + 24, b + at + 24)) == 0) {
       at += 32;

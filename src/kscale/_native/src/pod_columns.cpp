@@ -84,7 +84,7 @@ void write_pods(const NotedPods& pods, const PodLooks* looks, const std::uint8_t
     put(kVersionNumber, printed_number(pods.data + pods.place(kVersion, i), pods.size_of(kVersion, i)));
     put(kCreatedAt, moment(kCreated, i));
     put(kStartedAt, moment(kStarted, i));
-    put(kDeletedAt, moment(kDeleted, i));
+    put(kDeletedAt, moment(kDeletion, i));
     put(kSinceAt, moment(kSince, i));
     ++to;
   }

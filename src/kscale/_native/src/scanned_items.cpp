@@ -7,7 +7,7 @@
 namespace kscale {
 namespace {
 
-constexpr std::size_t kBlock = 1 << 14;  // items
+constexpr std::size_t kItemsPerBlock = 1 << 14;  // items
 constexpr std::uint32_t kAbsent = std::numeric_limits<std::uint32_t>::max();
 
 }  // namespace
@@ -18,7 +18,7 @@ void ScannedItems::add(std::int64_t begin_at, std::int64_t whole, std::int32_t n
   begin.push_back(begin_at);
   size.push_back(whole);
   combined.push_back(far ? kOdd : number);
-  if (blocks_.empty() || blocks_.back().size() >= kBlock * slots) blocks_.emplace_back();
+  if (blocks_.empty() || blocks_.back().size() >= kItemsPerBlock * slots) blocks_.emplace_back();
   std::vector<Noted>& block = blocks_.back();
   const std::size_t first = block.size();
   block.resize(first + slots);

@@ -10,7 +10,7 @@ namespace kscale {
 
 // What is noted of a pod: the slots of the projector.
 enum PodSlot : std::size_t {
-  kName, kNamespace, kUid, kNode, kNominated, kCreated, kStarted, kDeleted, kSince, kReady, kVersion, kManaged, kPodSlots
+  kName, kNamespace, kUid, kNode, kNominated, kCreated, kStarted, kDeletion, kSince, kReady, kVersion, kManaged, kPodSlots
 };
 
 // The columns that are written: where a pod is among the items, where its text, its managed fields, its UID and its

@@ -8,7 +8,7 @@
 namespace kscale::engine {
 namespace {
 
-KSCALE_CLONED u64 mask_of(const i32* domain, const i32* counters, std::size_t n_counters, i32 n, u64 mask) noexcept {
+KSCALE_CLONED u64 mask_of_domains(const i32* domain, const i32* counters, std::size_t n_counters, i32 n, u64 mask) noexcept {
   const i32 first = domain[0];
   i32 odd = 0;
   for (i32 i = 0; i < n; ++i) odd |= (domain[i] - i) ^ first;
@@ -30,7 +30,7 @@ KSCALE_CLONED u64 mask_of(const i32* domain, const i32* counters, std::size_t n_
 }  // namespace
 
 u64 counted_mask(const i32* domain, const i32* counters, std::size_t n_counters, i32 n, u64 mask) noexcept {
-  return at_cpu_level<mask_of>(domain, counters, n_counters, n, mask);
+  return at_cpu_level<mask_of_domains>(domain, counters, n_counters, n, mask);
 }
 
 }  // namespace kscale::engine

@@ -6,8 +6,8 @@
 namespace kscale::engine {
 namespace {
 
-KSCALE_CLONED u64 mask_of(const i64* const* free, const i64* request, const i32* columns, i32 n_columns,
-                          const i64* slots, std::ptrdiff_t base, i32 count) noexcept {
+KSCALE_CLONED u64 mask_of_resources(const i64* const* free, const i64* request, const i32* columns, i32 n_columns,
+                                    const i64* slots, std::ptrdiff_t base, i32 count) noexcept {
   u8 good[64] = {};
   for (i32 i = 0; i < count; ++i) good[i] = slots[base + i] >= 1;
   for (i32 c = 0; c < n_columns; ++c) {
@@ -41,7 +41,7 @@ KSCALE_CLONED void row_of(const i64* const* free, const i64* request, const i32*
 
 u64 resource_mask(const i64* const* free, const i64* request, const i32* columns, i32 n_columns, const i64* slots,
                   std::ptrdiff_t base, i32 count) noexcept {
-  return at_cpu_level<mask_of>(free, request, columns, n_columns, slots, base, count);
+  return at_cpu_level<mask_of_resources>(free, request, columns, n_columns, slots, base, count);
 }
 
 void resource_row(const i64* const* free, const i64* request, const i32* columns, i32 n_columns, const i64* slots,
