@@ -26,6 +26,7 @@ EXTRAS = "aws,certificates,cli,dask,data,dra,grpc,kube,metrics,plots,plugins,reg
 
 MINORS = (11, 12, 13, 14)
 STRICT = "cmake.define.KSCALE_WERROR=ON"  # a warning in the kernels is an error
+KERNELS = ("src/kscale/_native", "build_backend", "pyproject.toml", "CMakeLists.txt", "noxfile.py")
 WHEEL_TESTS = ["tests/native", "tests/golden"]
 
 
@@ -74,6 +75,11 @@ def tree_wheel(session: nox.Session) -> str:
     return str(wheel)
 
 
+def kernels_digest() -> str:
+    """Return a digest of what compiled modules and the installed libraries depend on."""
+    return digest_of(*map(Path, KERNELS))
+
+
 def environment(session: nox.Session) -> Path:
     """Return the `bin` folder of the environment that all test sessions share: kscale of this tree with every extra."""
     wheel = tree_wheel(session)
@@ -88,7 +94,25 @@ def environment(session: nox.Session) -> Path:
             *pip, "install", "-q", f"{wheel}[{EXTRAS}]", *groups("lint", "test", "docs", "examples"), external=True
         )
         installed.write_text(digest)
+    (folder / "kernels").write_text(kernels_digest())
     return folder / "bin"
+
+
+def changed_tests(session: nox.Session, *options: str) -> list[str]:
+    """Bring the environment up to date and return pytest's arguments for the tests of what has changed.
+
+    A change of Python files alone is copied into the environment, which takes seconds: a wheel takes minutes.
+    """
+    folder = Path(".nox", "all")
+    kernels = folder / "kernels"
+    copy = []
+    if kernels.exists() and kernels.read_text() == kernels_digest():
+        (folder / "installed").unlink(missing_ok=True)  # other sessions install the wheel again
+        copy = [f"--into={package}" for package in folder.glob("lib/python*/site-packages/kscale")]
+    else:
+        environment(session)
+    program = [str(folder / "bin" / "python"), ".ci/changed.py", *copy, *options]
+    return str(session.run(*program, external=True, silent=True, stderr=None)).splitlines()
 
 
 def run(session: nox.Session, program: str, *arguments: str) -> None:
@@ -114,8 +138,21 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def test(session: nox.Session) -> None:
-    """Build kscale and run all tests."""
-    run(session, "python", "-m", "pytest", "-n", "auto", "-q", *session.posargs)
+    """Build kscale and run all tests, or the nearest tests of what differs from HEAD: `-- --changed [--since REF]`."""
+    options = list(session.posargs)
+    if "--changed" not in options:
+        run(session, "python", "-m", "pytest", "-n", "auto", "-q", *options)
+        return
+    options.remove("--changed")
+    since = []
+    if "--since" in options:
+        at = options.index("--since")
+        since, options[at : at + 2] = options[at : at + 2], []
+    tests = changed_tests(session, *since)
+    if not tests:
+        session.skip("nothing that a test covers differs")
+    python = str(Path(".nox", "all", "bin", "python"))
+    session.run(python, "-m", "pytest", "-n", "auto", "-q", *tests, *options, external=True)
 
 
 def lowest_versions() -> list[str]:

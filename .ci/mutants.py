@@ -252,6 +252,7 @@ class Choice:
             name = ".".join(path.relative_to(tree / "src").with_suffix("").parts).removesuffix(".__init__")
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
             self._imports[name] = imports_of(path.read_text(), package)
+        kinds = {path.name.removesuffix(".jsonl.gz") for path in (tree / "tests/golden/vectors").glob("*.gz")}
         self._tests: dict[str, Path] = {}
         for path in sorted((tree / "tests").rglob("*.py")):
             name = path.relative_to(tree).as_posix()
@@ -259,36 +260,47 @@ class Choice:
             self._imports[dotted] = imports_of(path.read_text(), dotted.rpartition(".")[0])
             if path.name.startswith("test_") and not name.startswith("tests/golden"):
                 self._tests[name] = path
-            elif name.startswith("tests/golden/adapters/") and path.name != "__init__.py":
+            elif name.startswith("tests/golden/adapters/") and path.stem.replace("_", "-") in kinds:
                 self._tests[f"--golden-kind={path.stem.replace('_', '-')}"] = path
         self._importers: dict[str, set[str]] = {}
         for name, imports in self._imports.items():
             for each in imports:
                 self._importers.setdefault(each, set()).add(name)
         self._tree = tree
-        self._kinds = {path.name.removesuffix(".jsonl.gz") for path in (tree / "tests/golden/vectors").glob("*.gz")}
         self._texts = {name: path.read_text() for name, path in self._tests.items()}
         self._words = {name: {*re.findall(r"\w+", text)} for name, text in self._texts.items()}
         self._slow = {name: bool(SLOW.search(text)) for name, text in self._texts.items()}
 
-    def tests(self, mutant: Mutant, definition: str) -> list[str]:
-        """Return files and kinds by how many points they have: the names they share, and how far an import is."""
-        module = ".".join(["kscale", *Path(mutant.module).with_suffix("").parts]).removesuffix(".__init__")
+    def tests(self, file: str, definition: str = "") -> list[str]:
+        """Return files and kinds for a file below src/kscale, by points for shared names and for close imports."""
+        module = ".".join(["kscale", *Path(file).with_suffix("").parts]).removesuffix(".__init__")
         points: dict[str, int] = {}
         distances = self._distances(module)
         for name, path in self._tests.items():
-            if name.startswith("--golden-kind=") and name.partition("=")[2] not in self._kinds:
-                continue
             dotted = ".".join(path.relative_to(self._tree / "tests").with_suffix("").parts)
             distance = distances.get(dotted, 99)
             text = self._texts[name]
             is_slow = self._slow[name]
-            total = 3 * nearness(mutant.module, name) + {1: 6, 2: 4, 3: 2}.get(distance, 0)
+            total = 3 * nearness(file, name) + {1: 6, 2: 4, 3: 2}.get(distance, 0)
             total += 4 * (len(definition) > 3 and definition in self._words[name]) + 4 * (module in text)
             total -= 5 * is_slow
             if total > 0 and (distance < 99 or "kscale" in text):
                 points[name] = total
         return sorted(points, key=lambda name: (-points[name], len(self._texts[name]), name))
+
+    def importers(self, module: str) -> list[str]:
+        """Return files and kinds that import a module of the tests, the fewest imports first; itself included."""
+        distances = self._distances(module)
+        dotted = {
+            name: ".".join(path.relative_to(self._tree / "tests").with_suffix("").parts)
+            for name, path in self._tests.items()
+        }
+        names = [name for name in self._tests if dotted[name] in distances]
+        return sorted(names, key=lambda name: (distances[dotted[name]], name))
+
+    def naming(self, text: str) -> list[str]:
+        """Return files and kinds whose source contains a text."""
+        return [name for name, source in self._texts.items() if text in source]
 
     def _distances(self, module: str) -> dict[str, int]:
         """Return how many imports lead from each file to a module: those that take three at most."""
@@ -532,7 +544,7 @@ def main() -> None:
         files = []
         for mutant in drawn:
             definition = definition_of((package / mutant.module).read_text(), mutant.lines[0])
-            files.append(choice.tests(mutant, definition)[:NEAREST])
+            files.append(choice.tests(mutant.module, definition)[:NEAREST])
         results = [json.loads(line) for line in done.read_text().splitlines()] if done.exists() else []
 
         def report() -> None:

@@ -79,5 +79,5 @@ def test_the_nearest_tests_of_a_mutant_come_first(mutants: ModuleType, tmp_path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     choice = mutants.Choice(tmp_path)
-    tests = choice.tests(mutants.Mutant("ca/quota.py", "own/ReturnNone", 0, (2,)), "room")
+    tests = choice.tests("ca/quota.py", "room")
     assert tests == ["tests/unit/ca/test_quota.py", "--golden-kind=quota", "tests/unit/ca/test_loop.py"]
