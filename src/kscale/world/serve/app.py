@@ -175,6 +175,9 @@ class Connections:
                 )
         except OSError as error:  # a handshake failed or timed out, or the client has disconnected
             _log.debug("a connection ended before its first request: %s", error)
+            # asyncio's frames in the traceback refer to the error and to the 256 KiB buffer of TLS. Without this line
+            # every connection without a handshake would occupy them until the next run of the garbage collector.
+            error.__traceback__ = None
         finally:
             if not connection.was_made:
                 client.close()
