@@ -56,8 +56,11 @@ _GC_THRESHOLD: Final = 50_000
 """Objects that are created before the collector runs: decisions create very many, and few in cycles."""
 
 _GC_THRESHOLD_OF_PROGRAMS: Final = 5_000
-"""As above, for programs that run until they are stopped. Each closed connection leaves some objects in cycles, which may
-hold its buffers. A collection that comes late would let hostile clients occupy memory."""
+"""As above, for programs that run until they are stopped.
+
+Each closed connection leaves some objects in cycles, which may hold its buffers. A collection that comes late would let
+hostile clients occupy memory.
+"""
 
 _is_own_process = False
 """Whether the process is the command's own."""

@@ -645,11 +645,11 @@ def test_a_bad_connection_frees_its_buffers_without_the_garbage_collector(
         # Blocking, because a client of asyncio would have such buffers itself.
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        with socket.create_connection(("127.0.0.1", port)) as plain, contextlib.suppress(OSError):
-            with context.wrap_socket(plain) if in_tls else plain as connection:
-                connection.sendall(sent)
-                connection.settimeout(0.1)  # wait for the response where one comes
-                connection.recv(65536)
+        plain = socket.create_connection(("127.0.0.1", port))
+        with context.wrap_socket(plain) if in_tls else plain as connection, contextlib.suppress(OSError):
+            connection.sendall(sent)
+            connection.settimeout(0.1)  # wait for the response where one comes
+            connection.recv(65536)
 
     async def main() -> list[type]:
         tls = ReloadingContext(str(tmp_path / "pem"), str(tmp_path / "pem"))
