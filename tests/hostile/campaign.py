@@ -97,7 +97,11 @@ class Campaign:
             self.server.admit(command.agent)
         if scenario.start:
             await self.start(PROGRAMS, healthy=False)
+        began = time.monotonic()
         await self._until_hit(commands)
+        while time.monotonic() - began < scenario.seconds:  # not stretched, as the timeouts of the programs are not
+            self._measure()
+            await asyncio.sleep(0.05)
         waiting = self._commands(following)
         if scenario.harmless:
             await self.check(outcomes)

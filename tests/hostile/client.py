@@ -27,6 +27,7 @@ from hostile.campaign import Campaign
 from hostile.http_server import Api, HostileServer
 from hostile.programs import PROGRAMS, Cluster, Process, free_port
 from kscale.drivers.expander_protocol import METHOD
+from kscale.drivers.vpa_admission import LARGE
 from kscale.world.clock import SystemClock
 from unit.drivers.vpa_world import SERVED
 
@@ -131,6 +132,13 @@ async def _never_reads(port: Port) -> None:
         writer.transport.abort()
 
 
+async def _many_unreadable(port: Port) -> None:
+    """Many requests that are no HTTP, each in a connection of its own."""
+    noise = _sending(bytes(range(256)) * 16)
+    for _ in range(CONNECTIONS // 20):
+        await asyncio.gather(*(noise(port) for _ in range(20)), return_exceptions=True)
+
+
 async def _come_and_go(port: Port) -> None:
     """Connections that are reset at once."""
     for _ in range(CONNECTIONS):
@@ -172,6 +180,7 @@ HTTP: Final[dict[str, Attack]] = {
     "Expect without a body": _sending(_HEAD + b"Expect: 100-continue\r\nContent-Length: 10\r\n\r\n"),
     "an upgrade": _sending(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"),
     "many requests, no answer read": _never_reads,
+    "many requests that are no HTTP": _many_unreadable,
     "noise": _sending(bytes(range(256)) * 16),
     "zeros": _sending(bytes(4096)),
     "the preface of HTTP/2": _sending(_PREFACE + _SETTINGS),
@@ -227,6 +236,8 @@ async def attack_all(directory: Path, *, scale: float, only: str = "", smoke: bo
             ports = [*_ports(campaign), expander.port()]
             for port in ports:
                 await _answered(port, 60 * scale)
+            await _start_worker(ports, scale)
+            for port in ports:
                 port.files, port.memory = port.holds()
             for name, attack, chosen in _attacks(ports):
                 if only not in name or (smoke and name.partition(": ")[2] not in SMOKE):
@@ -243,6 +254,21 @@ async def attack_all(directory: Path, *, scale: float, only: str = "", smoke: bo
                 program.end()
     print(*failures, f"{count} attacks, {len(failures)} failures", sep="\n")
     return 1 if failures else 0
+
+
+async def _start_worker(ports: list[Port], scale: float) -> None:
+    """Send a large review to the webhook.
+
+    The webhook reads large reviews in a worker process, which it starts with the first of them and keeps until it ends.
+    The nine pipes to this process are no leak. Attacks with large bodies come late in the list, and every attack from
+    there on would count the pipes.
+    """
+    large = _sending(_body(b" " * 2 * LARGE))
+    for port in ports:
+        if port.name == "webhook":
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ANSWER * scale):
+                    await large(port)
 
 
 def _attacks(ports: list[Port]) -> list[tuple[str, Attack, list[Port]]]:

@@ -22,16 +22,19 @@ from hostile.http_server import COMMAND, Api
 from kscale.effects import to_text
 from unit.drivers.vpa_world import autoscaler, meta, running_pod, workload
 
-__all__ = ["PROGRAMS", "Cluster", "Process", "free_port", "write_kubeconfig"]
+__all__ = ["PROGRAMS", "REQUEST_TIMEOUT", "Cluster", "Process", "free_port", "write_kubeconfig"]
 
 Object = dict[str, Any]
 VPAS: Final = "verticalpodautoscalers.autoscaling.k8s.io"
 HPAS: Final = "horizontalpodautoscalers.autoscaling"
 METRICS: Final = "pods.metrics.k8s.io"
 HPA_SPACE, RECOMMENDED, UPDATED, ADMITTED = "hpa", "recommended", "updated", "admitted"
+REQUEST_TIMEOUT: Final = 5
+"""Seconds that a program waits for a response of the server."""
 LIMITS: Final = (
     "--kube-api-max-response-bytes=8388608", "--kube-api-max-buffered-bytes=16777216",
-    "--kube-api-max-line-bytes=1048576", "--kube-api-request-timeout=5s", "--kube-api-max-retry-after=2s",
+    "--kube-api-max-line-bytes=1048576", f"--kube-api-request-timeout={REQUEST_TIMEOUT}s",
+    "--kube-api-max-retry-after=2s",
 )  # fmt: skip
 PROGRAMS: Final[dict[str, tuple[str, ...]]] = {
     "cluster-autoscaler": (

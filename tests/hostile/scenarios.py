@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hostile.http_server import Connection, Fault, Request, chunk, head, response
+from hostile.programs import REQUEST_TIMEOUT
 
 __all__ = ["SCENARIOS", "Scenario"]
 
@@ -20,13 +21,15 @@ _TAKEN: Final = {"list: metadata null", "list: metadata.selfLink of another type
 @dataclass(frozen=True)
 class Scenario:
     """``fault``: what goes wrong. ``harmless``: the programs do their work meanwhile. ``start``: they are started while
-    it goes wrong. ``smoke``: part of the short run."""
+    it goes wrong. ``smoke``: part of the short run. ``seconds``: how long it goes wrong at least.
+    """
 
     name: str
     fault: Callable[[], Fault]
     harmless: bool = False
     start: bool = False
     smoke: bool = False
+    seconds: float = 0.0
 
     @property
     def counts(self) -> bool:
@@ -291,12 +294,16 @@ def _anything() -> Iterator[Scenario]:
     yield _everything("status 999", response(b"{}", "999 What"))
     yield _everything("a status line of nonsense", b"nonsense\r\n\r\n")
     yield _everything("no HTTP", bytes(range(256)))
-    yield _everything("100 Continue again and again", b"HTTP/1.1 100 Continue\r\n\r\n", then="flood")
+    # Interim responses are legal: a client ignores them, and sends the request again if the connection ends after them.
+    # What fails, and is counted, is the request that gets no other response within its timeout.
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+    yield _everything("100 Continue again and again", interim, then="flood", seconds=REQUEST_TIMEOUT + 3)
     yield _everything("a long header", head("200 OK", "X-Long: " + "a" * 100_000))
     yield _everything("a header without end", b"HTTP/1.1 200 OK\r\nX-Long: ", b"a" * 65536, then="flood")
     yield _everything("headers without end", b"HTTP/1.1 200 OK\r\n", b"X-Many: a\r\n" * 4096, then="flood")
-    yield _everything("closed at once", smoke=True)
-    yield _everything("reset at once", then="abort")
+    # A request on a kept connection is sent once more at once, and fails only if that meets the fault, too.
+    yield _everything("closed at once", smoke=True, seconds=2)
+    yield _everything("reset at once", then="abort", seconds=2)
     yield _everything("no answer", then="hang", start=True)
     yield _everything("a body of noise", response(bytes(range(256)) * 100, "200 OK"))
 

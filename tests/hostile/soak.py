@@ -61,7 +61,12 @@ async def _run(campaign: Campaign, faults: list[Scenario], rng: random.Random, s
     warm: dict[str, Mark] = {}
     failures: list[str] = []
     rounds = 0
+    minute = 0
     while (passed := time.monotonic() - begin) < seconds:
+        if passed >= minute * 60:
+            memory = ", ".join(f"{name} {each.measured() / 2**20:.1f}" for name, each in campaign.programs.items())
+            print(f"minute {minute}, {rounds} rounds, MiB: {memory}", flush=True)
+            minute = int(passed // 60) + 1
         if not warm and passed >= seconds / 3:
             warm = await _marks(campaign, max)
             print(f"warm after {rounds} rounds", flush=True)

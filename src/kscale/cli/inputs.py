@@ -36,6 +36,7 @@ __all__ = [
     "NamingSource",
     "Source",
     "check_namespace",
+    "collect_garbage_of_connections",
     "freeze_objects",
     "kind_of",
     "log_read_objects",
@@ -54,6 +55,13 @@ __all__ = [
 _GC_THRESHOLD: Final = 50_000
 """Objects that are created before the collector runs: decisions create very many, and few in cycles."""
 
+_GC_THRESHOLD_OF_PROGRAMS: Final = 5_000
+"""As above, for programs that run until they are stopped.
+
+Each closed connection leaves some objects in cycles, which may hold its buffers. A collection that comes late would let
+hostile clients occupy memory.
+"""
+
 _is_own_process = False
 """Whether the process is the command's own."""
 
@@ -71,6 +79,12 @@ def start_garbage_collector() -> None:
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD)
         gc.enable()
+
+
+def collect_garbage_of_connections() -> None:
+    """Run the garbage collector often enough for a program with many short connections."""
+    if _is_own_process:
+        gc.set_threshold(_GC_THRESHOLD_OF_PROGRAMS)
 
 
 def freeze_objects() -> None:

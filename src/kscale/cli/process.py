@@ -18,6 +18,7 @@ import typer
 
 import kscale
 from kscale.cli.go_flags import given_flags, idle_flags
+from kscale.cli.inputs import collect_garbage_of_connections
 from kscale.cli.process_flags import ProcessFlags
 from kscale.cli.terminal import on_one_line
 from kscale.effects import to_text
@@ -177,6 +178,7 @@ def run_program(
         finally:
             await client.close()
 
+    collect_garbage_of_connections()
     try:
         asyncio.run(main())
     except InputError:

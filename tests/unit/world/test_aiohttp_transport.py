@@ -323,6 +323,13 @@ def test_a_response_that_does_not_come_to_its_end_is_a_failed_request() -> None:
         assert over_the_limit(*pieces, hangs=True).kind == "timeout"
 
 
+def test_interim_responses_do_not_extend_the_time_of_a_request() -> None:
+    """They are legal and are ignored."""
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert over_the_limit(interim, hangs=True).kind == "timeout"
+    assert over_the_limit(*[interim * 100] * 100_000).kind == "timeout"
+
+
 class Endless(Server):
     """Answers with a body that never ends."""
 

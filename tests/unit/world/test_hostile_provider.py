@@ -71,7 +71,8 @@ HOSTILE: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "one id twice": ({"NodeGroups": groups_sent(GROUP, GROUP)}, ["g"], "two node groups have the id g"),
     "an empty id": ({"NodeGroups": groups_sent({"id": "", "maxSize": 5}, GROUP)}, ["", "g"], ""),
     "a huge id": (
-        {"NodeGroups": groups_sent({"id": "a" * (3 << 20), "minSize": 2}, GROUP)}, ["g"], "exclude each other",
+        {"NodeGroups": groups_sent({"id": "a" * (3 << 20)}, {"id": "b" * 4096}, GROUP)}, ["b" * 4096, "g"],
+        "left out: its id has more than 4,096 characters",
     ),
     "groups without end": (
         {"NodeGroups": groups_sent(*({"id": f"g{i}"} for i in range(10_001)))}, [], "more than 10,000 node groups",
@@ -104,6 +105,10 @@ HOSTILE: dict[str, tuple[dict[str, Any], list[str], str]] = {
     ),
     "noise for homes": ({"NodeGroupForNode": b"\xff\xff"}, ["g"], UNREADABLE),
     "homes that are no UTF-8": ({"NodeGroupForNode": BAD_TEXT}, ["g"], UNREADABLE),
+    "a home with a huge id": (
+        {"NodeGroupForNode": sent("NodeGroupForNode", nodeGroup={"id": "x" * 4097})}, ["g"],
+        "Failed to find node group for n1: the id of its node group has more than 4,096 characters",
+    ),
     "a home that is no group": ({"NodeGroupForNode": sent("NodeGroupForNode", nodeGroup={"id": "x"})}, ["g"], ""),
 }  # fmt: skip
 
@@ -140,6 +145,29 @@ def test_a_provider_that_cannot_be_looked_at_fails_a_loop(method: str, answer: A
         with pytest.raises(ProviderError, match=said):
             client.refresh()
         over.set()
+
+
+def test_texts_of_a_provider_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """Each ID would be copied into nodes, requests and messages."""
+    error = {"errorCode": "x" * 10**5, "errorMessage": "y" * 10**6, "instanceErrorClass": 1}
+    instances = [{"id": "i1"}, {"id": "i2", "status": {"instanceState": 2, "errorInfo": error}}]
+    odd: dict[str, Any] = {"NodeGroupNodes": sent("NodeGroupNodes", instances=instances)}
+    with hostile_client(odd, list) as client:
+        (group,) = client.refresh()
+    status = group.instance_status["i2"].error
+    assert (len(status.code), len(status.message)) == (4096 + len("... (100,000 characters)"), 4096 + 26)
+    odd = {
+        "NodeGroupNodes": sent("NodeGroupNodes", instances=[{"id": "a" * 10**6}]),
+        "GPULabel": sent("GPULabel", label="b" * 10**6),
+        "GetAvailableGPUTypes": sent("GetAvailableGPUTypes", gpuTypes=[{"key": "c" * 10**6, "value": {}}]),
+    }
+    with hostile_client(odd, list) as client:
+        with pytest.raises(ProviderError, match=r"^the id of an instance has more than 4,096 characters: a{80}\.\.\. "):
+            client.refresh()
+        assert (client.gpu_label, [*client.gpu_types]) == ("", [])
+    assert [record.getMessage().partition(" has ")[0] for record in caplog.records] == [
+        "the label of GPUs: the label", "the types of GPUs: a type",
+    ]  # fmt: skip
 
 
 def test_instances_without_end_fail_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
 import os
+import socket
 import ssl
 import threading
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ import aiohttp
 import numpy as np
 import pytest
 import trustme
+from aiohttp.web_protocol import RequestHandler
 from prometheus_client.parser import text_string_to_metric_families
 
 from kscale import InputError
@@ -610,6 +615,60 @@ def test_what_is_no_http_is_answered_with_400_and_one_line_of_the_log(
     assert [record.getMessage().partition(":")[0] for record in records] == ["a request that cannot be read"]
     assert [(record.exc_info, "\n" in record.getMessage()) for record in records] == [(None, False)]
     assert capfd.readouterr().err == ""
+
+
+_POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "in_tls"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", False),
+        (bytes(range(256)), True),
+        (_POST + b"Content-Length: x\r\n\r\n", True),
+        (_POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", True),
+        (_POST + b"Content-Length: 9\r\n\r\n{", True),
+        (_POST + b"Content-Length: 10000000\r\n\r\n{", True),
+    ],
+    ids=["no handshake", "no HTTP", "an odd length", "an odd chunk", "a body cut off", "a body that is too long"],
+)
+def test_a_bad_connection_frees_its_buffers_without_the_garbage_collector(
+    tmp_path: Path, sent: bytes, in_tls: bool
+) -> None:
+    """Each holds 256 KiB for TLS. The collector of a program may run only after hundreds of connections."""
+    AUTHORITY.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "pem"))
+
+    async def review(body: bytes, _: float) -> bytes:
+        return body
+
+    def connect(port: int) -> None:
+        # Blocking, because a client of asyncio would have such buffers itself.
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        plain = socket.create_connection(("127.0.0.1", port))
+        with context.wrap_socket(plain) if in_tls else plain as connection, contextlib.suppress(OSError):
+            connection.sendall(sent)
+            connection.settimeout(0.1)  # wait for the response where one comes
+            connection.recv(65536)
+
+    async def main() -> list[type]:
+        tls = ReloadingContext(str(tmp_path / "pem"), str(tmp_path / "pem"))
+        async with Server({ANY_PATH: admission_webhook(review)}, "127.0.0.1:0", tls=tls) as server:
+            await asyncio.to_thread(connect, server.port)
+            for _ in range(300):
+                left = [type(each) for each in gc.get_objects() if isinstance(each, (SSLProtocol, RequestHandler))]
+                if not left:
+                    break
+                await asyncio.sleep(0.01)
+            return left
+
+    gc.freeze()  # so that get_objects returns the objects of this test
+    gc.disable()
+    try:
+        assert asyncio.run(main()) == []
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 def test_a_compressed_body_is_handed_over_as_it_is() -> None:

@@ -101,6 +101,8 @@ MESSAGE_BYTES: Final = 4 << 20
 """Size of a response: the default of Go's gRPC clients, which upstream does not change."""
 LOOP_BYTES: Final = 32 << 20
 """Size of all responses of a loop together: objects in memory take many times as much."""
+MAX_TEXT_LENGTH: Final = 4096
+"""Characters of an ID, a label or an error that a provider sends: all of these are copied, logged and sent back."""
 
 
 @cache
@@ -138,7 +140,11 @@ def node_from(sent: Any) -> Node:
 
 
 def instance_from(sent: Any) -> tuple[str, InstanceStatus | None]:
-    """Return an instance's ID and its status; None without a status, when it is expected to register."""
+    """Return an instance's ID and its status; None without a status, when it is expected to register.
+
+    Raises ProviderError if the ID is too long.
+    """
+    _check_length(sent.id, "the id of an instance")
     state = _STATES.get(sent.status.instanceState)
     if state is None:
         return sent.id, None
@@ -146,7 +152,8 @@ def instance_from(sent: Any) -> tuple[str, InstanceStatus | None]:
     error = None
     if error_info.errorCode:
         class_ = "OutOfResource" if error_info.instanceErrorClass == _OUT_OF_RESOURCES else "Other"
-        error = InstanceError(class_=class_, code=error_info.errorCode, message=error_info.errorMessage)
+        code, message = (shorten(text, MAX_TEXT_LENGTH) for text in (error_info.errorCode, error_info.errorMessage))
+        error = InstanceError(class_=class_, code=code, message=message)
     return sent.id, InstanceStatus(state=state, error=error)
 
 
@@ -327,7 +334,9 @@ class ExternalGroups(Provider):
         """Return the node label that names the GPU type; requested once, empty if that fails."""
         if self._gpu_label is None:
             try:
-                self._gpu_label = str(self._call("GPULabel").label)
+                label = str(self._call("GPULabel").label)
+                _check_length(label, "the label")
+                self._gpu_label = label
             except ProviderError as error:
                 _log.error("the label of GPUs: %s", error.message)
                 return ""
@@ -338,9 +347,10 @@ class ExternalGroups(Provider):
         """Return the provider's GPU types; requested once, empty if that fails."""
         if self._gpu_types is None:
             try:
-                self._gpu_types = frozenset(
-                    str(getattr(entry, ENTRY_KEY)) for entry in self._call("GetAvailableGPUTypes").gpuTypes
-                )
+                types = [str(getattr(entry, ENTRY_KEY)) for entry in self._call("GetAvailableGPUTypes").gpuTypes]
+                for each in types:
+                    _check_length(each, "a type")
+                self._gpu_types = frozenset(types)
             except ProviderError as error:
                 _log.error("the types of GPUs: %s", error.message)
                 return ()
@@ -400,7 +410,10 @@ class ExternalGroups(Provider):
             if isinstance(answer, ProviderError):
                 _log.warning("Failed to find node group for %s: %s", node.name, answer.message)
                 errors[node.name] = answer.message
-            elif group := answer.nodeGroup.id:
+            elif len(group := answer.nodeGroup.id) > MAX_TEXT_LENGTH:
+                errors[node.name] = _describe_length(group, "the id of its node group")
+                _log.warning("Failed to find node group for %s: %s", node.name, errors[node.name])
+            elif group:
                 groups[node.name] = group
         return groups, errors
 
@@ -612,7 +625,9 @@ def _usable(groups: Sequence[Any]) -> list[Any]:
     usable: dict[str, Any] = {}
     for group in groups:
         id_ = shorten(group.id, _LONGEST_ID)
-        if group.id in usable:
+        if len(group.id) > MAX_TEXT_LENGTH:
+            _log.error("a node group is left out: %s", _describe_length(group.id, "its id"))
+        elif group.id in usable:
             _log.error("two node groups have the id %s: the first of them is used", id_)
         elif not 0 <= group.minSize <= group.maxSize:
             sizes = f"{group.minSize} to {group.maxSize}"
@@ -620,6 +635,16 @@ def _usable(groups: Sequence[Any]) -> list[Any]:
         else:
             usable[group.id] = group
     return [*usable.values()]
+
+
+def _check_length(text: str, what: str) -> None:
+    """Raise ProviderError if the provider's text is too long."""
+    if len(text) > MAX_TEXT_LENGTH:
+        raise ProviderError(_describe_length(text, what), CLOUD_ERROR)
+
+
+def _describe_length(text: str, what: str) -> str:
+    return f"{what} has more than {MAX_TEXT_LENGTH:,} characters: {shorten(text)}"
 
 
 def _price(answer: Any) -> float | ApiError:

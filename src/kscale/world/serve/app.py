@@ -160,7 +160,7 @@ class Connections:
             await asyncio.gather(*self._opening, return_exceptions=True)
 
     async def _open(self, client: socket.socket) -> None:
-        connection = _Connection(self._make_protocol(), self._limits.read_timeout, self._places.release)
+        connection = _Connection(self._make_protocol, self._limits.read_timeout, self._places.release)
         timeout = self._limits.read_timeout
         try:
             if self._tls is None:
@@ -175,6 +175,7 @@ class Connections:
                 )
         except OSError as error:  # a handshake failed or timed out, or the client has disconnected
             _log.debug("a connection ended before its first request: %s", error)
+            _drop_traceback(error)
         finally:
             if not connection.was_made:
                 client.close()
@@ -182,12 +183,16 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """asyncio protocol that passes all data to the server's protocol and closes connections that are too slow."""
+    """asyncio protocol that passes all data to the server's protocol and closes connections that are too slow.
 
-    __slots__ = ("_inner", "_release", "_timeout", "_timer", "_transport", "was_made")
+    The server's protocol exists from the end of the TLS handshake.
+    """
 
-    def __init__(self, inner: asyncio.Protocol, timeout: float, release: Callable[[], None]) -> None:
-        self._inner, self._timeout, self._release = inner, timeout, release
+    __slots__ = ("_inner", "_make_inner", "_release", "_timeout", "_timer", "_transport", "was_made")
+
+    def __init__(self, make_inner: Callable[[], asyncio.Protocol], timeout: float, release: Callable[[], None]) -> None:
+        self._make_inner, self._timeout, self._release = make_inner, timeout, release
+        self._inner: asyncio.Protocol
         self._transport: Any = None
         self._timer: asyncio.TimerHandle | None = None
         self.was_made = False
@@ -199,6 +204,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.was_made, self._transport = True, transport
         self._start_timer()
+        self._inner = self._make_inner()
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -414,11 +420,25 @@ class _RequestLog(logging.LoggerAdapter[logging.Logger]):
         http_error = library("aiohttp.http_exceptions", "serving over HTTP").HttpProcessingError
         if isinstance(exc_info, http_error):
             _log.info("a request that cannot be read: %s", _one_line(exc_info))
+            _drop_traceback(exc_info)
         else:
             _log.error(str(msg), *args, exc_info=exc_info)
 
     def debug(self, msg: object, *args: object, exc_info: Any = None, **_: Any) -> None:
         _log.debug("a request that cannot be read: %s", _one_line(exc_info or str(msg) % args))
+        if isinstance(exc_info, BaseException):
+            _drop_traceback(exc_info)
+
+
+def _drop_traceback(error: BaseException | None) -> None:
+    """Remove the tracebacks of an error of a connection, and of the errors that it was raised from.
+
+    The frames of a traceback, and the frames that called them, refer to the error itself and to TLS buffers of 256 KiB.
+    Otherwise each bad connection would occupy its buffers until the garbage collector runs.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
 
 
 def _one_line(text: object) -> str:
@@ -473,6 +493,9 @@ def admission_webhook(
         except web.HTTPRequestEntityTooLarge:
             refused(_TOO_LARGE.strip(), time.perf_counter() - started)
             return web.Response(status=413, text=_TOO_LARGE)
+        except ConnectionError as error:  # the client has disconnected, so nobody reads this response
+            _drop_traceback(error)
+            return web.Response(status=400)
         read = time.perf_counter() - started
         content_type = request.headers.get("Content-Type", "")
         if content_type != "application/json":
