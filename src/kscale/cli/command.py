@@ -142,6 +142,8 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
         show = next((value for value in arguments.values() if isinstance(value, Show)), Show())
         show.adopt(typer_context.find_root().params)
         start_garbage_collector()
+        for group in arguments.values():
+            group.prepare(show.terminal)
         answer = _answer(function, arguments | values, show)
         return show.emit(answer) if answer is not None else 0
 

@@ -234,6 +234,9 @@ class Show(OptionGroup):
         No colour; NO_COLOR=1 does the same.
     """
 
+    title = "Output"
+    common = ("output",)
+
     output: Annotated[Format, typer.Option("-o", "--output")] = Format.TABLE
     verbose: Annotated[bool, typer.Option("-v", "--verbose")] = False
     quiet: Annotated[bool, typer.Option("-q", "--quiet")] = False

@@ -129,6 +129,9 @@ class History(OptionGroup):
         Advise only from this many CPU samples on.
     """
 
+    title = "History"
+    common = ("history",)
+
     history: list[Path] = field(default_factory=list)
     label_map: str | None = None
     time_unit: str | None = None
