@@ -9,18 +9,18 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from msgspec.structs import replace
 
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal, on_one_line, printable
+from kscale.cli.terminal_tables import UNLIMITED
 from kscale.records import Record
-from kscale.views import Block, Cell, Column, Table, Tone, View, as_cell
+from kscale.views import Block, Cell, Column, Table, View, as_cell
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.console import Console
 
 __all__ = ["Answer", "Cell", "Column", "Format", "Row", "Show", "Table", "View", "make_columns", "render", "share_cell"]
-
-_STYLES: dict[Tone, str] = {"": "", "good": "green", "warn": "yellow", "bad": "red", "dim": "dim"}
 
 
 class Format(StrEnum):
@@ -97,22 +97,6 @@ def _cut(table: Table, wide: bool) -> Sequence[Sequence[Cell | str | float | Non
     return table.rows if wide or not table.limit else table.rows[: table.limit]
 
 
-def _rich(table: Table, wide: bool) -> RichTable:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    shown = _shown(table, wide)
-    grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
-    for index in shown:
-        column = table.columns[index]
-        # Only text columns shrink on a narrow terminal: a number broken over two lines would be misread.
-        grid.add_column(column.title, justify=column.align, no_wrap=column.align == "right", overflow="fold")
-    for row in _cut(table, wide):
-        cells = [as_cell(row[index]) for index in shown]
-        grid.add_row(*(Text(on_one_line(cell.text), style=_STYLES[cell.tone]) for cell in cells))
-    return grid
-
-
 def _parts(view: View, wide: bool) -> Iterator[str | Table]:
     """Yield what is printed, in order, as lines and tables."""
     if view.headline:
@@ -133,22 +117,46 @@ def _parts(view: View, wide: bool) -> Iterator[str | Table]:
         yield from map(on_one_line, view.footer)
 
 
-def _print_view(view: View, terminal: Terminal, wide: bool) -> None:
+def _print_view(answer: Answer, terminal: Terminal, wide: bool) -> None:
+    view = answer.view()
     if not terminal.stdout.isatty():
         for part in _parts(view, wide):
             terminal.stdout.write(_format_plain(part, wide) if isinstance(part, Table) else f"{part}\n")
         return
+    console = terminal.console()
+    screen = console.height
+    if wide:
+        console.width = UNLIMITED
+    lines = _terminal_lines(view, console, wide, "bold red" if answer.exit_code else "bold")
+    if view.headline and len(lines) >= screen:  # the end of the output is what stays on the screen
+        headline = _terminal_lines(View(view.headline), console, wide, "bold red" if answer.exit_code else "bold")
+        lines = [*_terminal_lines(replace(view, headline=""), console, wide), "", *headline]
+    terminal.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
+
+
+def _terminal_lines(view: View, console: Console, wide: bool, headline_style: str = "bold") -> list[str]:
+    """Return what is printed on a terminal, by line."""
     from rich.text import Text
 
-    console = terminal.console()
-    bold = {printable(view.headline), *(printable(table.title) for table in view.tables)}
+    from kscale.cli.terminal_tables import rich_table
+
+    titles = {printable(table.title) for table in view.tables}
+    headline = printable(view.headline)
     with console.capture() as capture:
         for part in _parts(view, wide):
             if isinstance(part, Table):
-                console.print(_rich(part, wide))
+                shown = _shown(part, wide)
+                rows = [[row[index] for index in shown] for row in _cut(part, wide)]
+                width = None if wide else console.width
+                table, is_shortened = rich_table([part.columns[index] for index in shown], rows, console, width)
+                console.print(table)
+                if is_shortened:
+                    console.print(Text("Texts are shortened to the terminal's width; -o wide shows all.", style="dim"))
+            elif part and part in (headline, *titles):
+                console.print(Text(part, style=headline_style if part == headline else "bold"))
             else:  # wrapped by the terminal, so that a copied command stays in one piece
-                console.print(Text(part, style="bold" if part in bold else ""), soft_wrap=part not in bold)
-    terminal.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+                console.print(Text(part), soft_wrap=True)
+    return capture.get().splitlines()
 
 
 def _csv(view: View) -> str:
@@ -214,7 +222,7 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
 
             write(page(type(answer.record).KIND, answer.view(), answer.blocks(), record=answer.record.to_json()))
         case _:
-            _print_view(answer.view(), terminal, wide=form is Format.WIDE)
+            _print_view(answer, terminal, wide=form is Format.WIDE)
     terminal.stdout.flush()
 
 
