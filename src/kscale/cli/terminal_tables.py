@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from kscale.cli.terminal import on_one_line
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-__all__ = ["STYLES", "UNLIMITED", "fit_widths", "rich_table"]
+__all__ = ["MAX_LINES", "STYLES", "UNLIMITED", "fit_widths", "rich_table"]
 
 STYLES: Final[dict[Tone, str]] = {"": "", "good": "green", "warn": "yellow", "bad": "red", "dim": "dim"}
 UNLIMITED: Final = 1 << 20
 """Width of a console that breaks no line."""
 _GAP: Final = 2
-_MAX_LINES: Final = 2
+MAX_LINES: Final = 2
 """Lines of a cell that is shortened."""
-_MIN_SENTENCE, _MIN_NAME, _MIN_TEXT = 16, 16, 4
-"""Widths down to which columns shrink: first those of sentences, then those of names, then all of text."""
+_COMFORTABLE, _MIN_SENTENCE, _MIN_TEXT = 16, 8, 4
+"""Widths down to which columns shrink: sentences, then names, are comfortable as long as possible."""
 
 
 def fit_widths(widths: Sequence[int], sentences: Sequence[bool], fixed: Sequence[bool], available: int) -> list[int]:
@@ -47,9 +47,11 @@ def fit_widths(widths: Sequence[int], sentences: Sequence[bool], fixed: Sequence
     result = list(widths)
     room = available - _GAP * (len(result) - 1)
     shrinkable = [index for index, is_fixed in enumerate(fixed) if not is_fixed]
+    of_sentences = [index for index in shrinkable if sentences[index]]
     stages = (
-        (_MIN_SENTENCE, [index for index in shrinkable if sentences[index]]),
-        (_MIN_NAME, [index for index in shrinkable if not sentences[index]]),
+        (_COMFORTABLE, of_sentences),
+        (_COMFORTABLE, [index for index in shrinkable if not sentences[index]]),
+        (_MIN_SENTENCE, of_sentences),
         (_MIN_TEXT, shrinkable),
     )
     for minimum, columns in stages:
@@ -63,10 +65,12 @@ def rich_table(
     rows: Sequence[Sequence[Cell | str | float | None]],
     console: Console,
     available: int | None,
+    max_lines: int = MAX_LINES,
 ) -> tuple[RichTable, bool]:
     """Return the table for a terminal, and whether a text in it is shortened.
 
-    ``available`` is the width to which the table is fitted; None keeps every cell on one line.
+    ``available`` is the width to which the table is fitted; None keeps every cell on one line. ``max_lines`` is the
+    number of lines that a cell may have.
     """
     from rich.cells import cell_len
     from rich.table import Table as RichTable
@@ -86,25 +90,22 @@ def rich_table(
     for row, line in zip(cells, texts, strict=True):
         shown = []
         for cell, text, width in zip(row, line, widths, strict=True):
-            fitted, is_cut = _shorten(Text(text, STYLES[cell.tone]), width, console, cell_len)
+            fitted, is_cut = _shorten(Text(text, STYLES[cell.tone]), width, max_lines, console)
             shown.append(fitted)
             shortened |= is_cut
         table.add_row(*shown)
     return table, shortened
 
 
-def _shorten(text: Text, width: int, console: Console, cell_len: Callable[[str], int]) -> tuple[Text, bool]:
+def _shorten(text: Text, width: int, max_lines: int, console: Console) -> tuple[Text, bool]:
     """Return the text's first lines at this width, and whether lines are left out, which an ellipsis shows."""
-    if cell_len(text.plain) <= width * _MAX_LINES:
-        wrapped = text.wrap(console, width, overflow="fold")
-        if len(wrapped) <= _MAX_LINES:
-            return text, False
     from rich.text import Text
 
-    wrapped = text.wrap(console, width, overflow="fold")
-    lines = list(wrapped)[:_MAX_LINES]
-    last = lines[-1]
+    lines = text.wrap(console, width, overflow="fold")
+    if len(lines) <= max_lines:
+        return text, False
+    last = lines[max_lines - 1]
     last.rstrip()
     last.truncate(width - 1)
     last.append("…")
-    return Text("\n").join(lines), True
+    return Text("\n").join(lines[:max_lines]), True

@@ -197,6 +197,7 @@ def test_wide_shortens_nothing_on_a_terminal(monkeypatch: pytest.MonkeyPatch) ->
         (80, [25, 5, 25, 19]),  # all fits
         (70, [25, 5, 17, 17]),  # sentences shrink, the widest first
         (60, [17, 5, 16, 16]),  # then names
+        (45, [16, 5, 9, 9]),  # then sentences once more
         (30, [6, 5, 6, 7]),  # then all texts
         (10, [4, 5, 4, 4]),  # numbers stay
     ],
