@@ -12,7 +12,6 @@ import sys
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from rich.console import Console
 
 from kscale.cli import live_view
 from kscale.cli.live_view import draw_frame
-from kscale.cli.output import Column, Table, View
+from kscale.cli.output import Column, Show, Table, View
 from kscale.cli.terminal import Terminal
 from kscale.schemas import schema
 from kscale.world.clock import SystemClock
@@ -217,11 +216,11 @@ def run_on_terminal(
 
     monkeypatch.setattr(keys, "wait", next_frame)
     monkeypatch.setattr(live_view, "read_keys", read_keys)
-    monkeypatch.setattr("kscale.cli.output.Terminal", partial(Terminal, stdout=screen))
+    monkeypatch.setattr(Show, "terminal", Terminal(stdout=screen, environ={}))
     for name, value in {"COLUMNS": "120", "LINES": "40", "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(name, value)
     answer = kscale("top", *words)
-    return answer.code, answer.stdout + answer.stderr.removeprefix("reading the cluster of context here\n")
+    return answer.code, answer.stdout + answer.stderr
 
 
 def test_the_view_follows_the_cluster(
