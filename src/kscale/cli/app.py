@@ -50,7 +50,7 @@ from typer.core import TyperGroup
 import kscale
 from kscale.cli import registry
 from kscale.cli.failures import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, abandon_stdout, run_guarded
-from kscale.cli.terminal import Terminal, program
+from kscale.cli.terminal import ARGUMENTS, Terminal, program
 
 __all__ = ["app", "command_of", "run"]
 
@@ -101,9 +101,12 @@ class LazyGroup(TyperGroup):
             with formatter.section(section):
                 formatter.write_dl(rows)
 
-    def make_context(self, *args: Any, **extra: Any) -> Any:
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        words = tuple(args)
         with _own_statuses():  # --help and --version write here
-            return super().make_context(*args, **extra)
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta.setdefault(ARGUMENTS, words)
+        return context
 
     def invoke(self, ctx: Any) -> Any:
         with _own_statuses():

@@ -15,7 +15,7 @@ from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal, on_one_line, printable
 from kscale.cli.terminal_tables import UNLIMITED
 from kscale.records import Record
-from kscale.views import Block, Cell, Column, Table, View, as_cell
+from kscale.views import Block, Cell, Column, Origin, Table, View, as_cell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -203,8 +203,8 @@ def _yaml(record: Record) -> str:
     return text
 
 
-def render(answer: Answer, form: Format, terminal: Terminal) -> None:
-    """Write the answer to the terminal's stdout."""
+def render(answer: Answer, form: Format, terminal: Terminal, origin: Origin | None = None) -> None:
+    """Write the answer to the terminal's stdout. ``origin`` is for the header of an HTML page."""
     write = terminal.stdout.write
     match form:
         case Format.JSON:
@@ -220,7 +220,8 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
         case Format.HTML:
             from kscale.html import page
 
-            write(page(type(answer.record).KIND, answer.view(), answer.blocks(), record=answer.record.to_json()))
+            record = answer.record
+            write(page(type(record).KIND, answer.view(), answer.blocks(), record=record.to_json(), origin=origin))
         case _:
             _print_view(answer, terminal, wide=form is Format.WIDE)
     terminal.stdout.flush()
@@ -249,7 +250,9 @@ class Show(OptionGroup):
     verbose: Annotated[bool, typer.Option("-v", "--verbose")] = False
     quiet: Annotated[bool, typer.Option("-q", "--quiet")] = False
     no_color: bool = False
-    _terminal: Terminal | None = field(default=None, init=False, repr=False)
+    origin: Origin | None = field(default=None, init=False)
+    """When and how the answer was made, for the header of a page."""
+    _terminal: Terminal | None = field(default=None, init=False)
 
     def adopt(self, root: dict[str, Any]) -> None:
         """Apply the flags that were typed before the command."""
@@ -269,5 +272,5 @@ class Show(OptionGroup):
 
     def emit(self, answer: Answer) -> int:
         """Print the answer in the chosen format and return the exit status."""
-        render(answer, self.output, self.terminal)
+        render(answer, self.output, self.terminal, self.origin)
         return answer.exit_code

@@ -285,7 +285,7 @@ class ShowAdvice(Show):
             return answer.exit_code
         from kscale.cli.output import render
 
-        render(answer, Format(self.output.value), self.terminal)
+        render(answer, Format(self.output.value), self.terminal, self.origin)
         return answer.exit_code
 
 
