@@ -20,7 +20,21 @@ from kscale.views import Block, Cell, Column, Origin, Table, View, as_cell
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Answer", "Cell", "Column", "Format", "Row", "Show", "Table", "View", "make_columns", "render", "share_cell"]
+__all__ = [
+    "Answer",
+    "Cell",
+    "Column",
+    "Format",
+    "Row",
+    "Show",
+    "Table",
+    "View",
+    "failing_cell",
+    "make_columns",
+    "money_cell",
+    "render",
+    "share_cell",
+]
 
 
 class Format(StrEnum):
@@ -57,6 +71,16 @@ Row = list[Cell | str | float | None]
 def share_cell(share: float | None) -> Cell:
     """Return a cell with a share in percent; ``-`` for None."""
     return Cell("-", value="") if share is None else Cell(f"{share:.0%}", value=round(share, 4))
+
+
+def failing_cell(count: int) -> Cell:
+    """Return a cell with a number of failures, red unless it is 0."""
+    return Cell(f"{count:,}", "bad" if count else "", count)
+
+
+def money_cell(amount: float | None) -> Cell:
+    """Return a cell with an amount of money, and the amount without ``$`` for CSV; ``-`` for None."""
+    return Cell("-", value="") if amount is None else Cell(f"${amount:,.2f}", value=f"{amount:,.2f}")
 
 
 def make_columns(*titles: str, align: Literal["left", "right"] = "left", wide: bool = False) -> list[Column]:
