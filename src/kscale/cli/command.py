@@ -172,7 +172,7 @@ def _origin_of(context: typer.Context, groups: Iterable[Any]) -> Origin:
     words = context.find_root().meta.get(ARGUMENTS, ())
     return Origin(
         time=f"{now:%Y-%m-%d %H:%M:%S} UTC",
-        inputs=", ".join(inputs),
+        inputs=without_password(", ".join(inputs)),
         command=shlex.join([program(), *map(without_password, words)]),
         version=kscale.__version__,
     )

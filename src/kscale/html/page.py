@@ -131,11 +131,10 @@ def page(
     )
     tables = [_table(part) for part in view.tables if part.rows]
     footer = [element("p", text(line)) for line in view.footer]
-    first, *further = (view.headline or title).splitlines() or [title]
-    headlines = [element("h1", text(first)), *(element("p", text(line), class_="headline") for line in further)]
+    headline = element("h1", text(view.headline or title))
     body = element(
         "body",
-        element("header", element("p", text(title), class_="dim"), *headlines, _describe_origin(origin)),
+        element("header", element("p", text(title), class_="dim"), headline, _describe_origin(origin)),
         element("main", *tables, *(_block(part) for part in blocks)),
         *([element("footer", *footer)] if footer else []),
         _embed_record(record) if record else "",
@@ -185,7 +184,7 @@ def _cell(cell: Cell | str | float | None, column: Column) -> str:
     cell = as_cell(cell)
     value = cell.value[0] if isinstance(cell.value, tuple) and cell.value else cell.value
     sort = value if isinstance(value, int | float) and isfinite(value) else None
-    form = "right" if column.align == "right" else "sentence" if len(cell.text) > _LONG and " " in cell.text else ""
+    form = "right" if column.align == "right" else "sentence" if len(cell.text) > _LONG and " " in cell.text else "name"
     classes = " ".join(filter(None, (form, cell.tone)))
     return element("td", text(cell.text), class_=classes or None, data_sort=sort)
 

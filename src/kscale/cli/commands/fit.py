@@ -139,7 +139,7 @@ def _fit_footer(report: FitReport) -> list[str]:
 
 
 def _name_of(item: WorkloadFit) -> str:
-    return f"{item.namespace}/{item.kind}/{item.name}"
+    return f"{item.kind}/{item.namespace}/{item.name}"
 
 
 def _fit_sentence(item: WorkloadFit) -> str:

@@ -130,7 +130,7 @@ def headroom_view(report: HeadroomReport, hint: str = "") -> View:
         columns = (Column("WORKLOAD"), Column("MORE", "right"), *make_columns("LAND ON", "WHY NOT MORE"))
         more: list[Row] = [
             [
-                f"{item.pod.partition('/')[0]}/{item.kind}/{item.name}",
+                f"{item.kind}/{item.pod.partition('/')[0]}/{item.name}",
                 item.more,
                 on_nodes(item.placement) if item.placement else "",
                 item.next_event,
