@@ -33,7 +33,7 @@ NOW = ("--now", "2026-07-01T00:00:00Z")
         (("headroom", *DUMP), ("Nodes now", "homeless if lost", "Who would be homeless")),
         (("headroom", *DUMP, "--lose", "zone=us-east-1a"), ("Nodes now", "Without zone=us-east-1a")),
         (("whatif", EXAMPLES / "scenarios.yaml", *DUMP, *GROUPS, *NOW), ("cheap-memory", "QUESTION")),
-        (("simulate", EXAMPLES / "simulate-web.yaml", "--horizon", "5m", "-q"), ("Cores", "5 min", "time since the start")),
+        (("simulate", EXAMPLES / "simulate-web.yaml", "--horizon", "5m", "-q"), ("Cores", "5 min", "time since")),
         (("cost", *DUMP, *GROUPS, "--budget", "0"), ("$27.87/h for 40 nodes", "Node groups")),
     ],
     ids=lambda value: str(value[0]) if isinstance(value, tuple) else None,
