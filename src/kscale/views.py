@@ -18,6 +18,7 @@ __all__ = [
     "DrawnNode",
     "DrawnPod",
     "Folded",
+    "Origin",
     "Packing",
     "Table",
     "Tone",
@@ -120,13 +121,23 @@ class Folded(msgspec.Struct, frozen=True):
 
 class Chart(msgspec.Struct, frozen=True):
     """Lines over time: ``x`` in seconds from the beginning; each of ``lines`` has the same length. ``steps``: a value
-    holds until the next one.
+    holds until the next one. ``unit``: title of the axis of values.
     """
 
     title: str
     x: Sequence[float]
     lines: Mapping[str, Sequence[float]] = msgspec.field(default_factory=dict)
     steps: bool = True
+    unit: str = ""
+
+
+class Origin(NamedTuple):
+    """Where a result comes from: when it was made, from which inputs, with which command line and version of kscale."""
+
+    time: str
+    inputs: str
+    command: str
+    version: str
 
 
 Block = Packing | Folded | Chart

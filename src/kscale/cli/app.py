@@ -24,7 +24,7 @@ Parameters
    ``Answer.record`` is what ``-o json|yaml`` prints, whole. ``_view`` makes a ``View`` (headline, tables, footer).
    Output is never printed by the command: it returns its Answer (or None when it wrote what it writes by itself).
    A module's ``EPILOG`` ends the help of its commands (``DUMP_HELP`` for commands that read a cluster).
-   Its ``COMMAND`` is the class of its commands, if it is not typer's (``GoCommand`` for ``kscale run``).
+   Its ``COMMAND`` is the class of its commands, if it is not ``HelpCommand`` (``GoCommand`` for ``kscale run``).
    Bad input raises ``kscale.InputError``, bad usage ``typer.BadParameter``; both end with status 2 and no traceback.
 2. One ``Entry`` in ``kscale/cli/registry.py``: words, function, line of help, section. A name of two words
    (``"replay hpa"``) makes a command below a group. The module is imported only when the command runs.
@@ -50,7 +50,7 @@ from typer.core import TyperGroup
 import kscale
 from kscale.cli import registry
 from kscale.cli.failures import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, abandon_stdout, run_guarded
-from kscale.cli.terminal import Terminal, program
+from kscale.cli.terminal import ARGUMENTS, Terminal, program
 
 __all__ = ["app", "command_of", "run"]
 
@@ -101,9 +101,12 @@ class LazyGroup(TyperGroup):
             with formatter.section(section):
                 formatter.write_dl(rows)
 
-    def make_context(self, *args: Any, **extra: Any) -> Any:
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        words = tuple(args)
         with _own_statuses():  # --help and --version write here
-            return super().make_context(*args, **extra)
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta.setdefault(ARGUMENTS, words)
+        return context
 
     def invoke(self, ctx: Any) -> Any:
         with _own_statuses():
@@ -155,11 +158,12 @@ def _group_section(words: str) -> str:
 def command_of(entry: registry.Entry) -> Any:
     """Return the click command for a registry entry. Imports the command's module; cached per entry."""
     from kscale.cli.command import callback
+    from kscale.cli.help import HelpCommand
 
     app_of_command = typer.Typer(rich_markup_mode=None, add_completion=False)
     module = entry.load_module()
     name = entry.name.split()[-1]
-    kind = getattr(module, "COMMAND", None)
+    kind = getattr(module, "COMMAND", HelpCommand)
     app_of_command.command(name, cls=kind, short_help=entry.help, epilog=getattr(module, "EPILOG", None), **_HELP)(
         callback(entry.load())
     )

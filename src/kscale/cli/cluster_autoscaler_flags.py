@@ -90,6 +90,9 @@ class LoopFlags(StructFlags):
         docs/programs-of-2018-2020.md; this help shows today's).
     """
 
+    title = "Decisions"
+    common = ("expander", "scan_interval", "scale_down_enabled")
+
     def options(self) -> AutoscalingOptions:
         """Return the flags as AutoscalingOptions.
 
@@ -165,6 +168,9 @@ class AutoscalerFlags(ProcessFlags):
     max_startup_time
         Time without a first successful loop after which the program is not healthy.
     """
+
+    title = "Process"
+    common = ("cloud_provider", "nodes", "node_group_auto_discovery")
 
     kubernetes: str = ""
     kube_client_qps: float = 5.0

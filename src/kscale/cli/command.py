@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import os
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar, cast
 
 import msgspec
 import typer
 
+import kscale
 from kscale.cli.failures import BAD_INPUT
-from kscale.cli.inputs import start_garbage_collector
+from kscale.cli.inputs import Files, start_garbage_collector
 from kscale.cli.options import OptionGroup, command_parameters, fields, split_docstring
-from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View
-from kscale.cli.terminal import Terminal, plural
+from kscale.cli.output import Answer, Cell, Column, Format, Row, Show, Table, View
+from kscale.cli.terminal import ARGUMENTS, Terminal, plural, program
 from kscale.errors import KscaleError
 from kscale.records import Record
-from kscale.views import Block
+from kscale.views import Block, Origin
 
 __all__ = ["ClusterAnswer", "ClusterAnswers", "callback", "option_groups", "run_for_all"]
 
@@ -142,7 +146,11 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
         show = next((value for value in arguments.values() if isinstance(value, Show)), Show())
         show.adopt(typer_context.find_root().params)
         start_garbage_collector()
+        for group in arguments.values():
+            group.prepare(show.terminal)
         answer = _answer(function, arguments | values, show)
+        if answer is not None and show.output == Format.HTML:
+            show.origin = _origin_of(typer_context, arguments.values())
         return show.emit(answer) if answer is not None else 0
 
     context = inspect.Parameter("typer_context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -152,6 +160,22 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
     run.__doc__ = split_docstring(function.__doc__)[0]
     run.__name__ = function.__name__
     return run
+
+
+def _origin_of(context: typer.Context, groups: Iterable[Any]) -> Origin:
+    """Return when and how the answer was made. SOURCE_DATE_EPOCH replaces the current time; passwords are hidden."""
+    from kscale.world.kubernetes.kubeconfig import without_password
+
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdecimal() else datetime.now(UTC)
+    inputs = [group.source_names for group in groups if isinstance(group, Files) and group.has_input]
+    words = context.find_root().meta.get(ARGUMENTS, ())
+    return Origin(
+        time=f"{now:%Y-%m-%d %H:%M:%S} UTC",
+        inputs=without_password(", ".join(inputs)),
+        command=shlex.join([program(), *map(without_password, words)]),
+        version=kscale.__version__,
+    )
 
 
 def _answer(function: Callable[..., Answer | None], arguments: dict[str, Any], show: Show) -> Answer | None:

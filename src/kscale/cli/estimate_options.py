@@ -52,6 +52,8 @@ class BoundSource(OptionGroup):
         ms). The default is lp where the extra is installed.
     """
 
+    title = "Details of the decision"
+
     bound: Method | None = None
 
     def effort(self, count: int) -> int:
@@ -87,6 +89,8 @@ class CSIOption(OptionGroup):
         this flag. Every node needs a CSINode then.
     """
 
+    title = "Details of the decision"
+
     enable_csi_node_aware_scheduling: bool = False
 
     def apply(self, snapshot: Snapshot) -> Snapshot:
@@ -114,6 +118,8 @@ class GpuLabel(OptionGroup):
         The node label that names the type of GPU. Default: that of GKE, EKS, AKS or Cluster API, if the nodes have
         one.
     """
+
+    title = "Details of the decision"
 
     gpu_label: str | None = None
 
@@ -156,6 +162,8 @@ class LoopMemory(OptionGroup):
     now : TIME
         The time of the decision, RFC 3339; default: now.
     """
+
+    title = "State and time"
 
     state: Path | None = None
     save_state: Path | None = None

@@ -7,8 +7,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
-from typer.core import TyperCommand
-
+from kscale.cli.help import HelpCommand
 from kscale.cli.options import OptionGroup, fields
 from kscale.objects.selectors import parse_int64
 
@@ -124,7 +123,7 @@ def flags_given_of(group: OptionGroup) -> list[str]:
     return [typed[name] for name in fields(type(group)) if name in typed]
 
 
-class GoCommand(TyperCommand):
+class GoCommand(HelpCommand):
     """A command with flags in the syntax of Go programs.
 
     ``refused``: upstream's flags that this program does not take, with the reason; ``off``: switches among them that
@@ -134,6 +133,13 @@ class GoCommand(TyperCommand):
     refused: ClassVar[Mapping[str, str]] = {}
     off: ClassVar[frozenset[str]] = frozenset()
     idle: ClassVar[Mapping[str, Idle]] = {}
+
+    def further_flags(self) -> Mapping[str, list[tuple[str, str]]]:
+        """Return upstream's flags that have no effect here, and those that the program refuses, with the reasons."""
+        return {
+            "Accepted without effect": [(f"--{name}", flag.why) for name, flag in sorted(self.idle.items())],
+            "Refused": [(f"--{name}", why) for name, why in sorted(self.refused.items())],
+        }
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments in the syntax of Go's flags, and record which flags the user set."""

@@ -92,6 +92,9 @@ class GroupSource(OptionGroup):
         Also add a spot group for each of the catalogue's types with a spot price.
     """
 
+    title = "Node groups"
+    common = ("groups_file", "catalogue")
+
     groups_file: Annotated[str | None, typer.Option("-g", "--groups")] = None
     node: str | None = None
     catalogue: str | None = None

@@ -34,6 +34,9 @@ class DecisionFlags(StructFlags):
         Feature gates of the controller, NAME=true or NAME=false. Repeatable.
     """
 
+    title = "Controller"
+    common = ("profile",)
+
     feature_gates: list[str] = field(default_factory=list)
 
     def options(self, **more: Any) -> HPAOptions:

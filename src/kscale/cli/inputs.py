@@ -181,6 +181,9 @@ class Files(OptionGroup):
         A dump: file, directory, or - for stdin; JSON or YAML, .gz or .zst. Repeatable.
     """
 
+    title = "Input"
+    common = ("filename",)
+
     filename: Annotated[list[str], typer.Option("-f", "--filename")] = field(default_factory=list)
 
     def check(self) -> None:
@@ -251,6 +254,8 @@ class NamingSource(Dump):
     namespace
         Namespace of objects that are named without one.
     """
+
+    common = ("namespace",)
 
     namespace: Annotated[str | None, typer.Option("-n", "--namespace")] = None
 

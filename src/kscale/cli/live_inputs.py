@@ -29,15 +29,19 @@ _T = TypeVar("_T")
 
 @dataclass(eq=False, repr=False)
 class Clusters(Dump, ServerLimitFlags):
-    """Options of commands that read a dump or live clusters.
+    """Options of commands that read a dump or live clusters: by default that of the kubeconfig's current context.
 
     Attributes
     ----------
     context : NAME
-        Read a live cluster instead of a dump, by its context in the kubeconfig. Repeatable: one answer for all.
+        Read a live cluster instead of a dump, by its context in the kubeconfig. The default without -f is the current
+        context. Repeatable: one answer for all.
     kubeconfig : FILE
         Path of the kubeconfig; without --context its current context is used.
     """
+
+    title = "Input"
+    common = ("context",)
 
     context: list[str] | None = None
     kubeconfig: str | None = None
@@ -46,8 +50,22 @@ class Clusters(Dump, ServerLimitFlags):
     refused: Collection[str] = field(default=(), init=False)
     """Kinds that the cluster did not let us list."""
 
+    def prepare(self, terminal: Terminal) -> None:
+        """Select the current context if no input is named. Raises InputError if the kubeconfig cannot be read."""
+        if self.has_input:
+            return
+        from kscale.world.kubernetes.kubeconfig import read_contexts
+
+        contexts, current = read_contexts()
+        if current in contexts:
+            self.context = [current]
+            terminal.note(f"reading the cluster of context {current}")
+
     def check(self) -> None:
         """Check the input options. Raises typer.BadParameter for contradictions."""
+        if not self.has_input:
+            message = "nothing to read: name a dump, or - for stdin; no kubeconfig has a current context"
+            raise typer.BadParameter(message, param_hint=["-f", "--context"])
         super().check()
         if not self.live:
             for option, _ in self._limits_given():
@@ -190,6 +208,9 @@ class Clusters(Dump, ServerLimitFlags):
 @dataclass(eq=False, repr=False)
 class BeginningCluster(Clusters):
     """Options of a command that can start from a dump or a cluster, or from neither."""
+
+    def prepare(self, terminal: Terminal) -> None:
+        """Leave the input as it is: without one, the command starts from neither."""
 
     def check(self) -> None:
         """Check the input options. Raises typer.BadParameter for options that need an input."""

@@ -10,6 +10,9 @@ the NumPy docstring::
 A ``typer.Option(...)`` in the annotation adds what these cannot say: other names, a range, completion. A parameter
 before the ``*`` is an argument. A ``bool`` is switched on by ``--name``; a :data:`Switch` has ``--no-name``, too, which
 Go's ``--name=false`` needs.
+
+``--help`` shows up to ten common options: those that are required, those that option groups name as ``common``, and
+the command's own in their order. ``--help-all`` shows all options, below the ``title`` of their group.
 """
 
 from __future__ import annotations
@@ -18,13 +21,17 @@ import copy
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 
+if TYPE_CHECKING:
+    from kscale.cli.terminal import Terminal
+
 __all__ = [
+    "COMMON",
     "OptionGroup",
     "Switch",
     "command_parameters",
@@ -38,6 +45,13 @@ __all__ = [
 _SWITCH: Final = "--[no-]"
 _HEADING: Final = re.compile(r"(?:\A|\n\n)([A-Z][A-Za-z ]+)\n-{3,}\n")
 
+COMMON: Final = "Common options"
+"""Title of the options that ``--help`` shows."""
+_OWN: Final = "Other options"
+_MAX_COMMON: Final = 10
+_MAX_UNDIVIDED: Final = 12
+"""Number of options up to which ``--help`` shows all."""
+
 Switch = Annotated[bool, _SWITCH]
 """A boolean option with the names ``--name`` and ``--no-name``."""
 
@@ -49,6 +63,13 @@ class OptionGroup:
     """Other classes whose docstrings describe options."""
     listed_last: ClassVar[frozenset[str]] = frozenset()
     """Options that the help lists after all others."""
+    title: ClassVar[str] = _OWN
+    """Heading of the options that the class adds, in ``--help-all``."""
+    common: ClassVar[Sequence[str]] = ()
+    """Names of options that ``--help`` shows, the most important first; with those of the base classes."""
+
+    def prepare(self, terminal: Terminal) -> None:
+        """Complete the options before the command runs. Raises InputError if this fails."""
 
     def split_by_context(self) -> dict[str, OptionGroup]:
         """Return the options for each cluster by its name if they name several clusters; else empty."""
@@ -111,26 +132,52 @@ def group_parameters(group: type[Any]) -> list[inspect.Parameter]:
         parameter = inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name], default=default
         )
-        options.append(_declare(parameter, docs))
+        options.append(_declare(parameter, docs, _title_of(group, field.name)))
     return options
+
+
+def _title_of(group: type[Any], name: str) -> str:
+    """Return the title of the class that adds the option to the group."""
+    adding = next(base for base in reversed(group.__mro__) if name in inspect.get_annotations(base))
+    title: str = getattr(adding, "title", _OWN)
+    return title
 
 
 def command_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return what typer reads for a command's function: its arguments and options, with those of its groups."""
     docs = split_docstring(function.__doc__)[1]
-    declared = []
+    declared: list[inspect.Parameter] = []
+    common: list[str] = []
+    own: list[str] = []
     last: frozenset[str] = frozenset()
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
-        if isinstance(parameter.annotation, type) and issubclass(parameter.annotation, OptionGroup):
-            declared += group_parameters(parameter.annotation)
-            last |= parameter.annotation.listed_last
+        group = parameter.annotation
+        if isinstance(group, type) and issubclass(group, OptionGroup):
+            declared += group_parameters(group)
+            common += [name for base in group.__mro__ for name in base.__dict__.get("common", ())]
+            last |= group.listed_last
         else:
             declared.append(_declare(parameter, docs))
+            own.append(parameter.name)
+    _mark_common(declared, (*common, *own))
     return sorted(declared, key=lambda option: option.name in last)
 
 
-def _declare(parameter: inspect.Parameter, docs: Mapping[str, OptionDoc]) -> inspect.Parameter:
-    """Return the parameter with its whole declaration as annotation, as a keyword-only one."""
+def _mark_common(declared: Sequence[inspect.Parameter], names: Iterable[str]) -> None:
+    """Give the common options their title: those that are required, then those of ``names``, up to a maximum."""
+    options = {each.name: get_args(each.annotation)[1] for each in declared}
+    options = {name: option for name, option in options.items() if isinstance(option, typer.models.OptionInfo)}
+    required = [each.name for each in declared if each.default is inspect.Parameter.empty]
+    chosen = [name for name in dict.fromkeys((*required, *names)) if name in options][:_MAX_COMMON]
+    for name in options if len(options) <= _MAX_UNDIVIDED else chosen:
+        options[name].rich_help_panel = COMMON
+
+
+def _declare(parameter: inspect.Parameter, docs: Mapping[str, OptionDoc], title: str = _OWN) -> inspect.Parameter:
+    """Return the parameter with its whole declaration as annotation, as a keyword-only one.
+
+    An option's ``rich_help_panel`` is the title below which the help lists it.
+    """
     kind, declaration = parameter.annotation, None
     if get_origin(kind) is Annotated:
         kind, declaration = get_args(kind)
@@ -143,6 +190,7 @@ def _declare(parameter: inspect.Parameter, docs: Mapping[str, OptionDoc]) -> ins
         option = copy.copy(declaration)
     else:
         option = typer.Option() if parameter.kind is inspect.Parameter.KEYWORD_ONLY else typer.Argument()
+    option.rich_help_panel = title
     if (doc := docs.get(parameter.name)) is not None:
         option.help = option.help or doc.help
         option.metavar = option.metavar or doc.metavar

@@ -9,18 +9,32 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from msgspec.structs import replace
 
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal, on_one_line, printable
+from kscale.cli.terminal_tables import UNLIMITED
 from kscale.records import Record
-from kscale.views import Block, Cell, Column, Table, Tone, View, as_cell
+from kscale.views import Block, Cell, Column, Origin, Table, View, as_cell
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.console import Console
 
-__all__ = ["Answer", "Cell", "Column", "Format", "Row", "Show", "Table", "View", "make_columns", "render", "share_cell"]
-
-_STYLES: dict[Tone, str] = {"": "", "good": "green", "warn": "yellow", "bad": "red", "dim": "dim"}
+__all__ = [
+    "Answer",
+    "Cell",
+    "Column",
+    "Format",
+    "Row",
+    "Show",
+    "Table",
+    "View",
+    "failing_cell",
+    "make_columns",
+    "money_cell",
+    "render",
+    "share_cell",
+]
 
 
 class Format(StrEnum):
@@ -57,6 +71,16 @@ Row = list[Cell | str | float | None]
 def share_cell(share: float | None) -> Cell:
     """Return a cell with a share in percent; ``-`` for None."""
     return Cell("-", value="") if share is None else Cell(f"{share:.0%}", value=round(share, 4))
+
+
+def failing_cell(count: int) -> Cell:
+    """Return a cell with a number of failures, red unless it is 0."""
+    return Cell(f"{count:,}", "bad" if count else "", count)
+
+
+def money_cell(amount: float | None) -> Cell:
+    """Return a cell with an amount of money, and the amount without ``$`` for CSV; ``-`` for None."""
+    return Cell("-", value="") if amount is None else Cell(f"${amount:,.2f}", value=f"{amount:,.2f}")
 
 
 def make_columns(*titles: str, align: Literal["left", "right"] = "left", wide: bool = False) -> list[Column]:
@@ -97,22 +121,6 @@ def _cut(table: Table, wide: bool) -> Sequence[Sequence[Cell | str | float | Non
     return table.rows if wide or not table.limit else table.rows[: table.limit]
 
 
-def _rich(table: Table, wide: bool) -> RichTable:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    shown = _shown(table, wide)
-    grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
-    for index in shown:
-        column = table.columns[index]
-        # Only text columns shrink on a narrow terminal: a number broken over two lines would be misread.
-        grid.add_column(column.title, justify=column.align, no_wrap=column.align == "right", overflow="fold")
-    for row in _cut(table, wide):
-        cells = [as_cell(row[index]) for index in shown]
-        grid.add_row(*(Text(on_one_line(cell.text), style=_STYLES[cell.tone]) for cell in cells))
-    return grid
-
-
 def _parts(view: View, wide: bool) -> Iterator[str | Table]:
     """Yield what is printed, in order, as lines and tables."""
     if view.headline:
@@ -133,22 +141,46 @@ def _parts(view: View, wide: bool) -> Iterator[str | Table]:
         yield from map(on_one_line, view.footer)
 
 
-def _print_view(view: View, terminal: Terminal, wide: bool) -> None:
+def _print_view(answer: Answer, terminal: Terminal, wide: bool) -> None:
+    view = answer.view()
     if not terminal.stdout.isatty():
         for part in _parts(view, wide):
             terminal.stdout.write(_format_plain(part, wide) if isinstance(part, Table) else f"{part}\n")
         return
+    console = terminal.console()
+    screen = console.height
+    if wide:
+        console.width = UNLIMITED
+    lines = _terminal_lines(view, console, wide, "bold red" if answer.exit_code else "bold")
+    if view.headline and len(lines) >= screen:  # the end of the output is what stays on the screen
+        headline = _terminal_lines(View(view.headline), console, wide, "bold red" if answer.exit_code else "bold")
+        lines = [*_terminal_lines(replace(view, headline=""), console, wide), "", *headline]
+    terminal.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
+
+
+def _terminal_lines(view: View, console: Console, wide: bool, headline_style: str = "bold") -> list[str]:
+    """Return what is printed on a terminal, by line."""
     from rich.text import Text
 
-    console = terminal.console()
-    bold = {printable(view.headline), *(printable(table.title) for table in view.tables)}
+    from kscale.cli.terminal_tables import rich_table
+
+    titles = {printable(table.title) for table in view.tables}
+    headline = printable(view.headline)
     with console.capture() as capture:
         for part in _parts(view, wide):
             if isinstance(part, Table):
-                console.print(_rich(part, wide))
+                shown = _shown(part, wide)
+                rows = [[row[index] for index in shown] for row in _cut(part, wide)]
+                width = None if wide else console.width
+                table, is_shortened = rich_table([part.columns[index] for index in shown], rows, console, width)
+                console.print(table)
+                if is_shortened:
+                    console.print(Text("Texts are shortened to the terminal's width; -o wide shows all.", style="dim"))
+            elif part and part in (headline, *titles):
+                console.print(Text(part, style=headline_style if part == headline else "bold"))
             else:  # wrapped by the terminal, so that a copied command stays in one piece
-                console.print(Text(part, style="bold" if part in bold else ""), soft_wrap=part not in bold)
-    terminal.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+                console.print(Text(part), soft_wrap=True)
+    return capture.get().splitlines()
 
 
 def _csv(view: View) -> str:
@@ -195,8 +227,8 @@ def _yaml(record: Record) -> str:
     return text
 
 
-def render(answer: Answer, form: Format, terminal: Terminal) -> None:
-    """Write the answer to the terminal's stdout."""
+def render(answer: Answer, form: Format, terminal: Terminal, origin: Origin | None = None) -> None:
+    """Write the answer to the terminal's stdout. ``origin`` is for the header of an HTML page."""
     write = terminal.stdout.write
     match form:
         case Format.JSON:
@@ -212,9 +244,10 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
         case Format.HTML:
             from kscale.html import page
 
-            write(page(type(answer.record).KIND, answer.view(), answer.blocks(), record=answer.record.to_json()))
+            record = answer.record
+            write(page(type(record).KIND, answer.view(), answer.blocks(), record=record.to_json(), origin=origin))
         case _:
-            _print_view(answer.view(), terminal, wide=form is Format.WIDE)
+            _print_view(answer, terminal, wide=form is Format.WIDE)
     terminal.stdout.flush()
 
 
@@ -234,11 +267,16 @@ class Show(OptionGroup):
         No colour; NO_COLOR=1 does the same.
     """
 
+    title = "Output"
+    common = ("output",)
+
     output: Annotated[Format, typer.Option("-o", "--output")] = Format.TABLE
     verbose: Annotated[bool, typer.Option("-v", "--verbose")] = False
     quiet: Annotated[bool, typer.Option("-q", "--quiet")] = False
     no_color: bool = False
-    _terminal: Terminal | None = field(default=None, init=False, repr=False)
+    origin: Origin | None = field(default=None, init=False)
+    """When and how the answer was made, for the header of a page."""
+    _terminal: Terminal | None = field(default=None, init=False)
 
     def adopt(self, root: dict[str, Any]) -> None:
         """Apply the flags that were typed before the command."""
@@ -258,5 +296,5 @@ class Show(OptionGroup):
 
     def emit(self, answer: Answer) -> int:
         """Print the answer in the chosen format and return the exit status."""
-        render(answer, self.output, self.terminal)
+        render(answer, self.output, self.terminal, self.origin)
         return answer.exit_code

@@ -239,6 +239,11 @@ def simulation_blocks(run: Simulation) -> list[Block]:
         return []
     x = [(int(time) - int(times[0])) / 1e9 for time in times]
     return [
-        Chart(title, x, {name.replace("_", " "): [float(value) for value in columns[name]] for name in names})
+        Chart(
+            title,
+            x,
+            {name.replace("_", " "): [float(value) for value in columns[name]] for name in names},
+            unit=title.lower(),
+        )
         for title, names in _CHARTS.items()
     ]

@@ -47,6 +47,8 @@ class ServerLimitFlags(OptionGroup):
         Longest Retry-After that is waited for; a longer one counts as this.
     """
 
+    title = "Limits on an API server"
+
     kube_api_max_response_bytes: Annotated[int, typer.Option(min=1 << 16)] = 256 << 20
     kube_api_max_buffered_bytes: Annotated[int, typer.Option(min=1 << 16)] = 256 << 20
     kube_api_max_list_pages: Annotated[int, typer.Option(min=1)] = 2000
@@ -88,6 +90,8 @@ class ServerFlags(OptionGroup):
     http_idle_timeout : DURATION
         Close a connection that sends no further request for this time.
     """
+
+    title = "HTTP servers"
 
     http_max_connections: Annotated[int, typer.Option(min=1)] = 1000
     http_read_timeout: str = "10s"
@@ -131,6 +135,9 @@ class ProcessFlags(ServerFlags, ServerLimitFlags):
     dry_run
         Decide and say what would be done; write nothing (no lease, no events, no status).
     """
+
+    title = "Process"
+    common = ("kubeconfig", "context", "dry_run", "address", "verbosity")
 
     kubeconfig: str = ""
     context: str = ""
@@ -192,6 +199,9 @@ class LeaseFlags(OptionGroup):
         Namespace of the lease.
     """
 
+    title = "Leader election"
+    common = ("leader_elect",)
+
     leader_elect: Switch = True
     leader_elect_lease_duration: str = "15s"
     leader_elect_renew_deadline: str = "10s"
@@ -246,6 +256,8 @@ class ApiFlags(OptionGroup):
     kube_api_burst
         Maximum number of requests to the API server at once.
     """
+
+    title = "Process"
 
     kube_api_qps: float = 50.0
     kube_api_burst: int = 100

@@ -61,6 +61,9 @@ class PrometheusFlags(OptionGroup):
         Timeout of one Prometheus query (default 5m).
     """
 
+    title = "Prometheus"
+    common = ("prometheus_url",)
+
     prometheus_url: str = ""
     prometheus_header: list[str] | None = None
     prometheus_bearer_token_file: Path | None = None

@@ -129,6 +129,9 @@ class History(OptionGroup):
         Advise only from this many CPU samples on.
     """
 
+    title = "History"
+    common = ("history",)
+
     history: list[Path] = field(default_factory=list)
     label_map: str | None = None
     time_unit: str | None = None
@@ -282,7 +285,7 @@ class ShowAdvice(Show):
             return answer.exit_code
         from kscale.cli.output import render
 
-        render(answer, Format(self.output.value), self.terminal)
+        render(answer, Format(self.output.value), self.terminal, self.origin)
         return answer.exit_code
 
 

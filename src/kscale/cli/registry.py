@@ -82,6 +82,7 @@ COMMANDS: tuple[Entry, ...] = (
     ),
     *_section(
         "Live",
+        ("top", "top:command", "Nodes, pending pods and the autoscaler's next loop, followed on the terminal."),
         ("run cluster-autoscaler", "run.cluster_autoscaler:command", "The Cluster Autoscaler, against a cluster."),
         ("run horizontal", "run.horizontal:command", "The HorizontalPodAutoscaler controller, against a cluster."),
         (

@@ -104,6 +104,9 @@ class ScaleDownFlags(StructFlags):
         Pods of CapacityBuffers that are ready, and pending pods, take the room that they find.
     """
 
+    title = "Scale-down"
+    common = ("scale_down_unneeded_time", "scale_down_utilization_threshold")
+
     profile: str = "current"
 
     def options(self) -> AutoscalingOptions:
@@ -131,6 +134,8 @@ class LastChanges(OptionGroup):
     last_failure : TIME
         When a deletion last failed.
     """
+
+    title = "State and time"
 
     last_scale_up: str | None = None
     last_scale_down: str | None = None

@@ -165,7 +165,7 @@ def _score(score: ExpanderScore) -> str:
 
 
 def _build_pending_row(pending: PendingPods) -> Row:
-    return [len(pending.pods), pending.pods[0], pending.why]
+    return [len(pending.pods), Cell(pending.pods[0], "bad"), pending.why]
 
 
 def _matrix(plan: ScaleUpPlan) -> Table:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import PurePath
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kscale.capacity.records import Rejection
 
 __all__ = [
+    "ARGUMENTS",
     "Terminal",
     "expendable_room",
     "format_counts",
@@ -32,6 +33,9 @@ __all__ = [
     "progress",
     "rejections",
 ]
+
+ARGUMENTS: Final = "kscale.arguments"
+"""Key of the command line's words in the ``meta`` of typer's contexts."""
 
 
 def format_counts(counts: Mapping[str, int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kscale.html.page import element, text
+from kscale.html.markup import element, text
 
 __all__ = ["document", "listing"]
 

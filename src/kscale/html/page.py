@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
-from html import escape
 from importlib.resources import files
 from math import isfinite
 
-from kscale.views import Block, Cell, Chart, Column, DrawnNode, DrawnPod, Folded, Packing, Table, View, as_cell
+from kscale.html.charts import chart
+from kscale.html.markup import COLOURS, element, text
+from kscale.views import Block, Cell, Chart, Column, DrawnNode, DrawnPod, Folded, Origin, Packing, Table, View, as_cell
 
-__all__ = ["COLOURS", "chart", "element", "packing", "page", "text"]
-
-
-# Characters that HTML does not allow, and those that change the direction of the text around them.
-_UNSEEN = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]"
-)
+__all__ = ["packing", "page"]
 
 
-def text(value: object) -> str:
-    """Return a value's text escaped for use between tags and in attributes."""
-    return escape(_UNSEEN.sub(lambda match: f"\\x{ord(match[0]):02x}", str(value)), quote=True)
-
-
-def element(name: str, *content: str, **attributes: object) -> str:
-    """Return ``<name attributes>content</name>``.
-
-    ``content`` is markup, attribute values are escaped. An attribute with value None is left out; a trailing ``_`` of
-    an attribute's name is removed.
-    """
-    attribute_text = "".join(
-        f' {key.removesuffix("_").replace("_", "-")}="{text(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    return f"<{name}{attribute_text}>{''.join(content)}</{name}>"
-
-
-COLOURS = 12
 _WIDTH = 1000
 _HEIGHT = 40
+_LONG = 30
+"""Characters of a text of several words from which on it may wrap in its cell."""
 _SHOWN = 200
 """Maximum number of shown pod names per node, and of names of equal nodes."""
 
@@ -113,71 +89,14 @@ def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
     )
 
 
-_CHART_WIDTH, _CHART_HEIGHT = 1000, 240
-_MOST = 2_000
-"""Maximum number of points of a line; beyond it, each interval shows its maximum."""
-
-
-def chart(block: Chart) -> str:
-    """Return a chart of all lines, scaled from zero, with minimum, maximum and last value of each line in words."""
-    longest = max(block.x, default=0.0) or 1.0
-    highest = max((max(line, default=0.0) for line in block.lines.values()), default=0.0) or 1.0
-    lines, legend = [], []
-    for number, (name, values) in enumerate(block.lines.items()):
-        colour = f"l{number % COLOURS}"
-        path = _path(
-            [sample / longest for sample in block.x], [sample / highest for sample in values], steps=block.steps
-        )
-        lines.append(element("path", element("title", text(name)), d=path, class_=colour))
-        ends = f"{min(values):,.6g} to {max(values):,.6g}, at the end {values[-1]:,.6g}" if len(values) else "nothing"
-        legend.append(element("li", element("i", class_=f"c{number % COLOURS}"), text(f"{name}: {ends}")))
-    drawing = element(
-        "svg",
-        *lines,
-        viewBox=f"0 0 {_CHART_WIDTH} {_CHART_HEIGHT}",
-        preserveAspectRatio="none",
-        class_="chart",
-        role="img",
-        aria_label=block.title,
-    )
-    scale = element("p", text(f"0 to {highest:,.6g} over {_duration(longest)}"), class_="dim")
-    return element("section", element("h2", text(block.title)), drawing, scale, element("ul", *legend, class_="legend"))
-
-
-def _path(x: Sequence[float], y: Sequence[float], *, steps: bool) -> str:
-    at, value = _thin_points(x, y)
-    parts = []
-    for i, (left, height) in enumerate(zip(at, value, strict=True)):
-        place = f"{left * _CHART_WIDTH:.1f} {(1 - height) * (_CHART_HEIGHT - 4) + 2:.1f}"
-        if not i:
-            parts.append(f"M{place}")
-        elif steps:
-            parts.append(f"H{left * _CHART_WIDTH:.1f}V{place.partition(' ')[2]}")
-        else:
-            parts.append(f"L{place}")
-    return "".join(parts)
-
-
-def _thin_points(x: Sequence[float], y: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
-    size = -(-len(x) // _MOST)
-    if size <= 1:
-        return x, y
-    starts = range(0, len(x), size)
-    return [x[i] for i in starts], [max(y[i : i + size]) for i in starts]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:,.0f} s"
-    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
-
-
 @cache
 def _asset(name: str) -> str:
     return files("kscale.html").joinpath(name).read_text(encoding="utf-8")
 
 
-def page(title: str, view: View, blocks: Sequence[Block] = (), *, record: bytes = b"") -> str:
+def page(
+    title: str, view: View, blocks: Sequence[Block] = (), *, record: bytes = b"", origin: Origin | None = None
+) -> str:
     """Build the HTML document of a result.
 
     Parameters
@@ -190,6 +109,8 @@ def page(title: str, view: View, blocks: Sequence[Block] = (), *, record: bytes 
         Charts, pictures and folded parts below the tables.
     record : bytes, optional
         JSON of the result, embedded for programs.
+    origin : Origin, optional
+        When, from what input, and with which command and version the result was made.
 
     Returns
     -------
@@ -210,15 +131,26 @@ def page(title: str, view: View, blocks: Sequence[Block] = (), *, record: bytes 
     )
     tables = [_table(part) for part in view.tables if part.rows]
     footer = [element("p", text(line)) for line in view.footer]
+    headline = element("h1", text(view.headline or title))
     body = element(
         "body",
-        element("header", element("p", text(title), class_="dim"), element("h1", text(view.headline or title))),
+        element("header", element("p", text(title), class_="dim"), headline, _describe_origin(origin)),
         element("main", *tables, *(_block(part) for part in blocks)),
         *([element("footer", *footer)] if footer else []),
         _embed_record(record) if record else "",
         f"<script>{script}</script>",
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _describe_origin(origin: Origin | None) -> str:
+    """Return the lines of a page's header about the result's origin."""
+    if origin is None:
+        return ""
+    inputs = f" from {origin.inputs}" if origin.inputs else ""
+    made = element("p", text(f"Made {origin.time}{inputs} with kscale {origin.version}."), class_="dim")
+    command = element("p", element("code", text(origin.command)), class_="dim") if origin.command else ""
+    return made + command
 
 
 def _embed_record(record: bytes) -> str:
@@ -252,7 +184,8 @@ def _cell(cell: Cell | str | float | None, column: Column) -> str:
     cell = as_cell(cell)
     value = cell.value[0] if isinstance(cell.value, tuple) and cell.value else cell.value
     sort = value if isinstance(value, int | float) and isfinite(value) else None
-    classes = " ".join(filter(None, ("right" if column.align == "right" else "", cell.tone)))
+    form = "right" if column.align == "right" else "sentence" if len(cell.text) > _LONG and " " in cell.text else "name"
+    classes = " ".join(filter(None, (form, cell.tone)))
     return element("td", text(cell.text), class_=classes or None, data_sort=sort)
 
 

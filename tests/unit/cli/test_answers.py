@@ -324,10 +324,11 @@ def test_fit(dump: Path, tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(deployment(5, "500m")))
     result = kscale("fit", "-f", dump, "--pod", path)
     assert result.stdout == (
-        "api (Deployment, 5 replicas): 4 fit now, 1 does not: 1 Insufficient cpu or node(s) had untolerated taint(s).\n"
+        "default/api (Deployment, 5 replicas): 4 fit now, 1 does not: "
+        "1 Insufficient cpu or node(s) had untolerated taint(s).\n"
         "\n"
-        "Deployment/api lands on n1 (3), n2 (1).\n"
-        "Deployment/api: 0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu.\n"
+        "Deployment/default/api lands on n1 (3), n2 (1).\n"
+        "Deployment/default/api: 0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu.\n"
     )
     assert result.code == 1
     record = json.loads(kscale("fit", "-f", dump, "--pod", path, "-o", "json").stdout)
@@ -342,8 +343,8 @@ def test_fit_of_several_workloads_one_after_the_other(dump: Path, tmp_path: Path
     result = kscale("fit", "-f", dump, "--pod", path, "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [(row["workload"], row["replicas"], row["fit_now"]) for row in rows] == [
-        ("Deployment/api", "1", "1"),
-        ("DaemonSet/agent", "2", "1"),
+        ("Deployment/default/api", "1", "1"),
+        ("DaemonSet/default/agent", "2", "1"),
     ]
 
 

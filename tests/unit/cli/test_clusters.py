@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,14 @@ from unit.cli.test_output_schemas import strict
 from unit.world.fake_api_server import FakeApiServer, status
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
+PENDING = json.dumps(
+    {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "big", "namespace": "shop"},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "64"}}}]},
+    }
+)
 DUMP = ("-f", EXAMPLES / "cluster.json.gz")
 GROUPS = ("-g", EXAMPLES / "groups.yaml", "--budget", 0)
 
@@ -88,6 +97,50 @@ def test_the_current_context(servers: dict[str, FakeApiServer], tmp_path: Path) 
     assert servers
     found = kscale("headroom", "--kubeconfig", tmp_path / "config", "-o", "json")
     assert [node["name"] for node in json.loads(found.stdout)["nodes"]] == ["alone"]
+
+
+def test_the_current_context_is_the_default_input(servers: dict[str, FakeApiServer]) -> None:
+    assert servers
+    answer = kscale("headroom")
+    assert answer.stdout == kscale("headroom", "--context", "west").stdout
+    assert answer.stderr.startswith("reading the cluster of context west\nread context west: 1 Node, 1 Pod")
+    assert kscale("headroom", "-q").stderr == ""
+    assert "reading the cluster" not in kscale("headroom", "--context", "east").stderr
+    servers["west"].put("pods", json.loads(PENDING))
+    answer = kscale("estimate", "--node", "alone")
+    assert "1 pod fits nowhere: kscale explain --context west --node alone shop/big" in answer.stdout.splitlines()
+
+
+def test_a_dump_on_stdin_is_read_before_the_current_context(servers: dict[str, FakeApiServer]) -> None:
+    dump = gzip.decompress((EXAMPLES / "cluster.json.gz").read_bytes())
+    answer = kscale("cost", "-f", "-", *GROUPS, stdin=dump)
+    assert (answer.code, answer.stdout) == (0, kscale("cost", *DUMP, *GROUPS).stdout)
+    assert not servers["west"].calls
+
+
+@pytest.mark.parametrize("text", ["", "apiVersion: v1\nkind: Config\n", "current-context: lost\n"])
+def test_without_a_current_context_a_command_says_what_to_name(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if text:
+        (tmp_path / "config").write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    answer = kscale("headroom")
+    assert (answer.code, answer.stdout) == (2, "")
+    assert "nothing to read: name a dump, or - for stdin; no kubeconfig has a current context" in answer.stderr
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").write_text("contexts: 3\n")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    answer = kscale("headroom")
+    assert (answer.code, f"{tmp_path / 'config'}: contexts: a list is expected" in answer.stderr) == (2, True)
+    assert kscale("cost", *DUMP, *GROUPS).code == 0
+
+
+def test_a_simulation_begins_empty_without_an_input(servers: dict[str, FakeApiServer], minute: Path) -> None:
+    assert kscale("simulate", minute).code == 0
+    assert not any(server.calls for server in servers.values())
 
 
 def test_one_table_of_several(servers: dict[str, FakeApiServer]) -> None:
@@ -317,7 +370,6 @@ def test_a_list_whose_pages_are_gone_is_taken_whole(servers: dict[str, FakeApiSe
         (("--context", "west", "--context", "west"), "a context is named twice"),
         (("--context", "north"), "north"),
         (("--context", "west", "--context", "east", "--save-state", "x"), "it is of one cluster"),
-        ((), "nothing to read"),
     ],
 )
 def test_bad_usage(servers: dict[str, FakeApiServer], more: tuple[object, ...], said: str) -> None:

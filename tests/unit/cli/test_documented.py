@@ -120,6 +120,8 @@ if __name__ == "__main__":
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         page.write_text(
-            BLOCK.sub(lambda match: "\n".join(f"$ {line}\n{run(line)}" for line, _ in commands(match[0])), text),
+            BLOCK.sub(
+                lambda match: "\n".join(f"$ {line}\n{run(line)}" for line, _ in commands(match[0])) or match[0], text
+            ),
             encoding="utf-8",
         )

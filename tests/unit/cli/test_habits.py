@@ -84,10 +84,10 @@ def test_fit_says_where_replicas_land_and_what_stops_the_next(tmp_path: Path, du
     web = write(tmp_path / "web.json", deployment("web", 8))
     got = kscale("fit", "-q", "-f", dump, "--pod", web).stdout.splitlines()
     assert got == [
-        "web (Deployment, 8 replicas): all 8 fit now.",
+        "a/web (Deployment, 8 replicas): all 8 fit now.",
         "",
-        "Deployment/web lands on n1 (4), n2 (4).",
-        "Deployment/web: one replica more would not fit: 0/2 nodes are available: 2 Insufficient cpu.",
+        "Deployment/a/web lands on n1 (4), n2 (4).",
+        "Deployment/a/web: one replica more would not fit: 0/2 nodes are available: 2 Insufficient cpu.",
     ]
     some = kscale("fit", "-q", "-f", dump, "--pod", write(tmp_path / "few.json", deployment("few", 3))).stdout
     assert "one replica more" not in some
@@ -97,8 +97,8 @@ def test_fit_says_that_a_workload_is_there_already(tmp_path: Path) -> None:
     web = deployment("web", 2)
     dump = write(tmp_path / "dump.json", node("n1"), web, pod("p"))
     there = "is in the input already: its replicas are asked about on top of its pods there."
-    assert f"Deployment/web {there}" in kscale("fit", "-f", dump, "--pod", write(tmp_path / "w.json", web)).stdout
-    assert f"Pod/p {there}" in kscale("fit", "-f", dump, "--pod", write(tmp_path / "p.json", pod("p"))).stdout
+    assert f"Deployment/a/web {there}" in kscale("fit", "-f", dump, "--pod", write(tmp_path / "w.json", web)).stdout
+    assert f"Pod/a/p {there}" in kscale("fit", "-f", dump, "--pod", write(tmp_path / "p.json", pod("p"))).stdout
     assert there not in kscale("fit", "-f", dump, "--pod", write(tmp_path / "q.json", pod("q"))).stdout
 
 

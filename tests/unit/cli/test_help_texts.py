@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from click import Context
 from typer.main import get_command
 
 from kscale.cli.app import app
+from unit.cli.support import kscale
 
 
 def options(command: Any, name: str = "kscale") -> Iterator[tuple[str, str, str]]:
@@ -55,3 +57,59 @@ def test_all_commands_are_read() -> None:
     commands = {command for command, _, _ in options(get_command(app))}
     assert len(TEXTS) > 400
     assert {"kscale run cluster-autoscaler", "kscale catalogue import", "kscale manifests reader"} <= commands
+
+
+def commands(command: Any, words: str = "") -> Iterator[tuple[str, Any]]:
+    """Each command with its words."""
+    if not hasattr(command, "list_commands"):
+        yield words, command
+        return
+    context = Context(command, info_name="kscale")
+    for sub in command.list_commands(context):
+        yield from commands(command.get_command(context, sub), f"{words} {sub}".strip())
+
+
+COMMANDS = dict(commands(get_command(app)))
+LISTED = re.compile(r"^  (-.*?)(?:  |$)", re.MULTILINE)
+"""The names of an option's entry in a help text."""
+
+
+def listed(section: str) -> set[str]:
+    return {name for names in LISTED.findall(section) for name in re.findall(r"--[\w-]+", names)}
+
+
+def long_names(command: Any, *, required: bool = False) -> set[str]:
+    options = (each for each in command.params if each.param_type_name == "option")
+    return {max(each.opts, key=len) for each in options if each.required or not required}
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_help_shows_the_common_options_and_says_where_all_are(words: str) -> None:
+    total = long_names(COMMANDS[words])
+    text = kscale(*words.split(), "--help").stdout
+    shown = listed(text.partition("Options:\n")[2].partition("\n\n")[0]) & total
+    assert shown == total or 5 < len(shown) <= 10
+    assert long_names(COMMANDS[words], required=True) <= shown
+    rest = len(total) - len(shown)
+    assert (f"\n  {rest} more options: kscale {words} --help-all\n" in text) == (rest > 0)
+    full = kscale(*words.split(), "--help-all").stdout
+    assert total <= listed(full)
+    assert "more options: " not in full
+
+
+def test_all_options_stand_below_headings_with_the_common_ones_first() -> None:
+    text = kscale("estimate", "--help-all").stdout
+    headings = re.findall(r"^([A-Z].*):$", text, re.MULTILINE)
+    assert headings[:2] == ["Common options", "Input"]
+    assert {"Node groups", "Output", "Limits on an API server"} <= set(headings)
+    section = text.partition("Node groups:\n")[2].partition("\n\n")[0]
+    assert listed(section) == {"--node", "--instance-type", "--arch", "--region", "--zone", "--spot"}
+
+
+def test_help_of_a_program_lists_all_flags_of_upstream() -> None:
+    """With those that have no effect here, and why."""
+    text = kscale("run", "cluster-autoscaler", "--help-all").stdout
+    flags = (Path(__file__).parent / "upstream_flags.txt").read_text().split()
+    missing = {flag for flag in flags if not re.search(rf"--{re.escape(flag.removeprefix('--'))}\b", text)}
+    assert not missing
+    assert "Accepted without effect:" in text

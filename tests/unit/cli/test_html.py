@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kscale import __version__ as kscale_version
 from kscale import hpa
 from unit.cli.support import kscale
 from unit.cli.test_scale_up import PODS, group, node
@@ -32,7 +33,7 @@ NOW = ("--now", "2026-07-01T00:00:00Z")
         (("headroom", *DUMP), ("Nodes now", "homeless if lost", "Who would be homeless")),
         (("headroom", *DUMP, "--lose", "zone=us-east-1a"), ("Nodes now", "Without zone=us-east-1a")),
         (("whatif", EXAMPLES / "scenarios.yaml", *DUMP, *GROUPS, *NOW), ("cheap-memory", "QUESTION")),
-        (("simulate", EXAMPLES / "simulate-web.yaml", "--horizon", "5m", "-q"), ("Cores", "over 5 min")),
+        (("simulate", EXAMPLES / "simulate-web.yaml", "--horizon", "5m", "-q"), ("Cores", "5 min", "time since")),
         (("cost", *DUMP, *GROUPS, "--budget", "0"), ("$27.87/h for 40 nodes", "Node groups")),
     ],
     ids=lambda value: str(value[0]) if isinstance(value, tuple) else None,
@@ -46,6 +47,25 @@ def test_pages(words: tuple[object, ...], said: tuple[str, ...]) -> None:
     record = json.loads(page.scripts[0])
     assert record["apiVersion"] == "kscale.dev/v1alpha1"
     assert record["kind"] in page.seen
+
+
+def test_a_page_says_when_from_what_and_how_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1780000000")
+    monkeypatch.setattr("sys.argv", ["kscale"])
+    page = Reader(kscale("headroom", *DUMP, "-o", "html").stdout)
+    dump = EXAMPLES / "cluster.json.gz"
+    assert f"Made 2026-05-28 20:26:40 UTC from {dump} with kscale {kscale_version}." in page.seen
+    assert f"kscale headroom -q -f {dump} -o html" in page.seen
+
+
+def test_a_page_hides_the_passwords_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "https://me:secret@host"
+    folder.mkdir(parents=True)
+    (folder / "dump.json").write_text('{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}')
+    page = kscale("headroom", "-f", "https://me:secret@host/dump.json", "-o", "html").stdout
+    assert "-f https://me:xxxxx@host/dump.json" in page
+    assert "secret" not in page
 
 
 def test_a_page_ends_with_what_there_is_to_add() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import pytest
 import yaml
 
 from kscale.cli.output import Answer, Cell, Column, Format, Table, View, render
 from kscale.cli.terminal import Terminal
+from kscale.cli.terminal_tables import fit_widths
 from kscale.records import Record
 
 
@@ -143,3 +145,79 @@ def test_colour_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[33m" in show(Format.TABLE, Screen())
     assert "\x1b[33m" not in show(Format.TABLE, Screen(), no_color=True)
     assert "\x1b" not in show(Format.TABLE)
+
+
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def on_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+    view: View,
+    form: Format = Format.TABLE,
+    *,
+    code: int = 0,
+    columns: int = 80,
+    lines: int = 50,
+) -> str:
+    for name, value in {"COLUMNS": columns, "LINES": lines, "TERM": "xterm-256color"}.items():
+        monkeypatch.setenv(name, str(value))
+    screen = Screen()
+    render(Answer(ANSWER.record, lambda: view, exit_code=code), form, Terminal(stdout=screen, environ={}))
+    return screen.getvalue()
+
+
+def plain_lines(text: str) -> list[str]:
+    return [line.rstrip() for line in STYLE.sub("", text).splitlines()]
+
+
+REASON = "28 pods: node(s) didn't match Pod's node affinity/selector; 4 pods: would fit an empty node; 3 pods: no room"
+LONG = Table([Column("NODE"), Column("N", "right"), Column("WHY")], [["ip-10-0-1-35.ec2.internal", 12, REASON]])
+
+
+def test_a_reason_is_wrapped_and_then_shortened_to_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = plain_lines(on_terminal(monkeypatch, View("", [LONG])))
+    assert plain == [
+        "NODE                        N  WHY",
+        "ip-10-0-1-35.ec2.internal  12  28 pods: node(s) didn't match Pod's node",
+        "                               affinity/selector; 4 pods: would fit an empty…",
+        "Texts are shortened to the terminal's width; -o wide shows all.",
+    ]
+    plain = plain_lines(on_terminal(monkeypatch, View("", [LONG]), columns=200))
+    assert plain[1:] == [f"ip-10-0-1-35.ec2.internal  12  {REASON}"]
+
+
+def test_wide_shortens_nothing_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = plain_lines(on_terminal(monkeypatch, View("x" * 100, [LONG]), Format.WIDE))
+    assert plain == ["x" * 100, "", f"NODE{' ' * 24}N  WHY", f"ip-10-0-1-35.ec2.internal  12  {REASON}"]
+
+
+@pytest.mark.parametrize(
+    ("available", "widths"),
+    [
+        (80, [25, 5, 25, 19]),  # all fits
+        (70, [25, 5, 17, 17]),  # sentences shrink, the widest first
+        (60, [17, 5, 16, 16]),  # then names
+        (45, [16, 5, 9, 9]),  # then sentences once more
+        (30, [6, 5, 6, 7]),  # then all texts
+        (10, [4, 5, 4, 4]),  # numbers stay
+    ],
+)
+def test_columns_shrink_in_order(available: int, widths: list[int]) -> None:
+    name, number = (False, False), (False, True)
+    sentence = (True, False)
+    sentences, fixed = zip(name, number, sentence, sentence, strict=True)
+    assert fit_widths([25, 5, 25, 19], sentences, fixed, available) == widths
+
+
+def test_the_headline_comes_last_if_the_output_is_longer_than_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table([Column("NODE")], [[f"node-{i}"] for i in range(5)])
+    view = View("Five nodes.", [table], ["kscale explain tells more."])
+    long = plain_lines(on_terminal(monkeypatch, view, lines=9))
+    assert long == ["NODE", *(f"node-{i}" for i in range(5)), "", "kscale explain tells more.", "", "Five nodes."]
+    short = plain_lines(on_terminal(monkeypatch, view, lines=20))
+    assert short == ["Five nodes.", "", *long[:-2]]
+
+
+def test_the_headline_is_red_if_something_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on_terminal(monkeypatch, View("None fits."), code=1) == "\x1b[1;31mNone fits.\x1b[0m\n"
+    assert on_terminal(monkeypatch, View("All fit.")) == "\x1b[1mAll fit.\x1b[0m\n"

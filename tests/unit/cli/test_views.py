@@ -248,10 +248,10 @@ def fits(*workloads: WorkloadFit) -> View:
 
 def test_fit_says_one_sentence_for_one_workload() -> None:
     view = fits(workload("web", "Deployment", 40, 31))
-    assert view.headline == "web (Deployment, 40 replicas): 31 fit now, 9 do not: 9 Insufficient memory."
-    assert fits(workload("web", "Deployment", 4, 4)).headline == "web (Deployment, 4 replicas): all 4 fit now."
-    assert fits(workload("one", "Pod", 1, 1)).headline == "one (Pod): fits now."
-    assert fits(workload("one", "Pod", 1, 0)).headline == "one (Pod): does not fit: Insufficient memory."
+    assert view.headline == "d/web (Deployment, 40 replicas): 31 fit now, 9 do not: 9 Insufficient memory."
+    assert fits(workload("web", "Deployment", 4, 4)).headline == "d/web (Deployment, 4 replicas): all 4 fit now."
+    assert fits(workload("one", "Pod", 1, 1)).headline == "d/one (Pod): fits now."
+    assert fits(workload("one", "Pod", 1, 0)).headline == "d/one (Pod): does not fit: Insufficient memory."
 
 
 def test_fit_shows_a_table_for_several() -> None:

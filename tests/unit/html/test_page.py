@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale.html import page
-from kscale.views import Block, Cell, Chart, Column, DrawnNode, DrawnPod, Folded, Packing, Table, View
+from kscale.views import Block, Cell, Chart, Column, DrawnNode, DrawnPod, Folded, Origin, Packing, Table, View
 
 VOID = {"meta"}
 HOSTILE = "</td></script><script>document.title='taken'</script><img src=x onerror=\"x\">' \x1b[31m\u202egnp"
@@ -104,7 +104,6 @@ def test_a_reader_sees_it_all_without_a_script() -> None:
     more = (
         "Alike: shop/web, n2",
         "3 more nodes are not drawn",
-        "0 to 7.5 over 60 min",
         "other: 0 to 7.5, at the end 7.5",
     )
     for said in (*cells, *pods, *more):
@@ -124,10 +123,39 @@ def test_bars_are_as_wide_as_requests() -> None:
     assert ">1 pod<" in text
 
 
-@pytest.mark.parametrize(("steps", "path"), [(True, "M0.0 120.0H1000.0V2.0"), (False, "M0.0 120.0L1000.0 2.0")])
+@pytest.mark.parametrize(("steps", "path"), [(True, "M64.0 124.0H976.0V12.0"), (False, "M64.0 124.0L976.0 12.0")])
 def test_a_line_reaches_over_the_whole_picture(steps: bool, path: str) -> None:
     text = page("t", View("h"), [Chart("c", [0.0, 3600.0], {"a": [1.0, 2.0]}, steps=steps)])
     assert f' d="{path}"' in text
+
+
+def chart_texts(longest: float, highest: float, unit: str = "nodes") -> list[str]:
+    text = page("t", View("h"), [Chart("c", [0.0, longest], {"a": [0.0, highest]}, unit=unit)])
+    return re.findall(r"<text[^>]*>([^<]*)</text>", text)
+
+
+@pytest.mark.parametrize(
+    ("longest", "highest", "values", "times"),
+    [
+        (5400.0, 4.0, ["0", "1", "2", "3", "4"], ["0 min", "15 min", "30 min", "45 min", "60 min", "75 min", "90 min"]),
+        (50.0, 0.3, ["0", "0.1", "0.2", "0.3"], ["0 s", "10 s", "20 s", "30 s", "40 s", "50 s"]),
+        (30 * 86400.0, 4_300.0, ["0", "1,000", "2,000", "3,000", "4,000", "5,000"],
+         ["0 d", "5 d", "10 d", "15 d", "20 d", "25 d", "30 d"]),
+        (86400.0, 27.0, ["0", "10", "20", "30"], ["0 h", "6 h", "12 h", "18 h", "24 h"]),
+        (0.0, 0.0, ["0", "0.2", "0.4", "0.6", "0.8", "1"], ["0 s", "1 s"]),
+    ],
+)  # fmt: skip
+def test_a_chart_has_axes_with_units(longest: float, highest: float, values: list[str], times: list[str]) -> None:
+    assert chart_texts(longest, highest) == [*values, "nodes", *times, "time since the start"]
+    assert "nodes" not in chart_texts(longest, highest, unit="")
+
+
+def test_a_page_says_when_from_what_and_how_it_was_made() -> None:
+    origin = Origin("2026-07-01 12:00:00 UTC", "a.json, <b>", "kscale cost -f a.json -f '<b>' -o html", "0.1.0")
+    reader = Reader(page("t", View("h"), origin=origin))
+    assert "Made 2026-07-01 12:00:00 UTC from a.json, <b> with kscale 0.1.0." in reader.seen
+    assert "kscale cost -f a.json -f '<b>' -o html" in reader.seen
+    assert "Made" not in Reader(page("t", View("h"))).seen
 
 
 def test_a_cell_of_several_numbers_is_sorted_by_the_first() -> None:
@@ -143,7 +171,7 @@ def test_long_lines_are_thinned_to_their_highest() -> None:
     path = re.search(r' d="([^"]+)"', text)
     assert path is not None
     assert path[1].count("H") < 2_100
-    assert "V2.0" in path[1], "the peak is there"
+    assert "V34.4" in path[1], "the peak is there"
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

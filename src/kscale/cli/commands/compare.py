@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kscale.cli.commands.simulate import HorizonOption, SeedOption
-from kscale.cli.output import Answer, Column, Row, Show, Table, View
+from kscale.cli.output import Answer, Column, Row, Show, Table, View, money_cell
 
 if TYPE_CHECKING:
     from kscale.simulation import ComparedDecision, ComparedRun, ProfileComparison, ReleaseRule
@@ -118,8 +118,13 @@ def _format_rule(rule: ReleaseRule, decisions: Sequence[ComparedDecision]) -> li
 
 
 def _run(run: ComparedRun) -> Row:
-    cost = None if run.cost is None else f"{run.cost:,.2f}"
-    return [run.profile, f"{run.node_hours:,.1f}", cost, f"{run.most_nodes:,}", f"{run.pending_p95:,.0f} s"]
+    return [
+        run.profile,
+        f"{run.node_hours:,.1f}",
+        money_cell(run.cost),
+        f"{run.most_nodes:,}",
+        f"{run.pending_p95:,.0f} s",
+    ]
 
 
 def _format_time_and_text(at: float | None, what: str) -> str:

@@ -166,7 +166,8 @@ _ESTIMATE_COLUMNS = (
     Column("METHOD", wide=True),
     *make_columns("PODS", "CPU", "MEMORY", align="right"),
     Column("LIMITED BY"),
-    *make_columns("NOW", "MAX", "PRICE/H", align="right", wide=True),
+    *make_columns("NOW", "MAX", align="right", wide=True),
+    Column("$/H", "right", wide=True, fields=("price/h",)),
     Column("WHY NOT MORE"),
 )
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kscale.capacity.records import FitReport, WorkloadFit
 from kscale.cli.inputs import DUMP_HELP, check_namespace, manifests, namespaces_of, read
 from kscale.cli.live_inputs import NamingClusters
-from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Column, Row, Show, Table, View, failing_cell, make_columns
 from kscale.cli.terminal import object_name, on_nodes, plural, rejections
 
 if TYPE_CHECKING:
@@ -100,10 +100,10 @@ def fit_view(report: FitReport) -> View:
     )
     rows: list[Row] = [
         [
-            f"{item.kind}/{item.name}",
+            _name_of(item),
             item.replicas,
             item.fit,
-            Cell(f"{item.replicas - item.fit:,}", "bad" if item.fit < item.replicas else "", item.replicas - item.fit),
+            failing_cell(item.replicas - item.fit),
             rejections(item.rejections, OR),
         ]
         for item in report.workloads
@@ -124,7 +124,7 @@ def _fit_names(report: FitReport) -> list[str]:
 def _fit_footer(report: FitReport) -> list[str]:
     lines: list[str] = []
     for item in report.workloads:
-        workload = f"{item.kind}/{item.name}"
+        workload = _name_of(item)
         if item.placement:
             lines.append(f"{workload} lands on {on_nodes(item.placement)}.")
         if item.event:
@@ -138,10 +138,14 @@ def _fit_footer(report: FitReport) -> list[str]:
     return lines
 
 
+def _name_of(item: WorkloadFit) -> str:
+    return f"{item.kind}/{item.namespace}/{item.name}"
+
+
 def _fit_sentence(item: WorkloadFit) -> str:
-    subject = f"{item.name} ({item.kind}, {item.replicas:,} {plural('replica', item.replicas)})"
+    subject = f"{item.namespace}/{item.name} ({item.kind}, {item.replicas:,} {plural('replica', item.replicas)})"
     if item.kind == "Pod" and item.replicas == 1:
-        subject = f"{item.name} (Pod)"
+        subject = f"{item.namespace}/{item.name} (Pod)"
     stays = item.replicas - item.fit
     if not stays:
         return f"{subject}: {'fits now' if item.replicas == 1 else f'all {item.fit:,} fit now'}."

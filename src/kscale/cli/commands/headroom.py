@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Column, Row, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Column, Row, Show, Table, View, failing_cell, make_columns
 from kscale.cli.pictures import headroom_blocks
 from kscale.cli.terminal import object_name, on_nodes, plural, pods
 from kscale.errors import InputError
@@ -119,7 +119,9 @@ def headroom_view(report: HeadroomReport, hint: str = "") -> View:
         parts.append(f"Losing any one zone: {_sentence([z for z in report.zones if z.homeless], report.zones)}.")
     tables = [
         Table(
-            _COLUMNS[:5], [[kind, item.name, item.pods, item.homeless, ", ".join(item.first)] for item in bad], limit=20
+            _COLUMNS[:5],
+            [[kind, item.name, item.pods, failing_cell(item.homeless), ", ".join(item.first)] for item in bad],
+            limit=20,
         )
         for kind, losses in (("zone", report.zones), ("node", report.nodes))
         if (bad := sorted((loss for loss in losses if loss.homeless), key=lambda loss: -loss.homeless))
@@ -128,7 +130,7 @@ def headroom_view(report: HeadroomReport, hint: str = "") -> View:
         columns = (Column("WORKLOAD"), Column("MORE", "right"), *make_columns("LAND ON", "WHY NOT MORE"))
         more: list[Row] = [
             [
-                f"{item.kind}/{item.name}",
+                f"{item.kind}/{item.pod.partition('/')[0]}/{item.name}",
                 item.more,
                 on_nodes(item.placement) if item.placement else "",
                 item.next_event,
@@ -181,8 +183,8 @@ def _build_loss_view(report: HeadroomReport) -> View:
 def _loss(loss: Loss, kind: str = "") -> Row:
     if not kind:
         kind, _, name = loss.name.partition("=")
-        return [kind, name, loss.pods, loss.homeless, ", ".join(loss.first)]
-    return [kind, loss.name, loss.pods, loss.homeless, ", ".join(loss.first)]
+        return [kind, name, loss.pods, failing_cell(loss.homeless), ", ".join(loss.first)]
+    return [kind, loss.name, loss.pods, failing_cell(loss.homeless), ", ".join(loss.first)]
 
 
 def _repair(repair: Repair | None) -> str:

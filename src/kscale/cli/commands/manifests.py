@@ -45,6 +45,9 @@ class DeploymentFlags(OptionGroup):
         Flag for kscale run with this program. Repeatable.
     """
 
+    title = "Deployment"
+    common = ("namespace", "replicas")
+
     image: str
     namespace: Annotated[str, typer.Option("-n", "--namespace")] = "kube-system"
     replicas: Annotated[int, typer.Option(min=1)] = 2

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kscale.cli.inputs import read_cluster
 from kscale.cli.live_inputs import BeginningCluster
-from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, money_cell
 from kscale.cli.pictures import simulation_blocks
 from kscale.cli.terminal import plural, pods
 
@@ -119,7 +119,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 def simulation_view(report: SimulationReport) -> View:
     """Build the view of a simulation: node groups, queues, and what the autoscalers did."""
     pending, cores = report.pending, report.cores
-    cost = "" if report.cost is None else f", {report.cost:,.2f}"
+    cost = "" if report.cost is None else f", ${report.cost:,.2f}"
     name = f"{report.name}: " if report.name else ""
     parts = [f"{name}{_time(report.seconds)} simulated: {report.node_hours:,.1f} node-hours{cost}"]
     if report.ungrouped_node_hours:
@@ -136,7 +136,7 @@ def simulation_view(report: SimulationReport) -> View:
             each.group,
             each.instance_type or None,
             f"{each.node_hours:,.1f}",
-            None if each.cost is None else f"{each.cost:,.2f}",
+            money_cell(each.cost),
             each.added,
             each.removed,
             each.lost,
@@ -234,9 +234,9 @@ def _ideal(report: SimulationReport) -> list[str]:
     proof = f" by {' and '.join(ideal.methods)}" if ideal.methods else ""
     lost = f" (without {ideal.unplaced:,} pods that it had no place for: nodes as paid)" if ideal.unplaced else ""
     text = (
-        f"Paid {ideal.paid:,.2f} = {ideal.ideal:,.2f} cheapest mix found for the load{lost} "
-        f"(at least {ideal.bound:,.2f}{proof}) + {ideal.hpa:,.2f} pods beyond it (HPA) + {ideal.packing:,.2f} packing "
-        f"+ {ideal.ca:,.2f} nodes without pods (CA) + {ideal.boot:,.2f} booting."
+        f"Paid ${ideal.paid:,.2f} = ${ideal.ideal:,.2f} cheapest mix found for the load{lost} "
+        f"(at least ${ideal.bound:,.2f}{proof}) + ${ideal.hpa:,.2f} pods beyond it (HPA) "
+        f"+ ${ideal.packing:,.2f} packing + ${ideal.ca:,.2f} nodes without pods (CA) + ${ideal.boot:,.2f} booting."
     )
     return [text]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kscale.capacity.validation import Validation, validate
 from kscale.cli.failures import BAD_INPUT
 from kscale.cli.inputs import DUMP_HELP, Files
-from kscale.cli.output import Answer, Column, Row, Show, Table, View
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View
 from kscale.cli.terminal import plural
 
 __all__ = ["EPILOG", "command", "validation_view"]
@@ -38,8 +38,8 @@ def validation_view(record: Validation) -> View:
     ]
     tables = [Table([Column("KIND"), Column("OBJECTS", "right"), Column("READ")], kinds)]
     tables += [
-        Table([Column(title)], [[text] for text in texts], limit=50)
-        for title, texts in (("PROBLEM", record.problems), ("WARNING", record.warnings))
+        Table([Column(title)], [[Cell(text, tone)] for text in texts], limit=50)
+        for title, tone, texts in (("PROBLEM", "bad", record.problems), ("WARNING", "warn", record.warnings))
     ]
     footer = []
     if record.unreadable:

@@ -11,7 +11,7 @@ import typer
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_moment, read
 from kscale.cli.live_inputs import Clusters
-from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, failing_cell, make_columns
 from kscale.cli.terminal import plural
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _row(row: ScenarioRow, baseline: ScenarioRow) -> Row:
         change,
         None if row.bound is None else Cell(f"{row.bound:,.2f}", value=row.bound),
         row.pending,
-        row.homeless,
+        failing_cell(row.homeless),
         grown(row),
         row.differs,
     ]

@@ -70,6 +70,9 @@ class _Flags(StructFlags):
         Also write HPAs whose status another controller writes.
     """
 
+    title = "Decisions"
+    common = ("horizontal_pod_autoscaler_sync_period", "hpa_selector", "take_over")
+
     qps: Annotated[float, typer.Option("--kube-api-qps")] = 20.0
     burst: Annotated[int, typer.Option("--kube-api-burst")] = 30
     hpa_selector: str = ""

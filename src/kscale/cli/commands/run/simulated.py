@@ -30,6 +30,9 @@ class WorldFlags(OptionGroup):
         Scenario of the simulated cluster (see kscale simulate); empty: the example that comes with kscale.
     """
 
+    title = "World"
+    common = ("world", "scenario")
+
     world: str = "live"
     scenario: str = ""
 

@@ -36,6 +36,9 @@ class AdmissionFlags(StructFlags):
         Namespace of the status lease; empty: the environment variable NAMESPACE, or kube-system.
     """
 
+    title = "Decisions"
+    common = ("vpa_object_namespace",)
+
 
 class COMMAND(GoCommand):
     """The typer command, with upstream's flags."""
@@ -107,6 +110,9 @@ class WebhookFlags(OptionGroup):
     ignored_vpa_object_namespaces : A,B,...
         Ignore VPAs in these namespaces.
     """
+
+    title = "Webhook"
+    common = ("register_webhook", "webhook_service")
 
     port: int = 8000
     client_ca_file: str = "/etc/tls-certs/caCert.pem"

@@ -38,10 +38,15 @@ _BUILT_IN: Final = (RecommenderStrategy.name, PercentileStrategy.name, Percentil
 class RecommenderFlags(StructFlags):
     """Flags of the recommender's decisions."""
 
+    title = "Decisions"
+    common = ("recommender_interval", "storage")
+
 
 @struct_flags(PrometheusHistory, without=("container_name_label", "namespace"))
 class HistoryFlags(StructFlags):
     """Flags for the history that Prometheus has."""
+
+    title = "History"
 
 
 class COMMAND(GoCommand):
@@ -91,6 +96,9 @@ class PrometheusFlags(OptionGroup):
     prometheus_bearer_token_file : FILE
         File that contains the bearer token for Prometheus.
     """
+
+    title = "History"
+    common = ("prometheus_address",)
 
     prometheus_address: str = "http://prometheus.monitoring.svc"
     prometheus_insecure: Switch = False
@@ -144,6 +152,9 @@ class StrategyFlags(OptionGroup):
     strategy_answer_bytes : N
         Maximum size of Prometheus's answer to a strategy's query; a longer answer is refused.
     """
+
+    title = "Strategy"
+    common = ("strategy",)
 
     strategy: Annotated[
         str,
@@ -203,6 +214,9 @@ class ExplainFlags(OptionGroup):
         In each round, before it writes: what its recommendations would do to nodes if all pods had them, as a
         VPARoundPlan (one line of JSON on stdout) and, where it says something new, an event.
     """
+
+    title = "Process"
+    common = ("explain",)
 
     explain: bool = False
 

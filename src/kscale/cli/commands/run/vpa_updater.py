@@ -30,6 +30,9 @@ class UpdaterFlags(StructFlags):
         Namespace of the admission controller's status lease; empty: the environment variable NAMESPACE, or kube-system.
     """
 
+    title = "Decisions"
+    common = ("updater_interval", "min_replicas")
+
 
 class COMMAND(GoCommand):
     """The typer command, with upstream's flags."""
@@ -62,6 +65,9 @@ class PlanFlags(OptionGroup):
         Before each loop: which pods it would update, and what that does to nodes, as a VPARoundPlan (one line of
         JSON on stdout) and an event. With --dry-run it stays at that.
     """
+
+    title = "Process"
+    common = ("plan",)
 
     plan: bool = False
 

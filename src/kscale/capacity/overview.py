@@ -1,0 +1,232 @@
+"""Overview of a cluster: its nodes, its pending pods, and what the Cluster Autoscaler would do next.
+
+Not in upstream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import ClassVar, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from kscale.ca.entry_points.scale_up import scale_up
+from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_up.inputs import ScaleUpInputs
+from kscale.ca.scale_up.plan import ScaleUpPlan
+from kscale.ca.state.loop_state import LoopState
+from kscale.capacity.group_templates import loop_groups, with_members
+from kscale.capacity.scale_down import ScaleDownReport, report_scale_down
+from kscale.effects import Moment, moment, to_text
+from kscale.objects.api.core import Pod
+from kscale.objects.conditions import find, is_true
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.pod_resources import CPU, MEMORY
+from kscale.records import Record
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["ClusterOverview", "GroupGrowth", "Outlook", "OverviewNode", "PendingSummary", "report_overview"]
+
+_NOT_COUNTED: Final = "the scheduler has not said yet that it is unschedulable"
+
+
+class OverviewNode(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+    """A node. ``cpu`` and ``allocatableCpu`` are milli-cores, ``memory`` and ``allocatableMemory`` bytes; ``cpu`` and
+    ``memory`` are the requests of the node's pods.
+
+    ``decision`` is scale-down's: ``delete empty``, ``drain``, ``unneeded`` (not yet) or ``stays``; ``why`` explains it.
+    """
+
+    name: str
+    group: str | None
+    ready: bool
+    unschedulable: bool
+    pods: int
+    cpu: int
+    allocatable_cpu: int
+    memory: int
+    allocatable_memory: int
+    decision: str
+    why: str = ""
+
+
+class PendingSummary(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+    """Pending pods with the same prospect. ``pod``: one of them; ``since``: the creation of the oldest.
+
+    ``prospect`` is ``fits`` (on a node that exists or is coming), ``new node``, ``stays pending`` or ``not counted``;
+    ``why`` explains it.
+    """
+
+    pod: str
+    pods: int
+    prospect: str
+    why: str
+    since: str | None = None
+
+
+class GroupGrowth(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+    """Growth of a node group from its ``current`` to its ``new`` size."""
+
+    group: str
+    current: int
+    new: int
+
+
+class ClusterOverview(Record, frozen=True):
+    """The nodes and pending pods of a cluster, and what one loop of the Cluster Autoscaler would do.
+
+    ``scaleUp``: upstream's result, and ``growth`` the groups that would grow. ``scaleDown``: upstream's result.
+    ``unready``: number of nodes that are not ready.
+    """
+
+    KIND: ClassVar[str] = "ClusterOverview"
+    ROWS: ClassVar[str] = "nodes"
+
+    time: str
+    unready: int
+    scale_up: str
+    growth: list[GroupGrowth]
+    scale_down: str
+    pending: list[PendingSummary]
+    nodes: list[OverviewNode]
+
+
+class Outlook(NamedTuple):
+    """An overview with the plans that it summarizes, and the state of scale-down for the next overview."""
+
+    overview: ClusterOverview
+    scale_up: ScaleUpPlan
+    scale_down: ScaleDownReport
+    state: LoopState
+
+
+def report_overview(
+    cluster: Cluster,
+    snapshot: Snapshot,
+    groups: Iterable[NodeGroup],
+    *,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+    state: LoopState | None = None,
+    gpu_label: str = DEFAULT_GPU_LABEL,
+) -> Outlook:
+    """Summarize a cluster and one loop of the Cluster Autoscaler on it; nothing is changed.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Objects of the cluster.
+    snapshot : Snapshot
+        Snapshot of the cluster.
+    groups : iterable of NodeGroup
+        Node groups as described, without templates.
+    now : datetime or Moment
+        Time of the loop.
+    options : AutoscalingOptions, optional
+        Flags of the Cluster Autoscaler.
+    state : LoopState, optional
+        State of the previous overview: since when nodes are unneeded.
+    gpu_label : str, optional
+        Node label that names the GPU type.
+
+    Returns
+    -------
+    Outlook
+        The overview, the plans, and the state for the next overview. Each overview assumes that no scale-up was
+        requested before.
+
+    Raises
+    ------
+    InputError
+        If a group has no node to model new ones on.
+    """
+    options = options or AutoscalingOptions()
+    time = moment(now)
+    sized, templates = loop_groups(cluster, snapshot, groups, options=options, now=time)
+    members = with_members(sized, snapshot.columns.objects)
+    up = scale_up(
+        snapshot,
+        members,
+        now=time,
+        options=options,
+        inputs=ScaleUpInputs(templates=templates, gpu_label=gpu_label),
+    )
+    down, after = report_scale_down(snapshot, members, now=time, options=options, state=state, gpu_label=gpu_label)
+    nodes = _summarize_nodes(snapshot, down)
+    overview = ClusterOverview(
+        time=to_text(time) or "",
+        unready=sum(not node.ready for node in nodes),
+        scale_up=up.result,
+        growth=[GroupGrowth(group=info.group, current=info.current, new=info.new) for info in up.scale_ups],
+        scale_down=down.result,
+        pending=_summarize_pending(snapshot, up),
+        nodes=nodes,
+    )
+    return Outlook(overview, up, down, after)
+
+
+def _summarize_nodes(snapshot: Snapshot, report: ScaleDownReport) -> list[OverviewNode]:
+    pods = np.bincount(snapshot.placed_node, minlength=len(snapshot.nodes)).tolist()
+    amounts: dict[str, tuple[list[int], list[int]]] = {}
+    for resource in (CPU, MEMORY):
+        column = snapshot.columns.allocatable.get(resource)
+        room = np.zeros(len(snapshot.nodes), np.int64) if column is None else column
+        amounts[resource] = (room - snapshot.free(resource)).tolist(), room.tolist()
+    decisions = {item.node: item for item in report.nodes}
+    result = []
+    for i, node in enumerate(snapshot.columns.objects):
+        item = decisions[node.name]
+        result.append(
+            OverviewNode(
+                name=node.name,
+                group=item.group,
+                ready=is_true(node.status.conditions or (), "Ready"),
+                unschedulable=node.spec.unschedulable,
+                pods=pods[i],
+                cpu=amounts[CPU][0][i],
+                allocatable_cpu=amounts[CPU][1][i],
+                memory=amounts[MEMORY][0][i],
+                allocatable_memory=amounts[MEMORY][1][i],
+                decision=item.decision,
+                why=item.why,
+            )
+        )
+    return result
+
+
+def _summarize_pending(snapshot: Snapshot, plan: ScaleUpPlan) -> list[PendingSummary]:
+    """Summarize the pending pods by prospect and reason: first those that stay pending."""
+    prospects: dict[str, tuple[str, str]] = {}
+    for pending in plan.pending:
+        prospects |= dict.fromkeys(pending.pods, ("stays pending", pending.why))
+    growing = " or ".join(dict.fromkeys(info.group for info in plan.scale_ups))
+    beyond = set(plan.beyond_limits)
+    for name in plan.triggered:
+        prospects[name] = (
+            ("stays pending", "limits permit too few new nodes") if name in beyond else ("new node", f"of {growing}")
+        )
+    prospects |= dict.fromkeys(plan.schedulable, ("fits", "on a node that exists or is coming"))
+    members: dict[tuple[str, str], list[str]] = {}
+    for name in snapshot.pending:
+        prospect = prospects.get(name) or ("not counted", _scheduler_message(snapshot.pod(name)) or _NOT_COUNTED)
+        members.setdefault(prospect, []).append(name)
+    order = ("stays pending", "not counted", "new node", "fits")
+    return [
+        PendingSummary(pod=names[0], pods=len(names), prospect=prospect, why=why, since=_oldest(snapshot, names))
+        for (prospect, why), names in sorted(members.items(), key=lambda item: order.index(item[0][0]))
+    ]
+
+
+def _scheduler_message(pod: Pod) -> str:
+    """Return what the scheduler has written about the pod; empty if it has not."""
+    condition = find(pod.status.conditions or (), "PodScheduled")
+    return condition.message or "" if condition is not None and condition.status == "False" else ""
+
+
+def _oldest(snapshot: Snapshot, names: Iterable[str]) -> str | None:
+    created = [pod.metadata.creation_timestamp for pod in map(snapshot.pod, names) if pod.metadata.creation_timestamp]
+    return min(created, default=None)

@@ -1,0 +1,77 @@
+"""Help of a command: ``--help`` shows the common options, ``--help-all`` shows all of them in sections."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from typer.core import TyperCommand, TyperOption
+
+from kscale.cli.options import COMMON
+
+__all__ = ["HelpCommand"]
+
+_SHOW_ALL: Final = "kscale.help.all"
+_HELP: Final = "Help"
+
+
+class HelpCommand(TyperCommand):
+    """A command with the option ``--help-all``. An option's section is its ``rich_help_panel``."""
+
+    _help_all: TyperOption | None = None
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, with ``--help-all`` last."""
+        if self._help_all is None:  # one object, as for --help: click compares parameters by identity
+            self._help_all = TyperOption(
+                param_decls=["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_print_all,
+                help="Show all options and exit.",
+            )
+        return [*super().get_params(ctx), self._help_all]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, and the options that the help shows, by section."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], COMMON: []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            if parameter.param_type_name == "argument":
+                title = "Arguments"
+            else:
+                title = getattr(parameter, "rich_help_panel", None) or _HELP
+            sections.setdefault(title, []).append(record)
+        help_options = sections.pop(_HELP, [])
+        if ctx.meta.get(_SHOW_ALL):
+            for title, records in {**sections, _HELP: help_options, **self.further_flags()}.items():
+                _write_section(formatter, title, records)
+            return
+        _write_section(formatter, "Arguments", sections.pop("Arguments"))
+        _write_section(formatter, "Options", [*sections.pop(COMMON), *help_options])
+        if hidden := sum(map(len, sections.values())):
+            options = "option" if hidden == 1 else "options"
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(f"{hidden} more {options}: {ctx.command_path} --help-all")
+
+    def further_flags(self) -> Mapping[str, list[tuple[str, str]]]:
+        """Return flags that are not parameters, with their texts, by the section in which ``--help-all`` lists them."""
+        return {}
+
+
+def _write_section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:
+    if records:
+        with formatter.section(title):
+            formatter.write_dl(records)
+
+
+def _print_all(ctx: Any, _: Any, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_SHOW_ALL] = True
+        sys.stdout.write(ctx.get_help() + "\n")
+        ctx.exit()
