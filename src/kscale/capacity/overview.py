@@ -12,7 +12,7 @@ from typing import ClassVar, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from kscale.ca.entry_points.scale_up import scale_up
+from kscale.ca.entry_points.loops import scale_up
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.inputs import ScaleUpInputs
