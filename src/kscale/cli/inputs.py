@@ -366,7 +366,8 @@ def read(
         from kscale.capacity.manifests import with_objects
 
         cluster = with_objects(cluster, manifests.objects)
-    snapshot = cluster.snapshot(dra=True)  # as the autoscaler of 1.37, where the flag is locked
+    with terminal.step("preparing the snapshot"):
+        snapshot = cluster.snapshot(dra=True)  # as the autoscaler of 1.37, where the flag is locked
     orphaned = snapshot.counts["on unknown nodes"]
     if orphaned:
         terminal.warn(f"{orphaned:,} {'pod runs' if orphaned == 1 else 'pods run'} on a node that is not in the input")

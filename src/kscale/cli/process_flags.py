@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
@@ -137,7 +137,7 @@ class ProcessFlags(ServerFlags, ServerLimitFlags):
     """
 
     title = "Process"
-    common = ("kubeconfig", "context", "dry_run", "address", "verbosity")
+    common: ClassVar[Sequence[str]] = ("kubeconfig", "context", "dry_run", "address", "verbosity")
 
     kubeconfig: str = ""
     context: str = ""

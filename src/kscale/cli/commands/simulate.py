@@ -16,7 +16,7 @@ from kscale.cli.inputs import read_cluster
 from kscale.cli.live_inputs import BeginningCluster
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, money_cell
 from kscale.cli.pictures import simulation_blocks
-from kscale.cli.terminal import plural, pods
+from kscale.cli.terminal import plural, pods, progress
 
 if TYPE_CHECKING:
     from kscale.simulation import Setup, SimulationReport
@@ -64,7 +64,10 @@ def command(
     setup = setup_of(scenario, source, horizon, seed, show)
     with show.terminal.step("simulating") as update, _interruptible() as stop:
         run = simulate(
-            setup, stop=stop, progress=lambda done, of: update(f"simulating: {done * 100 // of} %"), ideal=ideal
+            setup,
+            stop=stop,
+            progress=lambda done, of: update(f"simulating {progress(done * 100 // of, 100)} %"),
+            ideal=ideal,
         )
     if to is not None:
         with show.terminal.step("writing"):

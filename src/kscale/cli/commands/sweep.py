@@ -21,7 +21,7 @@ from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_moment, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
-from kscale.cli.terminal import plural
+from kscale.cli.terminal import plural, progress
 from kscale.errors import InputError, KscaleError
 from kscale.libraries import library
 
@@ -230,7 +230,7 @@ def _collect_rows(
                 else:
                     rows[answer.index] = answer.value
                 done += 1
-                update(f"deciding: {done:,} of {len(names):,}")
+                update(f"deciding {progress(done, len(names))}")
         except KeyboardInterrupt:
             return rows, True
     return rows, False
