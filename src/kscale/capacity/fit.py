@@ -243,11 +243,11 @@ def _replicas(
     line = _line(
         workload,
         len(pods),
-        len(placed.placement),
+        len(placed.placed),
         rejections=rejections,
         event=event,
         next_event=next_event,
-        placement=dict(Counter(placed.placement.values())) if placements else None,
+        placement=dict(Counter(placed.placed.values())) if placements else None,
     )
     return line, after, placed.unmodelled, placed.state
 

@@ -5,6 +5,7 @@ Upstream: ``simulator/clustersnapshot/predicate/predicate_snapshot.go`` (CheckPr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -22,7 +23,7 @@ from kscale.scheduling.coercion import PodsLike, SnapshotLike, pods_of, record_o
 from kscale.scheduling.prefilter import PreFilterReport
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
-from kscale.scheduling.status import FAILING_PREDICATE, FILTERED_OUT, NO_NODES, PREFILTER_FAILED, Verdict
+from kscale.scheduling.status import FAILING_PREDICATE, FILTERED_OUT, NO_NODES, PREFILTER_FAILED, Verdict, fit_error
 from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
@@ -74,7 +75,10 @@ def fit(
 
 
 class FitResult(Result):
-    """Verdicts by pod and node. ``pods``, ``nodes``: their names, in order."""
+    """Verdicts by pod and node. ``pods``, ``nodes``: their names, in order.
+
+    Each pod is checked alone: the result places nothing.
+    """
 
     def __init__(
         self, snapshot: Snapshot, pods: Sequence[PodRecord], nodes: list[str], profile: SchedulerProfile | None
@@ -139,6 +143,11 @@ class FitResult(Result):
         return counts
 
     @cached_property
+    def unschedulable(self) -> list[str]:
+        """Return the names of the pods that fit none of the nodes."""
+        return [self.pods[i] for i in np.flatnonzero(self._node_counts == 0).tolist()]
+
+    @cached_property
     def unmodelled(self) -> list[str]:
         """Return short texts on what pods use and no rule considers; empty if everything was considered."""
         return self.session.unmodelled
@@ -188,6 +197,21 @@ class FitResult(Result):
         node_name, row = self._node(node)
         verdicts = self.session.verdicts(number, row)
         return [msgspec.structs.replace(failure, pod=name, node=node_name) for failure in verdicts]
+
+    def explain(self, pod: str | Pod | dict[str, Any]) -> str:
+        """Return which of the nodes a pod fits, or why it fits none, in one line.
+
+        The reasons have the form of kube-scheduler's FailedScheduling event.
+        """
+        name, _ = self._pod(pod)
+        verdicts = [self.verdict(name, node) for node in self.nodes]
+        fitting = [verdict.node for verdict in verdicts if verdict.ok]
+        if fitting:
+            more = f" and {len(fitting) - 1:,} more" if len(fitting) > 1 else ""
+            return f"fits {fitting[0]}{more} of {len(self.nodes):,} nodes"
+        failure = next((", ".join(each.reasons) for each in verdicts if each.unexpected == PREFILTER_FAILED), "")
+        reasons = Counter(reason for verdict in verdicts for reason in verdict.why)
+        return fit_error(reasons, len(self.nodes), failure)
 
     def any_node(self, pod: str | Pod | dict[str, Any], *, cursor: int = 0) -> Verdict:
         """Return a verdict that names the first node that the pod fits, round robin from behind ``cursor``.

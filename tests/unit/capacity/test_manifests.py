@@ -90,7 +90,7 @@ def pending(dump: list[Json], manifests: list[Json]) -> dict[str, str]:
     """What `estimate --pod` places on nodes that exist."""
     read = read_manifests(manifests)
     cluster, names = with_manifests(with_objects(kscale.load(dump), read.objects), read.workloads)
-    return kscale.place(cluster.snapshot(dra=True), names).placement
+    return kscale.place(cluster.snapshot(dra=True), names).placed
 
 
 def more(dump: list[Json], manifests: list[Json]) -> list[int]:
