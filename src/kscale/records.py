@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, get_args
 
 import msgspec
 
-from kscale.errors import InputError
+from kscale.errors import ArgumentError, InputError
 from kscale.libraries import library
 
 __all__ = [
@@ -56,6 +56,8 @@ class Result:
 
     def to_json(self, *, indent: int = 0) -> bytes:
         """Encode the result as JSON: one line, or indented by ``indent`` spaces."""
+        if not hasattr(indent, "__index__"):
+            raise ArgumentError("indent", repr(indent), "a whole number", type(indent).__name__)
         text = msgspec.json.encode(self.to_dict())
         return msgspec.json.format(text, indent=indent) if indent else text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed_methods
 from kscale.records import Record
 
 __all__ = [
@@ -239,6 +240,7 @@ class WorkloadFit(Part, frozen=True):
     exists: bool = False
 
 
+@typed_methods()
 class FitReport(Record, frozen=True):
     """Whether workloads that are not in the cluster yet would fit on the existing nodes.
 

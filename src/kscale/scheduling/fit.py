@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.argument_types import typed
+from kscale.objects.argument_types import typed, typed_methods
 from kscale.objects.kinds import DEFAULT_NAMESPACE
 from kscale.records import Result, Rows
 from kscale.scheduling.coercion import PodsLike, SnapshotLike, pods_of, record_of, short, snapshot_of
@@ -74,6 +74,7 @@ def fit(
     return FitResult(snapshot, checked_pods, list(snapshot.nodes if nodes is None else nodes), profile)
 
 
+@typed_methods()
 class FitResult(Result):
     """Verdicts by pod and node. ``pods``, ``nodes``: their names, in order.
 

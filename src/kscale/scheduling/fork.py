@@ -6,12 +6,12 @@ Upstream: ``simulator/clustersnapshot/predicate/predicate_snapshot.go`` (Predica
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from kscale._native import _engine
-from kscale.errors import InputError, StateError
-from kscale.objects.argument_types import typed
+from kscale.errors import ArgumentError, InputError, StateError
+from kscale.objects.argument_types import typed, typed_methods
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.coercion import (
     MAX_COUNT,
@@ -21,6 +21,7 @@ from kscale.scheduling.coercion import (
     mask_of,
     pods_of,
     position_of,
+    short,
     snapshot_of,
     template_of,
 )
@@ -70,10 +71,13 @@ def fork(
         If a pod or a template cannot be read.
     """
     snapshot = snapshot_of(snapshot)
+    if not isinstance(templates, Sequence) or isinstance(templates, str | bytes):
+        raise ArgumentError("templates", short(templates), "a list of node templates", type(templates).__name__)
     prepared = [template_of(template, snapshot.columns.objects) for template in templates]
     return Fork(snapshot, pods, templates=prepared, profile=profile, cursor=cursor)
 
 
+@typed_methods(late=True)
 class Fork:
     """Mutable copy of a snapshot with a single owner. The snapshot itself never changes.
 
@@ -121,7 +125,7 @@ class Fork:
         cursor: int = 0,
     ) -> None:
         cursor = position_of(cursor, "cursor")
-        if pods is not None and not isinstance(pods, PodRows):
+        if isinstance(pods, Iterable) and not isinstance(pods, PodRows | str | bytes | dict):
             pods = [*pods]
         records = pods_of(snapshot, pods)
         classes = snapshot.classify(records)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _packing
 from kscale.errors import InputError, StateError
-from kscale.objects.argument_types import typed
+from kscale.objects.argument_types import typed, typed_methods
 from kscale.records import API_VERSION, Result, Rows
 from kscale.scheduling.coercion import PodsLike, SnapshotLike, pods_of, position_of, priorities_of, short, snapshot_of
 from kscale.scheduling.devices.ledger import reserve
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["PlaceResult", "PlaceState", "place"]
 
 
+@typed_methods()
 class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
     """State of the simulator between calls: the scan cursor, and hints (pod UID -> node) of two generations,
     ``hints`` and ``old_hints``.
@@ -65,6 +66,7 @@ class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
             raise StateError(f"not a place state: {problem}") from None
 
 
+@typed_methods()
 class PlaceResult(Result):
     """Placement of pods on nodes. ``node``: int32[n] in the order of ``records``, -1 = fits no node, -2 = not tried.
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kscale.errors import ConcurrentUseError, InputError, Problem
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import Int64, KubeObject
+from kscale.objects.argument_types import typed_methods
 from kscale.objects.kinds import item_kind, with_namespace
 from kscale.objects.times import moment
 from kscale.snapshot.changes import ChangedKeys, Page, Watched
@@ -251,6 +252,10 @@ class Relist:
         return result
 
 
+@typed_methods(
+    constructor=True,
+    late=("apply", "apply_decoded", "apply_batch", "apply_pods", "has_pod", "pod", "remove", "tidy"),
+)
 class Cluster:
     """Objects by kind and key, and the running sums from which snapshots are built.
 

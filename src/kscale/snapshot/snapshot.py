@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
+from kscale.objects.argument_types import typed_methods
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.times import moment
 from kscale.snapshot.caches import TypedCache
@@ -34,6 +35,19 @@ __all__ = ["Snapshot"]
 _SHOWN: Final = ("placed", "pending")
 
 
+@typed_methods(
+    late=(
+        "classify",
+        "distinct_classes",
+        "keeping",
+        "nodes_of",
+        "pod",
+        "record",
+        "records",
+        "with_nodes",
+        "with_placed",
+    )
+)
 class Snapshot:
     """Columns of nodes and pods, and the objects that predicates look up. Read-only.
 

@@ -338,7 +338,7 @@ def test_groups_are_offers() -> None:
     plan = mix(kscale.load(pods(8)), groups)
     assert (plan.offers, plan.unschedulable_count) == ({"g": 1}, 4)
     assert plan.lines[0].capacity_type == SPOT
-    assert mix(kscale.load(pods(8)), groups, pods="all").nodes == 2
+    assert mix(kscale.load(pods(8)), groups, pods="all").node_count == 2
     with pytest.raises(kscale.InputError, match="node group h: price: has no price"):
         mix(kscale.load(pods(1)), groups_from([{"id": "h", "template": template}]))
 

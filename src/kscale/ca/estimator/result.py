@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kscale._native import _packing
 from kscale.ca.estimator.limiter import EstimateOptions
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed_methods
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.records import Result, Rows
@@ -132,6 +133,7 @@ def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
 NO_NODE_PERMITTED: Final = "no further node was permitted"
 
 
+@typed_methods()
 class EstimateResult(Result):
     """How many nodes are needed, where the pods go, and which pods remain unschedulable.
 

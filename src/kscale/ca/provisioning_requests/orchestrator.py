@@ -107,7 +107,7 @@ def check_capacity_steps(
         done = simulator.try_schedule(checked.snapshot, pods, break_on_failure=True)
         if done.placed_count == len(pods):
             checked.snapshot, result = done.snapshot_after, SCALE_UP_SUCCESSFUL
-            checked.placement |= done.placement
+            checked.placement |= done.placed
             request = set_request_condition(
                 request, PROVISIONED_CONDITION, "CapacityIsFound", CAPACITY_FOUND_MESSAGE, p.now
             )

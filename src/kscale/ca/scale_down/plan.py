@@ -26,6 +26,7 @@ from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Moment
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
+from kscale.objects.argument_types import typed_methods
 from kscale.objects.nodegroups import Groups
 from kscale.records import Result, Rows
 
@@ -91,6 +92,7 @@ def choose_nodes_to_delete(
 AloneVerdicts = dict[str, RemovableNode | UnremovableCandidate]
 
 
+@typed_methods()
 class ScaleDownPlan(Result, msgspec.Struct, kw_only=True, dict=True):
     """Result of one loop of scale-down: its observations and the nodes to delete.
 

@@ -44,6 +44,7 @@ from kscale.ca.scale_up_status import (
 from kscale.ca.state.loop_state import LoopState, RememberedTemplate
 from kscale.effects import Event
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed_methods
 from kscale.objects.nodegroups import Groups
 from kscale.records import Result, Rows
 from kscale.scheduling.place import PlaceResult
@@ -239,6 +240,7 @@ _NOT_TRIED_TEXTS = {
 }
 
 
+@typed_methods()
 class ScaleUpPlan(Result):
     """One loop of scale-up as if everything succeeded (or with the outcomes that the actions had).
 

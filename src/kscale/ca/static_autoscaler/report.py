@@ -15,6 +15,7 @@ from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Action, Event, Observation
 from kscale.errors import InputError
+from kscale.objects.argument_types import typed_methods
 from kscale.objects.nodegroups import Groups
 from kscale.records import Result, Rows
 from kscale.snapshot.snapshot import Snapshot
@@ -36,6 +37,7 @@ class LoopEndedError(Exception):
         return cls(error=ErrorRecord(type=error.type or default_type, message=error.message))
 
 
+@typed_methods()
 class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
     """Result of one loop: decisions, actions and the state for the next loop.
 

@@ -17,7 +17,7 @@ from kscale.capacity.architectures import arch_of
 from kscale.capacity.mix.offers import Offer, offers_of
 from kscale.errors import InputError
 from kscale.objects.api.meta import enc_hook
-from kscale.objects.argument_types import typed
+from kscale.objects.argument_types import typed, typed_methods
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.objects.quantity import Quantity
@@ -102,6 +102,7 @@ class PlannedNode(Part, frozen=True):
     pods: list[str]
 
 
+@typed_methods()
 class MixPlan(Record, frozen=True, dict=True):
     """The cheapest mix of nodes found for some pods, and a lower bound of the cost.
 
