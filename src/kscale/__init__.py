@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_up.plan import ScaleUpPlan
+    from kscale.capacity.fit import fit_manifests
     from kscale.capacity.groups import read_groups
-    from kscale.capacity.manifests import AppliedManifests, apply_manifests, fit_manifests
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
     from kscale.capacity.sweep import sweep
     from kscale.capacity.whatif import whatif
@@ -33,15 +33,16 @@ if TYPE_CHECKING:
     from kscale.scheduling.scores.options import ScoreOptions
     from kscale.snapshot.cluster import Cluster
     from kscale.snapshot.load import load
+    from kscale.snapshot.manifests import AppliedManifests, apply_manifests
     from kscale.snapshot.snapshot import Snapshot
 
 __version__ = "0.1.0"
 
 # Public name -> the module that defines it. A name that equals its module's name is a module itself.
 _LAZY: dict[str, str] = {
-    "AppliedManifests": "kscale.capacity.manifests",
-    "apply_manifests": "kscale.capacity.manifests",
-    "fit_manifests": "kscale.capacity.manifests",
+    "AppliedManifests": "kscale.snapshot.manifests",
+    "apply_manifests": "kscale.snapshot.manifests",
+    "fit_manifests": "kscale.capacity.fit",
     "build_info": "kscale.build",
     "Quantity": "kscale.objects.quantity",
     "mix": "kscale.capacity.mix",

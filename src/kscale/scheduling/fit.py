@@ -19,7 +19,7 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed, typed_methods
 from kscale.objects.kinds import DEFAULT_NAMESPACE
 from kscale.records import Result, Rows
-from kscale.scheduling.coercion import PodsLike, SnapshotLike, pods_of, record_of, short, snapshot_of
+from kscale.scheduling.coercion import PodsLike, SnapshotLike, inputs_of, pods_of, record_of, short
 from kscale.scheduling.prefilter import PreFilterReport
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
@@ -45,8 +45,9 @@ def fit(
     ----------
     snapshot : Snapshot or Cluster
         Cluster state. A Cluster is snapshotted first.
-    pods : sequence of str, Pod, dict or client object, optional
-        Names of pods, or pods that are not in the snapshot. Default: the snapshot's pending pods.
+    pods : sequence of str, Pod, dict or client object; or manifests, optional
+        Names of pods, or pods that are not in the snapshot. Default: the snapshot's pending pods. With a Cluster also
+        Deployments and other workloads, see Examples.
     nodes : sequence of str, optional
         Names of nodes. Default: all nodes.
     profile : SchedulerProfile, optional
@@ -61,8 +62,29 @@ def fit(
     ------
     InputError
         If a pod cannot be read, or a named pod or node is not in the snapshot.
+
+    Examples
+    --------
+    A workload is passed as an object, as a path or as the text of manifests, alone or in a list with the objects that
+    come with it. It is applied to a copy of the cluster as :func:`kscale.apply_manifests` does. ``place``,
+    ``estimate`` and ``estimate_many`` take the same.
+
+    >>> import kscale
+    >>> amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    >>> node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": amounts}}
+    >>> container = {"name": "app", "resources": {"requests": {"cpu": "3"}}}
+    >>> template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+    >>> spec = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    >>> web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+    >>> cluster = kscale.load(node)
+    >>> kscale.fit(cluster, web)
+    <FitResult: 3 of 3 pods fit some node; 1 nodes>
+    >>> kscale.place(cluster, web)
+    <PlaceResult: 1 of 3 pods placed on 1 nodes, 2 fit nowhere>
+    >>> kscale.estimate(cluster, web, template=node)
+    <EstimateResult: 3 nodes like n for 3 pods>
     """
-    snapshot = snapshot_of(snapshot)
+    snapshot, pods = inputs_of(snapshot, pods)
     if isinstance(nodes, str):
         raise InputError(f"nodes is {short(nodes)}: give a list of node names")
     with collector_paused():

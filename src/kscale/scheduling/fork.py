@@ -18,11 +18,11 @@ from kscale.scheduling.coercion import (
     PodsLike,
     SnapshotLike,
     TemplateLike,
+    inputs_of,
     mask_of,
     pods_of,
     position_of,
     short,
-    snapshot_of,
     template_of,
 )
 from kscale.scheduling.profile import SchedulerProfile
@@ -70,7 +70,7 @@ def fork(
     InputError
         If a pod or a template cannot be read.
     """
-    snapshot = snapshot_of(snapshot)
+    snapshot, pods = inputs_of(snapshot, pods)
     if not isinstance(templates, Sequence) or isinstance(templates, str | bytes):
         raise ArgumentError("templates", short(templates), "a list of node templates", type(templates).__name__)
     prepared = [template_of(template, snapshot.columns.objects) for template in templates]

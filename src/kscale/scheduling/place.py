@@ -18,7 +18,7 @@ from kscale._native import _packing
 from kscale.errors import InputError, StateError
 from kscale.objects.argument_types import typed, typed_methods
 from kscale.records import API_VERSION, Result, Rows
-from kscale.scheduling.coercion import PodsLike, SnapshotLike, pods_of, position_of, priorities_of, short, snapshot_of
+from kscale.scheduling.coercion import PodsLike, SnapshotLike, inputs_of, pods_of, position_of, priorities_of, short
 from kscale.scheduling.devices.ledger import reserve
 from kscale.scheduling.equivalent_pods import shapes_of
 from kscale.scheduling.fit import fit
@@ -234,8 +234,9 @@ def place(
     ----------
     snapshot : Snapshot or Cluster
         Cluster state. A Cluster is snapshotted first. The snapshot does not change.
-    pods : sequence of str, Pod, dict or client object, optional
-        Pods to place. Default: the snapshot's pending pods.
+    pods : sequence of str, Pod, dict or client object; or manifests, optional
+        Pods to place. Default: the snapshot's pending pods. With a Cluster also Deployments and other workloads, as for
+        :func:`kscale.fit`.
     state : PlaceState, optional
         State that the previous call returned: scan cursor and hints.
     profile : SchedulerProfile, optional
@@ -271,7 +272,7 @@ def place(
     keep their order), continues with ``snapshot_after``, and passes the result's ``state`` to the next call.
     """
     state = _check_state(state)
-    snapshot = snapshot_of(snapshot)
+    snapshot, pods = inputs_of(snapshot, pods)
     records, positions, priorities = _sort_by_priority(pods_of(snapshot, pods, waiting=True))
     look_limit = -1 if max_looks is None else position_of(max_looks, "max_looks")
     if not len(records) and scores is None:

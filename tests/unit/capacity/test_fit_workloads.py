@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kscale
-from kscale.capacity.fit import MAX_REPLICAS, fit_workloads
+from kscale.capacity.fit import fit_workloads
 from kscale.capacity.records import WorkloadFit
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import from_dict

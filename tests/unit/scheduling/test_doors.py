@@ -154,7 +154,7 @@ def test_results_tell_what_they_hold_and_travel() -> None:
     needed = kscale.estimate(cluster, template=NODE)
     assert repr(fit) == "<FitResult: 1 of 2 pods fit some node; 1 nodes>"
     assert repr(placed) == "<PlaceResult: 1 of 2 pods placed on 1 nodes, 1 fit nowhere>"
-    assert repr(needed) == "<EstimateResult: 1 nodes like t for 1 pods, 1 stay out>"
+    assert repr(needed) == "<EstimateResult: 1 nodes like t for 1 pods, 1 unschedulable>"
     for result in (fit, placed, needed):
         assert repr(pickle.loads(pickle.dumps(result))) == repr(result)
     again = pickle.loads(pickle.dumps(needed))

@@ -61,7 +61,7 @@ def command(
     pod_names: list[str] | None
     unmodelled: list[str] = []
     if workloads is not None:
-        from kscale.capacity.manifests import completing_classes, with_manifests
+        from kscale.snapshot.manifests import completing_classes, with_manifests
 
         unmodelled = [*workloads.list_unmodelled(cluster), *workloads.unknown_classes(completing_classes(cluster))]
         cluster, pod_names = with_manifests(cluster, workloads.workloads)

@@ -67,7 +67,7 @@ def command(
     if not lose:
         workloads, classes = None, BUILT_IN_CLASSES
         if read_manifests is not None:
-            from kscale.capacity.manifests import completing_classes
+            from kscale.snapshot.manifests import completing_classes
 
             workloads, classes = read_manifests.workloads, completing_classes(cluster)
         with show.terminal.step("placing"):
