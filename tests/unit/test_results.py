@@ -256,3 +256,13 @@ def test_a_cluster_that_changes_during_an_iteration_raises_a_named_error(of: str
         changing.remove("Namespace", "shop")
     with pytest.raises(ConcurrentUseError, match=rf"Cluster\.{of}: the cluster changed during the iteration"):
         list(iterator)
+
+
+def test_dir_and_help_show_the_public_names() -> None:
+    assert dir(kscale) == sorted(kscale.__all__)
+    assert kscale.__doc__ is not None
+    named = re.findall(r"``([\w.]+)``", kscale.__doc__)
+    public = {name for name in named if name.split(".")[0] in kscale.__all__}
+    functions = {name for name in kscale.__all__ if callable(getattr(kscale, name)) and name.islower()}
+    assert functions - {"build_info"} <= public
+    assert "msgspec" not in kscale.__doc__

@@ -34,11 +34,7 @@ JOB: Json = {
     "apiVersion": "batch/v1",
     "kind": "Job",
     "metadata": METADATA,
-    "spec": {
-        "parallelism": 3,
-        "completions": 3,
-        "template": {**TEMPLATE, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}},
-    },
+    "spec": {"parallelism": 3, "completions": 3, "template": TEMPLATE},
 }
 CLASS: Json = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7}
 HIGH: Json = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "priorityClassName": "high"}}
@@ -80,12 +76,8 @@ def test_workloads_are_pods(form: str, tmp_path: Path) -> None:
 
 
 def test_names_and_manifests_can_be_mixed() -> None:
-    waiting = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "other", "namespace": "shop"},
-        "spec": TEMPLATE["spec"],
-    }
+    metadata = {"name": "other", "namespace": "shop"}
+    waiting = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": TEMPLATE["spec"]}
     cluster = kscale.load(NODE, waiting)
     assert kscale.fit(cluster, ["shop/other", DEPLOYMENT]).pods[0] == "shop/other"
     assert len(kscale.fit(cluster, ["shop/other", DEPLOYMENT]).pods) == 4
@@ -107,7 +99,7 @@ def test_claims_of_a_stateful_set_are_created() -> None:
 
 def test_a_snapshot_says_that_workloads_need_a_cluster() -> None:
     snapshot = kscale.load(NODE).snapshot()
-    with pytest.raises(InputError, match="Deployment.*needs a Cluster instead of a snapshot"):
+    with pytest.raises(InputError, match=r"Deployment.*needs a Cluster instead of a snapshot"):
         kscale.fit(snapshot, [DEPLOYMENT])
     with pytest.raises(InputError, match="give a list of pod names or objects"):
         kscale.fit(snapshot, DEPLOYMENT)
