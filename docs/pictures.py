@@ -38,6 +38,7 @@ class Bar(NamedTuple):
 def svg(title: str, source: str, height: int, parts: Iterable[str]) -> str:
     """Return a picture with a title above ``parts`` and the command that it shows below."""
     total = height + 92
+    source = source if len(source) <= 110 else f"{source[:106]} ..."
     style = f'font-family="{FONT}" font-size="13" fill="#1f2933"'
     return "\n".join(
         [
@@ -58,8 +59,9 @@ def svg(title: str, source: str, height: int, parts: Iterable[str]) -> str:
     )
 
 
-def bars(title: str, source: str, rows: Sequence[Bar], *, label_width: int = 200) -> str:
+def bars(title: str, source: str, rows: Sequence[Bar]) -> str:
     """Return a picture with one horizontal bar per row."""
+    label_width = max(120, MARGIN + round(max((len(row.label) for row in rows), default=0) * 7.4))
     longest = max((row.value for row in rows), default=0) or 1
     # Each bar must leave room for its own text: 6.8 pixels per character.
     texts = max((len(row.text) for row in rows), default=0) * 6.8
@@ -80,7 +82,8 @@ def bars(title: str, source: str, rows: Sequence[Bar], *, label_width: int = 200
 
 def matrix(title: str, source: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
     """Return a picture with a dot for each of ``columns`` that a row names."""
-    left, step = 300, min(70, (WIDTH - 330) // max(len(columns), 1))
+    left = max(160, 70 + round(max((len(label) for label, _ in rows), default=0) * 7.4))
+    step = min(100, (WIDTH - left - 30) // max(len(columns), 1))
     parts = [
         f'<text x="{left + i * step}" y="16" font-size="11" text-anchor="middle" fill="#616e7c">{escape(name)}</text>'
         for i, name in enumerate(columns)
@@ -222,7 +225,7 @@ def sweeps() -> str:
         for row in run(line)["rows"]
         if row.get("row")
     ]
-    return bars("Cost per hour of each scenario", f"$ {line}", rows, label_width=330)
+    return bars("Cost per hour of each scenario", f"$ {line}", rows)
 
 
 def removals() -> str:
@@ -230,7 +233,7 @@ def removals() -> str:
     line = f"kscale scale-down {GROUPS}"
     counts = Counter(item.get("reason") or item["decision"] for item in run(line)["nodes"])
     rows = [Bar(name, count, f"{count} nodes") for name, count in counts.most_common()]
-    return bars("What a loop of scale-down decides about each node", f"$ {line}", rows, label_width=260)
+    return bars("What a loop of scale-down decides about each node", f"$ {line}", rows)
 
 
 def reasons() -> str:
@@ -239,7 +242,7 @@ def reasons() -> str:
     line = f"kscale explain {GROUPS} {pod}"
     counts = Counter(reason for verdict in run(line)["verdicts"] for reason in verdict["first"]["reasons"])
     rows = [Bar(reason, count, f"{count} nodes", "bad") for reason, count in counts.most_common()]
-    return bars(f"Why {pod.partition('/')[2]} fits no node", f"$ {line}", rows, label_width=330)
+    return bars(f"Why {pod.partition('/')[2]} fits no node", f"$ {line}", rows)
 
 
 def losses() -> str:
@@ -336,9 +339,7 @@ def scores() -> str:
     found = kscale.node_scores(snapshot, pod)
     ranked = sorted(zip(found.nodes, found.total, strict=True), key=lambda item: -item[1])[:8]
     rows = [Bar(name, score, f"{score}") for name, score in ranked]
-    return bars(
-        f"Total scores of the best nodes for {pod}", ">>> kscale.node_scores(snapshot, pod)", rows, label_width=260
-    )
+    return bars(f"Total scores of the best nodes for {pod}", ">>> kscale.node_scores(snapshot, pod)", rows)
 
 
 def kinds() -> str:
@@ -369,7 +370,7 @@ def replicas() -> str:
     line = f"kscale headroom {DUMP} --pod examples/web.yaml"
     (pods,) = run(line)["pods"]
     rows = [Bar(name, count, f"{count} pods") for name, count in list((pods["placement"] or {}).items())[:12]]
-    return bars(f"{pods['more']} more pods like {pods['pod']} fit", f"$ {line}", rows, label_width=260)
+    return bars(f"{pods['more']} more pods like {pods['pod']} fit", f"$ {line}", rows)
 
 
 def iam() -> str:
@@ -393,7 +394,7 @@ def full_nodes() -> str:
     snapshot = kscale.load("examples/cluster.json.gz").snapshot()
     counts = Counter(kscale.place(snapshot).placed.values())
     rows = [Bar(name, count, f"{count} pods") for name, count in counts.items()]
-    return bars("Pending pods that fit, by node", ">>> polars.DataFrame(kscale.place(snapshot))", rows, label_width=260)
+    return bars("Pending pods that fit, by node", ">>> polars.DataFrame(kscale.place(snapshot))", rows)
 
 
 def decisions() -> str:
