@@ -1,7 +1,5 @@
 """Follow a cluster on an event loop, with kubernetes-asyncio or kopf, and report what its pending pods need.
 
-    python async_operator.py groups.yaml           # with kubernetes-asyncio; kopf: see register
-
 Only the event loop changes the Cluster. A snapshot never changes, so a decision runs on a thread.
 """
 
@@ -49,8 +47,8 @@ async def follow(planner: Planner, kinds: Mapping[str, Any]) -> None:
 
 def register(planner: Planner, on: Any, **options: Any) -> None:
     """Register kopf's handlers: ``register(planner, kopf.on)``. Then ``kopf run -A`` follows the cluster."""
-    for resource in ("pods", "nodes"):
-        on.event("", "v1", resource, **options)(planner.handle)
+    on.event("", "v1", "pods", **options)(planner.handle)
+    on.event("", "v1", "nodes", **options)(planner.handle)
 
 
 async def show(planner: Planner) -> None:

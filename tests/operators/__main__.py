@@ -1,4 +1,4 @@
-"""Run ``examples/programs/async_operator.py`` under kubernetes-asyncio and under kopf, on a stand-in API server on loopback.
+"""Run ``examples/programs/async_operator.py`` under kubernetes-asyncio and kopf, with a stand-in API server.
 
 ``nox -s operators`` installs both packages in an environment of its own and runs this.
 """

@@ -93,8 +93,8 @@ def run_with_client(
     """Run ``request`` with a client of an API server and return its result.
 
     Within a running event loop, as in a notebook, it runs on a thread of its own. ``context``, ``kubeconfig``: as for
-    :func:`load`; ``limits``: of what is read; ``user_agent``: the User-Agent header (default: kscale with its version). Raises what ``request`` raises,
-    and InputError if the kubeconfig cannot be used.
+    :func:`load`; ``limits``: of what is read; ``user_agent``: the User-Agent header (default: kscale with its version).
+    Raises what ``request`` raises, and InputError if the kubeconfig cannot be used.
     """
     from kscale import __version__
     from kscale.world.clock import SystemClock

@@ -9,9 +9,9 @@ import pytest
 import kscale
 from kscale.capacity.fit import fit_workloads
 from kscale.capacity.headroom import headroom
-from kscale.snapshot.manifests import completing_classes, read_manifests, with_manifests, with_objects
 from kscale.capacity.records import FitReport
 from kscale.errors import InputError
+from kscale.snapshot.manifests import completing_classes, read_manifests, with_manifests, with_objects
 
 Json = dict[str, Any]
 GPU = "gpu.example.com"

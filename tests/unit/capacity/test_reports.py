@@ -68,7 +68,7 @@ def test_pending_equals_the_three_parts() -> None:
     cluster = kscale.load(node("n", "2"), pod("a"), pod("b"), pod("c"), pod("huge", "99"))
     report = estimate_groups(cluster.snapshot(), templates(cluster, group("g")))
     assert (report.pending_count, report.on_existing, report.need_new, report.unschedulable_count) == (4, 2, 1, 1)
-    assert report.nowhere_pods == ["d/huge"]
+    assert report.unschedulable == ["d/huge"]
     (line,) = report.groups
     assert (line.nodes, line.bound, line.pods, line.limited_by) == (1, 1, 1, "cpu")
     assert line.utilization["cpu"] == 0.25
@@ -80,13 +80,13 @@ def test_the_highest_priority_gets_the_room_that_exists() -> None:
     cluster = kscale.load(node("n", "1"), pod("low"), pod("high", priority=5))
     report = estimate_groups(cluster.snapshot(), [], placements=True)
     assert report.placed == {"d/high": "n"}
-    assert report.nowhere_pods == ["d/low"]
+    assert report.unschedulable == ["d/low"]
 
 
 def test_pods_of_daemonsets_get_no_new_nodes() -> None:
     cluster = kscale.load(node("n", "1"), pod("agent", "2", owner="DaemonSet"))
     report = estimate_groups(cluster.snapshot(), templates(cluster, group("g")))
-    assert (report.groups[0].nodes, report.nowhere_pods, report.daemon_set) == (0, [], 1)
+    assert (report.groups[0].nodes, report.unschedulable, report.daemon_set) == (0, [], 1)
 
 
 def test_expendable_pods_that_run_take_no_room() -> None:
