@@ -14,8 +14,8 @@ import numpy as np
 
 from kscale.ca.entry_points.loops import scale_up
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.loop_context import LoopInputs
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_up.inputs import ScaleUpInputs
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.ca.state.loop_state import LoopState
 from kscale.capacity.group_templates import loop_groups, with_members
@@ -153,7 +153,7 @@ def report_overview(
         members,
         now=time,
         options=options,
-        inputs=ScaleUpInputs(templates=templates, gpu_label=gpu_label),
+        inputs=LoopInputs(templates=templates, gpu_label=gpu_label),
     )
     down, after = report_scale_down(snapshot, members, now=time, options=options, state=state, gpu_label=gpu_label)
     nodes = _summarize_nodes(snapshot, down)
@@ -201,7 +201,7 @@ def _summarize_nodes(snapshot: Snapshot, report: ScaleDownReport) -> list[Overvi
 def _summarize_pending(snapshot: Snapshot, plan: ScaleUpPlan) -> list[PendingSummary]:
     """Summarize the pending pods by prospect and reason: first those that stay pending."""
     prospects: dict[str, tuple[str, str]] = {}
-    for pending in plan.pending:
+    for pending in plan.remain_unschedulable:
         prospects |= dict.fromkeys(pending.pods, ("stays pending", pending.why))
     growing = " or ".join(dict.fromkeys(info.group for info in plan.scale_ups))
     beyond = set(plan.beyond_limits)
