@@ -485,6 +485,24 @@ def musl(session: nox.Session) -> None:
     session.run("python", ".ci/musl.py", *session.posargs)
 
 
+@nox.session
+def operators(session: nox.Session) -> None:
+    """Run the asynchronous example under kubernetes-asyncio and kopf, against a stand-in API server on loopback."""
+    session.install(*groups("operators"))
+    session.install(f"{tree_wheel(session)}[kube]")
+    session.run("python", "tests/operators", env={"PYTHONPATH": "tests"})
+
+
+@nox.session(venv_backend="none")
+def chart(session: nox.Session) -> None:
+    """Check that the Helm chart is what `kscale manifests` prints; `helm lint` where helm is installed."""
+    run(session, "python", ".ci/chart.py", "--check")
+    if shutil.which("helm"):
+        session.run("helm", "lint", "packaging/chart", external=True)
+    else:
+        session.log("NOT RUN, no helm: helm lint packaging/chart")
+
+
 @nox.session(venv_backend="none")
 def krew(session: nox.Session) -> None:
     """Write the archive and the manifest for krew from the wheels of `nox -s wheel`: `-- --homepage URL --uri URL`."""

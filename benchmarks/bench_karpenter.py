@@ -76,7 +76,7 @@ def test_each_type_by_itself(benchmark: Any, data_dir: Path) -> None:
 
     found = benchmark.pedantic(estimates, rounds=2, warmup_rounds=1)
     whole = [(each.node_count * one.price, one.type) for each, one in zip(found, offers, strict=True)
-             if len(each.scheduled) == len(snapshot.pending)]  # fmt: skip
+             if len(each.placed_pods) == len(snapshot.pending)]  # fmt: skip
     print(f"\n{len(whole)} types hold all pods, the cheapest ${min(whole)}; {benchmark.extra_info}")
     assert sum(each.node_count for each in found) == 1_603_277
     for number, each in enumerate(found):  # with one cursor for all, the answer to one of them is another
@@ -98,9 +98,9 @@ def test_mix_of_karpenters_pods(benchmark: Any, data_dir: Path) -> None:
         return plan
 
     plan = benchmark.pedantic(decide, rounds=1)
-    print(f"\n{plan.nodes} nodes, ${plan.cost:.2f}/h, at least ${plan.bound.cost}, planned ${plan.planned:.2f}")
+    print(f"\n{plan.node_count} nodes, ${plan.cost:.2f}/h, at least ${plan.bound.cost}, planned ${plan.planned:.2f}")
     print(f"{plan.repairs}, effort {plan.effort}, {benchmark.extra_info}")
-    assert (plan.pods, plan.nowhere) == (20_000, 0)
+    assert (plan.pods, plan.unschedulable_count) == (20_000, 0)
     assert plan.cost <= 4_450
     assert plan.bound.gap is not None
     assert plan.bound.gap <= 0.01

@@ -120,7 +120,7 @@ def planned(benchmark: Any, name: str, world: World, decide: Callable[[], kscale
     print(f"\n{name}: {plan.pods} pods ({world.given - plan.pods} fit no type), {len(world.offers)} types: "
           f"${plan.cost:.3f}/h, at least ${plan.bound.cost}, gap {gap}, {plan.stopped}")  # fmt: skip
     print(f"{plan.effort}, {benchmark.extra_info}")
-    assert plan.nowhere == 0
+    assert plan.unschedulable_count == 0
     assert plan.repairs.moved == 0
     assert gap is not None
     assert gap >= 0
@@ -169,8 +169,8 @@ def test_mix_of_a_generated_cluster(benchmark: Any) -> None:
     parts = [instance.cell(number) for number in range(len(instance.cells))]
     program = solve(instance.bound, instance.plan, parts, Budget(threads=THREADS)).relaxation / MONEY
     plan = benchmark.pedantic(lambda: kscale.mix(cluster, groups, pods="all", options=options), rounds=1)
-    print(f"\n{plan.pods} pods: {plan.nodes} nodes, ${plan.cost:.2f}/h, the linear program ${program:.2f}, at least "
-          f"${plan.bound.cost} ({plan.bound.method}), {plan.repairs}, {plan.nowhere} nowhere")  # fmt: skip
+    print(f"\n{plan.pods} pods: {plan.node_count} nodes, ${plan.cost:.2f}/h, the linear program ${program:.2f}, at least "
+          f"${plan.bound.cost} ({plan.bound.method}), {plan.repairs}, {plan.unschedulable_count} nowhere")  # fmt: skip
     assert plan.repairs.moved == 0
     assert plan.cost <= 1.01 * program
     assert plan.bound.gap is not None

@@ -119,7 +119,7 @@ def test_estimate(benchmark, trace: Trace, data_dir: Path) -> None:
     estimate = benchmark(run)
     bound = bounds.best_bound(*trace, methods=["volume", "l2", "column_generation"], upper=estimate.node_count)
     print(f"\n{trace.count.sum()} pods: {estimate.node_count} nodes, at least {bound.value} ({bound.method})")
-    assert len(estimate.scheduled) == 6730
+    assert len(estimate.placed_pods) == 6730
     assert (estimate.node_count, bound.value, bound.method) == (4183, 4174, "column_generation")
     assert estimate.lower_bound.value == 4099
     assert estimate.bound(effort=BOUND_EFFORT).value == 4174

@@ -87,9 +87,9 @@ def test_anti_affinity_surge(benchmark: Any) -> None:
             pods.append(from_dict(data, Pod))
     snapshot = kscale.Cluster([*nodes, *pods]).snapshot()
     result = benchmark.pedantic(kscale.place, (snapshot,), rounds=3)
-    assert len(result.placement) == 5_000
+    assert len(result.placed) == 5_000
     for app in range(50):
-        used = [node for name, node in result.placement.items() if name.startswith(f"default/p-{app}-")]
+        used = [node for name, node in result.placed.items() if name.startswith(f"default/p-{app}-")]
         assert len(set(used)) == 100
 
 
@@ -188,9 +188,9 @@ def test_placing_by_scores(benchmark: Any) -> None:
     snapshot = kscale.Cluster([*nodes, *pods]).snapshot()
     every = kscale.ScoreOptions(percentage_of_nodes_to_score=100)
     result = benchmark.pedantic(kscale.place, (snapshot,), {"scores": every}, rounds=2)
-    assert len(result.placement) == 8_000
+    assert len(result.placed) == 8_000
     zones = [
-        sum(int(node[1:]) % 4 == z for p, node in result.placement.items() if int(p[9:]) % 5 == 3) for z in range(4)
+        sum(int(node[1:]) % 4 == z for p, node in result.placed.items() if int(p[9:]) % 5 == 3) for z in range(4)
     ]
     assert max(zones) - min(zones) <= 1
 
@@ -228,7 +228,7 @@ def test_devices_counted(benchmark: Any) -> None:
     objects, pods = dra_world(400, 2_000)
     snapshot = kscale.Cluster([*objects, *pods]).snapshot(dra=True)
     result = benchmark.pedantic(kscale.place, (snapshot,), rounds=3, warmup_rounds=1)
-    assert len(result.placement) == 1_600
+    assert len(result.placed) == 1_600
     assert result.unmodelled == []
 
 
@@ -238,10 +238,10 @@ def test_devices_allocated_in_the_packing_loop(benchmark: Any) -> None:
     objects, pods = dra_world(400, 2_000, **same)
     snapshot = kscale.Cluster([*objects, *pods]).snapshot(dra=True)
     result = benchmark.pedantic(kscale.place, (snapshot,), rounds=3, warmup_rounds=1)
-    assert len(result.placement) == 1_600
+    assert len(result.placed) == 1_600
     assert result.unmodelled == []
     claims = result.snapshot_after.informers.resource_claims
-    for pod_name in result.placement:
+    for pod_name in result.placed:
         allocation = claims["default", pod_name.removeprefix("default/")].status.allocation
         assert allocation is not None
         given = [each.device for each in allocation.devices.results]

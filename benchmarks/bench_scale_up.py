@@ -84,7 +84,7 @@ def test_50000_pods_without_controller(benchmark: Any, when: str) -> None:
 
     plan = timed(benchmark, decide, when=when, cluster=cluster)
     assert [(info.group, info.current, info.new) for info in plan.scale_ups] == [("ng", 0, 1000)]
-    assert plan.pending_count == 0
+    assert plan.unschedulable_count == 0
 
 
 @WHEN
@@ -164,5 +164,5 @@ def test_10000_pods_in_300_groups_by_100_node_groups(benchmark: Any, large: ksca
     plan = timed(benchmark, decide, when=when, cluster=large)
     assert plan.result == "ScaleUpSuccessful"
     assert [(info.group, info.current, info.new) for info in plan.scale_ups] == [("g3", 50, 187)]
-    assert plan.pending_count == 0
+    assert plan.unschedulable_count == 0
     assert len(plan.triggered) == 10_000

@@ -51,7 +51,7 @@ def session(made: kscale.Cluster) -> int:
 
 
 def place(made: kscale.Cluster) -> int:
-    return len(kscale.place(made.snapshot()).placement)
+    return len(kscale.place(made.snapshot()).placed)
 
 
 @pytest.mark.parametrize("act", [session, place])

@@ -1,6 +1,18 @@
 """Kubernetes autoscaling decisions from data alone: the same results as upstream, faster, and explained.
 
-``import kscale`` imports only NumPy and msgspec; more expensive modules are imported on first use.
+==============  ================================================================================================
+Read            ``load`` (files, data, a live cluster), ``read_groups``, ``apply_manifests``, ``from_columns``
+Schedule        ``fit``, ``place``, ``node_scores``, ``fork``
+Scale nodes     ``estimate``, ``estimate_many``, ``scale_up``, ``scale_down``, ``ca.run_once``
+Plan            ``mix``, ``whatif``, ``sweep``, ``fit_manifests``
+Scale pods      ``hpa``, ``vpa``
+Objects         ``Cluster``, ``Snapshot``, ``NodeGroup``, ``NodeTemplate``, ``Offer``, ``Quantity``
+Options         ``EstimateOptions``, ``MixOptions``, ``PlaceState``, ``scheduler_profile``, ``score_options``
+Errors          ``KscaleError``, ``InputError``
+==============  ================================================================================================
+
+Each result has ``repr``, ``to_dict``, ``to_json``, ``to_arrow`` and HTML for notebooks. More expensive modules are
+imported on first use.
 """
 
 from __future__ import annotations
@@ -17,8 +29,8 @@ if TYPE_CHECKING:
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_up.plan import ScaleUpPlan
+    from kscale.capacity.fit import fit_manifests
     from kscale.capacity.groups import read_groups
-    from kscale.capacity.manifests import AppliedManifests, apply_manifests, fit_manifests
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
     from kscale.capacity.sweep import sweep
     from kscale.capacity.whatif import whatif
@@ -32,16 +44,17 @@ if TYPE_CHECKING:
     from kscale.scheduling.scores.choosing import node_scores
     from kscale.scheduling.scores.options import ScoreOptions
     from kscale.snapshot.cluster import Cluster
-    from kscale.snapshot.load import load
+    from kscale.snapshot.manifests import AppliedManifests, apply_manifests
     from kscale.snapshot.snapshot import Snapshot
+    from kscale.world.load import load
 
 __version__ = "0.1.0"
 
 # Public name -> the module that defines it. A name that equals its module's name is a module itself.
 _LAZY: dict[str, str] = {
-    "AppliedManifests": "kscale.capacity.manifests",
-    "apply_manifests": "kscale.capacity.manifests",
-    "fit_manifests": "kscale.capacity.manifests",
+    "AppliedManifests": "kscale.snapshot.manifests",
+    "apply_manifests": "kscale.snapshot.manifests",
+    "fit_manifests": "kscale.capacity.fit",
     "build_info": "kscale.build",
     "Quantity": "kscale.objects.quantity",
     "mix": "kscale.capacity.mix",
@@ -65,7 +78,7 @@ _LAZY: dict[str, str] = {
     "fit": "kscale.scheduling.fit",
     "fork": "kscale.scheduling.fork",
     "from_columns": "kscale.snapshot.from_columns",
-    "load": "kscale.snapshot.load",
+    "load": "kscale.world.load",
     "place": "kscale.scheduling.place",
     "read_groups": "kscale.capacity.groups",
     "scale_up": "kscale.ca.entry_points.loops",
@@ -134,4 +147,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, get_args
 
 import msgspec
 
-from kscale.errors import InputError
+from kscale.errors import ArgumentError, InputError
 from kscale.libraries import library
 
 __all__ = [
@@ -56,6 +56,8 @@ class Result:
 
     def to_json(self, *, indent: int = 0) -> bytes:
         """Encode the result as JSON: one line, or indented by ``indent`` spaces."""
+        if not hasattr(indent, "__index__"):
+            raise ArgumentError("indent", repr(indent), "a whole number", type(indent).__name__)
         text = msgspec.json.encode(self.to_dict())
         return msgspec.json.format(text, indent=indent) if indent else text
 
@@ -105,6 +107,20 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
     KIND: ClassVar[str] = ""
     ROWS: ClassVar[str] = ""
 
+    def summary(self) -> str:
+        """Return the record in one line, which ``repr`` shows: numbers, texts, and the sizes of lists."""
+        parts = []
+        for field in msgspec.structs.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, str | bool | int | float):
+                parts.append(f"{field.name}={value!r}")
+            elif isinstance(value, Sequence | Mapping) and value:
+                parts.append(f"{len(value):,} {field.name}")
+        return ", ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.summary()}>"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain dicts and lists, with ``apiVersion`` and ``kind`` first."""
         return {"apiVersion": API_VERSION, "kind": self.KIND, **msgspec.to_builtins(self)}
@@ -129,7 +145,7 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
         """Return an HTML view of the record, for notebooks."""
         from kscale.html import notebook
 
-        return notebook.document(self.KIND, msgspec.to_builtins(self))
+        return notebook.document(f"{self.KIND}: {self.summary()}", msgspec.to_builtins(self))
 
 
 def _columns_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type]]:

@@ -76,12 +76,12 @@ def case_of(seed: int) -> Case:
 
 def running(case: Case, plan: MixPlan) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the objects of the cluster that a plan on new nodes makes, and its groups with their nodes."""
-    assert plan.placement is not None
+    assert plan.nodes is not None
     template = {group["id"]: group["template"] for group in case.described}
     pod_of = {f"d/{item['metadata']['name']}": item for item in case.objects if item["kind"] == "Pod"}
     objects = [item for item in case.objects if item["kind"] not in ("Node", "Pod")]
     nodes: dict[str, list[str]] = {name: [] for name in template}
-    for new in plan.placement:
+    for new in plan.nodes:
         name = f"{new.offer}-{len(nodes[new.offer])}"
         nodes[new.offer].append(name)
         own = template[new.offer]

@@ -70,12 +70,16 @@ def some_cases(request: pytest.FixtureRequest) -> Iterator[tuple[int, Case]]:
 
 def faults_of(case: Case, plan: MixPlan) -> list[str]:
     """List what the plain-Python checker finds wrong with a plan."""
-    assert plan.placement is not None
-    assert plan.existing is not None
-    new = [(node.offer, bare(node.pods)) for node in plan.placement]
-    there = {name: bare(pods) for name, pods in plan.existing.items()}
+    assert plan.nodes is not None
+    assert plan.placed is not None
+    new = [(node.offer, bare(node.pods)) for node in plan.nodes]
+    new_names = {node.name for node in plan.nodes}
+    there: dict[str, list[str]] = {}
+    for pod, node_name in plan.placed.items():
+        if node_name not in new_names:
+            there.setdefault(node_name, []).extend(bare([pod]))
     price = {machine.name: machine.price for machine in case.problem.machines}
-    problems = faults(case.problem, new, there, set(bare(plan.nowhere_pods)))
+    problems = faults(case.problem, new, there, set(bare(plan.unschedulable)))
     if plan.cost != pytest.approx(sum(price[name] for name, _ in new)):
         problems.append(f"{plan.cost} is not what the nodes cost")
     return problems
@@ -93,7 +97,7 @@ def without_spread(problem: Problem) -> Problem:
 def compare_bound(tally: Tally, seed: int, case: Case, plan: MixPlan) -> None:
     """Compare the bound of a plan with the optimum for the same pods."""
     best = cheapest(without_spread(case.problem))
-    if plan.bound.cost is None or best is None or plan.nowhere != best[0]:
+    if plan.bound.cost is None or best is None or plan.unschedulable_count != best[0]:
         return
     tally.bounds += 1
     if plan.bound.cost > best[1] + CLOSE:
@@ -116,12 +120,12 @@ def test_mixes_hold_and_are_the_cheapest(cases: Iterator[tuple[int, Case]]) -> N
             tally.infeasible[seed] = "the limits contradict each other"
             continue
         problems = faults_of(case, plan)
-        if plan.nowhere > best[0]:
-            problems.append(f"{plan.nowhere} pods are left, {best[0]} have to be")
+        if plan.unschedulable_count > best[0]:
+            problems.append(f"{plan.unschedulable_count} pods are left, {best[0]} have to be")
         compare_bound(tally, seed, case, plan)
         if problems:
             tally.infeasible[seed] = problems
-        elif plan.nowhere == best[0] and best[1] > 0:
+        elif plan.unschedulable_count == best[0] and best[1] > 0:
             gaps[seed] = plan.cost / best[1] - 1.0
     mean, worst = sum(gaps.values()) / len(gaps), max(gaps.values())
     tally.finish(f"; {len(gaps)} gaps to the optimum: {mean:.3%} on average, {worst:.2%} at worst")
@@ -188,7 +192,7 @@ def test_what_a_cluster_costs_at_least(some_cases: Iterator[tuple[int, Case]]) -
     for seed, case in some_cases:
         tally.instances += 1
         plan = mix(case.cluster, case.groups, options=MixOptions(existing=False), placements=True)
-        if not plan.nodes or plan.nowhere:
+        if not plan.node_count or plan.unschedulable_count:
             continue
         objects, described = running(case, plan)
         cluster = kscale.load(objects)
@@ -222,7 +226,7 @@ def test_what_simulated_nodes_cost_at_least(
             continue
         tally.instances += 1
         plan = mix(case.cluster, case.groups, options=MixOptions(existing=False), placements=True)
-        if not plan.nodes or plan.nowhere:
+        if not plan.node_count or plan.unschedulable_count:
             continue
         objects, described = running(case, plan)
         scenario = {

@@ -40,8 +40,8 @@ def answers(snapshot: kscale.Snapshot, pods: list[Pod], profile: kscale.Schedule
             for node in snapshot.nodes
         },
         "moving": [verdicts[row_of[index]].tolist() for index in snapshot.placed_class.tolist()],
-        "placed": (placed.placement, placed.state),
-        "estimate": (estimate.node_count, estimate.placement, estimate.unscheduled),
+        "placed": (placed.placed, placed.state),
+        "estimate": (estimate.node_count, estimate.placed, estimate.reasons),
     }
 
 

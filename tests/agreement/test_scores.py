@@ -84,9 +84,9 @@ def test_one_after_the_other(data: st.DataObject, given_options: Json) -> None:
     together = kscale.place(snapshot, pods, scores=options)
     for pod in pods:
         chosen = kscale.node_scores(snapshot, pod, scores=options).chosen
-        assert together.placement.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}") == chosen
+        assert together.placed.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}") == chosen
         alone = kscale.place(snapshot, [pod], scores=options)
-        assert list(alone.placement.values()) == ([] if chosen is None else [chosen])
+        assert list(alone.placed.values()) == ([] if chosen is None else [chosen])
         snapshot = alone.snapshot_after
 
 

@@ -38,7 +38,7 @@ def estimate(problem: Json) -> Json:
     answer = {
         "node_count": result.node_count,
         "nodes_added": result.nodes_added,
-        "scheduled": result.scheduled,
+        "scheduled": result.placed_pods,
         "order": result.order or None,
     }
     return {"estimates": [answer]}
@@ -46,7 +46,7 @@ def estimate(problem: Json) -> Json:
 
 def groups(pods: list[Json]) -> list[list[str]]:
     """Named apart by uid: some tables give one pod twice."""
-    return [list(group) for group in kscale.estimate(snapshot_of([]), pods, template=node("tmpl")).groups]
+    return [list(group) for group in kscale.estimate(snapshot_of([]), pods, template=node("tmpl")).pod_groups]
 
 
 def fast_path_choice(given: list[list[Json]], template: Json) -> int:
@@ -86,7 +86,7 @@ def try_schedule(
         state=kscale.PlaceState(hints={uids[name]: on for name, on in hints.items()}),
         unacceptable_nodes=[] if acceptable is None else [n for n in snapshot.nodes if n not in acceptable],
     )
-    return [(key.partition("/")[2], on) for key, on in result.placement.items()]
+    return [(key.partition("/")[2], on) for key, on in result.placed.items()]
 
 
 def overflowing(pods: list[Json]) -> int:
@@ -100,7 +100,7 @@ def filter_schedulable(problem: Json) -> Json:
         result = kscale.ca.filter_out_schedulable(
             snapshot_of(one["objects"]), one["pods"], unacceptable_nodes=one.get("unacceptable_nodes", ())
         )
-        rounds.append({"unschedulable": result.unschedulable, "placement": result.placement})
+        rounds.append({"unschedulable": result.unschedulable, "placement": result.placed})
     return {"rounds": rounds}
 
 

@@ -135,7 +135,7 @@ def test_pods_go_where_kube_scheduler_puts_them(whole: ControlPlane, profile: st
             given = kscale.node_scores(snapshot, pod, scores=scores)
             if not given.total or given.total.count(max(given.total)) > 1:
                 continue  # it would wait, or chance would decide
-            (expected,) = kscale.place(snapshot, [pod], scores=scores).placement.values()
+            (expected,) = kscale.place(snapshot, [pod], scores=scores).placed.values()
             duel.create(pod)
             found = duel.bound(name, claim)
             compared += 1

@@ -59,7 +59,7 @@ class Request(NamedTuple):
 
     @property
     def is_watch(self) -> bool:
-        return dict(self.call.query).get("watch") == "true"
+        return dict(self.call.query).get("watch") in ("true", "True", "1")  # as Go's ParseBool reads it
 
     @property
     def is_list(self) -> bool:

@@ -137,14 +137,14 @@ class IdealMix(Part, frozen=True):
     """The cheapest set of nodes found for the pods of the report, as if there were no nodes, and a lower bound of the
     cost.
 
-    The bound is null if it does not cover the same pods, of which ``nowhere`` are unschedulable.
+    The bound is null if it does not cover the same pods, of which ``unschedulableCount`` are unschedulable.
     """
 
     cost: float
     """Of all nodes for one hour."""
     bound: float | None
-    nodes: int
-    nowhere: int
+    node_count: int
+    unschedulable_count: int
 
 
 class CostReport(Record, frozen=True):
@@ -160,7 +160,7 @@ class CostReport(Record, frozen=True):
     KIND: ClassVar[str] = "CostReport"
     ROWS: ClassVar[str] = "workloads"
 
-    nodes: int
+    node_count: int
     unpriced: int
     pods: int
     cost: float
@@ -171,6 +171,11 @@ class CostReport(Record, frozen=True):
     pools: list[PoolCost]
     """By group."""
     ideal: IdealMix | None = None
+
+    def summary(self) -> str:
+        """Return the cost per hour, how much of it is idle, and how many nodes have no price."""
+        unpriced = f", {self.unpriced:,} of them without a price" if self.unpriced else ""
+        return f"{self.cost:,.2f} per hour, {self.idle:,.2f} idle, {self.node_count:,} nodes{unpriced}"
 
 
 @typed
@@ -221,7 +226,7 @@ def cost(
     for share in workloads:
         biggest.setdefault(share.name.partition("/")[0], share.name.partition("/")[2])
     return CostReport(
-        nodes=len(prices),
+        node_count=len(prices),
         unpriced=unpriced,
         pods=int(counts.sum()),
         cost=_money(total),
@@ -267,7 +272,9 @@ def ideal_mix(
         if pod.spec.node_name not in priced:
             running.remove(pod)
     plan = mix(running, offers, pods=ALL, options=options, stop=stop)
-    return IdealMix(cost=plan.cost, bound=plan.bound.cost, nodes=plan.nodes, nowhere=plan.nowhere)
+    return IdealMix(
+        cost=plan.cost, bound=plan.bound.cost, node_count=plan.node_count, unschedulable_count=plan.unschedulable_count
+    )
 
 
 def _resources(snapshot: Snapshot) -> list[str]:

@@ -51,20 +51,20 @@ class No(NamedTuple):
 
 
 class Estimated(msgspec.Struct, frozen=True):
-    """Result of one group, by pod name. ``groups``: lists of pods that no predicate distinguishes."""
+    """Result of one group, by pod name. ``pod_groups``: lists of pods that no predicate distinguishes."""
 
     nodes: int
-    scheduled: set[str]
-    unscheduled: Mapping[str, No]
-    groups: Sequence[Sequence[str]]
-    placement: Mapping[str, str]
+    placed_pods: set[str]
+    reasons: Mapping[str, No]
+    pod_groups: Sequence[Sequence[str]]
+    placed: Mapping[str, str]
     bound: int
     bound_method: str
     unmodelled: Sequence[str]
 
-    def scheduled_of(self, names: Sequence[str]) -> list[str]:
-        """Return those of ``names`` that were scheduled, in their order."""
-        return [name for name in names if name in self.scheduled]
+    def select_placed(self, names: Sequence[str]) -> list[str]:
+        """Return those of ``names`` that were placed, in their order."""
+        return [name for name in names if name in self.placed_pods]
 
 
 def estimates(
@@ -91,13 +91,13 @@ def estimates(
         fresh_cursor=True,
     )
     for result in results:
-        bound = result.bound(effort=bound_effort, threads=threads) if result.scheduled else None
+        bound = result.bound(effort=bound_effort, threads=threads) if result.placed_pods else None
         yield Estimated(
             nodes=result.node_count,
-            scheduled=set(result.scheduled),
-            unscheduled=_convert_verdicts(result.verdicts),
-            groups=result.groups,
-            placement=result.placement,
+            placed_pods=set(result.placed_pods),
+            reasons=_convert_verdicts(result.verdicts),
+            pod_groups=result.pod_groups,
+            placed=result.placed,
             bound=bound.value if bound is not None else 0,
             bound_method=bound.method if bound is not None else "",
             unmodelled=result.unmodelled,
@@ -318,7 +318,7 @@ def estimate_groups(
     rest, cursor = pending, 0
     if not ignore_existing:
         placed = place(snapshot, pods=[cleared.get(name, name) for name in pending])
-        existing, rest = placed.placement, [*placed.unschedulable, *placed.not_tried]  # in the order tried: by priority
+        existing, rest = placed.placed, [*placed.unschedulable, *placed.not_tried]  # in the order tried: by priority
         snapshot, cursor = placed.snapshot_after, placed.state.cursor
         unmodelled.update(dict.fromkeys(placed.unmodelled))
     # New nodes have their own DaemonSet pods; pending ones belong to existing nodes (FilterOutDaemonSets).
@@ -334,27 +334,27 @@ def estimate_groups(
     groups = list(groups)
     results = estimates(snapshot, pods_to_place, groups, cursor=cursor, bound_effort=bound_effort, threads=threads)
     for group, result in zip(groups, results, strict=True):
-        unplaced.difference_update(result.scheduled)
+        unplaced.difference_update(result.placed_pods)
         unmodelled.update(dict.fromkeys(result.unmodelled))
         lines.append(_line(snapshot, group, result, placements))
-    nowhere = [name for name in candidates if name in unplaced]
+    unschedulable = [name for name in candidates if name in unplaced]
     return EstimateReport(
-        pending=len(pending),
+        pending_count=len(pending),
         gated=counts["gated"],
         expendable=len(requested) - len(pending),
         terminating=counts["terminating"],
         on_unknown_nodes=counts["on unknown nodes"],
         on_existing=len(existing),
-        need_new=len(candidates) - len(nowhere),
-        nowhere=len(nowhere),
+        need_new=len(candidates) - len(unschedulable),
+        unschedulable_count=len(unschedulable),
         daemon_set=len(rest) - len(candidates),
         ignored_existing=ignore_existing,
         groups=lines,
-        nowhere_pods=nowhere,
+        unschedulable=unschedulable,
         unmodelled=list(unmodelled),
         expendable_running=expendable_running,
         expendable_cutoff=expendable_cutoff,
-        existing=dict(existing) if placements else None,
+        placed=dict(existing) if placements else None,
     )
 
 
@@ -382,7 +382,7 @@ def _line(snapshot: Snapshot, group: NodeGroup, result: Estimated, placements: b
     """Build the line of one group."""
     classes = [
         (demand(find_pod(snapshot, names[0])), len(names))
-        for names in (result.scheduled_of(names) for names in result.groups)
+        for names in (result.select_placed(names) for names in result.pod_groups)
         if names
     ]
     template = get_template(group)
@@ -392,14 +392,14 @@ def _line(snapshot: Snapshot, group: NodeGroup, result: Estimated, placements: b
         nodes=result.nodes,
         bound=result.bound,
         bound_method=result.bound_method,
-        pods=len(result.scheduled),
+        pods=len(result.placed_pods),
         utilization=shares,
         limited_by=max(shares, key=lambda name: shares[name], default=None),
-        rejections=rejections_of(result.unscheduled),
+        rejections=rejections_of(result.reasons),
         current=group.target_size if group.target_size is not None else len(group.nodes),
         maximum=group.max_size if group.max_size < UNLIMITED else None,
         price=None if group.price is None else group.price * result.nodes,
-        placement=dict(result.placement) if placements else None,
+        placed=dict(result.placed) if placements else None,
         arch=arch_of(template.node),
     )
 

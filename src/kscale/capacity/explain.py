@@ -120,10 +120,10 @@ def _list_blocking_pods(snapshot: Snapshot, name: str, fits_on: Sequence[str], e
     if name not in counted or len(counted) == 1:
         return []
     placed = place(snapshot, pods=counted)
-    if name in placed.placement:
+    if name in placed.placed:
         return []
     fitting = set(fits_on)
-    return list(islice((pod for pod, node in placed.placement.items() if node in fitting), _NAMED))
+    return list(islice((pod for pod, node in placed.placed.items() if node in fitting), _NAMED))
 
 
 def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
@@ -133,7 +133,7 @@ def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
     }  # fmt: skip
     parts = blank | parts
     fits = bool(parts["node"] or parts["fits_on"] or parts["fits_after_eviction"])
-    return Explanation(pod=name, nodes=len(nodes), fits=fits, **parts)
+    return Explanation(pod=name, node_count=len(nodes), fits=fits, **parts)
 
 
 def distance(verdict: NodeVerdict) -> tuple[int, float]:
@@ -176,7 +176,7 @@ def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) ->
 
 def _group_answer(name: str, group: NodeGroup, result: estimate.Estimated, aware: estimate.Estimated) -> GroupAnswer:
     allocatable = estimate.get_template(group).node.status.allocatable or {}
-    no, no_if_aware = result.unscheduled.get(name), aware.unscheduled.get(name)
+    no, no_if_aware = result.reasons.get(name), aware.reasons.get(name)
     rejection = no or no_if_aware
     return GroupAnswer(
         group=group.id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,7 +16,8 @@ from kscale.objects.api.core import Pod, ReplicationController
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.resource import ResourceClaim
 from kscale.objects.api.storage import PersistentVolumeClaim, default_storage_class
-from kscale.objects.kinds import with_namespace
+from kscale.objects.argument_types import typed
+from kscale.objects.kinds import DEFAULT_NAMESPACE, with_namespace
 from kscale.objects.pod_admission import BUILT_IN_CLASSES, PodClasses, with_defaults
 from kscale.objects.pod_claims import create_claims, needs_claims
 from kscale.objects.workloads import (
@@ -33,17 +34,22 @@ from kscale.objects.workloads import (
 from kscale.scheduling.devices.ledger import reserve
 from kscale.scheduling.fit import fit as fit_pods
 from kscale.scheduling.place import PlaceState, place
+from kscale.scheduling.scores.options import ScoreOptions
 from kscale.scheduling.status import fit_error
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.manifests import (
+    check_count,
+    completing_classes,
+    find_object,
+    read_manifests,
+    with_objects,
+)
 from kscale.snapshot.pods.record import PodRecord, pod_record
 from kscale.snapshot.pods.rows import copies_of
 from kscale.snapshot.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from kscale.scheduling.scores.options import ScoreOptions
-
 __all__ = [
-    "MAX_REPLICAS",
-    "check_count",
+    "fit_manifests",
     "fit_workloads",
     "summarize_rejections",
     "with_pod_claims",
@@ -51,7 +57,6 @@ __all__ = [
     "workloads_in",
 ]
 
-MAX_REPLICAS: Final = 5_000_000
 _NO_NODES = "no nodes available to schedule pods"  # kube-scheduler's text
 
 
@@ -120,16 +125,6 @@ def fit_workloads(
         workloads=lines,
         unmodelled=list(unmodelled),
     )
-
-
-def check_count(workload: KubeObject) -> None:
-    """Raise InputError for a workload of more than :data:`MAX_REPLICAS` pods."""
-    count = pod_count(workload)
-    if count > MAX_REPLICAS:
-        kind = workload.kind or type(workload).__name__
-        field = "spec.parallelism" if kind in ("Job", "CronJob") else "spec.replicas"
-        message = f"{count:,} pods are more than the {MAX_REPLICAS:,} that are tried"
-        raise InputError(Problem(message, object=f"{kind} {workload.key}", field=field))
 
 
 def _pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[Sequence[PodRecord], Snapshot]:
@@ -243,11 +238,11 @@ def _replicas(
     line = _line(
         workload,
         len(pods),
-        len(placed.placement),
+        len(placed.placed),
         rejections=rejections,
         event=event,
         next_event=next_event,
-        placement=dict(Counter(placed.placement.values())) if placements else None,
+        placement=dict(Counter(placed.placed.values())) if placements else None,
     )
     return line, after, placed.unmodelled, placed.state
 
@@ -326,3 +321,50 @@ def summarize_rejections(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tupl
         for (plugin, reasons), names in pods_by_reason.items()
     ]
     return sorted(rejections, key=lambda line: -line.pods), event
+
+
+@typed
+def fit_manifests(
+    cluster: Cluster,
+    *sources: Any,
+    namespace: str = DEFAULT_NAMESPACE,
+    placements: bool = False,
+    scores: ScoreOptions | None = None,
+) -> FitReport:
+    """Report how many replicas of each workload of manifests fit on the existing nodes now, and why not more.
+
+    Not in upstream; the order of nodes is that of upstream's ``HintingSimulator``.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    *sources : path, bytes or data
+        What :func:`kscale.load` takes.
+    namespace : str
+        The namespace of objects that name none.
+    placements : bool
+        Whether the report contains the number of replicas per node.
+    scores : ScoreOptions, optional
+        Place each replica on the node that kube-scheduler's scores prefer, instead of on the first node that takes it.
+
+    Returns
+    -------
+    FitReport
+        One entry per workload.
+
+    Raises
+    ------
+    InputError
+        If a source cannot be read or contains no workload.
+    """
+    manifests = read_manifests(*sources, namespace=namespace)
+    changed = with_objects(cluster, manifests.objects)
+    report = fit_workloads(
+        changed.snapshot(dra=True),
+        manifests.workloads,
+        classes=completing_classes(changed),
+        placements=placements,
+        known=[existing for item in manifests.workloads if (existing := find_object(changed, item)) is not None],
+        scores=scores,
+    )
+    return replace(report, unmodelled=[*report.unmodelled, *manifests.list_unmodelled(changed)])

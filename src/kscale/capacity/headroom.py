@@ -73,6 +73,16 @@ class HeadroomReport(Record, frozen=True):
     """
 
     KIND: ClassVar[str] = "HeadroomReport"
+
+    def summary(self) -> str:
+        """Return how many more pods fit, and how many losses of one node or zone leave pods without a node."""
+        parts = [f"{line.more:,} more of {line.name or line.pod} fit" for line in self.pods]
+        for text, every in (("nodes", self.nodes), ("zones", self.zones), ("named losses", self.lost)):
+            if every:
+                bad = sum(loss.homeless > 0 for loss in every)
+                parts.append(f"losing {bad:,} of {len(every):,} {text} leaves pods unschedulable")
+        return ", ".join(parts)
+
     ROWS: ClassVar[str] = "nodes"
 
     pod: str | None
@@ -238,7 +248,7 @@ def _count_more_with_claims(
         placed = place(extended, pods=records)
         if placed.placed_count < count:
             event = summarize_rejections(placed.snapshot_after, placed.unschedulable_records[:1])[1]
-            return placed.placed_count, dict(Counter(placed.placement.values())), event
+            return placed.placed_count, dict(Counter(placed.placed.values())), event
         if count >= _TOLD:
             return count, None, ""
         count = min(4 * count, _TOLD)
@@ -248,7 +258,7 @@ def _place_more_pods(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str,
     """Return (number of new pods by node, kube-scheduler's message about the next pod)."""
     unassigned = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
     placed = place(snapshot, pods=copies_of(unassigned, more + 1, f"{pod.key}-more", snapshot.interner))
-    return dict(Counter(placed.placement.values())), summarize_rejections(
+    return dict(Counter(placed.placed.values())), summarize_rejections(
         placed.snapshot_after, placed.unschedulable_records
     )[1]
 

@@ -83,17 +83,16 @@ _FIRST = 3  # number of homeless pods that a loss names
 class Repair(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """The cheapest new nodes found for the homeless pods of a loss.
 
-    ``offers`` counts the nodes by group, ``cost`` is $/h. ``nowhere`` pods fit none of the groups either; lost zones
-    offer
-    no nodes. ``limits_reached``: groups at their maximum size. A repair without nodes and without ``nowhere`` pods
-    means
-    that all pods fit on the remaining nodes, in another order than the one in which they were homeless.
+    ``offers`` counts the nodes by group, ``cost`` is $/h. ``unschedulableCount`` pods fit none of the groups either;
+    lost zones offer no nodes. ``limits_reached``: groups at their maximum size. A repair without nodes and without
+    unschedulable pods means that all pods fit on the remaining nodes, in another order than the one in which they were
+    homeless.
     """
 
     cost: float
     nodes: int
     offers: dict[str, int]
-    nowhere: int
+    unschedulable_count: int
     limits_reached: list[str] = []
 
 
@@ -398,14 +397,16 @@ def add_repair(
             world.apply(waiting(pod))
             displaced.append(pod.key)
     if not offers:
-        return msgspec.structs.replace(loss, repair=Repair(cost=0.0, nodes=0, offers={}, nowhere=loss.homeless))
+        return msgspec.structs.replace(
+            loss, repair=Repair(cost=0.0, nodes=0, offers={}, unschedulable_count=loss.homeless)
+        )
     plan = mix(world.snapshot(dra=True), offers, pods=displaced, options=options, stop=(stop, stop))
     full = [offer.name for offer in offers if offer.most == 0]
     repair = Repair(
         cost=plan.cost,
-        nodes=plan.nodes,
+        nodes=plan.node_count,
         offers=plan.offers,
-        nowhere=plan.nowhere,
-        limits_reached=[*plan.limits_reached, *full] if plan.nowhere else [],
+        unschedulable_count=plan.unschedulable_count,
+        limits_reached=[*plan.limits_reached, *full] if plan.unschedulable_count else [],
     )
     return msgspec.structs.replace(loss, repair=repair)

@@ -201,7 +201,7 @@ def _summarize_nodes(snapshot: Snapshot, report: ScaleDownReport) -> list[Overvi
 def _summarize_pending(snapshot: Snapshot, plan: ScaleUpPlan) -> list[PendingSummary]:
     """Summarize the pending pods by prospect and reason: first those that stay pending."""
     prospects: dict[str, tuple[str, str]] = {}
-    for pending in plan.pending:
+    for pending in plan.remain_unschedulable:
         prospects |= dict.fromkeys(pending.pods, ("stays pending", pending.why))
     growing = " or ".join(dict.fromkeys(info.group for info in plan.scale_ups))
     beyond = set(plan.beyond_limits)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kscale.errors import InputError
+from kscale.objects.argument_types import typed_methods
 from kscale.records import Record
 
 __all__ = [
@@ -46,7 +48,7 @@ class GroupEstimate(Part, frozen=True):
     for the same pods, by ``boundMethod``. ``utilization`` is requests divided by allocatable of the new nodes, by
     resource; ``limitedBy`` the resource used most. ``current`` and ``maximum`` are the group's sizes, ``price`` the
     hourly
-    price of the nodes, if known. ``placement`` (if requested): pod -> node. ``arch``: the nodes'
+    price of the nodes, if known. ``placed`` (if requested): pod -> node. ``arch``: the nodes'
     ``kubernetes.io/arch``,
     empty if the group does not say.
     """
@@ -62,7 +64,7 @@ class GroupEstimate(Part, frozen=True):
     current: int | None = None
     maximum: int | None = None
     price: float | None = None
-    placement: dict[str, str] | None = None
+    placed: dict[str, str] | None = None
     arch: str = ""
 
     @property
@@ -76,34 +78,41 @@ class GroupEstimate(Part, frozen=True):
 class EstimateReport(Record, frozen=True):
     """How many nodes of each group the pending pods need, and why not fewer.
 
-    ``pending`` = ``onExisting`` + ``needNew`` + ``nowhere`` + ``daemonSet``. ``needNew`` counts the pods that at least
-    one group would take, ``nowherePods`` names those that none would. ``daemonSet`` pods wait for existing nodes; a new
-    node brings its own. ``expendable`` pods have a priority below the autoscaler's cutoff: it adds no nodes for them;
-    they
-    are not counted, and running ones take no room. Not pending either are ``gated`` pods (scheduling gates),
-    ``terminating`` ones, which have no node and are being deleted, and those ``onUnknownNodes``. ``expendableRunning``
-    counts running expendable pods, ``expendableCutoff`` is the cutoff. ``unmodelled`` lists features that are not
-    evaluated, which may need more nodes. ``existing`` (if requested): pod -> node.
+    ``pendingCount`` = ``onExisting`` + ``needNew`` + ``unschedulableCount`` + ``daemonSet``. ``needNew`` counts the
+    pods that at least one group would take, ``unschedulable`` names those that none would. ``daemonSet`` pods wait for
+    existing nodes; a new node brings its own. ``expendable`` pods have a priority below the autoscaler's cutoff: it
+    adds no nodes for them; they are not counted, and running ones take no room. Not pending either are ``gated`` pods
+    (scheduling gates), ``terminating`` ones, which have no node and are being deleted, and those ``onUnknownNodes``.
+    ``expendableRunning`` counts running expendable pods, ``expendableCutoff`` is the cutoff. ``unmodelled`` lists
+    features that are not evaluated, which may need more nodes. ``placed`` (if requested): pod -> existing node.
     """
 
     KIND = "EstimateReport"
     ROWS = "groups"
-    pending: int
+    pending_count: int
     gated: int
     expendable: int
     terminating: int
     on_unknown_nodes: int
     on_existing: int
     need_new: int
-    nowhere: int
+    unschedulable_count: int
     daemon_set: int
     ignored_existing: bool
     groups: list[GroupEstimate]
-    nowhere_pods: list[str]
+    unschedulable: list[str]
     unmodelled: list[str]
     expendable_running: int
     expendable_cutoff: int
-    existing: dict[str, str] | None = None
+    placed: dict[str, str] | None = None
+
+    def summary(self) -> str:
+        """Return how many pods fit, need new nodes and fit nowhere, and the nodes of each group that takes pods."""
+        groups = ", ".join(f"{line.group}: {line.nodes:,} nodes" for line in self.groups if line.pods)
+        return (
+            f"{self.pending_count:,} pods pending, {self.on_existing:,} fit, {self.need_new:,} need new nodes, "
+            f"{self.unschedulable_count:,} unschedulable" + (f" ({groups})" if groups else "")
+        )
 
 
 class Shortage(Part, frozen=True):
@@ -187,7 +196,7 @@ class Explanation(Record, frozen=True):
     pod: str
     node: str | None
     fits: bool
-    nodes: int
+    node_count: int
     fits_on: list[str]
     event: str
     verdicts: list[NodeVerdict]
@@ -200,6 +209,14 @@ class Explanation(Record, frozen=True):
     expendable_cutoff: int
     expendable: bool = False
     nominated: str | None = None
+
+    def summary(self) -> str:
+        """Return the pod and where it runs or fits, or kube-scheduler's text on why it fits nowhere."""
+        if self.node:
+            return f"{self.pod} is on {self.node}"
+        if self.fits_on:
+            return f"{self.pod} fits {len(self.fits_on):,} of {self.node_count:,} nodes"
+        return f"{self.pod}: {self.event}"
 
 
 class WorkloadFit(Part, frozen=True):
@@ -223,6 +240,7 @@ class WorkloadFit(Part, frozen=True):
     exists: bool = False
 
 
+@typed_methods()
 class FitReport(Record, frozen=True):
     """Whether workloads that are not in the cluster yet would fit on the existing nodes.
 
@@ -236,3 +254,19 @@ class FitReport(Record, frozen=True):
     fit: int
     workloads: list[WorkloadFit]
     unmodelled: list[str]
+
+    def summary(self) -> str:
+        """Return how many replicas fit, of all workloads and of each that does not fit completely."""
+        short = [f"{item.kind} {item.name}: {item.fit:,} of {item.replicas:,}" for item in self.workloads]
+        return f"{self.fit:,} of {self.replicas:,} replicas fit" + (f" ({', '.join(short)})" if short else "")
+
+    def explain(self, name: str) -> str:
+        """Return whether a workload fits and why not, in one line.
+
+        ``name``: of the workload, or ``namespace/name``. Raises InputError if it is not part of this report.
+        """
+        for item in self.workloads:
+            if name in (item.name, f"{item.namespace}/{item.name}"):
+                rest = f"; {item.event}" if item.event else ""
+                return f"{item.fit:,} of {item.replicas:,} replicas fit{rest}"
+        raise InputError(f"no workload {name!r} in this report")

@@ -160,7 +160,7 @@ def _on_pools(cluster: Cluster, groups: Sequence[NodeGroup], options: MixOptions
         cost=plan.cost,
         bound=plan.bound.cost,
         nodes=plan.offers,
-        nowhere=plan.nowhere,
+        unschedulable_count=plan.unschedulable_count,
         millicores=sum(amounts[CPU].milli_value() for amounts in requests if CPU in amounts),
         bytes=sum(amounts[MEMORY].value() for amounts in requests if MEMORY in amounts),
     )
@@ -225,4 +225,4 @@ def _nodes_for(empty: Snapshot, model: Node, daemons: list[Pod], pods: list[Pod]
     """Return (number of nodes, pods that fit none of them)."""
     template = NodeTemplate(node=model, pods=daemons)
     result = estimate(empty, [waiting(pod) for pod in pods], template=template, options=EstimateOptions())
-    return result.node_count, set(result.unscheduled)
+    return result.node_count, set(result.unschedulable)

@@ -185,6 +185,13 @@ class ScaleDownReport(Record, frozen=True):
     nodes: list[ScaleDownNode]
     orphans: int = 0
 
+    def summary(self) -> str:
+        """Return how many nodes can be deleted and drained now, and how many are unneeded."""
+        return (
+            f"{self.result}, {self.empty:,} empty and {self.drained:,} drained of {len(self.nodes):,} nodes, "
+            f"{self.removable:,} unneeded"
+        )
+
 
 def report_scale_down(
     snapshot: Snapshot,

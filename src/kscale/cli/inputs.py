@@ -22,10 +22,10 @@ from kscale.cli.terminal import Terminal, format_counts, plural
 from kscale.snapshot.caches import collector_paused
 
 if TYPE_CHECKING:
-    from kscale.capacity.manifests import Manifests
     from kscale.errors import Problem
     from kscale.snapshot.cluster import Cluster
     from kscale.snapshot.loading import LoadReport
+    from kscale.snapshot.manifests import Manifests
     from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
@@ -311,8 +311,8 @@ def manifests(names: Sequence[str], source: Files, terminal: Terminal, namespace
     Objects without a namespace are in ``namespace``. Raises BadParameter if both ``--pod`` and ``-f`` read stdin, and
     InputError if the manifests have no workload.
     """
-    from kscale.capacity.manifests import read_manifests
     from kscale.objects.kinds import DEFAULT_NAMESPACE
+    from kscale.snapshot.manifests import read_manifests
 
     if "-" in names and "-" in source.filename:
         raise typer.BadParameter("stdin can be read once only, and - is named by -f too", param_hint="--pod")
@@ -363,7 +363,7 @@ def read(
     added_kinds = set() if manifests is None else {item.kind for item in manifests.objects}
     cluster = read_cluster(source, terminal, matter=[kind for kind in matter if kind not in added_kinds])
     if manifests is not None:
-        from kscale.capacity.manifests import with_objects
+        from kscale.snapshot.manifests import with_objects
 
         cluster = with_objects(cluster, manifests.objects)
     with terminal.step("preparing the snapshot"):

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AskedClusters", "BeginningCluster", "Clusters", "NamingClusters"]
 
-_QPS, _BURST = 50.0, 300  # as kubectl's client-side rate limit
 _T = TypeVar("_T")
 
 
@@ -169,30 +168,14 @@ class Clusters(Dump, ServerLimitFlags):
 
         Raises whatever ``request`` raises, and InputError if the kubeconfig cannot be used.
         """
-        import asyncio
+        from kscale.world.load import run_with_client
 
-        from kscale.world.clock import SystemClock
-        from kscale.world.kubernetes.aiohttp_transport import connect
-        from kscale.world.kubernetes.kubeconfig import load_access
-
-        limits = self.limits()
-        access = load_access(self.kubeconfig or "", context=self.context[0] if self.context else "")
-
-        async def run() -> _T:
-            client = connect(
-                access,
-                SystemClock(),
-                user_agent=f"kscale/{kscale.__version__}",
-                qps=_QPS,
-                burst=_BURST,
-                limits=limits,
-            )
-            try:
-                return await request(client)
-            finally:
-                await client.close()
-
-        return asyncio.run(run())
+        return run_with_client(
+            request,
+            context=self.context[0] if self.context else "",
+            kubeconfig=self.kubeconfig or "",
+            limits=self.limits(),
+        )
 
     def report_progress(self, update: Callable[[str], None]) -> Callable[[int, int], None]:
         """Return a callback that reports the progress of a listing as text to ``update``."""

@@ -47,9 +47,9 @@ def estimate_blocks(report: EstimateReport, groups: Iterable[NodeGroup], snapsho
     ``report`` must have its placements.
     """
     template = {group.id: group.template for group in groups}
-    taking = sorted((line for line in report.groups if line.placement), key=lambda line: -line.pods)
+    taking = sorted((line for line in report.groups if line.placed), key=lambda line: -line.pods)
     drawn: list[Block] = [
-        _draw_new_nodes(line.group, line.nodes, snapshot, template[line.group], _group_by_node(line.placement or {}))
+        _draw_new_nodes(line.group, line.nodes, snapshot, template[line.group], _group_by_node(line.placed or {}))
         for line in taking[:_GROUPS]
     ]
     refusals = [
@@ -66,7 +66,7 @@ def estimate_blocks(report: EstimateReport, groups: Iterable[NodeGroup], snapsho
     return [
         *drawn,
         *_fold_items("Why not more", refusals),
-        *_fold_items("Fit nowhere", _format_names(report.nowhere_pods)),
+        *_fold_items("Fit nowhere", _format_names(report.unschedulable)),
     ]
 
 
@@ -125,7 +125,7 @@ def scale_up_blocks(plan: ScaleUpPlan, snapshot: Snapshot) -> list[Block]:
             continue
         group = NodeGroup(id=round_.best.group, template=round_.templates[round_.best.group])
         (line,) = estimate_groups(snapshot, [group], pods=names, ignore_existing=True, placements=True).groups
-        packed = iter(_group_by_node(line.placement or {}).values())
+        packed = iter(_group_by_node(line.placed or {}).values())
         for info in round_.status.scale_ups:
             count = info.new - info.current
             on = {f"{info.group}-new-{i}": names for i, names in enumerate(islice(packed, count))}
@@ -139,7 +139,7 @@ def scale_up_blocks(plan: ScaleUpPlan, snapshot: Snapshot) -> list[Block]:
                 for group, rejection in pending_pods.rejected.items()
             ],
         )
-        for pending_pods in plan.pending
+        for pending_pods in plan.remain_unschedulable
     ]
     return [*drawn, *_fold_items("Still pending", items)]
 
@@ -178,7 +178,7 @@ def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -
 
     template = {group.id: group.template for group in groups}
     nodes = []
-    for node in plan.placement or ():
+    for node in plan.nodes or ():
         node_template = template[node.offer]
         assert node_template is not None, "offers have templates"
         description = ", ".join(filter(None, (node.type, node.zone, f"${node.price:,.4g}/h")))
@@ -186,7 +186,7 @@ def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -
     relaxed = [("What it does not see", plan.bound.relaxed)] if plan.bound.relaxed else []
     return [
         *([draw_new_nodes("New nodes", snapshot, nodes)] if nodes else []),
-        *_fold_items("Without a place", _format_names(plan.nowhere_pods)),
+        *_fold_items("Without a place", _format_names(plan.unschedulable)),
         *_fold_items("Not in the bound", relaxed),
     ]
 

@@ -453,8 +453,9 @@ def _pools(before: PackedPools, after: PackedPools) -> list[str]:
     lines = [
         f"On its own pools, packed anew, the cluster costs {describe(after)} instead of {describe(before)}{requested}."
     ]
-    if after.nowhere or before.nowhere:
-        lines.append(f"Pods that fit on none of the pools: {after.nowhere:,} (before: {before.nowhere:,}).")
+    if after.unschedulable_count or before.unschedulable_count:
+        counts = f"{after.unschedulable_count:,} (before: {before.unschedulable_count:,})"
+        lines.append(f"Pods that fit on none of the pools: {counts}.")
     return lines
 
 

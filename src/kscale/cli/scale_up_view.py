@@ -11,7 +11,7 @@ from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
     from kscale.ca.scale_up.plan import ScaleUpPlan
-    from kscale.ca.scale_up.records import ExpanderScore, PendingPods, ScaleUpChoice
+    from kscale.ca.scale_up.records import ExpanderScore, ScaleUpChoice, UnschedulablePods
     from kscale.capacity.group_templates import StartingNodes
 
 __all__ = ["scale_up_view", "starting_hints"]
@@ -48,9 +48,9 @@ def scale_up_view(
     shown = [choice for choice in plan.options if all_groups or choice.nodes or choice.skipped]
     tables = [
         Table(_COLUMNS, [_option_row(choice) for choice in shown], limit=0 if all_groups else SHOWN),
-        Table(_LEFT, [_build_pending_row(pending) for pending in plan.pending], limit=SHOWN),
+        Table(_LEFT, [_build_pending_row(pending) for pending in plan.remain_unschedulable], limit=SHOWN),
     ]
-    if all_groups and plan.pending:
+    if all_groups and plan.remain_unschedulable:
         tables.append(_matrix(plan))
     return View(
         headline=_headline(plan),
@@ -90,7 +90,7 @@ def _headline(plan: ScaleUpPlan) -> str:
     if plan.scale_ups:
         parts = [f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.scale_ups]
         balanced = ", balanced" if len(parts) > 1 else ""
-        nodes = f"{plan.new_nodes:,} {plural('node', plan.new_nodes)}{balanced}"
+        nodes = f"{plan.new_node_count:,} {plural('node', plan.new_node_count)}{balanced}"
         helped = len(plan.triggered) - len(plan.beyond_limits)
         whom = _total(
             plan, f"{helped:,} of {pods(requested)}" if requested else "", plan.fake_pods.asked, plan.fake_pods.helped
@@ -98,8 +98,8 @@ def _headline(plan: ScaleUpPlan) -> str:
         return f"Scale up {' and '.join(parts)} ({nodes}) for {whom}."
     if plan.min_sizes and plan.result == "ScaleUpNotNeeded":
         return f"No pod needs a scale-up. Raised to their minimum size: {_format_min_sizes(plan)}."
-    if plan.pending and all(pending.pods[0] in plan.requests for pending in plan.pending):
-        requests = ", ".join(dict.fromkeys(plan.requests[pending.pods[0]] for pending in plan.pending))
+    if plan.remain_unschedulable and all(pending.pods[0] in plan.requests for pending in plan.remain_unschedulable):
+        requests = ", ".join(dict.fromkeys(plan.requests[pending.pods[0]] for pending in plan.remain_unschedulable))
         return f"No capacity for ProvisioningRequest {requests} ({total})."
     return {
         "ScaleUpNotNeeded": "No scale-up is needed.",
@@ -164,7 +164,7 @@ def _score(score: ExpanderScore) -> str:
     return text
 
 
-def _build_pending_row(pending: PendingPods) -> Row:
+def _build_pending_row(pending: UnschedulablePods) -> Row:
     return [len(pending.pods), Cell(pending.pods[0], "bad"), pending.why]
 
 
@@ -172,7 +172,7 @@ def _matrix(plan: ScaleUpPlan) -> Table:
     """Build the table of each node group's rejections of the pods that stay pending."""
     groups = [choice for choice in plan.options if not choice.skipped]
     rows: list[Row] = []
-    for pending in plan.pending:
+    for pending in plan.remain_unschedulable:
         row: Row = [pending.pods[0]]
         for choice in groups:
             rejection = pending.rejected.get(choice.group)
@@ -202,13 +202,17 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
         requested = sum(round_.best.node_count for round_ in plan.rounds if round_.best is not None)
         footer.append(
             f"No place for {pods(len(plan.beyond_limits))} of the option chosen: limits on the cluster permit "
-            f"{plan.new_nodes:,} of the {requested:,} nodes asked for. "
+            f"{plan.new_node_count:,} of the {requested:,} nodes asked for. "
             "Upstream says that they triggered the scale-up, too."
         )
-    if plan.pending:
-        named = next((pending.pods[0] for pending in plan.pending if pending.pods[0] not in plan.requests), None)
+    if plan.remain_unschedulable:
+        named = next(
+            (pending.pods[0] for pending in plan.remain_unschedulable if pending.pods[0] not in plan.requests), None
+        )
         how = "" if named is None else f": {explain} {shlex.quote(named)}"
-        footer.append(f"Still pending: {pods(sum(len(pending.pods) for pending in plan.pending))}{how or '.'}")
+        footer.append(
+            f"Still pending: {pods(sum(len(pending.pods) for pending in plan.remain_unschedulable))}{how or '.'}"
+        )
     for count, why in (
         (lists.ignored, "gated, or the scheduler has not called them unschedulable (--bypassed-scheduler-name)"),
         (lists.expendable, "so low a priority that no node is added for them"),

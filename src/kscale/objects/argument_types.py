@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache, wraps
-from inspect import Parameter, signature
+from inspect import Parameter, isfunction, signature
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, NewType, ParamSpec, TypeVar, Union, get_args, get_origin
 
@@ -20,14 +20,15 @@ import msgspec
 from kscale.errors import ArgumentError
 from kscale.objects.times import moment
 
-__all__ = ["check_fields", "typed"]
+__all__ = ["check_fields", "typed", "typed_methods"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=type)
 
 _LOOKED_AT: Final = 10_000
 """Elements of a list or values of a dict that are looked at."""
-_OWN_ERRORS: Final = ("SnapshotLike", "PodsLike", "PodLike", "TemplateLike", "ArrayLike", "Source", "NDArray")
+_OWN_ERRORS: Final = ("SnapshotLike", "PodsLike", "PodLike", "TemplateLike", "ArrayLike", "Source")
 """Annotations of arguments that their functions check themselves, by value."""
 
 
@@ -78,6 +79,47 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
             if name in checks and (problem := _problem(name, value, checks[name])) is not None:
                 raise _error(function, args, kwargs, problem)
         return function(*args, **kwargs)
+
+    return call
+
+
+def typed_methods(*, constructor: bool = False, late: Collection[str] | bool = ()) -> Callable[[C], C]:
+    """Make the public methods of a class, and its ``constructor``, check their arguments as :func:`typed` does.
+
+    Methods named in ``late`` (True: all) check their arguments only after they have raised TypeError, AttributeError,
+    KeyError or IndexError: they are called so often that a check before each call would cost too much.
+    """
+
+    def decorate(class_: C) -> C:
+        for name, member in list(vars(class_).items()):
+            function = getattr(member, "__func__", member)
+            public = not name.startswith("_") or (name == "__init__" and constructor)
+            if not (public and isfunction(function)):
+                continue
+            is_late = late if isinstance(late, bool) else name in late
+            checked = _typed_late(function) if is_late else typed(function)
+            setattr(class_, name, type(member)(checked) if member is not function else checked)
+        return class_
+
+    return decorate
+
+
+def _typed_late(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function raise ArgumentError if it failed and an argument has a wrong type."""
+    checks: dict[str, _Type] | None = None
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        nonlocal checks
+        try:
+            return function(*args, **kwargs)
+        except (TypeError, AttributeError, LookupError) as error:
+            if checks is None:
+                checks = _checks_of(function)
+            for name, value in {**dict(zip(_positional(function), args, strict=False)), **kwargs}.items():
+                if name in checks and (problem := _problem(name, value, checks[name])) is not None:
+                    raise _error(function, args, kwargs, problem) from error
+            raise
 
     return call
 
@@ -209,6 +251,8 @@ def _union(args: tuple[Any, ...]) -> _Type | None:
 
 
 def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
+    if kind.__name__ == "ndarray":
+        return _Type("an array", lambda value: hasattr(value, "__array__") or isinstance(value, (list, tuple)))
     if issubclass(kind, _Late):
         name = kind.__name__
         return _Type(_name(kind), lambda value: any(each.__name__ == name for each in type(value).__mro__))

@@ -228,6 +228,6 @@ def _advice(kind: str, expected: str) -> str:
     if kind not in WORKLOADS:
         return ": pass pods, or the names of pods in the snapshot"
     return (
-        ": pass the pods that it would create, as kscale.objects.workloads.pods_of(workload) returns them; "
-        "kscale.capacity.fit.fit_workloads and `kscale fit --pod FILE` answer for workloads"
+        ": a workload needs a Cluster instead of a snapshot, or pass the pods that it would create, as "
+        "kscale.objects.workloads.pods_of(workload) returns them"
     )

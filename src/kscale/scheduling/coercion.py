@@ -5,8 +5,9 @@ objects.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import index
+from os import PathLike
 from typing import Any, Final, cast
 
 import msgspec
@@ -20,6 +21,7 @@ from kscale.objects.kinds import check_kind
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, group_from_dict, template_from_dict
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.manifests import apply_manifests
 from kscale.snapshot.pods.record import PodRecord, pod_record
 from kscale.snapshot.pods.rows import PodRows
 from kscale.snapshot.snapshot import Snapshot
@@ -31,6 +33,7 @@ __all__ = [
     "PodsLike",
     "SnapshotLike",
     "TemplateLike",
+    "inputs_of",
     "mask_of",
     "pods_of",
     "position_of",
@@ -146,8 +149,53 @@ def _get_group_template(group: NodeGroup, nodes: Sequence[Node]) -> NodeTemplate
 PodLike = str | Pod | PodRecord | dict[str, Any]
 """The name of a pod of the snapshot, or a pod object."""
 
-PodsLike = Iterable[PodLike] | None
-"""None = the pending pods of the snapshot; names = pods of the snapshot; anything else = pod objects."""
+PodsLike = Iterable[PodLike | KubeObject | PathLike[str]] | dict[str, Any] | KubeObject | PathLike[str] | bytes | None
+"""None = the pending pods of the snapshot; names = pods of the snapshot; anything else = pod objects.
+
+With a Cluster also manifests: paths (not str), bytes, dicts and objects of Deployments and other workloads, and the
+objects that come with them.
+"""
+
+
+def inputs_of(snapshot: SnapshotLike, pods: PodsLike) -> tuple[Snapshot, PodsLike]:
+    """Return the snapshot, and the pods as :func:`pods_of` takes them.
+
+    If ``pods`` contains manifests, these are applied to a copy of the cluster as :func:`kscale.apply_manifests` does;
+    the result is the copy's snapshot and the names of the new pods. A Snapshot does not take manifests: they are
+    returned as they are, and :func:`pods_of` says so.
+    """
+    if isinstance(pods, Iterator) and not isinstance(pods, PodRows):
+        pods = [*pods]
+    if not isinstance(snapshot, Cluster) or not _has_manifests(pods):
+        return snapshot_of(snapshot), pods
+    items = list(pods) if isinstance(pods, Sequence) and not isinstance(pods, bytes) else [pods]
+    names = [item for item in items if isinstance(item, str)]
+    applied = apply_manifests(snapshot, *(item for item in items if not isinstance(item, str)))
+    return applied.cluster.snapshot(dra=True), [*names, *applied.pods]
+
+
+def _has_manifests(pods: Any) -> bool:
+    """Return whether a single object or file was passed, or a list with anything but names and pods."""
+    if pods is None or isinstance(pods, PodRows | str):
+        return False
+    if isinstance(pods, bytes | PathLike | KubeObject) or is_client_object(pods):
+        return True
+    if isinstance(pods, dict):
+        return "kind" in pods
+    if not isinstance(pods, Sequence) or _NAMES_AND_PODS.issuperset(set(map(type, pods))):
+        return False
+    return any(_is_manifest(item) for item in pods if not isinstance(item, str | Pod | PodRecord | msgspec.Raw))
+
+
+_NAMES_AND_PODS: Final = {str, Pod, PodRecord, msgspec.Raw}
+
+
+def _is_manifest(item: Any) -> bool:
+    if isinstance(item, dict):
+        return item.get("kind", "Pod") != "Pod"
+    if isinstance(item, bytes | PathLike | KubeObject):
+        return True
+    return is_client_object(item) and to_plain(item).get("kind") != "Pod"
 
 
 def pods_of(snapshot: Snapshot, pods: PodsLike, *, waiting: bool = False) -> Sequence[PodRecord]:

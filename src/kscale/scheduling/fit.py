@@ -5,6 +5,7 @@ Upstream: ``simulator/clustersnapshot/predicate/predicate_snapshot.go`` (CheckPr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -15,14 +16,14 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.argument_types import typed
+from kscale.objects.argument_types import typed, typed_methods
 from kscale.objects.kinds import DEFAULT_NAMESPACE
 from kscale.records import Result, Rows
-from kscale.scheduling.coercion import PodsLike, SnapshotLike, pods_of, record_of, short, snapshot_of
+from kscale.scheduling.coercion import PodsLike, SnapshotLike, inputs_of, pods_of, record_of, short
 from kscale.scheduling.prefilter import PreFilterReport
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
-from kscale.scheduling.status import FAILING_PREDICATE, FILTERED_OUT, NO_NODES, PREFILTER_FAILED, Verdict
+from kscale.scheduling.status import FAILING_PREDICATE, FILTERED_OUT, NO_NODES, PREFILTER_FAILED, Verdict, fit_error
 from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
@@ -44,8 +45,9 @@ def fit(
     ----------
     snapshot : Snapshot or Cluster
         Cluster state. A Cluster is snapshotted first.
-    pods : sequence of str, Pod, dict or client object, optional
-        Names of pods, or pods that are not in the snapshot. Default: the snapshot's pending pods.
+    pods : sequence of str, Pod, dict or client object; or manifests, optional
+        Names of pods, or pods that are not in the snapshot. Default: the snapshot's pending pods. With a Cluster also
+        Deployments and other workloads, see Examples.
     nodes : sequence of str, optional
         Names of nodes. Default: all nodes.
     profile : SchedulerProfile, optional
@@ -60,8 +62,29 @@ def fit(
     ------
     InputError
         If a pod cannot be read, or a named pod or node is not in the snapshot.
+
+    Examples
+    --------
+    A workload is passed as an object, as a path or as the text of manifests, alone or in a list with the objects that
+    come with it. It is applied to a copy of the cluster as :func:`kscale.apply_manifests` does. ``place``,
+    ``estimate`` and ``estimate_many`` take the same.
+
+    >>> import kscale
+    >>> amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    >>> node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": amounts}}
+    >>> container = {"name": "app", "resources": {"requests": {"cpu": "3"}}}
+    >>> template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+    >>> spec = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    >>> web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+    >>> cluster = kscale.load(node)
+    >>> kscale.fit(cluster, web)
+    <FitResult: 3 of 3 pods fit some node; 1 nodes>
+    >>> kscale.place(cluster, web)
+    <PlaceResult: 1 of 3 pods placed on 1 nodes, 2 fit nowhere>
+    >>> kscale.estimate(cluster, web, template=node)
+    <EstimateResult: 3 nodes like n for 3 pods>
     """
-    snapshot = snapshot_of(snapshot)
+    snapshot, pods = inputs_of(snapshot, pods)
     if isinstance(nodes, str):
         raise InputError(f"nodes is {short(nodes)}: give a list of node names")
     with collector_paused():
@@ -73,8 +96,12 @@ def fit(
     return FitResult(snapshot, checked_pods, list(snapshot.nodes if nodes is None else nodes), profile)
 
 
+@typed_methods()
 class FitResult(Result):
-    """Verdicts by pod and node. ``pods``, ``nodes``: their names, in order."""
+    """Verdicts by pod and node. ``pods``, ``nodes``: their names, in order.
+
+    Each pod is checked alone: the result places nothing.
+    """
 
     def __init__(
         self, snapshot: Snapshot, pods: Sequence[PodRecord], nodes: list[str], profile: SchedulerProfile | None
@@ -139,6 +166,11 @@ class FitResult(Result):
         return counts
 
     @cached_property
+    def unschedulable(self) -> list[str]:
+        """Return the names of the pods that fit none of the nodes."""
+        return [self.pods[i] for i in np.flatnonzero(self._node_counts == 0).tolist()]
+
+    @cached_property
     def unmodelled(self) -> list[str]:
         """Return short texts on what pods use and no rule considers; empty if everything was considered."""
         return self.session.unmodelled
@@ -188,6 +220,21 @@ class FitResult(Result):
         node_name, row = self._node(node)
         verdicts = self.session.verdicts(number, row)
         return [msgspec.structs.replace(failure, pod=name, node=node_name) for failure in verdicts]
+
+    def explain(self, pod: str | Pod | dict[str, Any]) -> str:
+        """Return which of the nodes a pod fits, or why it fits none, in one line.
+
+        The reasons have the form of kube-scheduler's FailedScheduling event.
+        """
+        name, _ = self._pod(pod)
+        verdicts = [self.verdict(name, node) for node in self.nodes]
+        fitting = [verdict.node for verdict in verdicts if verdict.ok]
+        if fitting:
+            more = f" and {len(fitting) - 1:,} more" if len(fitting) > 1 else ""
+            return f"fits {fitting[0]}{more} of {len(self.nodes):,} nodes"
+        failure = next((", ".join(each.reasons) for each in verdicts if each.unexpected == PREFILTER_FAILED), "")
+        reasons = Counter(reason for verdict in verdicts for reason in verdict.why)
+        return fit_error(reasons, len(self.nodes), failure)
 
     def any_node(self, pod: str | Pod | dict[str, Any], *, cursor: int = 0) -> Verdict:
         """Return a verdict that names the first node that the pod fits, round robin from behind ``cursor``.

@@ -6,22 +6,23 @@ Upstream: ``simulator/clustersnapshot/predicate/predicate_snapshot.go`` (Predica
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from kscale._native import _engine
-from kscale.errors import InputError, StateError
-from kscale.objects.argument_types import typed
+from kscale.errors import ArgumentError, InputError, StateError
+from kscale.objects.argument_types import typed, typed_methods
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.coercion import (
     MAX_COUNT,
     PodsLike,
     SnapshotLike,
     TemplateLike,
+    inputs_of,
     mask_of,
     pods_of,
     position_of,
-    snapshot_of,
+    short,
     template_of,
 )
 from kscale.scheduling.profile import SchedulerProfile
@@ -69,11 +70,14 @@ def fork(
     InputError
         If a pod or a template cannot be read.
     """
-    snapshot = snapshot_of(snapshot)
+    snapshot, pods = inputs_of(snapshot, pods)
+    if not isinstance(templates, Sequence) or isinstance(templates, str | bytes):
+        raise ArgumentError("templates", short(templates), "a list of node templates", type(templates).__name__)
     prepared = [template_of(template, snapshot.columns.objects) for template in templates]
     return Fork(snapshot, pods, templates=prepared, profile=profile, cursor=cursor)
 
 
+@typed_methods(late=True)
 class Fork:
     """Mutable copy of a snapshot with a single owner. The snapshot itself never changes.
 
@@ -121,7 +125,7 @@ class Fork:
         cursor: int = 0,
     ) -> None:
         cursor = position_of(cursor, "cursor")
-        if pods is not None and not isinstance(pods, PodRows):
+        if isinstance(pods, Iterable) and not isinstance(pods, PodRows | str | bytes | dict):
             pods = [*pods]
         records = pods_of(snapshot, pods)
         classes = snapshot.classify(records)

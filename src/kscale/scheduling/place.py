@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from kscale._native import _packing
 from kscale.errors import InputError, StateError
-from kscale.objects.argument_types import typed
-from kscale.records import Result, Rows
-from kscale.scheduling.coercion import PodsLike, SnapshotLike, pods_of, position_of, priorities_of, short, snapshot_of
+from kscale.objects.argument_types import typed, typed_methods
+from kscale.records import API_VERSION, Result, Rows
+from kscale.scheduling.coercion import PodsLike, SnapshotLike, inputs_of, pods_of, position_of, priorities_of, short
 from kscale.scheduling.devices.ledger import reserve
 from kscale.scheduling.equivalent_pods import shapes_of
+from kscale.scheduling.fit import fit
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.snapshot.pods.record import PodRecord
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["PlaceResult", "PlaceState", "place"]
 
 
+@typed_methods()
 class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
     """State of the simulator between calls: the scan cursor, and hints (pod UID -> node) of two generations,
     ``hints`` and ``old_hints``.
@@ -64,8 +66,11 @@ class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
             raise StateError(f"not a place state: {problem}") from None
 
 
+@typed_methods()
 class PlaceResult(Result):
     """Placement of pods on nodes. ``node``: int32[n] in the order of ``records``, -1 = fits no node, -2 = not tried.
+
+    ``placed``, ``unschedulable``, ``pending`` and ``nodes`` contain names.
 
     ``records``: pods in the order in which they were tried, by descending priority, then as passed. ``positions``:
     int64[n], their positions among the pods passed.
@@ -104,7 +109,7 @@ class PlaceResult(Result):
     def table_rows(self) -> Rows:
         """Return one row per pod: its name, its node, and why it has none."""
         reasons = [("fits no node", self.unschedulable), ("not tried", self.not_tried)]
-        placed = [(pod, node, None) for pod, node in self.placement.items()]
+        placed = [(pod, node, None) for pod, node in self.placed.items()]
         pending = [(pod, None, reason) for reason, pods in reasons for pod in pods]
         return Rows({"pod": str, "node": str, "reason": str}, [*placed, *pending])
 
@@ -118,7 +123,18 @@ class PlaceResult(Result):
         return positions
 
     @cached_property
-    def placement(self) -> dict[str, str]:
+    def pending(self) -> list[str]:
+        """Return the names of all pods of the call, in the order they were tried."""
+        return self.records.keys if isinstance(self.records, PodRows) else [record.key for record in self.records]
+
+    @cached_property
+    def nodes(self) -> list[str]:
+        """Return the names of the nodes that got pods, in the order of their first pod."""
+        names = self.snapshot.nodes
+        return [names[row] for row in dict.fromkeys(self.node[self._order].tolist())]
+
+    @cached_property
+    def placed(self) -> dict[str, str]:
         """Return pod -> node for the pods that fit, in the order they were placed."""
         names = self.snapshot.nodes
         return {self.records[i].key: names[self.node[i]] for i in self._order.tolist()}
@@ -171,9 +187,30 @@ class PlaceResult(Result):
         records, nodes = [self.records[i] for i in self._order.tolist()], self.node[self._order].tolist()
         return self.snapshot.with_placed(records, nodes, reserve(self.snapshot, records, nodes))
 
+    def explain(self, pod: str) -> str:
+        """Return where a pod of the call was placed, or why it fits no node, in one line.
+
+        The reason is the text of kube-scheduler's event for the cluster after the placement. ``pod``:
+        ``namespace/name``. Raises InputError if the pod is not part of this result.
+        """
+        if pod in self.placed:
+            return f"placed on {self.placed[pod]}"
+        if pod in self.not_tried:
+            return "not tried: placing stopped before"
+        record = next((record for record in self.unschedulable_records if record.key == pod), None)
+        if record is None:
+            raise InputError(f"pod {pod!r} is not part of this result")
+        return fit(self.snapshot_after, [pod if pod in self.snapshot.pending else record.pod]).explain(pod)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return placement, unschedulable pods and pods not tried, as plain data."""
-        return {"placement": self.placement, "unschedulable": self.unschedulable, "notTried": self.not_tried}
+        """Return placed pods, unschedulable pods and pods not tried, as plain data with ``kind`` first."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": type(self).__name__,
+            "placed": self.placed,
+            "unschedulable": self.unschedulable,
+            "notTried": self.not_tried,
+        }
 
 
 @typed
@@ -197,8 +234,9 @@ def place(
     ----------
     snapshot : Snapshot or Cluster
         Cluster state. A Cluster is snapshotted first. The snapshot does not change.
-    pods : sequence of str, Pod, dict or client object, optional
-        Pods to place. Default: the snapshot's pending pods.
+    pods : sequence of str, Pod, dict or client object; or manifests, optional
+        Pods to place. Default: the snapshot's pending pods. With a Cluster also Deployments and other workloads, as for
+        :func:`kscale.fit`.
     state : PlaceState, optional
         State that the previous call returned: scan cursor and hints.
     profile : SchedulerProfile, optional
@@ -234,7 +272,7 @@ def place(
     keep their order), continues with ``snapshot_after``, and passes the result's ``state`` to the next call.
     """
     state = _check_state(state)
-    snapshot = snapshot_of(snapshot)
+    snapshot, pods = inputs_of(snapshot, pods)
     records, positions, priorities = _sort_by_priority(pods_of(snapshot, pods, waiting=True))
     look_limit = -1 if max_looks is None else position_of(max_looks, "max_looks")
     if not len(records) and scores is None:

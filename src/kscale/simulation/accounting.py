@@ -342,8 +342,8 @@ class IdealMixes:
             Cluster([*others, *pods]), offers, pods=ALL, options=MixOptions(bound_effort=_EFFORT, plan_effort=_EFFORT)
         )
         self._methods.add(plan.bound.method)
-        self._unplaced = max(self._unplaced, plan.nowhere)
-        lost = set(plan.nowhere_pods)
+        self._unplaced = max(self._unplaced, plan.unschedulable_count)
+        lost = set(plan.unschedulable)
         stay = {pod.spec.node_name for pod in pods if pod.key in lost}
         return plan.cost + sum(prices[name] for name in stay), plan.bound.cost or 0.0
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kscale.errors import ConcurrentUseError, InputError, Problem
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import Int64, KubeObject
+from kscale.objects.argument_types import typed_methods
 from kscale.objects.kinds import item_kind, with_namespace
 from kscale.objects.times import moment
 from kscale.snapshot.changes import ChangedKeys, Page, Watched
@@ -38,17 +39,20 @@ __all__ = ["Cluster", "Relist"]
 S = TypeVar("S")
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Busy:
     """The thread that runs exclusive methods of an object. It may call further methods of the object."""
 
-    __slots__ = ("changing", "lock")
+    __slots__ = ("changes", "changing", "lock")
 
     def __init__(self) -> None:
         self.lock = RLock()
         self.changing = 0
         """Number of nested exclusive calls."""
+        self.changes = 0
+        """Number of exclusive calls so far, by which iterators notice a change."""
 
 
 def exclusive(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -78,6 +82,7 @@ def _guarded(method: Callable[Concatenate[S, P], R], *, changes: bool) -> Callab
                 raise _concurrent_use(self, method.__name__)
             busy.lock.acquire()
         busy.changing += changes
+        busy.changes += changes
         try:
             return method(self, *args, **kwargs)
         finally:
@@ -93,6 +98,21 @@ def _concurrent_use(owned: object, method: str) -> ConcurrentUseError:
         f"{type(owned).__name__}.{method}: another thread is using this cluster, which has one owner at a time: "
         "use a lock of your own, or pass snapshots to other threads"
     )
+
+
+def _unchanged(busy: Busy, method: str, items: Callable[[], Iterable[T]]) -> Iterator[T]:
+    """Yield the items; raise ConcurrentUseError if the cluster changes before the last one."""
+    changes, iterator = busy.changes, iter(items())
+    while True:
+        if busy.changing or busy.changes != changes:
+            raise ConcurrentUseError(
+                f"Cluster.{method}: the cluster changed during the iteration: iterate over list(cluster.{method}(...))"
+            )
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return
+        yield item
 
 
 class _ListMetadata(msgspec.Struct, rename={"resource_version": "resourceVersion", "continue_": "continue",
@@ -232,6 +252,10 @@ class Relist:
         return result
 
 
+@typed_methods(
+    constructor=True,
+    late=("apply", "apply_decoded", "apply_batch", "apply_pods", "has_pod", "pod", "remove", "tidy"),
+)
 class Cluster:
     """Objects by kind and key, and the running sums from which snapshots are built.
 
@@ -240,8 +264,8 @@ class Cluster:
 
     Use a cluster from one thread at a time. It may be handed over from one thread to another between two calls; a call
     while another thread changes it raises :class:`~kscale.errors.ConcurrentUseError` and changes nothing. Threads may
-    take snapshots at the same time if nobody changes the cluster. Callers must protect iterators (``pods``, ``nodes``,
-    ``all``). Snapshots may be shared by threads.
+    take snapshots at the same time if nobody changes the cluster. An iterator (``pods``, ``nodes``, ``all``) raises the
+    same error if the cluster changes before its end. Snapshots may be shared by threads.
 
     Parameters
     ----------
@@ -278,6 +302,25 @@ class Cluster:
         self._busy = Busy()
         for item in objects:
             self.apply(item)
+
+    def __repr__(self) -> str:
+        pods, others = len(self._contents.pods), self._contents.objects
+        counts = {
+            "Node": len(others.get_kind("Node")),
+            "Pod": pods,
+            **{kind: len(of) for kind, of in others.objects.items()},
+        }
+        texts = [f"{count:,} {kind}" for kind, count in counts.items() if count]
+        return f"<Cluster: {', '.join(texts) or 'empty'}>"
+
+    def _repr_html_(self) -> str:
+        """Return the number of objects by kind as HTML, for notebooks."""
+        from kscale.html import notebook
+
+        objects = self._contents.objects
+        rows = [("Node", len(objects.get_kind("Node"))), ("Pod", len(self._contents.pods))]
+        rows += [(kind, len(by_key)) for kind, by_key in objects.objects.items() if by_key]
+        return notebook.listing(repr(self), ["kind", "objects"], rows)
 
     @shared
     def copy(self) -> Cluster:
@@ -445,24 +488,24 @@ class Cluster:
 
     def pods(self) -> Iterator[Pod]:
         """Yield all pods in order of first appearance."""
-        return self._contents.pods.pods()
+        return _unchanged(self._busy, "pods", self._contents.pods.pods)
 
     def pods_on(self, nodes: Collection[str]) -> Iterator[Pod]:
         """Yield the pods bound to ``nodes`` (names), finished ones included, in order of first appearance.
 
         Only these pods are decoded.
         """
-        return self._contents.pods.pods_on(nodes)
+        return _unchanged(self._busy, "pods_on", lambda: self._contents.pods.pods_on(nodes))
 
     def nodes(self) -> Iterator[Node]:
         """Yield all nodes in list order."""
-        return self._contents.objects.nodes()
+        return _unchanged(self._busy, "nodes", self._contents.objects.nodes)
 
     def all(self, kind: str) -> Iterator[Any]:
         """Yield all objects of a kind in order of first appearance."""
         if kind == "Pod":
             return self.pods()
-        return iter(self._contents.objects.get_kind(kind).values())
+        return _unchanged(self._busy, "all", lambda: self._contents.objects.get_kind(kind).values())
 
     @shared
     def keys(self, kind: str) -> list[str]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
+from kscale.objects.argument_types import typed_methods
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.times import moment
 from kscale.snapshot.caches import TypedCache
@@ -34,6 +35,19 @@ __all__ = ["Snapshot"]
 _SHOWN: Final = ("placed", "pending")
 
 
+@typed_methods(
+    late=(
+        "classify",
+        "distinct_classes",
+        "keeping",
+        "nodes_of",
+        "pod",
+        "record",
+        "records",
+        "with_nodes",
+        "with_placed",
+    )
+)
 class Snapshot:
     """Columns of nodes and pods, and the objects that predicates look up. Read-only.
 
@@ -97,6 +111,24 @@ class Snapshot:
             f"<Snapshot: {len(self.columns)} nodes, {len(self.placed_node)} placed pods, "
             f"{len(self._pending_rows)} pending{more}>"
         )
+
+    def _repr_html_(self) -> str:
+        """Return the nodes with their pods and requests as HTML, for notebooks."""
+        from kscale.html import notebook
+
+        placed = np.bincount(self.placed_node, minlength=len(self.columns)).tolist()
+        cpu, memory = (self.used.get(name) for name in ("cpu", "memory"))
+        rows = [
+            (
+                name,
+                placed[i],
+                "" if cpu is None else f"{cpu[i] / 1000:,.4g}",
+                "" if memory is None else f"{memory[i] / 2**30:,.4g}",
+            )
+            for i, name in enumerate(self.nodes[: notebook.ROWS + 1])
+        ]
+        title = repr(self) if len(rows) == len(self.columns) else f"{self!r} (the first {notebook.ROWS} nodes)"
+        return notebook.listing(title, ["node", "pods", "requested cpu", "requested GiB"], rows[: notebook.ROWS])
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without derived attributes and without the texts of bound and finished pods.

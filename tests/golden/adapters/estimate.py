@@ -63,7 +63,7 @@ def check(case: dict[str, Any]) -> None:
             for pod in expanded(step["schedule_before"]):
                 placed = kscale.place(snapshot, [pod], state=kscale.PlaceState(cursor=cursor), profile=profile)
                 cursor, snapshot = placed.state.cursor, placed.snapshot_after
-                before.append([placed.records[0].key, placed.placement.get(placed.records[0].key)])
+                before.append([placed.records[0].key, placed.placed.get(placed.records[0].key)])
             got |= {"before_placement": before, "before_cursor": cursor}
         template = NodeTemplate(
             node=decoded(step["template"]["node"]),
@@ -87,12 +87,12 @@ def check(case: dict[str, Any]) -> None:
             return name if name in nodes else "new-" + name.removeprefix(prefix)
 
         got |= {
-            "groups": result.groups or None,
+            "groups": result.pod_groups or None,
             "order": result.order or None,
             "node_count": result.node_count,
-            "scheduled": result.scheduled,
-            "placement": {pod: renamed(node) for pod, node in result.placement.items()},
-            "nodes_with_pods": sorted(renamed(node) for node in result.nodes_with_pods) or None,
+            "scheduled": result.placed_pods,
+            "placement": {pod: renamed(node) for pod, node in result.placed.items()},
+            "nodes_with_pods": sorted(renamed(node) for node in result.nodes) or None,
             "nodes_added": result.nodes_added,
             "cursor": cursor,
         }

@@ -32,7 +32,7 @@ def check(case: dict[str, Any]) -> None:
         state = result.state
         got = {
             "unschedulable": result.unschedulable,
-            "placement": result.placement,
+            "placement": result.placed,
             "placed_in_order": result.placed_in_order,
             "cursor": state.cursor,
         }

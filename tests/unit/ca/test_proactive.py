@@ -118,7 +118,7 @@ def scale_up(**options: Any) -> Any:
 def test_nodes_for_pods_that_are_coming(salvo: bool) -> None:
     plan = scale_up(salvo_scale_up=salvo)
     assert [str(info) for info in plan.scale_ups] == ["{g 1->6 (max: 9)}"]
-    assert plan.existing == {"default/a-0": "n"}
+    assert plan.placed == {"default/a-0": "n"}
     assert plan.triggered == ["default/a-1"], "nobody has made the others"
     assert {event.regarding.name for event in plan.events if event.regarding.kind == "Pod"} == {"a-1"}
 
@@ -130,5 +130,5 @@ def test_no_more_than_the_limit_permits() -> None:
 def test_pods_that_nobody_made_are_in_no_list() -> None:
     plan = scale_up(max_nodes_total=1)
     assert plan.result == "ScaleUpLimitedByMaxNodesTotal"
-    assert [pods.pods for pods in plan.pending] == [["default/a-1"]]
+    assert [pods.pods for pods in plan.remain_unschedulable] == [["default/a-1"]]
     assert [event.regarding.name for event in plan.events if event.reason == "NotTriggerScaleUp"] == ["a-1"]

@@ -60,7 +60,7 @@ GROUPS = [
 
 def test_shares() -> None:
     report = cost(kscale.load(CLUSTER), groups_from(GROUPS))
-    assert (report.nodes, report.unpriced, report.pods, report.cost) == (3, 0, 3, pytest.approx(9.2))
+    assert (report.node_count, report.unpriced, report.pods, report.cost) == (3, 0, 3, pytest.approx(9.2))
     # n1: 4 cores and 30 GiB, which count as 4 cores: 0.1 a core and 0.1 for 7.5 GiB
     web = 0.3 + 6 / 7.5 * 0.1
     # g1: 8 cores, 60 GiB as 8, 2 GPUs as 60: 0.1 for each of 76
@@ -90,9 +90,11 @@ def test_the_cheapest_mix_is_for_the_pods_that_run() -> None:
     cluster = kscale.load(CLUSTER)
     groups = with_templates(cluster, cluster.snapshot(), groups_from(GROUPS))
     ideal = ideal_mix(cluster, groups)
-    assert (ideal.cost, ideal.nodes, ideal.nowhere) == (pytest.approx(7.6), 1, 0), "the GPU node alone holds them"
+    assert (ideal.cost, ideal.node_count, ideal.unschedulable_count) == (pytest.approx(7.6), 1, 0), (
+        "the GPU node alone holds them"
+    )
     limited = [msgspec.structs.replace(group, max_size=0) for group in groups]
-    assert ideal_mix(cluster, limited).nowhere == 3
+    assert ideal_mix(cluster, limited).unschedulable_count == 3
     unpriced = ideal_mix(cluster, groups, groups=groups[:1])
     assert (unpriced.cost, unpriced.nodes) == (pytest.approx(0.8), 1), "what runs on the GPU node is not counted"
     assert cluster.snapshot().pending == ("shop/waits",)
@@ -100,4 +102,4 @@ def test_the_cheapest_mix_is_for_the_pods_that_run() -> None:
 
 def test_an_empty_cluster() -> None:
     report = cost(kscale.load([]))
-    assert (report.nodes, report.cost, report.namespaces, report.pools) == (0, 0.0, [], [])
+    assert (report.node_count, report.cost, report.namespaces, report.pools) == (0, 0.0, [], [])

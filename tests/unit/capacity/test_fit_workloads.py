@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 import kscale
-from kscale.capacity.fit import MAX_REPLICAS, fit_workloads
+from kscale.capacity.fit import fit_workloads
 from kscale.capacity.records import WorkloadFit
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import from_dict
 from kscale.objects.kinds import find_kind
 from kscale.objects.pod_admission import PodClasses
+from kscale.snapshot.manifests import MAX_REPLICAS
 
 
 def made(kind: str, name: str, api: str = "apps/v1", **fields: Any) -> KubeObject:

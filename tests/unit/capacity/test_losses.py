@@ -59,7 +59,7 @@ def test_named_losses_and_their_repair() -> None:
     assert pool is None
     assert both is not None
     assert zone is not None
-    assert (zone.offers, zone.cost, zone.nowhere) == ({"b": 1}, 0.3, 0), "the lost zone offers no node"
+    assert (zone.offers, zone.cost, zone.unschedulable_count) == ({"b": 1}, 0.3, 0), "the lost zone offers no node"
     assert both == zone
 
 
@@ -68,7 +68,7 @@ def test_nothing_can_repair_it() -> None:
     (one,) = with_templates(given, given.snapshot(), groups_from(GROUPS[:1]))
     (loss,) = report_losses(given, ["zone=a"], [one], repair=True).lost
     assert loss.repair is not None
-    assert (loss.repair.nodes, loss.repair.nowhere) == (0, 1)
+    assert (loss.repair.nodes, loss.repair.unschedulable_count) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_groups_at_their_maximum_are_named() -> None:
     full = with_templates(given, given.snapshot(), groups_from([{**GROUPS[1], "max": 2}]))
     (loss,) = report_losses(given, ["zone=a"], full, repair=True).lost
     assert loss.repair is not None
-    assert (loss.repair.offers, loss.repair.nowhere, loss.repair.limits_reached) == ({}, 1, ["b"])
+    assert (loss.repair.offers, loss.repair.unschedulable_count, loss.repair.limits_reached) == ({}, 1, ["b"])
 
 
 @pytest.mark.parametrize(

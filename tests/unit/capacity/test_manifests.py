@@ -9,9 +9,9 @@ import pytest
 import kscale
 from kscale.capacity.fit import fit_workloads
 from kscale.capacity.headroom import headroom
-from kscale.capacity.manifests import completing_classes, read_manifests, with_manifests, with_objects
 from kscale.capacity.records import FitReport
 from kscale.errors import InputError
+from kscale.snapshot.manifests import completing_classes, read_manifests, with_manifests, with_objects
 
 Json = dict[str, Any]
 GPU = "gpu.example.com"
@@ -90,7 +90,7 @@ def pending(dump: list[Json], manifests: list[Json]) -> dict[str, str]:
     """What `estimate --pod` places on nodes that exist."""
     read = read_manifests(manifests)
     cluster, names = with_manifests(with_objects(kscale.load(dump), read.objects), read.workloads)
-    return kscale.place(cluster.snapshot(dra=True), names).placement
+    return kscale.place(cluster.snapshot(dra=True), names).placed
 
 
 def more(dump: list[Json], manifests: list[Json]) -> list[int]:

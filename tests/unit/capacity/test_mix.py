@@ -67,17 +67,18 @@ def placed_again(objects: list[Any], offers: list[Offer], plan: MixPlan) -> None
     snapshot = kscale.load(objects).snapshot()
     by_name = {each.name: i for i, each in enumerate(offers)}
     world = kscale.fork(snapshot, templates=[each.template for each in offers])
-    assert plan.placement is not None
-    assert plan.existing is not None
-    for name, there in plan.existing.items():
-        assert all(world.schedule(each, name) for each in there)
-    for new in plan.placement:
+    assert plan.nodes is not None
+    assert plan.placed is not None
+    new_names = {new.name for new in plan.nodes}
+    there = {pod: name for pod, name in plan.placed.items() if name not in new_names}
+    assert all(world.schedule(pod, name) for pod, name in there.items())
+    assert all(plan.placed[pod] == new.name for new in plan.nodes for pod in new.pods)
+    for new in plan.nodes:
         at = world.add(by_name[new.offer])
         assert all(world.schedule(each, at) for each in new.pods)
-    names = [each for new in plan.placement for each in new.pods] + [
-        each for there in plan.existing.values() for each in there
-    ]
-    assert sorted([*names, *plan.nowhere_pods]) == sorted(snapshot.pending)
+    names = [*there, *(each for new in plan.nodes for each in new.pods)]
+    assert sorted(names) == sorted(plan.placed)
+    assert sorted([*names, *plan.unschedulable]) == sorted(snapshot.pending)
 
 
 @pytest.fixture(params=["solver", "without"])
@@ -94,7 +95,7 @@ MANY = [*pods(9, "1", "1Gi"), *pods(5, "3", "2Gi", "q"), *pods(4, "500m", "7Gi",
 def test_a_plan_holds_and_is_not_below_its_bound(solver: bool) -> None:
     plan = mix(kscale.load(MANY), [SMALL, LARGE, WIDE], placements=True)
     placed_again(MANY, [SMALL, LARGE, WIDE], plan)
-    assert plan.nowhere == 0
+    assert plan.unschedulable_count == 0
     assert plan.bound.method == ("column_generation" if solver else "volume")
     assert 0 < plan.bound.cost <= plan.cost + 1e-9
     prices = {"small": 0.10, "large": 0.36, "wide": 0.30}
@@ -127,7 +128,7 @@ def test_small_mixes_are_the_cheapest(count: int) -> None:
 def test_room_that_is_there_costs_nothing(solver: bool) -> None:
     objects = [node("here", 4, 16), *pods(6)]
     plan = mix(kscale.load(objects), [SMALL], placements=True)
-    assert (plan.on_existing, plan.on_new, plan.nodes, plan.cost) == (4, 2, 1, 0.1)
+    assert (plan.on_existing, plan.on_new, plan.node_count, plan.cost) == (4, 2, 1, 0.1)
     placed_again(objects, [SMALL], plan)
     alone = mix(kscale.load(objects), [SMALL], options=MixOptions(existing=False))
     assert (alone.on_existing, alone.nodes) == (0, 3)
@@ -140,7 +141,7 @@ def test_all_pods_as_if_the_cluster_were_built_anew(solver: bool) -> None:
     finished = pod("done") | {"status": {"phase": "Succeeded"}}
     cluster = kscale.load([node("here", 4, 16), running, finished, *pods(3)])
     plan = mix(cluster, [SMALL], pods="all")
-    assert (plan.pods, plan.on_existing, plan.nodes) == (4, 0, 2)
+    assert (plan.pods, plan.on_existing, plan.node_count) == (4, 0, 2)
     with pytest.raises(kscale.InputError, match="needs a Cluster"):
         mix(cluster.snapshot(), [SMALL], pods="all")
     some = mix(cluster, [SMALL], pods=["a/p0"], options=MixOptions(existing=False))
@@ -159,7 +160,7 @@ def test_minima_maxima_and_quotas(solver: bool) -> None:
     plan = mix(kscale.load(pods(8)), [SMALL, LARGE], options=MixOptions(limits={"nodes": 1}))
     assert plan.offers == {"large": 1}
     plan = mix(kscale.load(pods(8)), [SMALL], options=MixOptions(limits={"cpu": 4000}))
-    assert (plan.nodes, plan.nowhere, plan.bound.cost, plan.bound.gap) == (2, 4, None, None)
+    assert (plan.node_count, plan.unschedulable_count, plan.bound.cost, plan.bound.gap) == (2, 4, None, None)
 
 
 def test_the_share_of_spot() -> None:
@@ -190,13 +191,13 @@ def test_one_type_for_several_zones_is_the_cheapest_in_whole_nodes() -> None:
     sizes = (("large", 36, 0.9), ("small", 10, 0.26), ("tiny", 2, 0.11))
     offers = [offer(f"{kind}-{zone}", cpu, 64, price, zone, type=kind) for kind, cpu, price in sizes for zone in "abc"]
     plan = mix(kscale.load(objects), offers, options=MixOptions(max_types=1, curve=True))
-    assert (plan.types, plan.nodes, round(plan.cost, 2)) == (1, 60, 15.6)  # 18 large nodes cost 16.20
+    assert (plan.types, plan.node_count, round(plan.cost, 2)) == (1, 60, 15.6)  # 18 large nodes cost 16.20
 
 
 def test_a_type_with_a_minimum_may_be_the_only_one() -> None:
     small = offer("small", 2, 4, 0.10, least=1)
     plan = mix(kscale.load(pods(9)), [small, LARGE, WIDE], options=MixOptions(max_types=1, curve=True))
-    assert (plan.types, set(plan.offers), plan.nowhere) == (1, {"small"}, 0)
+    assert (plan.types, set(plan.offers), plan.unschedulable_count) == (1, {"small"}, 0)
 
 
 def apart(key: str) -> dict[str, Any]:
@@ -224,8 +225,8 @@ ZONES = [offer(f"{SMALL.name}-{zone}", 8, 16, 0.36, zone, type="t") for zone in 
 def test_rules_among_pods(rules: dict[str, Any], nodes: int, relaxed: list[str]) -> None:
     objects = pods(5, labels={"app": "x"}, **rules)
     plan = mix(kscale.load(objects), ZONES, placements=True)
-    assert plan.nowhere == 0
-    assert plan.nodes == nodes
+    assert plan.unschedulable_count == 0
+    assert plan.node_count == nodes
     assert plan.bound.relaxed == relaxed
     assert plan.bound.cost <= plan.cost + 1e-9
     if ZONE in str(rules):
@@ -242,7 +243,7 @@ def test_what_the_check_repairs_is_counted() -> None:
     ]}  # fmt: skip
     objects = [pod("x", "3", labels={"app": "x"}), *pods(3, "1", affinity={"podAffinity": affinity})]
     plan = mix(kscale.load(objects), [offer("four", 4, 16, 0.2)], placements=True)
-    assert plan.repairs.moved + plan.nowhere > 0
+    assert plan.repairs.moved + plan.unschedulable_count > 0
     assert "affinity within node: 3 pods" in plan.bound.relaxed
 
 
@@ -268,7 +269,7 @@ def test_a_repair_says_how_many_pods_moved(existing: bool, moved: int, added: in
 
 def test_pods_that_nothing_holds() -> None:
     plan = mix(kscale.load([*pods(2), pod("huge", "99")]), [SMALL])
-    assert (plan.nowhere, plan.nowhere_pods, plan.nodes) == (1, ["a/huge"], 1)
+    assert (plan.unschedulable_count, plan.unschedulable, plan.node_count) == (1, ["a/huge"], 1)
     nothing = mix(kscale.load([node("n", 1, 1)]), [SMALL])
     assert (nothing.pods, nothing.nodes, nothing.cost, nothing.bound.cost) == (0, 0, 0, 0)
 
@@ -335,9 +336,9 @@ def test_groups_are_offers() -> None:
     template = {"metadata": {"labels": {"karpenter.sh/capacity-type": "spot"}}, "status": node("t", 4, 8)["status"]}
     groups = groups_from([{"id": "g", "min": 1, "max": 3, "target": 2, "price": 0.2, "template": template}])
     plan = mix(kscale.load(pods(8)), groups)
-    assert (plan.offers, plan.nowhere) == ({"g": 1}, 4)
+    assert (plan.offers, plan.unschedulable_count) == ({"g": 1}, 4)
     assert plan.lines[0].capacity_type == SPOT
-    assert mix(kscale.load(pods(8)), groups, pods="all").nodes == 2
+    assert mix(kscale.load(pods(8)), groups, pods="all").node_count == 2
     with pytest.raises(kscale.InputError, match="node group h: price: has no price"):
         mix(kscale.load(pods(1)), groups_from([{"id": "h", "template": template}]))
 
@@ -394,7 +395,7 @@ def test_a_plan_in_the_words_of_autoscalers() -> None:
     (group,) = groups_from(groups_entries(plan, [SMALL, LARGE]))
     assert (group.id, group.max_size, group.price) == ("large", 3, 0.36)
     again = kscale.estimate(kscale.load(pods(24)).snapshot(), template=group)
-    assert again.node_count == plan.nodes
+    assert again.node_count == plan.node_count
     own = ("example.com", "NodeClass", "own")
     pool = node_pool(plan, [SMALL, LARGE], name="batch", node_class=own)
     assert pool["spec"]["limits"] == {"cpu": "24", "memory": "48Gi"}
@@ -451,9 +452,9 @@ def test_minimum_nodes_are_used_first_and_count_for_limits(
     objects = pods(6, "1500m")
     plan = mix(kscale.load(objects), LIMITED, options=MixOptions(limits=limits), placements=True)
     placed_again(objects, LIMITED, plan)
-    assert (plan.offers, plan.nowhere, plan.cost) == (offers, nowhere, cost)
-    assert plan.placement is not None
-    assert all(new.pods for new in plan.placement)
+    assert (plan.offers, plan.unschedulable_count, plan.cost) == (offers, nowhere, cost)
+    assert plan.nodes is not None
+    assert all(new.pods for new in plan.nodes)
     if plan.bound.cost is not None:
         assert plan.bound.cost <= plan.cost + 1e-9
 
@@ -462,7 +463,7 @@ def test_a_minimum_of_spot_is_made_up_for(solver: bool) -> None:
     """Two nodes of spot are there: with a share of 30 % five more have to be on demand, one of which stays empty."""
     offers = [offer("ours", 4, 16, 0.2), offer("spot", 4, 16, 0.08, capacity_type=SPOT, least=2)]
     plan = mix(kscale.load(pods(6, "1500m")), offers, options=MixOptions(spot_share=0.3))
-    assert (plan.offers, plan.nowhere) == ({"ours": 5, "spot": 2}, 0)
+    assert (plan.offers, plan.unschedulable_count) == ({"ours": 5, "spot": 2}, 0)
     assert plan.bound.cost is not None
     assert plan.bound.cost <= plan.cost
 
@@ -526,7 +527,7 @@ def test_few_nodes_are_large_ones(solver: bool) -> None:
         spec = {"topologySpreadConstraints": spread(ZONE), "labels": {"app": "x"}} if zones else {}
         cluster = kscale.load([*pods(6, "1500m", **spec), *pods(150, "1500m", prefix="q")])
         plan = mix(cluster, [*small, *large], options=MixOptions(limits={"nodes": 30}))
-        assert plan.nowhere == 156 - 30 * 5, zones
+        assert plan.unschedulable_count == 156 - 30 * 5, zones
 
 
 def test_pods_of_three_zones_share_nodes() -> None:
@@ -540,8 +541,8 @@ def test_pods_of_three_zones_share_nodes() -> None:
     ]
     plan = mix(kscale.load(objects), offers, placements=True)
     placed_again(objects, offers, plan)
-    assert plan.nodes == 4
-    assert {new.zone for new in plan.placement or ()} == {"a", "b", "c"}
+    assert plan.node_count == 4
+    assert {new.zone for new in plan.nodes or ()} == {"a", "b", "c"}
 
 
 def test_a_limit_of_memory_may_have_no_common_unit() -> None:
@@ -559,7 +560,7 @@ def test_a_limit_of_memory_may_have_no_common_unit() -> None:
     ]
     objects = pods(5, "1", "1000Mi", labels={"app": "x"}, affinity=apart(HOST))
     plan = mix(kscale.load(objects), offers, options=MixOptions(limits={"memory": 72000471043}))
-    assert (plan.nowhere, plan.nodes) == (0, 5)
+    assert (plan.unschedulable_count, plan.node_count) == (0, 5)
     assert plan.cost == pytest.approx(3 * 0.2644306 + 2 * 1.0905694)
     assert plan.bound.cost is not None
     assert plan.bound.cost <= plan.cost

@@ -54,7 +54,11 @@ def test_a_small_mix_is_cheaper_than_a_dive_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(solve, "cheaper", lambda kinds, master, packed, effort: packed)
     dived = kscale.mix(cluster, offers)
     assert whole.cost < dived.cost * 0.97
-    assert (whole.pods, whole.nowhere, whole.bound.cost) == (dived.pods, dived.nowhere, dived.bound.cost)
+    assert (whole.pods, whole.unschedulable_count, whole.bound.cost) == (
+        dived.pods,
+        dived.unschedulable_count,
+        dived.bound.cost,
+    )
     assert whole.bound.cost is not None
     assert whole.bound.cost <= whole.cost
 
@@ -79,5 +83,5 @@ def test_time_that_is_up_ends_the_program(offers: list[kscale.Offer], monkeypatc
     monkeypatch.setattr(Master, "integral", integral)
     plan = kscale.mix(kscale.load(EXAMPLES / "cluster.json.gz"), offers, stop=(None, stop))
     assert (found, asked) == ([None], 1), "it ends when it hears so, and the later ones do not begin"
-    assert plan.pods > plan.nowhere
+    assert plan.pods > plan.unschedulable_count
     assert plan.cost < 20

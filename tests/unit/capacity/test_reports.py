@@ -67,8 +67,8 @@ def templates(cluster: kscale.Cluster, *groups: NodeGroup) -> list[NodeGroup]:
 def test_pending_equals_the_three_parts() -> None:
     cluster = kscale.load(node("n", "2"), pod("a"), pod("b"), pod("c"), pod("huge", "99"))
     report = estimate_groups(cluster.snapshot(), templates(cluster, group("g")))
-    assert (report.pending, report.on_existing, report.need_new, report.nowhere) == (4, 2, 1, 1)
-    assert report.nowhere_pods == ["d/huge"]
+    assert (report.pending_count, report.on_existing, report.need_new, report.unschedulable_count) == (4, 2, 1, 1)
+    assert report.unschedulable == ["d/huge"]
     (line,) = report.groups
     assert (line.nodes, line.bound, line.pods, line.limited_by) == (1, 1, 1, "cpu")
     assert line.utilization["cpu"] == 0.25
@@ -79,22 +79,22 @@ def test_pending_equals_the_three_parts() -> None:
 def test_the_highest_priority_gets_the_room_that_exists() -> None:
     cluster = kscale.load(node("n", "1"), pod("low"), pod("high", priority=5))
     report = estimate_groups(cluster.snapshot(), [], placements=True)
-    assert report.existing == {"d/high": "n"}
-    assert report.nowhere_pods == ["d/low"]
+    assert report.placed == {"d/high": "n"}
+    assert report.unschedulable == ["d/low"]
 
 
 def test_pods_of_daemonsets_get_no_new_nodes() -> None:
     cluster = kscale.load(node("n", "1"), pod("agent", "2", owner="DaemonSet"))
     report = estimate_groups(cluster.snapshot(), templates(cluster, group("g")))
-    assert (report.groups[0].nodes, report.nowhere_pods, report.daemon_set) == (0, [], 1)
+    assert (report.groups[0].nodes, report.unschedulable, report.daemon_set) == (0, [], 1)
 
 
 def test_expendable_pods_that_run_take_no_room() -> None:
     running = pod("low", "3", priority=-100, nodeName="n")
     cluster = kscale.load(node("n"), running, pod("wants", "3"))
-    assert estimate_groups(cluster.snapshot(), [], placements=True).existing == {"d/wants": "n"}
+    assert estimate_groups(cluster.snapshot(), [], placements=True).placed == {"d/wants": "n"}
     kept = estimate_groups(cluster.snapshot(), [], expendable_cutoff=-100)
-    assert (kept.on_existing, kept.nowhere) == (0, 1)
+    assert (kept.on_existing, kept.unschedulable_count) == (0, 1)
 
 
 def test_templates_of_nodes_have_no_expendable_pods() -> None:
@@ -111,7 +111,7 @@ def test_an_explanation_counts_the_room_of_expendable_pods_as_an_estimate_does()
     running = [pod("cheap", "3", nodeName="n1", priority=-11), pod("web", "3", nodeName="n2", priority=-10)]
     snapshot = kscale.Cluster([*nodes, *running, pod("p", "2"), pod("low", "2", priority=-11)]).snapshot()
     report = estimate_groups(snapshot, [], placements=True)
-    assert (report.existing, report.expendable_running, report.expendable_cutoff) == ({"d/p": "n1"}, 1, -10)
+    assert (report.placed, report.expendable_running, report.expendable_cutoff) == ({"d/p": "n1"}, 1, -10)
     answer = explain(snapshot, "d/p", [group("g")])
     assert (answer.fits, answer.fits_on, answer.fits_after_eviction, answer.groups) == (True, [], ["n1"], [])
     assert answer.event == "0/2 nodes are available: 2 Insufficient cpu."
@@ -247,8 +247,8 @@ def test_requests_for_cloud_tpus_are_cleared() -> None:
     tpu.spec.containers[0].resources.requests["cloud-tpus.google.com/v3"] = kscale.Quantity("8")  # type: ignore[index]  # there
     cluster = kscale.load(node("n", "1"), tpu, pod("plain", "3"))
     report = estimate_groups(cluster.snapshot(), templates(cluster, group("g")), placements=True)
-    assert (report.need_new, report.nowhere) == (2, 0)
-    assert set(report.groups[0].placement or ()) == {"d/plain", "d/tpu"}
+    assert (report.need_new, report.unschedulable_count) == (2, 0)
+    assert set(report.groups[0].placed or ()) == {"d/plain", "d/tpu"}
 
 
 def test_what_is_not_pending_is_counted_and_named() -> None:
@@ -263,7 +263,7 @@ def test_what_is_not_pending_is_counted_and_named() -> None:
     pods[3].status.phase = "Failed"
     snapshot = kscale.load(node("n"), *pods).snapshot()
     report = estimate_groups(snapshot, [])
-    assert (report.pending, report.gated, report.terminating, report.on_unknown_nodes) == (0, 1, 1, 1)
+    assert (report.pending_count, report.gated, report.terminating, report.on_unknown_nodes) == (0, 1, 1, 1)
     for name, where in (
         ("gated", "waits for its scheduling gates"),
         ("leaving", "is being deleted"),

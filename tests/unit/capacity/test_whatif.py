@@ -101,7 +101,7 @@ def row(*edits: dict[str, Any], **more: Any) -> ScenarioRow:
 def test_the_baseline_is_what_scale_up_says() -> None:
     before, same = rows()
     plan = kscale.scale_up(kscale.load(CLUSTER), groups_from(GROUPS), now=NOW)
-    assert (plan.chosen, plan.new_nodes) == ("small", 2)
+    assert (plan.chosen, plan.new_node_count) == ("small", 2)
     assert (before.nodes, before.cost, before.pending, before.homeless) == (6, 0.2 * 5 + 0.9, 0, 0)
     assert msgspec.structs.replace(same, name="baseline") == before
 

@@ -23,6 +23,7 @@ SHOWING = (
     "aws",
     "cli",
     "cost",
+    "gallery",
     "mix",
     "programs-of-2018-2020",
     "simulate",

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import io
 import pickle
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -188,3 +189,101 @@ def test_an_open_file_is_read(tmp_path: Path, text: bool) -> None:
     assert kscale.load(io.BytesIO(path.read_bytes())).keys("Node") == ["n"]
     with pytest.raises(InputError, match=r"node\.json: cannot be read: .* closed file"):
         kscale.load(file)
+
+
+AMOUNTS = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+TEMPLATE: dict[str, Any] = {**NODE, "status": {"allocatable": AMOUNTS}}
+POD: dict[str, Any] = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "d"}}
+SCENE = kscale.load(TEMPLATE, POD)
+GROUP = kscale.NodeGroup(id="g", max_size=3, price=1.0, template=kscale.NodeTemplate(node=next(SCENE.nodes())))
+VALID: dict[str, dict[str, Any]] = {
+    "fit": {"snapshot": SCENE, "pods": None, "nodes": ["n"]},
+    "place": {"snapshot": SCENE, "pods": None},
+    "estimate": {"snapshot": SCENE, "pods": None, "template": TEMPLATE, "cursor": 0},
+    "estimate_many": {"snapshot": SCENE, "pods": None, "templates": [TEMPLATE]},
+    "fork": {"snapshot": SCENE, "pods": None, "templates": [], "cursor": 0},
+    "node_scores": {"snapshot": SCENE, "pod": POD},
+    "scale_up": {"cluster": SCENE, "groups": [GROUP], "now": NOW},
+    "scale_down": {"cluster": SCENE, "groups": [GROUP], "now": NOW},
+    "mix": {"cluster": SCENE, "offers": [GROUP], "pods": None},
+}
+
+
+@pytest.mark.parametrize(("name", "parameter"), [(name, each) for name, valid in VALID.items() for each in valid])
+def test_arguments_that_functions_convert_are_named_too(name: str, parameter: str) -> None:
+    function = getattr(kscale, name)
+    function(**VALID[name])
+    for wrong in (Alien(), 3.5, [Alien()]):
+        with pytest.raises(InputError) as caught:
+            function(**{**VALID[name], parameter: wrong})
+        assert re.search(rf"\b({parameter}|{parameter.removesuffix('s')})\b", str(caught.value)), caught.value
+
+
+@pytest.mark.parametrize("function", [kscale.load, lambda item: kscale.apply_manifests(SCENE, item)])
+@pytest.mark.parametrize("wrong", [Alien(), 3, None, [3.5]])
+def test_a_source_of_a_wrong_type_is_refused(function: Any, wrong: Any) -> None:
+    with pytest.raises(InputError, match=r"cannot read objects from (Alien|int|NoneType|float)"):
+        function(wrong)
+
+
+OBJECTS: dict[str, Any] = {
+    "Cluster": SCENE,
+    "Snapshot": SCENE.snapshot(),
+    "Fork": kscale.fork(SCENE),
+    "FitResult": kscale.fit(SCENE),
+    "PlaceResult": kscale.place(SCENE),
+    "EstimateResult": kscale.estimate(SCENE, template=TEMPLATE),
+    "ScaleUpPlan": kscale.scale_up(SCENE, [GROUP], now=NOW),
+    "ScaleDownPlan": kscale.scale_down(SCENE, [GROUP], now=NOW),
+    "LoopReport": ca.run_once(SCENE, [GROUP], now=NOW),
+    "MixPlan": kscale.mix(SCENE, [GROUP]),
+}
+POSITIONS = {"pod": "d/a", "node": "n", "key": "d/a", "kind": "Pod", "keys": ["d/a"]}
+
+
+UNCHECKED = {"apply_decoded", "has_pod"}
+"""Called for every object of a dump: the first takes decoded objects only, the second answers False for anything."""
+
+
+def methods() -> list[tuple[str, str, str]]:
+    """Class, public method and parameter, for the parameters that a method requires."""
+    rows: list[tuple[str, str, str]] = []
+    for name, item in OBJECTS.items():
+        for method in sorted({each for base in type(item).__mro__ for each in vars(base) if not each.startswith("_")}):
+            member = inspect.getattr_static(type(item), method)
+            if not inspect.isfunction(member) or not member.__module__.startswith("kscale"):
+                continue
+            checks = _checks_of(inspect.unwrap(member))
+            rows.extend(
+                (name, method, each.name)
+                for each in list(inspect.signature(member).parameters.values())[1:]
+                if each.name in checks and each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty
+                if method not in UNCHECKED
+            )
+    return rows
+
+
+METHODS = methods()
+
+
+@pytest.mark.parametrize(("name", "method", "parameter"), METHODS)
+def test_a_method_names_an_argument_of_a_wrong_type(name: str, method: str, parameter: str) -> None:
+    item = OBJECTS[name].copy() if name == "Cluster" else OBJECTS[name]
+    function = getattr(item, method)
+    check = _checks_of(inspect.unwrap(function))[parameter]
+    needed = [each.name for each in inspect.signature(function).parameters.values() if each.default is each.empty]
+    wrong = next(value for value in (Alien(), 3.5) if not check.accepts(value))
+    with pytest.raises(InputError, match=rf"\b(a )?{parameter}\b.*(Alien|3\.5)") as caught:
+        function(**{each: wrong if each == parameter else POSITIONS.get(each, []) for each in needed})
+    assert not isinstance(caught.value, ArgumentError) or caught.value.problems[0].field == parameter
+
+
+def test_methods_of_all_results_are_checked() -> None:
+    assert {name for name, _, _ in METHODS} >= OBJECTS.keys() - {"Fork"}
+    assert len(METHODS) > 25
+    with pytest.raises(ArgumentError, match=r"indent is '2', not a whole number"):
+        OBJECTS["PlaceResult"].to_json(indent="2")
+    with pytest.raises(ArgumentError, match=r"objects is 3, not a list"):
+        kscale.Cluster(3)  # type: ignore[arg-type]
+    with pytest.raises(KeyError, match="d/nobody"):
+        OBJECTS["Snapshot"].record("d/nobody")  # an unknown name is no wrong type

@@ -35,7 +35,7 @@ from unit.scheduling.devices_cases import (
 def test_claims_compete_for_devices() -> None:
     world = snapshot(node("n"), device_class(), devices("n", {}, {}), *(claim(f"c{i}") for i in range(3)))
     result = kscale.place(world, [pod(f"p{i}", f"c{i}") for i in range(3)])
-    assert result.placement == {"default/p0": "n", "default/p1": "n"}
+    assert result.placed == {"default/p0": "n", "default/p1": "n"}
     assert result.unmodelled == []
     after = result.snapshot_after
     held = after.informers.resource_claims["default", "c1"].status
@@ -86,7 +86,7 @@ def test_what_cannot_be_counted_is_exact(found: list[Json], asked: list[Json], p
     claims = [claim(f"c{i}", request) for i, request in enumerate(asked)]
     world = snapshot(node("n"), device_class(), devices("n", *found), *claims)
     result = kscale.place(world, [pod(f"p{i}", f"c{i}") for i in range(len(asked))])
-    assert [f"default/p{i}" in result.placement for i in range(len(asked))] == placed
+    assert [f"default/p{i}" in result.placed for i in range(len(asked))] == placed
     assert result.unmodelled == []
 
 
@@ -95,7 +95,7 @@ def test_constraints_between_devices_of_several_pods() -> None:
     pairs = [claim(name, exactly(count=2), **same) for name in "abc"]
     world = snapshot(node("n"), device_class(), devices("n", X, Y, X, Y), *pairs)
     result = kscale.place(world, [pod(f"p{name}", name) for name in "abc"])
-    assert result.placement == {"default/pa": "n", "default/pb": "n"}
+    assert result.placed == {"default/pa": "n", "default/pb": "n"}
     held = result.snapshot_after.informers.resource_claims
     given_to = [[each.device for each in held["default", name].status.allocation.devices.results] for name in "ab"]
     assert given_to == [["dev0", "dev2"], ["dev1", "dev3"]]
@@ -104,7 +104,7 @@ def test_constraints_between_devices_of_several_pods() -> None:
 def test_a_claim_that_several_pods_share() -> None:
     world = snapshot(node("n"), node("m"), device_class(), devices("n", {}), devices("m", {}), claim("a"))
     result = kscale.place(world, [pod(f"p{i}", "a") for i in range(3)])
-    assert set(result.placement.values()) == {"m"}  # where the first one got it
+    assert set(result.placed.values()) == {"m"}  # where the first one got it
     assert [c.name for c in result.snapshot_after.informers.resource_claims["default", "a"].status.reserved_for] == [
         "p0", "p1", "p2",
     ]  # fmt: skip
@@ -120,9 +120,9 @@ def test_a_device_of_all_nodes_may_bind_its_claim_to_the_first_one(binds: bool) 
     world = snapshot(node("n1"), node("n2"), device_class(), everywhere, claim("a"))
     large = {"cpu": "6"}
     result = kscale.place(world, [pod("p0", "a", requests=large), pod("p1", "a", requests=large)])
-    first = result.placement["default/p0"]
+    first = result.placed["default/p0"]
     other = {"n1": "n2", "n2": "n1"}[first]
-    assert result.placement == ({"default/p0": first} if binds else {"default/p0": first, "default/p1": other})
+    assert result.placed == ({"default/p0": first} if binds else {"default/p0": first, "default/p1": other})
     held = result.snapshot_after.informers.resource_claims["default", "a"].status.allocation
     assert held is not None
     terms = held.node_selector.node_selector_terms if held.node_selector is not None else []
@@ -135,14 +135,14 @@ def test_a_shared_claim_has_so_many_consumers() -> None:
     busy = {"allocation": {"devices": {}}, "reservedFor": [{"uid": f"u{i}"} for i in range(254)]}
     world = snapshot(node("n"), claim("a", status=busy))
     result = kscale.place(world, [pod(f"p{i}", "a") for i in range(4)])
-    assert list(result.placement) == ["default/p0", "default/p1"]
+    assert list(result.placed) == ["default/p0", "default/p1"]
 
 
 def test_devices_of_several_nodes() -> None:
     anywhere = devices("fabric", {}, nodeName=None, allNodes=True)
     world = snapshot(node("n"), node("m"), device_class(), anywhere, claim("a"), claim("b"))
     result = kscale.place(world, [pod("p0", "a"), pod("p1", "b")])
-    assert list(result.placement) == ["default/p0"]
+    assert list(result.placed) == ["default/p0"]
 
 
 def test_pods_share_counters() -> None:
@@ -154,7 +154,7 @@ def test_pods_share_counters() -> None:
         node("n"), device_class(), devices("n", uses, uses, uses, pool=pool), counters, *(claim(x) for x in "abc")
     )
     result = kscale.place(world, [pod(f"p{x}", x) for x in "abc"])
-    assert list(result.placement) == ["default/pa", "default/pb"]
+    assert list(result.placed) == ["default/pa", "default/pb"]
 
 
 POLICY = {"default": "10Gi", "validRange": {"min": "10Gi", "step": "5Gi", "max": "30Gi"}}
@@ -180,11 +180,11 @@ def test_consumable_capacity(capacity: Json, amounts: list[str | None], placed: 
     world = snapshot(node("n"), device_class(), devices("n", shared), *claims)
     pods = [pod(f"p{i}", f"c{i}") for i in range(len(amounts))]
     result = kscale.place(world, pods)
-    assert [f"default/p{i}" in result.placement for i in range(len(amounts))] == placed
+    assert [f"default/p{i}" in result.placed for i in range(len(amounts))] == placed
     # What was consumed is in the status, so that what comes next knows: nobody fits any more who did not before.
     after = result.snapshot_after
     rest = [i for i, there in enumerate(placed) if not there]
-    assert kscale.place(after, [pods[i] for i in rest]).placement == {}
+    assert kscale.place(after, [pods[i] for i in rest]).placed == {}
     assert result.unmodelled == []
 
 
@@ -353,15 +353,15 @@ def test_templates_bring_devices() -> None:
     )
     pods = [pod(f"p{i}", f"c{i}") for i in range(3)]
     result = kscale.estimate(world, pods, template=template)
-    assert (result.node_count, len(result.scheduled)) == (3, 3)
+    assert (result.node_count, len(result.placed_pods)) == (3, 3)
     assert result.unmodelled == []
     capped = kscale.estimate(
         world, pods, template=template, options=kscale.EstimateOptions(max_nodes=1, thresholds=("static",))
     )
-    assert len(capped.scheduled) == 1
-    assert "no further node was permitted" in set(capped.unscheduled.values())
+    assert len(capped.placed_pods) == 1
+    assert "no further node was permitted" in set(capped.reasons.values())
     bare = kscale.estimate(world, pods, template=NodeTemplate(node=template.node))
-    assert set(bare.unscheduled.values()) == {"DynamicResources: cannot allocate all claims"}
+    assert set(bare.reasons.values()) == {"DynamicResources: cannot allocate all claims"}
 
 
 # -- extended resources ------------------------------------------------------------------------------------------------
@@ -387,7 +387,7 @@ def test_extended_resources_of_a_class() -> None:
     }
     placed = kscale.place(world, [pod(f"p{i}", requests={"gputest.io/dev": "1"}) for i in range(4)])
     # The autoscaler runs Reserve for pods that list claims only: the devices of "slices" are never used up.
-    assert sorted(placed.placement.values()) == ["plugin", "slices", "slices", "slices"]
+    assert sorted(placed.placed.values()) == ["plugin", "slices", "slices", "slices"]
 
 
 # -- moving ------------------------------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ def test_extended_resources_hold_no_device() -> None:
     after = kscale.place(world, [pod("p", requests=asking)]).snapshot_after
     assert after.informers is world.informers
     result = kscale.place(world, [pod("p0", "a", requests=asking), pod("p1", "b")])
-    assert list(result.placement) == ["default/p0"]
+    assert list(result.placed) == ["default/p0"]
     assert sorted(result.snapshot_after.informers.resource_claims) == [
         ("default", "<extended-resources> p0"), ("default", "a"), ("default", "b"),
     ]  # fmt: skip

@@ -193,7 +193,7 @@ def test_a_claim_left_over_from_an_earlier_attempt_is_in_the_way_of_its_pod_alon
         assert (verdict.plugin, verdict.reasons) == ("DynamicResources", ("cannot schedule extended resource claim",))
     assert found.verdict("default/q", "n").ok
     assert found.verdict("default/q", "m").reasons == ("cannot allocate all claims",)
-    assert kscale.place(world).placement == {"default/q": "n"}
+    assert kscale.place(world).placed == {"default/q": "n"}
     without = kscale.Cluster([node("n"), extended, devices("n", {}, {}), left_over("p"), *pods]).snapshot()
     assert "DynamicResources" not in {v.plugin for v in kscale.fit(without).verdicts("default/p", "n")}
 

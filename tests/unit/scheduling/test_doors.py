@@ -154,15 +154,15 @@ def test_results_tell_what_they_hold_and_travel() -> None:
     needed = kscale.estimate(cluster, template=NODE)
     assert repr(fit) == "<FitResult: 1 of 2 pods fit some node; 1 nodes>"
     assert repr(placed) == "<PlaceResult: 1 of 2 pods placed on 1 nodes, 1 fit nowhere>"
-    assert repr(needed) == "<EstimateResult: 1 nodes like t for 1 pods, 1 stay out>"
+    assert repr(needed) == "<EstimateResult: 1 nodes like t for 1 pods, 1 unschedulable>"
     for result in (fit, placed, needed):
         assert repr(pickle.loads(pickle.dumps(result))) == repr(result)
     again = pickle.loads(pickle.dumps(needed))
-    assert (again.placement, again.unscheduled, again.lower_bound) == (
-        needed.placement, needed.unscheduled, needed.lower_bound,
+    assert (again.placed, again.reasons, again.lower_bound) == (
+        needed.placed, needed.reasons, needed.lower_bound,
     )  # fmt: skip
     assert pickle.loads(pickle.dumps(fit)).verdict("d/big", "t") == fit.verdict("d/big", "t")
-    assert pickle.loads(pickle.dumps(placed)).placement == {"d/a": "t"}
+    assert pickle.loads(pickle.dumps(placed)).placed == {"d/a": "t"}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def test_pods_go_where_there_is_most_room_and_are_counted_there() -> None:
     snapshot = kscale.Cluster([node("small", "2", str(4 << 30)), node("large", "8", str(16 << 30))]).snapshot()
     pods = [pod(f"p{i}", {"cpu": "1", "memory": "2Gi"}) for i in range(5)]
     found = kscale.place(snapshot, pods, scores=kscale.ScoreOptions())
-    assert [found.placement[f"default/p{i}"] for i in range(5)] == ["large", "large", "large", "small", "large"]
+    assert [found.placed[f"default/p{i}"] for i in range(5)] == ["large", "large", "large", "small", "large"]
     assert found.snapshot_after.pod_count.tolist() == [1, 4]
 
 
@@ -27,7 +27,7 @@ def test_the_search_goes_on_where_it_ended() -> None:
     found = []
     for i in range(3):
         result = kscale.place(snapshot, [pod(f"p{i}", asks(100, 1))], state=state, scores=kscale.ScoreOptions())
-        found += result.placement.values()
+        found += result.placed.values()
         state = result.state
         snapshot = result.snapshot_after
     assert found == ["n000", "n100", "n001"]
@@ -43,9 +43,9 @@ def test_nodes_that_a_prefilter_names_and_nodes_that_are_refused() -> None:
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": named}}
     options = kscale.ScoreOptions()
     found = kscale.place(snapshot, [pod("p", affinity=affinity)], scores=options)
-    assert found.placement == {"default/p": "n001"}
+    assert found.placed == {"default/p": "n001"}
     found = kscale.place(snapshot, [pod("p", affinity=affinity)], scores=options, unacceptable_nodes=["n001"])
-    assert found.placement == {"default/p": "n002"}
+    assert found.placed == {"default/p": "n002"}
     found = kscale.place(snapshot, [pod("p")], scores=options, unacceptable_nodes=["n000", "n001", "n002"])
     assert found.unschedulable == ["default/p"]
 
@@ -54,13 +54,13 @@ def test_a_cordoned_node_takes_what_tolerates_it() -> None:
     snapshot = kscale.Cluster([node("n", unschedulable=True)]).snapshot()
     tolerant = pod("t", tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}])
     found = kscale.place(snapshot, [pod("p"), tolerant], scores=kscale.ScoreOptions())
-    assert (found.placement, found.unschedulable) == ({"default/t": "n"}, ["default/p"])
+    assert (found.placed, found.unschedulable) == ({"default/t": "n"}, ["default/p"])
 
 
 def test_without_plugins_the_first_node_is_the_one() -> None:
     snapshot = kscale.Cluster([node("a", "1"), node("b", "64")]).snapshot()
     found = kscale.place(snapshot, [pod("p", asks(100, 1))], scores=kscale.ScoreOptions(weights={}))
-    assert found.placement == {"default/p": "a"}
+    assert found.placed == {"default/p": "a"}
     assert found.state.cursor == 1
 
 
@@ -77,7 +77,7 @@ def test_a_wish_that_cannot_be_read_is_an_error_where_nodes_are_compared() -> No
         assert kscale.place(two, [one], scores=kscale.ScoreOptions()).unschedulable == [key]
         assert kscale.node_scores(two, one).total == []
         alone = kscale.Cluster(many(1)).snapshot()
-        assert kscale.place(alone, [one], scores=kscale.ScoreOptions()).placement == {key: "n000"}
+        assert kscale.place(alone, [one], scores=kscale.ScoreOptions()).placed == {key: "n000"}
 
 
 def test_what_only_the_autoscalers_simulator_has() -> None:
@@ -106,7 +106,7 @@ def test_scorers_of_the_users() -> None:
     assert (found.by_plugin, found.total) == ({"likes-little-room": [7, 100]}, [21, 300])
     pods = [pod(f"p{i}", asks(500, 1)) for i in range(5)]
     placed = kscale.place(snapshot, pods, scores=options)
-    assert list(placed.placement.values()) == ["small"] * 4 + ["large"]
+    assert list(placed.placed.values()) == ["small"] * 4 + ["large"]
     for scoring in (kscale.node_scores, lambda *given, scores: kscale.place(given[0], [given[1]], scores=scores)):
         with pytest.raises(NativeError, match="'too-much' failed, or gave no score from 0 to 100"):
             scoring(snapshot, pod("p"), scores=kscale.ScoreOptions(scorers=((too_much, 1),)))

@@ -73,7 +73,7 @@ def test_a_predicate_tells_why_a_pod_stays_out_of_an_estimate(snapshot: kscale.S
     reserve = plugin.predicate(reason="node(s) would be full")(leaves_a_core)
     profile = kscale.SchedulerProfile(predicates=(reserve,))
     result = kscale.estimate(snapshot, [pod("q", "4")], template={"node": node("t", "4")}, profile=profile)
-    assert result.unscheduled == {"d/q": "leaves_a_core: node(s) would be full"}
+    assert result.reasons == {"d/q": "leaves_a_core: node(s) would be full"}
     assert result.verdicts["d/q"].plugin == "leaves_a_core"
 
 

@@ -172,4 +172,4 @@ def test_replicas_of_a_controller_may_run_different_images() -> None:
         each["metadata"] |= {"name": f"s-{i}", "uid": f"s-{i}", "ownerReferences": [owner]}
     snapshot = kscale.Cluster([image_node("a", 600), image_node("b", 900), *pods]).snapshot()
     found = kscale.place(snapshot, scores=kscale.ScoreOptions(weights={"ImageLocality": 1}))
-    assert found.placement == {"default/s-0": "b", "default/s-1": "a"}
+    assert found.placed == {"default/s-0": "b", "default/s-1": "a"}

@@ -109,7 +109,7 @@ def test_storage_of_other_nodes_is_not_asked(of: str, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Requirement, "matches", counted)
     found = kscale.place(snapshot, pods, scores=kscale.ScoreOptions(weights={"VolumeBinding": 1}))
-    assert len(found.placement) == 5
+    assert len(found.placed) == 5
     assert 0 < asked <= 2 * len(pods) * len(names)
 
 

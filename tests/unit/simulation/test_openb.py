@@ -30,8 +30,8 @@ def test_they_are_placed() -> None:
     placed = kscale.place(snapshot, scores=kscale.ScoreOptions())
     by_name = {pod.name: pod for pod in pods}
     on = {node.sn: node for node in nodes}
-    assert len(placed.placement) > len(pods) // 2
-    for key, name in placed.placement.items():
+    assert len(placed.placed) > len(pods) // 2
+    for key, name in placed.placed.items():
         pod = by_name[key.removeprefix("openb/")]
         assert not pod.num_gpu or on[name].gpu
         assert not pod.models or on[name].model in pod.models

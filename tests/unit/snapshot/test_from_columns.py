@@ -75,11 +75,11 @@ def test_same_as_from_objects() -> None:
     assert (pod.name, pod.namespace, pod.metadata.uid) == ("web-0-12", "shop", "")
     assert np.array_equal(kscale.fit(found).ok, kscale.fit(expected).ok)
     results = [kscale.estimate(each, template=TEMPLATE) for each in (found, expected)]
-    assert results[0].placement == results[1].placement
+    assert results[0].placed == results[1].placed
     assert results[0].groups == results[1].groups
     assert results[0].node_count > 0
     again = pickle.loads(pickle.dumps(found, protocol=5))
-    assert kscale.estimate(again, template=TEMPLATE).placement == results[0].placement
+    assert kscale.estimate(again, template=TEMPLATE).placed == results[0].placed
 
 
 def test_demand() -> None:
@@ -92,7 +92,7 @@ def test_demand() -> None:
     assert snapshot.pending == tuple(names[3:])
     assert snapshot.free("cpu").tolist() == [3000, 4000, 3000, 4000]
     assert snapshot.free("example.com/gpu").tolist() == [0, 0, 0, 1]
-    assert kscale.estimate(snapshot, template=TEMPLATE).groups == [["x/3", "x/4"], ["x/5"]]
+    assert kscale.estimate(snapshot, template=TEMPLATE).pod_groups == [["x/3", "x/4"], ["x/5"]]
 
 
 @pytest.mark.parametrize(

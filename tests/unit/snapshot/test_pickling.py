@@ -32,7 +32,7 @@ def snapshot() -> Snapshot:
 
 def test_a_copy_decides_alike_and_is_small() -> None:
     there = snapshot()
-    expected = kscale.fit(there).ok.tolist(), kscale.place(there).placement
+    expected = kscale.fit(there).ok.tolist(), kscale.place(there).placed
     buffers: list[pickle.PickleBuffer] = []
     head = pickle.dumps(there, protocol=5, buffer_callback=buffers.append)
     apart = sum(len(buffer.raw()) for buffer in buffers)
@@ -42,7 +42,7 @@ def test_a_copy_decides_alike_and_is_small() -> None:
         assert (back.nodes, back.pods, back.pending, back.counts) == (
             there.nodes, there.pods, there.pending, there.counts
         )  # fmt: skip
-        assert (kscale.fit(back).ok.tolist(), kscale.place(back).placement) == expected
+        assert (kscale.fit(back).ok.tolist(), kscale.place(back).placed) == expected
         for name in ("a/w1", "a/w2", "a/nominated"):
             assert back.record(name).data() == there.record(name).data()
         for name in there.pods:
@@ -51,4 +51,4 @@ def test_a_copy_decides_alike_and_is_small() -> None:
             assert ours.spec.node_name == theirs.spec.node_name
             assert ours.status == theirs.status
             assert ours.spec.containers[0].resources == theirs.spec.containers[0].resources
-        assert kscale.place(pickle.loads(pickle.dumps(back))).placement == expected[1]
+        assert kscale.place(pickle.loads(pickle.dumps(back))).placed == expected[1]

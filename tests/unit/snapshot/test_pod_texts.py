@@ -209,7 +209,7 @@ def test_pickled_clusters_and_snapshots() -> None:
     assert (copy.pods, copy.pending) == (snapshot.pods, snapshot.pending)
     node = next(cluster.nodes())
     expected, found = (kscale.estimate(each, template=node) for each in (snapshot, copy))
-    assert found.placement == expected.placement
+    assert found.placed == expected.placed
 
 
 # -- the projection itself -----------------------------------------------------------------------------------------

@@ -44,13 +44,13 @@ def test_a_snapshot_may_be_used_from_several_threads() -> None:
         fit = kscale.fit(snapshot, pods=pods)
         placed = kscale.place(snapshot, pods=pods)
         estimated = kscale.estimate(snapshot, pods=pods, template=node("t"))
-        return fit.ok.tolist(), placed.placement, estimated.placement, estimated.unscheduled
+        return fit.ok.tolist(), placed.placed, estimated.placed, estimated.reasons
 
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(ask, news))
     alone = ask(news[0])
     assert all(each == alone for each in together)
-    assert kscale.place(pickle.loads(pickle.dumps(snapshot))).placement == kscale.place(snapshot).placement
+    assert kscale.place(pickle.loads(pickle.dumps(snapshot))).placed == kscale.place(snapshot).placed
     classes = snapshot.interner.classes
     assert [each.index for each in classes] == list(range(len(classes)))
 
@@ -79,12 +79,12 @@ def test_templates_shared_by_threads_are_estimated_as_by_one(threads: int) -> No
         found = kscale.estimate_many(
             snapshot, templates=templates, options=options, cursor=2, fresh_cursor=True, **given
         )
-        return [(e.template.node.metadata.name, e.node_count, e.cursor, e.placement, e.unscheduled) for e in found]
+        return [(e.template.node.metadata.name, e.node_count, e.cursor, e.placed, e.reasons) for e in found]
 
     alone = ask()
     assert ask(threads=threads) == alone
     one = [kscale.estimate(snapshot, template=t, options=o, cursor=2) for t, o in zip(templates, options, strict=True)]
-    assert [(e.template.node.metadata.name, e.node_count, e.cursor, e.placement, e.unscheduled) for e in one] == alone
+    assert [(e.template.node.metadata.name, e.node_count, e.cursor, e.placed, e.reasons) for e in one] == alone
 
 
 def test_an_estimate_that_fails_in_another_thread_ends_them_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def decisions(snapshot: Snapshot) -> Any:
     if not snapshot.nodes or not snapshot.pending:
         return None
     placed = kscale.place(snapshot)
-    return kscale.fit(snapshot).ok.tolist(), placed.placement
+    return kscale.fit(snapshot).ok.tolist(), placed.placed
 
 
 @st.composite

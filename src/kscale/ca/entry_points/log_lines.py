@@ -66,7 +66,7 @@ def _iterate_lines(report: LoopReport, options: AutoscalingOptions, now: Moment)
 
 def _log_scale_up(plan: ScaleUpPlan) -> Iterator[LogLine]:
     if isinstance(plan, LegacyScaleUpPlan):
-        if plan.existing:
+        if plan.placed:
             yield LogLine(_INFO_LEVEL, "Schedulable pods present")
         else:
             yield LogLine(_DETAIL_LEVEL, "No schedulable pods")

@@ -30,10 +30,10 @@ from kscale.scheduling.coercion import (
     PodsLike,
     SnapshotLike,
     TemplateLike,
+    inputs_of,
     position_of,
     record_of,
     short,
-    snapshot_of,
     template_of,
 )
 from kscale.scheduling.compile.templates import copy_number
@@ -223,8 +223,9 @@ def estimate(
     ----------
     snapshot : Snapshot or Cluster
         Cluster state. A cluster is snapshotted first.
-    pods : sequence of str or Pod, optional
-        Names or objects. Default: the pending pods of the snapshot.
+    pods : sequence of str or Pod; or manifests, optional
+        Names or objects. Default: the pending pods of the snapshot. With a Cluster also Deployments and other
+        workloads, as for :func:`kscale.fit`.
     template : NodeTemplate, NodeGroup, Node or dict
         The node to copy: a node, a node template, a node group (its template, or a copy of the node that it names),
         any of them as a dict, or a client library's node.
@@ -294,7 +295,7 @@ def estimate_many(
     """
     if isinstance(templates, dict) or not isinstance(templates, Sequence):
         raise InputError(f"templates is {short(templates)}, not a list")
-    snapshot = snapshot_of(snapshot)
+    snapshot, pods = inputs_of(snapshot, pods)
     prepared = [template_of(template, snapshot.columns.objects) for template in templates]
     cursor = position_of(cursor, "cursor")
     if position_of(threads, "threads") < 1:

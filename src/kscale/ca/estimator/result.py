@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from kscale._native import _packing
 from kscale.ca.estimator.limiter import EstimateOptions
+from kscale.errors import InputError
+from kscale.objects.argument_types import typed_methods
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.records import Result, Rows
@@ -131,6 +133,7 @@ def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
 NO_NODE_PERMITTED: Final = "no further node was permitted"
 
 
+@typed_methods()
 class EstimateResult(Result):
     """How many nodes are needed, where the pods go, and which pods remain unschedulable.
 
@@ -153,10 +156,11 @@ class EstimateResult(Result):
     placement_numbers : ndarray of int32, shape (n,)
         The node of each entry of ``pod_of`` by number: existing nodes first, then new ones; -1 = none; from ``FAKE``
         on, nodes that the fast path only counts.
-    order_numbers : ndarray of int32, shape (scheduled,)
+    order_numbers : ndarray of int32, shape (placed,)
         The entries of ``pod_of`` that were placed, in the order in which they were placed.
 
-    The properties below contain names instead: ``placement`` is a dict from pod to node, ``order`` a list of pods.
+    The properties below contain names instead: ``placed`` is a dict from pod to node, ``unschedulable`` a list of pods.
+    The names of new nodes in ``placed`` and ``nodes`` are ``<template>-e-<i>``.
     """
 
     def __init__(
@@ -200,14 +204,14 @@ class EstimateResult(Result):
 
     def __repr__(self) -> str:
         out = len(self.placement_numbers) - len(self.order_numbers)
-        stay = f", {out} stay out" if out else ""
+        stay = f", {out} unschedulable" if out else ""
         name = self.template.node.metadata.name
         return f"<EstimateResult: {self.node_count} nodes like {name} for {len(self.order_numbers)} pods{stay}>"
 
     def table_rows(self) -> Rows:
         """Return one row per pod: its name, its node, and why it has none."""
-        placed = [(pod, node, None) for pod, node in self.placement.items()]
-        pending = [(pod, None, reason) for pod, reason in self.unscheduled.items()]
+        placed = [(pod, node, None) for pod, node in self.placed.items()]
+        pending = [(pod, None, reason) for pod, reason in self.reasons.items()]
         return Rows({"pod": str, "node": str, "reason": str}, [*placed, *pending])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -238,7 +242,7 @@ class EstimateResult(Result):
         return self._pods.keys_of(self.pod_of[entries])
 
     @cached_property
-    def scheduled(self) -> list[str]:
+    def placed_pods(self) -> list[str]:
         """List the pods that fit, in the order of their placement."""
         return self._keys(self.order_numbers)
 
@@ -263,19 +267,29 @@ class EstimateResult(Result):
         return pods.sum_requests(np.bincount(self._class_of[self.order_numbers], minlength=len(pods.unique)))
 
     @cached_property
-    def placement(self) -> dict[str, str]:
+    def placed(self) -> dict[str, str]:
         """Map pods to nodes, in the order of their placement. New nodes are ``<template>-e-<i>``."""
         nodes = self.placement_numbers[self.order_numbers].tolist()
-        return dict(zip(self.scheduled, (self._node_name(node) for node in nodes), strict=True))
+        return dict(zip(self.placed_pods, (self._node_name(node) for node in nodes), strict=True))
+
+    @property
+    def pending(self) -> list[str]:
+        """List all pods of the call, in the order in which they were passed."""
+        return [record.key for record in self.records]
 
     @cached_property
-    def nodes_with_pods(self) -> list[str]:
+    def unschedulable(self) -> list[str]:
+        """List the pods without a place, in the order in which they were tried."""
+        return self._keys(np.flatnonzero(self.placement_numbers < 0).astype(np.int32))
+
+    @cached_property
+    def nodes(self) -> list[str]:
         """List the nodes that got pods, in the order of their first use."""
         used = self.placement_numbers[self.order_numbers]
         return [self._node_name(int(node)) for node in dict.fromkeys(used.tolist())]
 
     @cached_property
-    def groups(self) -> list[list[str]]:
+    def pod_groups(self) -> list[list[str]]:
         """List the pods of each equivalence group, in the order in which the groups were created."""
         keys = self._pods.keys_of(self._pods.members)
         return [keys[a:b] for a, b in pairwise(self._pods.starts.tolist())]
@@ -286,7 +300,7 @@ class EstimateResult(Result):
 
         The order is that before the fast path moves its group to the end.
         """
-        groups = self.groups
+        groups = self.pod_groups
         return [groups[g][0] if groups[g] else "" for g in self._group_order.tolist()]
 
     # -- what stays out ----------------------------------------------------------------------------------------------
@@ -304,13 +318,24 @@ class EstimateResult(Result):
         return {key: by_class[number] for key, number in zip(self._keys(left.astype(np.int32)), numbers, strict=True)}
 
     @cached_property
-    def unscheduled(self) -> dict[str, str]:
+    def reasons(self) -> dict[str, str]:
         """Map every pod without a place to the reason.
 
         The reason is the first failing plug-in on an empty new node, or that the nodes are full and no further node was
         permitted.
         """
         return {key: self._explain(verdict) for key, verdict in self.verdicts.items()}
+
+    def explain(self, pod: str) -> str:
+        """Return the node of a pod of the call, or why it has none, in one line.
+
+        ``pod``: ``namespace/name``. Raises InputError if the pod is not part of this result.
+        """
+        if pod in self.placed:
+            return f"placed on {self.placed[pod]}"
+        if pod in self.reasons:
+            return self.reasons[pod]
+        raise InputError(f"pod {pod!r} is not part of this result")
 
     def _explain(self, verdict: Verdict) -> str:
         if not verdict.ok:

@@ -26,7 +26,7 @@ from kscale.ca.node_infos import CachedTemplate, decode_cached_template, encode_
 from kscale.ca.pod_lists.lists import clear_tpu_requests, drop_uncounted_pods, filter_out_expendable_pods, split_pods
 from kscale.ca.pod_lists.should_scale_up import should_scale_up
 from kscale.ca.scale_up.plan import PodFilterResult, ScaleUpPlan, build_expander_score
-from kscale.ca.scale_up.records import GroupRejection, PendingPods, PodCounts, ScaleUpChoice
+from kscale.ca.scale_up.records import GroupRejection, PodCounts, ScaleUpChoice, UnschedulablePods
 from kscale.ca.scale_up_status import (
     SCALE_UP_ERROR,
     SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL,
@@ -94,10 +94,10 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         helped = list(best.pods) if best is not None else []
         # Set the base class's lazy attributes at once, as they are small here.
         attributes = self.__dict__
-        attributes["existing"] = dict(existing or {})
+        attributes["placed"] = dict(existing or {})
         attributes["triggered"] = [keys[i] for i in helped]
         attributes["options"] = _build_choices(done, best.group if best is not None else None)
-        attributes["pending"] = _build_pending_pods(done, keys, set(helped), result)
+        attributes["remain_unschedulable"] = _build_unschedulable_pods(done, keys, set(helped), result)
         attributes["unmodelled"] = list(done.unmodelled) if done is not None else []
 
     @property
@@ -138,9 +138,9 @@ def _build_choices(done: LegacyScaleUpResult | None, chosen: str | None) -> list
     return choices
 
 
-def _build_pending_pods(
+def _build_unschedulable_pods(
     done: LegacyScaleUpResult | None, keys: Sequence[str], helped: set[int], result: str
-) -> list[PendingPods]:
+) -> list[UnschedulablePods]:
     """Build a record for each pod that stays pending."""
     pending = []
     for i, key in enumerate(keys):
@@ -162,7 +162,7 @@ def _build_pending_pods(
         elif done is not None and done.best is None and taken_by:
             reason = "the nodes that are coming are enough, or no group may grow"
         pending.append(
-            PendingPods(
+            UnschedulablePods(
                 pods=[key],
                 why=reason,
                 rejected={
@@ -285,7 +285,7 @@ class LegacyScaleUpLoop:
         self._ended = {
             "result": SCALE_UP_NOT_TRIED,
             "asked": asked,
-            "existing": {waiting[i].key: node for i, node in existing.items()},
+            "placed": {waiting[i].key: node for i, node in existing.items()},
         }
         gate = should_scale_up([r.pod for r in asked], ready_nodes=len(context.lists.ready), now=now, options=options)
         before.scale_down_disabled |= gate.scale_down_disabled

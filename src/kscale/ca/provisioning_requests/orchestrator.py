@@ -107,7 +107,7 @@ def check_capacity_steps(
         done = simulator.try_schedule(checked.snapshot, pods, break_on_failure=True)
         if done.placed_count == len(pods):
             checked.snapshot, result = done.snapshot_after, SCALE_UP_SUCCESSFUL
-            checked.placement |= done.placement
+            checked.placement |= done.placed
             request = set_request_condition(
                 request, PROVISIONED_CONDITION, "CapacityIsFound", CAPACITY_FOUND_MESSAGE, p.now
             )
@@ -184,14 +184,14 @@ def provision_best_effort_atomic_steps(
             return AtomicProvisionResult(
                 status=_build_error_status(f"capacity available, but failed to admit workload: {error}")
             )
-        return AtomicProvisionResult(status=ScaleUpStatus(result=SCALE_UP_NOT_NEEDED), existing=placed.placement)
+        return AtomicProvisionResult(status=ScaleUpStatus(result=SCALE_UP_NOT_NEEDED), existing=placed.placed)
     done = yield from scale_up(placed, left)
     simulator.cursor = done.cursor
     if done.status.result == SCALE_UP_SUCCESSFUL:
         error = yield from requests.write(p, _set_provisioned_condition(request, "CapacityIsProvisioned", p.now))
         text = f"scale up requested, but failed to admit workload: {error}"
         failure = ErrorRecord(type=INTERNAL_ERROR, message=text) if error else None
-        return AtomicProvisionResult(status=done.status, done=done, existing=placed.placement, failure=failure)
+        return AtomicProvisionResult(status=done.status, done=done, existing=placed.placed, failure=failure)
     yield from requests.write(
         p, _set_provisioned_condition(request, "CapacityIsNotFound", p.now, CAPACITY_NOT_FOUND_MESSAGE, holds=False)
     )

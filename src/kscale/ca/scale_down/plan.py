@@ -24,7 +24,9 @@ from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
 from kscale.ca.scale_down.unneeded import UnneededNode, UnremovableNode, find_removable_nodes
 from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Moment
+from kscale.errors import InputError
 from kscale.objects.api.core import Node
+from kscale.objects.argument_types import typed_methods
 from kscale.objects.nodegroups import Groups
 from kscale.records import Result, Rows
 
@@ -90,6 +92,7 @@ def choose_nodes_to_delete(
 AloneVerdicts = dict[str, RemovableNode | UnremovableCandidate]
 
 
+@typed_methods()
 class ScaleDownPlan(Result, msgspec.Struct, kw_only=True, dict=True):
     """Result of one loop of scale-down: its observations and the nodes to delete.
 
@@ -131,7 +134,7 @@ class ScaleDownPlan(Result, msgspec.Struct, kw_only=True, dict=True):
         parts = [f"{len(self.unneeded)} of {len(self.candidates)} candidates unneeded"]
         parts += [f"deletes {name}" for name in self.delete_empty]
         parts += [f"drains {name}" for bucket in self.delete.drain for name in bucket.nodes]
-        return f"ScaleDownPlan({self.result}: {', '.join(parts)})"
+        return f"<ScaleDownPlan: {self.result}, {', '.join(parts)}>"
 
     def table_rows(self) -> Rows:
         """Return one row per node: what becomes of it (deleted, drained, stays), the number of its pods, and why."""
@@ -163,6 +166,30 @@ class ScaleDownPlan(Result, msgspec.Struct, kw_only=True, dict=True):
     def drain(self) -> dict[str, dict[str, str]]:
         """Map the nodes to drain now to the pods to move and their destinations."""
         return {name: self.removable[name].placement for bucket in self.delete.drain for name in bucket.nodes}
+
+    @property
+    def nodes(self) -> list[str]:
+        """List the nodes to delete now: empty ones, then those to drain."""
+        return [*self.delete_empty, *self.drain]
+
+    @property
+    def placed(self) -> dict[str, str]:
+        """Map the pods of the nodes to drain now to the nodes where the simulation placed them."""
+        return {pod: node for pods in self.drain.values() for pod, node in pods.items()}
+
+    def explain(self, node: str) -> str:
+        """Return what becomes of a node, or why it stays, in one line. Raises InputError for an unknown ``node``."""
+        if node in self.delete_empty:
+            return "is empty and is deleted now"
+        if node in self.drain:
+            return f"is drained and deleted now; {len(self.drain[node])} pods move"
+        if node in self.unremovable:
+            return f"stays: {_format_unremovable(self.unremovable[node])}"
+        if node in self.unneeded_by_name:
+            return "is unneeded, but not deleted by this loop"
+        if node in self.skipped_names or node in self.under_rollout or node in self.candidates:
+            return f"stays: not evaluated by this loop ({self.result})"
+        raise InputError(f"no node {node!r} is among the candidates of this plan")
 
     @cached_property
     def unneeded_by_name(self) -> dict[str, UnneededNode]:

@@ -153,7 +153,7 @@ class ExpansionOption(msgspec.Struct, kw_only=True):
 
     @property
     def pods(self) -> list[str]:
-        return self.estimate.scheduled
+        return self.estimate.placed_pods
 
     @property
     def pod_count(self) -> int:

@@ -27,10 +27,10 @@ from kscale.ca.scale_up.orchestrator import OrchestratorResult
 from kscale.ca.scale_up.records import (
     ExpanderScore,
     GroupRejection,
-    PendingPods,
     PodCounts,
     ScaleUpChoice,
     ScaleUpPlanRecord,
+    UnschedulablePods,
 )
 from kscale.ca.scale_up_status import (
     MAX_NODES_TOTAL_REASON,
@@ -43,6 +43,8 @@ from kscale.ca.scale_up_status import (
 )
 from kscale.ca.state.loop_state import LoopState, RememberedTemplate
 from kscale.effects import Event
+from kscale.errors import InputError
+from kscale.objects.argument_types import typed_methods
 from kscale.objects.nodegroups import Groups
 from kscale.records import Result, Rows
 from kscale.scheduling.place import PlaceResult
@@ -54,7 +56,7 @@ __all__ = [
     "ScaleUpPlan",
     "build_choices",
     "build_expander_score",
-    "build_pending_pods",
+    "build_unschedulable_pods",
     "build_untried_events",
     "find_pods_beyond_limits",
 ]
@@ -123,16 +125,16 @@ def find_pods_beyond_limits(done: OrchestratorResult) -> list[str]:
     nodes = estimate.placement_numbers[estimate.order_numbers].tolist()
     new = [node for node in dict.fromkeys(nodes) if node >= len(estimate.snapshot.nodes)]
     refused = set(new[permitted:])
-    return [name for name, node in zip(estimate.scheduled, nodes, strict=True) if node in refused]
+    return [name for name, node in zip(estimate.placed_pods, nodes, strict=True) if node in refused]
 
 
-def build_pending_pods(done: OrchestratorResult, left: Sequence[str], result: str) -> list[PendingPods]:
+def build_unschedulable_pods(done: OrchestratorResult, left: Sequence[str], result: str) -> list[UnschedulablePods]:
     """Return the pods that stay pending after the last scale-up of a loop; pods with the same reasons share a
     record.
     """
     groups, best = done.pod_groups, done.best
     number_of = {name: number for number in range(len(groups)) for name in groups.keys_of(number)}
-    unscheduled = best.estimate.unscheduled if best is not None else {}
+    unscheduled = best.estimate.reasons if best is not None else {}
     limit = describe_limit(best.limits) if best is not None else ""
     limited = f" ({limit})" if limit else ""
     cached: dict[int, tuple[PodGroup, str]] = {}
@@ -148,7 +150,7 @@ def build_pending_pods(done: OrchestratorResult, left: Sequence[str], result: st
             reason = f"{best.group} was chosen: {text}{limited if text == NO_NODE_PERMITTED else ''}"
         pods_by_reason.setdefault((exemplar, reason or result), []).append(name)
     return [
-        PendingPods(
+        UnschedulablePods(
             pods=names,
             why=reason,
             rejected=_build_rejections(cached[exemplar][0]) if exemplar >= 0 else {},
@@ -238,6 +240,7 @@ _NOT_TRIED_TEXTS = {
 }
 
 
+@typed_methods()
 class ScaleUpPlan(Result):
     """One loop of scale-up as if everything succeeded (or with the outcomes that the actions had).
 
@@ -245,6 +248,10 @@ class ScaleUpPlan(Result):
     the rest is computed on request. ``rounds`` holds every scale-up of the loop: more than one in a salvo, none if the
     loop ended earlier. ``groups`` holds the node groups with their target sizes after the plan; pass them to the next
     call together with ``state``. ``record()`` returns the complete result as a document, which describes its fields.
+
+    ``pending`` = ``triggered`` + ``unschedulable`` + ``placed`` + ``young`` + ``not_tried``: the pods in question,
+    those that get new nodes, those that stay without a node, those that fit without new nodes, and those that this
+    loop does not consider.
     """
 
     def __init__(
@@ -283,9 +290,9 @@ class ScaleUpPlan(Result):
     def __repr__(self) -> str:
         parts = [*map(str, (*self.scale_ups, *self.min_sizes))]
         parts.append(
-            f"{self.triggered_count} pods helped, {self.pending_count} not, {self.lists.on_existing} fit already"
+            f"{self.triggered_count} pods helped, {self.unschedulable_count} not, {self.lists.on_existing} fit already"
         )
-        return f"ScaleUpPlan({self.result}: {', '.join(parts)})"
+        return f"<ScaleUpPlan: {self.result}, {', '.join(parts)}>"
 
     def table_rows(self) -> Rows:
         """Return one row per node group that grows: its name, its size now, and its new size."""
@@ -310,7 +317,7 @@ class ScaleUpPlan(Result):
         """Count the fake pods. Fake pods are in no list of names, but they count in ``lists`` and in the options."""
         before = self._before
         asked = 0 if before.asked is None else len(before.asked) - len(before.names)
-        placed = {} if before.placed is None or not before.fake_pods else before.placed.placement
+        placed = {} if before.placed is None or not before.fake_pods else before.placed.placed
         return FakePodCounts(
             asked=asked,
             helped=self.triggered_count - len(self.triggered) if asked else 0,
@@ -322,12 +329,12 @@ class ScaleUpPlan(Result):
     @property
     def schedulable(self) -> list[str]:
         """List the pending pods that fit on existing or upcoming nodes."""
-        return [] if self._before.placed is None else list(self._before.placed.placement)
+        return [] if self._before.placed is None else list(self._before.placed.placed)
 
     # -- numbers -----------------------------------------------------------------------------------------------------
 
     @property
-    def new_nodes(self) -> int:
+    def new_node_count(self) -> int:
         """Count the nodes that are added for pods."""
         return sum(info.new - info.current for info in self.scale_ups)
 
@@ -337,7 +344,7 @@ class ScaleUpPlan(Result):
         return sum(done.best.pod_count for done in self._good if done.best is not None)
 
     @property
-    def pending_count(self) -> int:
+    def unschedulable_count(self) -> int:
         """Count the pods that stay pending."""
         return self.lists.asked - self.triggered_count - sum(len(done.existing) for done in self.rounds)
 
@@ -413,44 +420,87 @@ class ScaleUpPlan(Result):
         return [name for name in names if name not in self._before.fake_pods]
 
     @cached_property
-    def pending(self) -> list[PendingPods]:
+    def remain_unschedulable(self) -> list[UnschedulablePods]:
         """List the pods that stay pending with the reasons; pods with the same reasons share a record."""
         names = self._before.names
         if not self.rounds:
-            return [PendingPods(pods=names, why=_NOT_TRIED_TEXTS.get(self.result, self.result))] if names else []
+            return [UnschedulablePods(pods=names, why=_NOT_TRIED_TEXTS.get(self.result, self.result))] if names else []
         last = self.rounds[-1]
         helped = {*self.triggered, *last.waiting_turn, *(name for done in self.rounds for name in done.existing)}
         left = [name for name in names if name not in helped]
         other_pods = [name for name in left if name not in self._requests]
-        pending = build_pending_pods(last, other_pods, self.result)
-        pending += self._pending_of_requests(last, [name for name in left if name in self._requests])
+        pending = build_unschedulable_pods(last, other_pods, self.result)
+        pending += self._unschedulable_of_requests(last, [name for name in left if name in self._requests])
         if last.waiting_turn:
             reason = "provisioning requests and other pods take turns: this loop was for the others"
-            pending.append(PendingPods(pods=list(last.waiting_turn), why=reason))
+            pending.append(UnschedulablePods(pods=list(last.waiting_turn), why=reason))
         return pending
 
-    def _pending_of_requests(self, last: OrchestratorResult, left: Sequence[str]) -> list[PendingPods]:
+    def _unschedulable_of_requests(self, last: OrchestratorResult, left: Sequence[str]) -> list[UnschedulablePods]:
         """Return the pending pods of unprovisioned requests, with the name and the message of the request."""
         pending = []
         for key in dict.fromkeys(self.requests[name] for name in left):
             request_pods = [name for name in left if self.requests[name] == key]
             message = self._requests[request_pods[0]][1]
-            for item in build_pending_pods(last, request_pods, ""):
+            for item in build_unschedulable_pods(last, request_pods, ""):
                 parts = [part.rstrip(".") for part in (message, item.why) if part]
                 reason = f"ProvisioningRequest {key}: {'; '.join(parts) or self.result}"
-                pending.append(PendingPods(pods=item.pods, why=reason, rejected=item.rejected, taken_by=item.taken_by))
+                pending.append(
+                    UnschedulablePods(pods=item.pods, why=reason, rejected=item.rejected, taken_by=item.taken_by)
+                )
         return pending
 
     @cached_property
-    def existing(self) -> dict[str, str]:
+    def placed(self) -> dict[str, str]:
         """Map pods that fit without new nodes to their nodes."""
         if self._before.placed is None:
             return {}
-        placement, fake_pods = self._before.placed.placement, self._before.fake_pods
+        placement, fake_pods = self._before.placed.placed, self._before.fake_pods
         for done in self.rounds:
             if done.existing:
                 placement = {**placement, **done.existing}
         return {pod: node for pod, node in placement.items() if pod not in fake_pods} if fake_pods else placement
+
+    @cached_property
+    def unschedulable(self) -> list[str]:
+        """List the pods that stay without a node. :meth:`explain` returns the reason of each."""
+        return [name for pods in self.remain_unschedulable for name in pods.pods]
+
+    @cached_property
+    def pending(self) -> list[str]:
+        """List the pods in question: those that get a node, and those that stay without one."""
+        return list(dict.fromkeys([*self.placed, *self.triggered, *self.unschedulable, *self.young, *self.not_tried]))
+
+    @cached_property
+    def cost(self) -> float | None:
+        """Return the price of the new nodes per hour; None if the price of a group that grows is not known."""
+        prices = {group.id: group.price for group in self.groups}
+        costs = [
+            None if (price := prices.get(info.group)) is None else price * (info.new - info.current)
+            for info in (*self.scale_ups, *self.min_sizes)
+        ]
+        known = [each for each in costs if each is not None]
+        return sum(known) + 0.0 if len(known) == len(costs) else None
+
+    def explain(self, pod: str) -> str:
+        """Return what the loop does for a pod, or why it does nothing, in one line.
+
+        ``pod``: ``namespace/name``. Raises InputError if the pod is not part of this plan.
+        """
+        if pod in self.placed:
+            return f"fits {self.placed[pod]} without new nodes"
+        if pod in self.triggered:
+            beyond = "; limits leave no node for it" if pod in self.beyond_limits else ""
+            return f"triggered scale-up of {', '.join(map(str, self.scale_ups))}{beyond}"
+        for pods in self.remain_unschedulable:
+            if pod in pods.pods:
+                rejected = [f"{group}: {', '.join(no.reasons) or no.plugin}" for group, no in pods.rejected.items()]
+                return "; ".join([pods.why, *rejected])
+        if pod in self.young:
+            return "too new for this loop"
+        if pod in self.not_tried:
+            return "not tried: time ran out"
+        raise InputError(f"pod {pod!r} is not part of this plan")
 
     @cached_property
     def young(self) -> list[str]:
@@ -501,8 +551,8 @@ class ScaleUpPlan(Result):
             options=self.options,
             triggered=self.triggered,
             beyond_limits=self.beyond_limits,
-            pending=self.pending,
-            existing=self.existing,
+            remain_unschedulable=self.remain_unschedulable,
+            placed=self.placed,
             young=self.young,
             lists=self.lists,
             not_tried=self.not_tried,

@@ -13,7 +13,7 @@ from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Event
 from kscale.records import Record
 
-__all__ = ["ExpanderScore", "GroupRejection", "PendingPods", "PodCounts", "ScaleUpChoice", "ScaleUpPlanRecord"]
+__all__ = ["ExpanderScore", "GroupRejection", "PodCounts", "ScaleUpChoice", "ScaleUpPlanRecord", "UnschedulablePods"]
 
 
 class _RecordStruct(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -63,7 +63,7 @@ class GroupRejection(_RecordStruct, frozen=True):
     numbers: list[dict[str, Any]] = []
 
 
-class PendingPods(_RecordStruct, frozen=True):
+class UnschedulablePods(_RecordStruct, frozen=True):
     """Equivalent pods that stay pending after the scale-up, and why.
 
     ``rejected``: node groups that do not take them, on an empty new node without other pods; ``takenBy``:
@@ -106,8 +106,8 @@ class ScaleUpPlanRecord(Record, frozen=True):
     - ``scaleUps``: the final plan, balanced over similar groups; ``options``: every group, with the chosen one marked
       (of a salvo: as the first scale-up saw them, with all chosen ones marked).
     - ``triggered``: pods that get a place, as upstream reports it; ``beyondLimits``: those of them for which quotas
-      leave no node; ``pending``: pods that get none; ``existing``: pod -> node, for pods that fit without new nodes;
-      ``young``: pods whose delay has not passed; ``notTried``: pods for which there was no time.
+      leave no node; ``remainUnschedulable``: pods that get none; ``placed``: pod -> node, for pods that fit
+      without new nodes; ``young``: pods whose delay has not passed; ``notTried``: pods for which there was no time.
     - ``scaleDownDisabled``: more pods may follow soon, so the loop removes no node either.
     - ``upcoming``: nodes by group that were requested before and are assumed to arrive; ``createdGroups``: groups that
       would be created; ``minSizes``: groups that are scaled up to their minimum size afterwards.
@@ -124,8 +124,8 @@ class ScaleUpPlanRecord(Record, frozen=True):
     options: list[ScaleUpChoice] = []
     triggered: list[str] = []
     beyond_limits: list[str] = []
-    pending: list[PendingPods] = []
-    existing: dict[str, str] = {}
+    remain_unschedulable: list[UnschedulablePods] = []
+    placed: dict[str, str] = {}
     young: list[str] = []
     lists: PodCounts = PodCounts()
     not_tried: list[str] = []

@@ -14,6 +14,8 @@ from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Action, Event, Observation
+from kscale.errors import InputError
+from kscale.objects.argument_types import typed_methods
 from kscale.objects.nodegroups import Groups
 from kscale.records import Result, Rows
 from kscale.snapshot.snapshot import Snapshot
@@ -35,6 +37,7 @@ class LoopEndedError(Exception):
         return cls(error=ErrorRecord(type=error.type or default_type, message=error.message))
 
 
+@typed_methods()
 class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
     """Result of one loop: decisions, actions and the state for the next loop.
 
@@ -84,7 +87,42 @@ class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
             f"scale_down={self.scale_down_result}" if self.scale_down is not None else "",
             f"deleting={[item.node for item in self.started.nodes]}" if self.started and self.started.nodes else "",
         ]
-        return f"LoopReport({', '.join(part for part in parts if part)})"
+        return f"<LoopReport: {', '.join(part for part in parts if part)}>"
+
+    @property
+    def pending(self) -> list[str]:
+        """List the pods in question, see :attr:`kscale.ScaleUpPlan.pending`; empty if the loop ended before."""
+        return [] if self.scale_up is None else self.scale_up.pending
+
+    @property
+    def placed(self) -> dict[str, str]:
+        """Map pods that fit without new nodes to their nodes."""
+        return {} if self.scale_up is None else self.scale_up.placed
+
+    @property
+    def unschedulable(self) -> list[str]:
+        """List the pods that stay without a node."""
+        return [] if self.scale_up is None else self.scale_up.unschedulable
+
+    @property
+    def nodes(self) -> list[str]:
+        """List the nodes whose deletion this loop starts."""
+        return [item.node for item in self.started.nodes] if self.started is not None else []
+
+    @property
+    def cost(self) -> float | None:
+        """Return the price of the new nodes per hour; None if a price is not known."""
+        return 0.0 if self.scale_up is None else self.scale_up.cost
+
+    def explain(self, name: str) -> str:
+        """Return what the loop does for a pod (``namespace/name``) or about a node, in one line.
+
+        ``name``: of the pod or node. Raises InputError if the loop did not consider it.
+        """
+        part = self.scale_up if "/" in name else self.scale_down
+        if part is None:
+            raise InputError(f"this loop did not consider {name}: {self.ended or 'it ended before'}")
+        return part.explain(name)
 
     def table_rows(self) -> Rows:
         """Return one row per node group that grows and per node whose deletion starts."""

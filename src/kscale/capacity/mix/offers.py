@@ -212,7 +212,10 @@ def subjects(
         return _make_all_pods_pending(cluster), None, msgspec.structs.replace(options, existing=False)
     snapshot = cluster.snapshot(dra=True) if isinstance(cluster, Cluster) else cluster
     names = list(snapshot.pending if pods is None else pods)
-    records = snapshot.records(names)
+    try:
+        records = snapshot.records(names)
+    except KeyError as error:
+        raise InputError(f"pods: no pod {error.args[0]!r} in the snapshot") from None
     placeable = [name for name, record in zip(names, records, strict=True) if not is_daemonset_pod(record.pod)]
     return snapshot, placeable, options
 

@@ -66,8 +66,8 @@ def plan_of(
         pods=len(instance.asked),
         on_existing=int(((used >= 0) & (used < existing)).sum()),
         on_new=int((used >= existing).sum()),
-        nowhere=len(lost),
-        nodes=len(checked.nodes),
+        unschedulable_count=len(lost),
+        node_count=len(checked.nodes),
         types=len({line.type for line in lines}),
         cost=_money(cost),
         planned=_money(before),
@@ -82,14 +82,14 @@ def plan_of(
             moved=int(checked.moved), added=checked.added, cost=_money(sum(offers[node.offer].price for node in added))
         ),
         curve=[],
-        nowhere_pods=lost,
+        unschedulable=lost,
         limits_reached=_list_reached_limits(instance, checked),
         unmodelled=checked.unmodelled,
         effort=list(solution.effort),
         stopped=list(solution.stopped),
         offers=_count_names(offers[node.offer].name for node in checked.nodes),
-        placement=_placement(instance, checked) if placements else None,
-        existing=_list_pods_on_existing_nodes(instance, checked) if placements else None,
+        nodes=_planned_nodes(instance, checked) if placements else None,
+        placed=_placed(instance, checked) if placements else None,
     )
 
 
@@ -204,7 +204,7 @@ def _word(key: str) -> str:
     )
 
 
-def _placement(instance: Instance, checked: CheckedPlacement) -> list[PlannedNode]:
+def _planned_nodes(instance: Instance, checked: CheckedPlacement) -> list[PlannedNode]:
     existing = len(instance.snapshot.nodes)
     pods: list[list[str]] = [[] for _ in checked.nodes]
     for i, node_index in enumerate(checked.node.tolist()):
@@ -223,13 +223,9 @@ def _placement(instance: Instance, checked: CheckedPlacement) -> list[PlannedNod
     ]
 
 
-def _list_pods_on_existing_nodes(instance: Instance, checked: CheckedPlacement) -> dict[str, list[str]]:
-    pods_by_node: dict[str, list[str]] = {}
-    names = instance.snapshot.nodes
-    for i, node in enumerate(checked.node.tolist()):
-        if 0 <= node < len(names):
-            pods_by_node.setdefault(names[node], []).append(instance.records[i].key)
-    return pods_by_node
+def _placed(instance: Instance, checked: CheckedPlacement) -> dict[str, str]:
+    names = [*instance.snapshot.nodes, *(node.name for node in checked.nodes)]
+    return {instance.records[i].key: names[node] for i, node in enumerate(checked.node.tolist()) if node >= 0}
 
 
 _CURVE = (1, 2, 3, 5)
@@ -307,14 +303,14 @@ def mix(
         raise InputError(f"{', '.join(fields)}: no nodes were found that keep to this beside the minima of the offers")
     if not unrestricted.instance.nowhere.size:
         for point in points:
-            if not point.nowhere:
+            if not point.unschedulable_count:
                 checked_bound(unrestricted.bound, point.cost, f"a mix of {point.types or 'any number of'} types")
     best = dataclasses.replace(best, solution=unrestricted.solution.proving(best.solution))
     comparable = len(best.instance.nowhere) == len(unrestricted.instance.nowhere)
     plan = plan_of(
         best.instance, best.solution, best.planned, best.checked, placements=placements, comparable=comparable
     )
-    return msgspec.structs.replace(plan, curve=points if options.curve else [])
+    return msgspec.structs.replace(plan, curve=points if options.curve else []).with_offers(chosen)
 
 
 def _complete(cluster: Cluster | Snapshot, offers: Iterable[Offer | NodeGroup]) -> list[Offer | NodeGroup]:
@@ -477,7 +473,9 @@ def _part(effort: int | None) -> int:
 
 
 def _point(number: int | None, result: _Result) -> TypesPoint:
-    return TypesPoint(types=number, cost=round(result.cost, 9), chosen=result.types, nowhere=result.homeless)
+    return TypesPoint(
+        types=number, cost=round(result.cost, 9), chosen=result.types, unschedulable_count=result.homeless
+    )
 
 
 def _check_plan(instance: Instance, planned: PlannedPlacement, *, only_planned_types: bool = False) -> CheckedPlacement:

@@ -17,7 +17,7 @@ from kscale.capacity.architectures import arch_of
 from kscale.capacity.mix.offers import Offer, offers_of
 from kscale.errors import InputError
 from kscale.objects.api.meta import enc_hook
-from kscale.objects.argument_types import typed
+from kscale.objects.argument_types import typed, typed_methods
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.objects.quantity import Quantity
@@ -88,7 +88,7 @@ class TypesPoint(Part, frozen=True):
     types: int | None
     cost: float
     chosen: list[str]
-    nowhere: int = 0
+    unschedulable_count: int = 0
 
 
 class PlannedNode(Part, frozen=True):
@@ -102,22 +102,23 @@ class PlannedNode(Part, frozen=True):
     pods: list[str]
 
 
-class MixPlan(Record, frozen=True):
+@typed_methods()
+class MixPlan(Record, frozen=True, dict=True):
     """The cheapest mix of nodes found for some pods, and a lower bound of the cost.
 
-    Three costs of new nodes, per hour: ``bound.cost`` <= the cost of any plan; ``planned`` is that of the plan before
-    the
-    exact predicates had placed every pod, ``cost`` after (``repairs`` has the difference). ``pods`` = ``onExisting`` +
-    ``onNew`` + ``nowhere``; ``nowherePods`` names the pods that no offer and no existing node holds, or for which
-    limits
-    leave no node. ``offers``: new nodes of each offer. ``effort`` (for the bound, for the plan) repeats the same
-    search;
-    ``stopped`` says what ended it: empty (nothing more to find), ``effort`` or ``time``. ``placement`` (if requested):
-    the
-    new nodes, and ``existing``: node -> pods. ``types``: number of types; ``lines``: what to buy, per offer; ``curve``:
-    the cost by the number of types allowed. ``limits_reached``: groups at their maximum; ``unmodelled``: properties of
-    pods that no plan takes into account. In Python names have underscores: ``on_existing``, ``on_new`` and
-    ``nowhere_pods`` as well.
+    - Three costs of new nodes, per hour: ``bound.cost`` <= the cost of any plan; ``planned`` is that of the plan before
+      the exact predicates had placed every pod, ``cost`` after (``repairs`` has the difference).
+    - ``pods`` = ``onExisting`` + ``onNew`` + ``unschedulableCount``; ``unschedulable`` names the pods that no offer and
+      no existing node holds, or for which limits leave no node.
+    - ``nodeCount``: new nodes, ``offers``: how many of each offer; ``types``: number of types; ``lines``: what to buy,
+      per type; ``curve``: the cost by the number of types allowed.
+    - ``nodes`` (if requested): the new nodes with their pods; ``placed`` (if requested): pod -> node, of all pods with
+      a place.
+    - ``effort`` (for the bound, for the plan) repeats the same search; ``stopped`` says what ended it: empty (nothing
+      more to find), ``effort`` or ``time``.
+    - ``limitsReached``: groups at their maximum; ``unmodelled``: properties of pods that no plan takes into account.
+
+    In Python, names have underscores: ``on_existing``, ``node_count``.
     """
 
     KIND: ClassVar[str] = "MixPlan"
@@ -126,8 +127,8 @@ class MixPlan(Record, frozen=True):
     pods: int
     on_existing: int
     on_new: int
-    nowhere: int
-    nodes: int
+    unschedulable_count: int
+    node_count: int
     types: int
     cost: float
     planned: float
@@ -135,14 +136,72 @@ class MixPlan(Record, frozen=True):
     lines: list[MixLine]
     repairs: Repairs
     curve: list[TypesPoint]
-    nowhere_pods: list[str]
+    unschedulable: list[str]
     limits_reached: list[str]
     unmodelled: list[str]
     effort: list[int]
     stopped: list[str]
     offers: dict[str, int]
-    placement: list[PlannedNode] | None = None
-    existing: dict[str, list[str]] | None = None
+    nodes: list[PlannedNode] | None = None
+    placed: dict[str, str] | None = None
+
+    def summary(self) -> str:
+        """Return the new nodes of each offer, their cost per hour and its bound, and how many pods have no place."""
+        offers = ", ".join(f"{count:,} x {name}" for name, count in self.offers.items())
+        bound = "" if self.bound.cost is None else f", at least {self.bound.cost:,.4g}"
+        left = f", {self.unschedulable_count:,} pods unschedulable" if self.unschedulable_count else ""
+        return f"{self.node_count:,} new nodes ({offers or 'none'}), {self.cost:,.4g} per hour{bound}{left}"
+
+    def explain(self, pod: str) -> str:
+        """Return where a pod of the plan is placed, or why it has no place, in one line.
+
+        ``pod``: ``namespace/name``. Raises InputError if the pod has a place and the plan was computed without
+        ``placements``, or if it is not part of the plan.
+        """
+        if pod in self.unschedulable:
+            limits = f"; limits reached: {', '.join(self.limits_reached)}" if self.limits_reached else ""
+            return f"no offer and no existing node takes it{limits}"
+        if self.placed is None:
+            raise InputError("placements: the plan was computed without placements=True")
+        if pod not in self.placed:
+            raise InputError(f"pod {pod!r} is not part of this plan")
+        return f"placed on {self.placed[pod]}"
+
+    @property
+    def groups(self) -> list[NodeGroup]:
+        """Return one node group for each offer that the plan uses, for the next call.
+
+        Pass them to :func:`kscale.scale_up`, or one of them to :func:`kscale.estimate`. A group has no node yet and may
+        grow to the plan's number of nodes. Raises InputError for a plan that was read from JSON: it has no templates.
+        """
+        offers: dict[str, Offer] | None = self.__dict__.get("_offers")
+        if offers is None:
+            raise InputError("groups: a plan that was read from JSON has no templates; see groups_entries")
+        return [
+            NodeGroup(
+                id=name,
+                min_size=0,
+                max_size=count,
+                target_size=0,
+                price=offers[name].price,
+                template=offers[name].template,
+            )
+            for name, count in self.offers.items()
+        ]
+
+    def with_offers(self, offers: Iterable[Offer]) -> MixPlan:
+        """Store the ``offers`` that the plan uses, for :attr:`groups`, and return the plan."""
+        self.__dict__["_offers"] = {offer.name: offer for offer in offers if offer.name in self.offers}
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        offers = self.__dict__.get("_offers")
+        return _restore_plan, (msgspec.structs.asdict(self), None if offers is None else list(offers.values()))
+
+
+def _restore_plan(fields: dict[str, Any], offers: list[Offer] | None) -> MixPlan:
+    plan = MixPlan(**fields)
+    return plan if offers is None else plan.with_offers(offers)
 
 
 @dataclass(frozen=True, slots=True)

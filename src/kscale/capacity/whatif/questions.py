@@ -259,12 +259,12 @@ class DecisionCache:
             default=None,
         )
         existing = len(world.place.snapshot.nodes)
-        placed = {**(report.existing or {}), **((best.placement if best else None) or {})}
+        placed = {**(report.placed or {}), **((best.placed if best else None) or {})}
         unplaced = set(world.place.snapshot.pending).difference(placed) if lost else set()
         if best is None:
-            decided = _build_decision(world, existing, {}, report.pending - report.on_existing, unplaced)
+            decided = _build_decision(world, existing, {}, report.pending_count - report.on_existing, unplaced)
             return replace(decided, placed=lambda: placed)
-        stays = report.need_new + report.nowhere - best.pods
+        stays = report.need_new + report.unschedulable_count - best.pods
         facts = {
             line.group: _build_fact(f"{line.group} would take {_pods(line.pods)} on {line.nodes:,} nodes")
             for line in taking
@@ -283,8 +283,10 @@ class DecisionCache:
         plan = self._once(world, key, lambda: mix(world.place.snapshot, self._with_prices(world), options=options))
         facts = {name: _build_fact(f"{count:,} new nodes of {name}") for name, count in plan.offers.items()}
         existing = len(world.place.snapshot.nodes)
-        lost = set(plan.nowhere_pods)
-        decided = _build_decision(world, existing + plan.nodes, dict(plan.offers), plan.nowhere, lost, facts=facts)
+        lost = set(plan.unschedulable)
+        decided = _build_decision(
+            world, existing + plan.node_count, dict(plan.offers), plan.unschedulable_count, lost, facts=facts
+        )
         return replace(decided, bound=plan.bound.cost)
 
     def _rebuild(self, world: World) -> Decision:
@@ -299,7 +301,9 @@ class DecisionCache:
         facts = {name: _build_fact(f"{count:,} nodes of {name}") for name, count in plan.offers.items()}
         members = self._nodes(world).members
         change = {name: plan.offers.get(name, 0) - members.get(name, 0) for name in {**members, **plan.offers}}
-        decided = _build_decision(world, plan.nodes, change, plan.nowhere, set(plan.nowhere_pods), facts=facts)
+        decided = _build_decision(
+            world, plan.node_count, change, plan.unschedulable_count, set(plan.unschedulable), facts=facts
+        )
         return replace(decided, bound=plan.bound.cost, rebuilt=plan.cost)
 
     def _on_existing(self, world: World) -> Decision:
@@ -391,14 +395,14 @@ def _build_plan_decision(world: World, plan: ScaleUpPlan) -> Decision:
     else:
         facts["grow"] = _build_fact("no group grows")
     later = plan.lists.young + plan.lists.out_of_time
-    stay = plan.pending_count + later
+    stay = plan.unschedulable_count + later
     facts["pending"] = _build_fact(f"{_pods(stay)} stay pending" + (f", {later:,} for a later loop" if later else ""))
     unplaced: set[str] = set()
     if world.place.lost:
-        unplaced.update(plan.young, plan.not_tried, *(item.pods for item in plan.pending))
+        unplaced.update(plan.young, plan.not_tried, *(item.pods for item in plan.remain_unschedulable))
         facts |= {
             f"pods like {item.pods[0]}": _build_fact(f"{_pods(len(item.pods))} stay: {item.why}")
-            for item in plan.pending
+            for item in plan.remain_unschedulable
         }
     decided = _build_decision(world, node_count + sum(change.values()), change, stay, unplaced, facts=facts)
     return replace(decided, placed=partial(_list_placed_pods, plan), upcoming=plan.upcoming)
@@ -407,7 +411,7 @@ def _build_plan_decision(world: World, plan: ScaleUpPlan) -> Decision:
 def _list_placed_pods(plan: ScaleUpPlan) -> list[str]:
     """Return the pods that have a node after a scale-up: an existing, an upcoming or a new one."""
     unplaced = set(plan.beyond_limits)
-    return list(dict.fromkeys([*plan.existing, *(name for name in plan.triggered if name not in unplaced)]))
+    return list(dict.fromkeys([*plan.placed, *(name for name in plan.triggered if name not in unplaced)]))
 
 
 def _agree(groups: Sequence[NodeGroup], change: Mapping[str, int]) -> bool:

@@ -365,6 +365,15 @@ class SweepReport(Record, frozen=True):
     rows: list[SweepRow]
     unfinished: int
 
+    def summary(self) -> str:
+        """Return how many scenarios of how many clusters were decided, failed, or were not reached."""
+        failed = sum(bool(row.error) for row in self.rows)
+        clusters = len({row.cluster for row in self.rows})
+        return (
+            f"{len(self.rows) - failed:,} scenarios of {clusters:,} clusters decided, {failed:,} failed, "
+            f"{self.unfinished:,} not decided"
+        )
+
 
 @dataclass(frozen=True)
 class Fleet:

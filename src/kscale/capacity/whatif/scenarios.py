@@ -100,6 +100,14 @@ class WhatIfReport(Record, frozen=True):
     ROWS: ClassVar[str] = "scenarios"
     baselines: list[ScenarioRow]
     scenarios: list[ScenarioRow]
+
+    def summary(self) -> str:
+        """Return the number of scenarios, the nodes of the first ones, and how many conditions hold."""
+        rows = [f"{row.name}: {row.nodes:,} nodes" for row in self.scenarios[:3]]
+        crossed = sum(bool(row.crossed) for row in self.scenarios)
+        parts = [f"{len(self.scenarios):,} scenarios", *rows, *([f"{crossed:,} cross a limit"] if crossed else [])]
+        return ", ".join(parts)
+
     """In the order in which they were asked."""
     shared: int
 

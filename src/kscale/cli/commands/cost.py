@@ -75,15 +75,19 @@ _POOLS = (Column("NODE GROUP"), *make_columns("NODES", "$/H", "IDLE", align="rig
 
 def cost_view(report: CostReport) -> View:
     """Build the view of a cost report: the total, then namespaces, workloads and node groups."""
-    nodes = report.nodes - report.unpriced
+    nodes = report.node_count - report.unpriced
     split = f"${report.requested:,.2f} requested, ${report.idle:,.2f} idle"
     parts = [f"${report.cost:,.2f}/h for {nodes:,} nodes: {split}."]
     if report.ideal is not None:
         ideal = report.ideal
-        parts.append(f"The cheapest mix found for the same pods: ${ideal.cost:,.2f}/h, {ideal.nodes:,} nodes")
+        parts.append(f"The cheapest mix found for the same pods: ${ideal.cost:,.2f}/h, {ideal.node_count:,} nodes")
         if ideal.bound is not None:
             parts[-1] += f" (at least ${ideal.bound:,.2f})"
-        parts[-1] += "." if not ideal.nowhere else f", without {pods(ideal.nowhere)} that fit on none of these types."
+        parts[-1] += (
+            "."
+            if not ideal.unschedulable_count
+            else f", without {pods(ideal.unschedulable_count)} that fit on none of these types."
+        )
     pools: list[Row] = [
         [
             line.name or "(none)",

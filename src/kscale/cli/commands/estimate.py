@@ -61,7 +61,7 @@ def command(
     pod_names: list[str] | None
     unmodelled: list[str] = []
     if workloads is not None:
-        from kscale.capacity.manifests import completing_classes, with_manifests
+        from kscale.snapshot.manifests import completing_classes, with_manifests
 
         unmodelled = [*workloads.list_unmodelled(cluster), *workloads.unknown_classes(completing_classes(cluster))]
         cluster, pod_names = with_manifests(cluster, workloads.workloads)
@@ -83,7 +83,7 @@ def command(
     if unmodelled:
         report = replace(report, unmodelled=[*report.unmodelled, *unmodelled])
     hint = ""
-    if not report.pending:
+    if not report.pending_count:
         hint = (
             workloads_without_pods(cluster, "--pod FILE")
             if workloads is None
@@ -95,7 +95,7 @@ def command(
     return Answer(
         report,
         lambda: estimate_view(report, explain, of, hint),
-        exit_code=1 if report.nowhere else 0,
+        exit_code=1 if report.unschedulable_count else 0,
         blocks=lambda: estimate_blocks(report, groups, snapshot),
     )
 
@@ -131,10 +131,10 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hin
         for group in report.groups
         if group.over_maximum
     ]
-    if report.nowhere:
-        fit = "fits" if report.nowhere == 1 else "fit"
-        first = shlex.quote(report.nowhere_pods[0])
-        footer.append(f"{pods(report.nowhere)} {fit} nowhere: {f'{explain} {first}' if explain else first}")
+    if report.unschedulable_count:
+        fit = "fits" if report.unschedulable_count == 1 else "fit"
+        first = shlex.quote(report.unschedulable[0])
+        footer.append(f"{pods(report.unschedulable_count)} {fit} nowhere: {f'{explain} {first}' if explain else first}")
     if report.daemon_set:
         footer.append(
             f"{pods(report.daemon_set)} of DaemonSets find no room on their nodes; no new node would help them."
@@ -173,16 +173,16 @@ _ESTIMATE_COLUMNS = (
 
 
 def _estimate_headline(report: EstimateReport, of: str) -> str:
-    if not report.pending:
+    if not report.pending_count:
         return f"No pods are {of}."
     parts = [] if report.ignored_existing else [f"{report.on_existing:,} fit on nodes that exist"]
     if report.groups:
-        parts += [f"{report.need_new:,} need new nodes", f"{report.nowhere:,} fit nowhere"]
+        parts += [f"{report.need_new:,} need new nodes", f"{report.unschedulable_count:,} fit nowhere"]
     else:
-        parts += [f"{report.nowhere:,} do not, and no node group is known"]
+        parts += [f"{report.unschedulable_count:,} do not, and no node group is known"]
     if report.daemon_set:
         parts += [f"{report.daemon_set:,} of DaemonSets"]
-    return f"{pods(report.pending)} {of}: {', '.join(parts)}."
+    return f"{pods(report.pending_count)} {of}: {', '.join(parts)}."
 
 
 def _estimate_row(group: GroupEstimate) -> Row:

@@ -103,7 +103,7 @@ _EXPLANATION_COLUMNS = make_columns("NODE", "FIRST NO", "ASKED", "FREE", "ALSO")
 
 
 def _explanation_headline(report: Explanation) -> str:
-    nodes = f"{report.nodes:,} {plural('node', report.nodes)}"
+    nodes = f"{report.node_count:,} {plural('node', report.node_count)}"
     if report.gates:
         gates = " ".join(report.gates)
         return f"{report.pod} waits for scheduling gates: [{gates}]. Without them:\n{_whether(report, nodes)}"
@@ -126,7 +126,11 @@ def _whether(report: Explanation, nodes: str) -> str:
             reason = f"pods that are placed before it take that room: {', '.join(report.taken_by)}"
             return f"{report.pod} alone would fit on {on}{more}. But {reason}.{_eviction(report)}"
         return f"{report.pod} fits on {on}{more}.{_eviction(report)}"
-    return f"{report.pod} does not fit on any of {nodes}." if report.nodes else f"{report.pod} does not fit: no nodes."
+    return (
+        f"{report.pod} does not fit on any of {nodes}."
+        if report.node_count
+        else f"{report.pod} does not fit: no nodes."
+    )
 
 
 def _eviction(report: Explanation) -> str:

@@ -48,7 +48,7 @@ def command(
         node that takes it.
     """
     from kscale.capacity.fit import fit_workloads
-    from kscale.capacity.manifests import completing_classes
+    from kscale.snapshot.manifests import completing_classes
 
     read_manifests = manifests(pod, source, show.terminal, source.namespace)
     workloads = read_manifests.workloads

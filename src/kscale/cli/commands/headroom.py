@@ -67,7 +67,7 @@ def command(
     if not lose:
         workloads, classes = None, BUILT_IN_CLASSES
         if read_manifests is not None:
-            from kscale.capacity.manifests import completing_classes
+            from kscale.snapshot.manifests import completing_classes
 
             workloads, classes = read_manifests.workloads, completing_classes(cluster)
         with show.terminal.step("placing"):
@@ -191,11 +191,16 @@ def _repair(repair: Repair | None) -> str:
     if repair is None:
         return ""
     limits = f" (at their limit: {', '.join(repair.limits_reached)})" if repair.limits_reached else ""
-    fit = f"{pods(repair.nowhere)} {'fits' if repair.nowhere == 1 else 'fit'} on no new node{limits}"
+    left = repair.unschedulable_count
+    fit = f"{pods(left)} {'fits' if left == 1 else 'fit'} on no new node{limits}"
     if not repair.offers:
-        return fit if repair.nowhere else "no new nodes: in another order the pods fit on the nodes that are left"
+        return (
+            fit
+            if repair.unschedulable_count
+            else "no new nodes: in another order the pods fit on the nodes that are left"
+        )
     nodes = " and ".join(f"{count:,} x {name}" for name, count in repair.offers.items())
-    return f"{nodes}, ${repair.cost:,.3f}/h" + (f"; {fit}" if repair.nowhere else "")
+    return f"{nodes}, ${repair.cost:,.3f}/h" + (f"; {fit}" if repair.unschedulable_count else "")
 
 
 def _sentence(bad: list[Loss], every: list[Loss]) -> str:

@@ -127,7 +127,7 @@ def command(
     return Answer(
         plan,
         lambda: mix_view(plan, str(pods), architectures, hint),
-        exit_code=1 if plan.nowhere else 0,
+        exit_code=1 if plan.unschedulable_count else 0,
         blocks=lambda: mix_blocks(plan, groups, snapshot),
     )
 
@@ -256,7 +256,7 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
     others = sorted({line.arch for line in plan.lines if line.arch} - usual)
     columns = (_COLUMNS[0], Column("ARCH", wide=not others), *_COLUMNS[1:])
     footer = []
-    placed = plan.pods - plan.nowhere
+    placed = plan.pods - plan.unschedulable_count
     if placed:
         footer.append(f"Checked by the exact predicates: {placed:,} of {pods_text(plan.pods)} have a place.")
     if plan.repairs.moved or plan.repairs.added:
@@ -268,8 +268,8 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
         footer.append(f"Not in the bound: {'; '.join(plan.bound.relaxed)}.")
     if plan.limits_reached:
         footer.append(f"At their limit: {', '.join(plan.limits_reached)}.")
-    if plan.nowhere:
-        footer.append(f"{pods_text(plan.nowhere)} without a place, {plan.nowhere_pods[0]} for one.")
+    if plan.unschedulable_count:
+        footer.append(f"{pods_text(plan.unschedulable_count)} without a place, {plan.unschedulable[0]} for one.")
     if plan.bound.method == "volume" and placed:
         footer.append("The bound is by prices of resources; the extra [solver] and more time (--budget) prove more.")
     if others:
@@ -287,7 +287,7 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
         [
             "any" if point.types is None else point.types,
             Cell(_money(point.cost), value=point.cost),
-            point.nowhere,
+            point.unschedulable_count,
             ", ".join(point.chosen),
         ]
         for point in plan.curve
@@ -320,13 +320,13 @@ def _headline(plan: MixPlan, of: str) -> str:
     if plan.on_existing:
         parts.append(f"{plan.on_existing:,} fit on nodes that exist, ")
     types = "1 type" if plan.types == 1 else f"{plan.types:,} types"
-    nodes = "1 new node" if plan.nodes == 1 else f"{plan.nodes:,} new nodes"
+    nodes = "1 new node" if plan.node_count == 1 else f"{plan.node_count:,} new nodes"
     parts.append(f"{nodes} of {types}, ${_money(plan.cost)}/h")
-    if plan.bound.gap is not None and plan.bound.cost is not None and plan.nodes:
+    if plan.bound.gap is not None and plan.bound.cost is not None and plan.node_count:
         bound = _money(plan.bound.cost)
         parts.append(f", proven within {plan.bound.gap:.2%} of the cheapest (at least ${bound})")
-    if plan.nowhere:
-        parts.append(f"; {plan.nowhere:,} stay without")
+    if plan.unschedulable_count:
+        parts.append(f"; {plan.unschedulable_count:,} stay without")
     return "".join(parts) + "."
 
 

@@ -175,7 +175,7 @@ def command(
     return Answer(
         plan.record(),
         lambda: scale_up_view(plan, again, all_groups=all_groups, unlimited=unlimited, hints=hints),
-        exit_code=1 if plan.pending_count or plan.beyond_limits else 0,
+        exit_code=1 if plan.unschedulable_count or plan.beyond_limits else 0,
         blocks=lambda: scale_up_blocks(plan, snapshot),
     )
 

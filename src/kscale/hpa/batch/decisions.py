@@ -54,7 +54,7 @@ from kscale.hpa.controller.replica_calculator import (
 from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
 from kscale.hpa.controller.state import ControllerState
 from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
-from kscale.objects.argument_types import typed
+from kscale.objects.argument_types import typed, typed_methods
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.records import Result, Rows
 from kscale.snapshot.caches import collector_paused
@@ -200,6 +200,7 @@ class DecisionInputs:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
+@typed_methods()
 class Decisions(Result):
     """Decisions with one row per HPA, in input order. ``keys``: ``namespace/name``.
 

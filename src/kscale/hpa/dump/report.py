@@ -281,6 +281,13 @@ class HPAReport(Record, frozen=True):
     paused: Sequence[PausedScaledObject] = ()
     assumed: dict[str, str] = msgspec.field(default_factory=dict)
 
+    def summary(self) -> str:
+        """Return how many HPAs rescale, and the new size of the first ones."""
+        changes = [
+            f"{item.name}: {item.current_replicas} -> {item.desired_replicas}" for item in self.hpas if item.rescales
+        ]
+        return ", ".join([f"{len(changes):,} of {len(self.hpas):,} HPAs rescale", *changes[:3]])
+
 
 @collector_paused()
 @typed

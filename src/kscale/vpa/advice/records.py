@@ -98,14 +98,14 @@ class ContainerAdvice(msgspec.Struct, kw_only=True, rename="camel"):
 class PackedPools(msgspec.Struct, kw_only=True, rename="camel"):
     """The cheapest mix found of the cluster's own pools for all running pods, as if it were built anew.
 
-    ``cost`` of an hour, ``bound``: no mix costs less (None: not for the same pods); ``nodes`` by pool; ``nowhere`` pods
-    fit on none of them. ``millicores``, ``bytes``: what all the pods request.
+    ``cost`` of an hour, ``bound``: no mix costs less (None: not for the same pods); ``nodes`` by pool;
+    ``unschedulableCount`` pods fit on none of them. ``millicores``, ``bytes``: what all the pods request.
     """
 
     cost: float
     bound: float | None
     nodes: dict[str, int]
-    nowhere: int
+    unschedulable_count: int
     millicores: int
     bytes: int
 
@@ -161,6 +161,14 @@ class RecommendationReport(Record, frozen=True):
     """Quality of service of requests and limits, if requested: one of :data:`QUALITIES`."""
     effect: Effect | None = None
     """Effect on the number of nodes, if requested."""
+
+    def summary(self) -> str:
+        """Return the number of containers, and the change of the requests of all live pods."""
+        return (
+            f"{len(self.containers):,} containers, cpu {self.change_millicores / 1000:+,.3g} cores of "
+            f"{self.requested_millicores / 1000:,.4g}, memory {self.change_bytes / 2**30:+,.3g} GiB of "
+            f"{self.requested_bytes / 2**30:,.4g}"
+        )
 
 
 def get_severity(current: Iterable[int | None], target: int | None, steps: Sequence[tuple[int, str]]) -> str:

@@ -270,7 +270,7 @@ class Scheduler:
             return
         snapshot = self._view.snapshot()
         placed = self._choose(snapshot, waiting)
-        placement, now_text = placed.placement, self._api.now_text
+        placement, now_text = placed.placed, self._api.now_text
         message = f"0/{len(snapshot.nodes)} nodes are available."
         find = self._api.find
         self._api.put_pods(

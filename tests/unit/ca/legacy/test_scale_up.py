@@ -183,8 +183,8 @@ def test_no_pod_takes_room_from_another() -> None:
     """Two pods for one free place: today one of them would ask for a node."""
     cluster = Cluster([machine("n", 1000), waiting("a", 800), waiting("b", 800)])
     groups = [NodeGroup(id="g", max_size=10, template=NodeTemplate(node=machine("t", 1000)))]
-    assert legacy(cluster, groups).existing == {"default/a": "n", "default/b": "n"}
-    assert kscale.scale_up(cluster, groups, now=N0).new_nodes == 1
+    assert legacy(cluster, groups).placed == {"default/a": "n", "default/b": "n"}
+    assert kscale.scale_up(cluster, groups, now=N0).new_node_count == 1
 
 
 def test_remaining_pods_are_told_even_after_a_scale_up() -> None:
@@ -193,7 +193,7 @@ def test_remaining_pods_are_told_even_after_a_scale_up() -> None:
     assert [str(info) for info in found.scale_ups] == ["{ng2 2->3 (max: 10)}"]
     told = {event.about: event.message for event in found.events if event.reason == "NotTriggerScaleUp"}
     assert told == {"Pod/default/huge": "pod didn't trigger scale-up (it wouldn't fit if a new node is added)"}
-    assert found.pending_count == 1
+    assert found.unschedulable_count == 1
     assert found.pending[0].rejected["ng2"].reasons == ["Insufficient cpu"]
 
 
@@ -210,14 +210,14 @@ def test_limits(flags: dict[str, Any], result: str, said: str) -> None:
     found = legacy(cluster, groups, flags)
     assert found.result == result
     if result == "ScaleUpSuccessful":
-        assert found.new_nodes == 1  # of three: only ready nodes count
+        assert found.new_node_count == 1  # of three: only ready nodes count
     assert any(said in text for choice in found.options for text in choice.skipped) or not said
 
 
 def test_a_full_cluster_has_neither_result_nor_event_of_its_own() -> None:
     cluster, groups = two_groups(waiting("p", 900))
     found = legacy(cluster, groups, {"max_nodes_total": 2})
-    assert (found.result, found.events, found.new_nodes) == ("ScaleUpNoOptionsAvailable", [], 0)
+    assert (found.result, found.events, found.new_node_count) == ("ScaleUpNoOptionsAvailable", [], 0)
     assert found.warnings == ["Max total nodes in cluster reached"]
     now = kscale.scale_up(cluster, groups, now=N0, options=AutoscalingOptions(max_nodes_total=2))
     assert now.result == "ScaleUpLimitedByMaxNodesTotal"
@@ -391,8 +391,8 @@ def test_templates_from_a_description_get_the_daemonsets_that_fit() -> None:
     groups = [NodeGroup(id="g", max_size=5, template=NodeTemplate(node=machine("t", 1000)))]
     pending = [machine("n", 10), waiting("p", 600)]
     huge = Cluster([*pending, daemonset("huge", "2")])  # does not fit: today it would still take its place
-    assert legacy(huge, groups).new_nodes == 1
-    assert kscale.scale_up(huge, groups, now=N0).new_nodes == 0
+    assert legacy(huge, groups).new_node_count == 1
+    assert kscale.scale_up(huge, groups, now=N0).new_node_count == 0
     small = Cluster([*pending, daemonset("small", "500m")])
     assert legacy(small, groups).result == "ScaleUpNoOptionsAvailable"
 

@@ -68,7 +68,7 @@ def test_hinted_placing(sizes: str, running: str, pods: str, hints: str, refused
         Cluster(objects).snapshot(), [asking(text) for text in pods.split()], state=state,
         unacceptable_nodes=refused.split(),
     )  # fmt: skip
-    assert [f"{name.removeprefix('default/')}@{on}" for name, on in found.placement.items()] == want.split()
+    assert [f"{name.removeprefix('default/')}@{on}" for name, on in found.placed.items()] == want.split()
 
 
 def seeker(name: str, *, by: str | None = "rs", kind: str = "ReplicaSet", cpu: int = 100, **more: Any) -> Pod:
@@ -102,14 +102,14 @@ def test_what_failed_is_not_tried_again(second: dict[str, Any], known: bool) -> 
     kind = {key: second[key] for key in ("by", "kind") if second.get(key) != "other" and key in second}
     pods = [seeker("first", **kind), pod("web", 100, 0, labels={"app": "web"}), seeker("second", **second)]
     found = place(snapshot, pods)
-    assert found.placement.keys() == {"default/web"} | (set() if known else {"default/second"})
+    assert found.placed.keys() == {"default/web"} | (set() if known else {"default/second"})
 
 
 def test_no_time_at_all() -> None:
     """Upstream's context that has expired: nothing is placed, and that is no error."""
     snapshot = Cluster([node("n1", 1000, 10, ready=True)]).snapshot()
     found = place(snapshot, [asking("p1:100"), asking("p2:100")], max_looks=0)
-    assert (found.placement, found.unschedulable) == ({}, [])
+    assert (found.placed, found.unschedulable) == ({}, [])
     assert found.not_tried == ["default/p1", "default/p2"]
 
 

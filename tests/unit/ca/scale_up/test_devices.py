@@ -102,5 +102,5 @@ def test_nodes_that_are_coming_bring_devices() -> None:
     cluster.apply(_claiming("c", 500))
     second = kscale.scale_up(cluster, grown, now=N0 + span(seconds=10), state=first.state)
     # The one device of the node that is coming is for the first pod.
-    assert list(second.existing) == ["default/b"]
+    assert list(second.placed) == ["default/b"]
     assert second.triggered == ["default/c"]

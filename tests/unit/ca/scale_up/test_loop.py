@@ -49,10 +49,10 @@ def test_pods_that_fit_nowhere_get_nodes() -> None:
     cluster = Cluster([machine("n1"), running("r", 700, "n1"), *(waiting(f"p{i}", 300) for i in range(5))])
     plan = kscale.scale_up(cluster, [group("a", 600)], now=N0)
     assert plan.result == "ScaleUpSuccessful"
-    assert plan.existing == {"default/p0": "n1"}
+    assert plan.placed == {"default/p0": "n1"}
     assert [str(info) for info in plan.scale_ups] == ["{a 0->2 (max: 10)}"]
     assert sorted(plan.triggered) == [f"default/p{i}" for i in range(1, 5)]
-    assert (plan.pending, plan.lists.waiting, plan.lists.on_existing, plan.lists.asked) == ([], 5, 1, 4)
+    assert (plan.remain_unschedulable, plan.lists.waiting, plan.lists.on_existing, plan.lists.asked) == ([], 5, 1, 4)
     assert {event.reason for event in plan.events} == {"ScaledUpGroup", "TriggeredScaleUp"}
     option = plan.options[0]
     assert (option.nodes, option.pods, option.chosen, option.bound) == (2, 4, True, 2)
@@ -66,7 +66,7 @@ def test_every_pod_that_stays_is_explained() -> None:
     groups = [group("a"), group("b", 800), replace(group("full"), max_size=0)]
     plan = kscale.scale_up(Cluster([machine("n1", 10), *pods]), groups, now=N0)
     assert plan.triggered == ["default/fits"]
-    left = {found.pods[0]: found for found in plan.pending}
+    left = {found.pods[0]: found for found in plan.remain_unschedulable}
     assert left.keys() == {"default/wide", "default/picky"}
     assert left["default/wide"].rejected["a"].plugin == "NodeResourcesFit"
     assert left["default/wide"].rejected["a"].numbers == [{"resource": "cpu", "asked": 5000, "free": 1000}]
@@ -103,11 +103,11 @@ def test_a_bypassed_scheduler_is_not_waited_for() -> None:
 def test_expendable_pods_take_no_room() -> None:
     cluster = Cluster([machine("n1"), running("cheap", 900, "n1", priority=-20), waiting("p", 500)])
     plan = kscale.scale_up(cluster, [group("a")], now=N0)
-    assert (plan.result, plan.existing) == ("ScaleUpNotNeeded", {"default/p": "n1"})
-    assert kscale.scale_up(cluster.snapshot(), [group("a")], now=N0).existing == plan.existing
+    assert (plan.result, plan.placed) == ("ScaleUpNotNeeded", {"default/p": "n1"})
+    assert kscale.scale_up(cluster.snapshot(), [group("a")], now=N0).placed == plan.placed
     salvo = AutoscalingOptions(salvo_scale_up=True)
     again = kscale.scale_up(cluster, [group("a")], now=N0, options=salvo)
-    assert (again.result, again.existing) == (plan.result, plan.existing)
+    assert (again.result, again.placed) == (plan.result, plan.placed)
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,13 @@ def test_a_snapshot_does_where_a_cluster_does() -> None:
 def test_nodes_that_are_coming_take_pods_in_the_next_loop() -> None:
     cluster = Cluster([machine("n1", 100), waiting("p0", 800), waiting("p1", 800)])
     first = kscale.scale_up(cluster, [group("a")], now=N0)
-    assert first.new_nodes == 2
+    assert first.new_node_count == 2
     later = N0 + span(seconds=10)
     grown = [replace(group("a"), target_size=2)]
     second = kscale.scale_up(cluster, grown, now=later, state=first.state)
     assert (second.result, second.upcoming) == ("ScaleUpNotNeeded", {"a": 2})
-    assert set(second.existing) == {"default/p0", "default/p1"}
-    assert all("upcoming" in name for name in second.existing.values())
+    assert set(second.placed) == {"default/p0", "default/p1"}
+    assert all("upcoming" in name for name in second.placed.values())
     cluster.apply(waiting("p2", 800))
     third = kscale.scale_up(cluster, grown, now=later, state=second.state)
     assert [str(info) for info in third.scale_ups] == ["{a 2->3 (max: 10)}"]
@@ -252,7 +252,7 @@ def test_the_limit_on_nodes_ends_the_loop() -> None:
         "Max total nodes in cluster reached: 1",
         "pod didn't trigger scale-up: max total nodes in cluster reached",
     ]
-    assert [found.pods for found in plan.pending] == [["default/p"]]
+    assert [found.pods for found in plan.remain_unschedulable] == [["default/p"]]
 
 
 def test_a_loop_that_raises_groups_to_their_minimum_tells_of_that_only() -> None:
@@ -304,7 +304,7 @@ def test_a_group_without_template_cannot_grow() -> None:
     assert plan.result == "ScaleUpNoOptionsAvailable"
     assert plan.options[0].skipped == ["not ready for scale-up"]
     assert plan.warnings == ["node group empty has no template: it cannot grow"]
-    assert plan.pending[0].why == "1 not ready for scale-up"
+    assert plan.remain_unschedulable[0].why == "1 not ready for scale-up"
 
 
 def test_an_unhealthy_cluster_is_left_alone() -> None:
@@ -364,7 +364,7 @@ def test_which_limit_it_is(most: int, flags: dict[str, Any], said: str) -> None:
     pods = [waiting(f"p{i}", 900) for i in range(4)]
     given = groups if "balance_similar_node_groups" in flags else groups[:1]
     plan = kscale.scale_up(Cluster([machine("n1", 100), *pods]), given, now=N0, options=AutoscalingOptions(**flags))
-    assert [item.why for item in plan.pending] == [f"a was chosen: no further node was permitted ({said})"] * len(
-        plan.pending
-    )
-    assert plan.pending_count == 4 - plan.new_nodes > 0
+    assert [item.why for item in plan.remain_unschedulable] == [
+        f"a was chosen: no further node was permitted ({said})"
+    ] * len(plan.remain_unschedulable)
+    assert plan.unschedulable_count == 4 - plan.new_node_count > 0

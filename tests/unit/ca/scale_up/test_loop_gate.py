@@ -51,7 +51,7 @@ def test_upstreams_table(
     enabled: bool, timeout: timedelta, counter: int, scheduled: int, after: int, event: str | None
 ) -> None:
     plan = _loop(degraded=counter, enable_graceful_degradation=enabled, pending_pods_batching_timeout=timeout)
-    assert len(plan.existing) == scheduled
+    assert len(plan.placed) == scheduled
     assert plan.lists.asked == 0
     assert plan.lists.out_of_time == len(plan.not_tried) == 3 - scheduled
     assert plan.state.scale_up.degraded_loops == after
@@ -61,7 +61,7 @@ def test_upstreams_table(
 def test_time_for_some_pods_only() -> None:
     plan = _loop(6, enable_graceful_degradation=True, max_looks=8)
     # Every pod is looked at for its hint, then two of them again.
-    assert list(plan.existing) == ["default/p0", "default/p1"]
+    assert list(plan.placed) == ["default/p0", "default/p1"]
     assert plan.not_tried == [f"default/p{i}" for i in range(2, 6)]
     assert (plan.result, plan.lists.asked) == ("ScaleUpNotNeeded", 0)
     assert LoopState.from_json(plan.state.to_json()).scale_up.degraded_loops == 1
@@ -71,7 +71,7 @@ def test_time_for_some_pods_only() -> None:
 
 def test_without_the_flag_there_is_time_for_all() -> None:
     plan = _loop(6, max_looks=0)
-    assert (len(plan.existing), plan.lists.asked, plan.not_tried) == (4, 2, [])
+    assert (len(plan.placed), plan.lists.asked, plan.not_tried) == (4, 2, [])
 
 
 @pytest.mark.parametrize(("counter", "result"), [(2, "ScaleUpSuccessful"), (3, "ScaleUpInCooldown")])

@@ -26,4 +26,4 @@ def test_a_plan_is_pickled() -> None:
         assert again.state == plan.state
         assert again.snapshot_after.pods == plan.snapshot_after.pods
     assert plan.triggered
-    assert plan.pending[0].rejected["g"].reasons
+    assert plan.remain_unschedulable[0].rejected["g"].reasons

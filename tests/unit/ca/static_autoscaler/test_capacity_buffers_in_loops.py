@@ -107,7 +107,11 @@ def test_a_buffer_asks_for_nodes() -> None:
     report = case.loop(N0)
     assert case.called() == [("up", "g", 2)]
     assert report.scale_up is not None
-    assert (report.scale_up.result, report.scale_up.triggered, report.scale_up.pending) == (SCALE_UP_SUCCESSFUL, [], [])
+    assert (report.scale_up.result, report.scale_up.triggered, report.scale_up.remain_unschedulable) == (
+        SCALE_UP_SUCCESSFUL,
+        [],
+        [],
+    )
     assert told(case) == [
         ("spare", "TriggeredScaleUp", "capacity buffer 2 fake pods triggered scale-up: [{g 1->3 (max: 5)}]")
     ]
@@ -128,7 +132,7 @@ def test_a_buffer_that_fits_keeps_its_node() -> None:
         report = case.loop(N0 + minute * MINUTE)
     assert case.called() == []
     assert report.scale_up is not None
-    assert report.scale_up.existing == {}, "nobody has made the pod"
+    assert report.scale_up.placed == {}, "nobody has made the pod"
     assert "shop/capacity-buffer-spare-1" in report.snapshot_after.pods
     assert told(case) == []
 
@@ -151,7 +155,7 @@ def test_what_is_said_of_a_buffer_that_finds_no_room(limit: int) -> None:
     report = case.loop(N0)
     assert report.scale_up is not None
     assert report.scale_up.result == (SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL if limit else SCALE_UP_NO_OPTIONS_AVAILABLE)
-    assert report.scale_up.pending == []
+    assert report.scale_up.remain_unschedulable == []
     why = "max total nodes in cluster reached" if limit else "1 max node group size reached"
     text = f"capacity buffer 7 fake pods didn't trigger scale-up: {','.join([why] * 7)}"
     assert told(case) == [("big", "NotTriggerScaleUp", text)]
@@ -180,5 +184,5 @@ def test_a_scale_up_alone_counts_buffers() -> None:
     cluster = kscale.Cluster([machine("n1"), running("p", "n1"), TEMPLATE, buffer(2)])
     options = ca.AutoscalingOptions(capacity_buffer_pod_injection_enabled=True)
     plan = kscale.scale_up(cluster, [like], now=N0, options=options)
-    assert plan.new_nodes == 2
+    assert plan.new_node_count == 2
     assert plan.events[-1].reason == "TriggeredScaleUp"

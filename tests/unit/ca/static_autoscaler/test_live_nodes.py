@@ -63,7 +63,7 @@ def placed(make: Make, node: Node, **spec: Any) -> object:
         "metadata": {"name": "p", "namespace": "default", "uid": "p"},
         "spec": {"containers": [{"name": "c", "image": "app:1", "resources": {"requests": requests}}], **spec},
     }
-    return place(make([node, from_dict(data, Pod)]).snapshot()).placement
+    return place(make([node, from_dict(data, Pod)]).snapshot()).placed
 
 
 def seen(make: Make, node: Node) -> object:

@@ -111,8 +111,8 @@ def test_capacity_that_is_there_is_booked_until_it_is_taken() -> None:
     }
     assert (result(report), case.called()) == (SCALE_UP_SUCCESSFUL, [])
     assert report.scale_up is not None
-    assert (report.scale_up.existing, report.scale_up.pending_count) == ({"shop/r-0-0": "n2"}, 0)
-    assert report.scale_up.pending == []
+    assert (report.scale_up.placed, report.scale_up.unschedulable_count) == ({"shop/r-0-0": "n2"}, 0)
+    assert report.scale_up.remain_unschedulable == []
     assert report.state.scale_down.last_scale_up == N0, "scale-down waits as after any scale-up"
     assert report.state.provisioning.last_processed == N0
     for minute in range(1, 6):
@@ -160,7 +160,7 @@ def test_all_nodes_or_none(count: int, grown: list[Any]) -> None:
     reason = ("True", "CapacityIsProvisioned") if grown else ("False", "CapacityIsNotFound")
     assert conditions(case)["Provisioned"] == reason
     assert report.scale_up is not None
-    assert len(report.scale_up.pending) == (0 if grown else 1)
+    assert len(report.scale_up.remain_unschedulable) == (0 if grown else 1)
 
 
 def test_what_was_asked_for_is_booked_on_nodes_to_come() -> None:
@@ -188,9 +188,9 @@ def test_some_of_a_request_fit_already() -> None:
     report = case.loop(N0)
     assert case.called() == [("up", "g", 2)]
     assert report.scale_up is not None
-    assert report.scale_up.existing == {"shop/r-0-0": "n2"}
-    assert (report.scale_up.triggered, report.scale_up.pending) == (["shop/r-0-1", "shop/r-0-2"], [])
-    assert report.scale_up.pending_count == 0
+    assert report.scale_up.placed == {"shop/r-0-0": "n2"}
+    assert (report.scale_up.triggered, report.scale_up.remain_unschedulable) == (["shop/r-0-1", "shop/r-0-2"], [])
+    assert report.scale_up.unschedulable_count == 0
 
 
 def test_pods_that_consume_a_request_ask_for_no_nodes() -> None:
@@ -216,8 +216,8 @@ def test_requests_and_pods_take_turns() -> None:
     first = case.loop(N0)
     assert "Provisioned" not in conditions(case, "a")
     assert first.scale_up is not None
-    assert (first.scale_up.triggered, first.scale_up.pending[0].pods) == (["default/q"], ["shop/a-0-0"])
-    assert "take turns" in first.scale_up.pending[0].why
+    assert (first.scale_up.triggered, first.scale_up.remain_unschedulable[0].pods) == (["default/q"], ["shop/a-0-0"])
+    assert "take turns" in first.scale_up.remain_unschedulable[0].why
     assert first.state.provisioning.requests_next
     assert case.called() == [("up", "g", 1)]
     case.cloud.pods["default/r"] = waiting("r", 700)

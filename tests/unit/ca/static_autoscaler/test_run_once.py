@@ -105,7 +105,7 @@ def test_scale_down_sees_what_scale_up_placed() -> None:
     case = life([group("g1", "n1 n2")], [machine("n1"), machine("n2")], [running("p1", 900, "n1"), waiting("p2", 900)])
     report = case.loop(N0)
     assert report.scale_up is not None
-    assert report.scale_up.existing == {"default/p2": "n2"}
+    assert report.scale_up.placed == {"default/p2": "n2"}
     assert report.scale_down is not None
     assert report.scale_down.unneeded == []
     assert sorted(report.snapshot_after.pods) == ["default/p1", "default/p2"]

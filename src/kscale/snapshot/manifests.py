@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from kscale.capacity.fit import check_count, fit_workloads
-from kscale.capacity.records import FitReport
 from kscale.errors import InputError, Problem
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Namespace, Node, Pod
@@ -27,23 +25,26 @@ from kscale.objects.kinds import DEFAULT_NAMESPACE, custom_kind_key, group_of, i
 from kscale.objects.pod_admission import COMPLETING_KINDS, PodClasses, with_defaults
 from kscale.objects.pod_claims import AVAILABLE, bind, create_claims, find_volume, is_bound, needs_claims
 from kscale.objects.pod_resources import CPU, MEMORY
-from kscale.objects.workloads import WORKLOADS, claims_of, derived_uid, pods_of, spec_of
-from kscale.scheduling.scores.options import ScoreOptions
+from kscale.objects.workloads import WORKLOADS, claims_of, derived_uid, pod_count, pods_of, spec_of
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import LoadReport, load_objects
 
 __all__ = [
+    "MAX_REPLICAS",
     "AppliedManifests",
     "Manifests",
     "apply_manifests",
+    "check_count",
     "completing_classes",
-    "fit_manifests",
+    "find_object",
     "read_manifests",
     "with_manifests",
     "with_objects",
 ]
 
 _WAITS: Final = "WaitForFirstConsumer"
+MAX_REPLICAS: Final = 5_000_000
+"""Maximum number of pods that one workload may create."""
 
 
 class Manifests(NamedTuple):
@@ -154,7 +155,7 @@ def with_objects(cluster: Cluster, objects: Sequence[KubeObject]) -> Cluster:
         return cluster
     applied = cluster.copy()
     for item in objects:
-        existing = _find(applied, item)
+        existing = find_object(applied, item)
         applied.apply(_apply_api_defaults(item if existing is None else _on_top_of(item, existing)))
     default = default_storage_class(applied.all("StorageClass"))
     for claim in list(applied.all("PersistentVolumeClaim")):
@@ -164,7 +165,7 @@ def with_objects(cluster: Cluster, objects: Sequence[KubeObject]) -> Cluster:
     return applied
 
 
-def _find(cluster: Cluster, item: KubeObject) -> KubeObject | None:
+def find_object(cluster: Cluster, item: KubeObject) -> KubeObject | None:
     """Return the cluster's object of the same kind and name."""
     if isinstance(item, Node):
         return next((node for node in cluster.nodes() if node.name == item.name), None)
@@ -271,6 +272,16 @@ def with_manifests(cluster: Cluster, workloads: Iterable[KubeObject]) -> tuple[C
     return result, list(names)
 
 
+def check_count(workload: KubeObject) -> None:
+    """Raise InputError for a workload of more than :data:`MAX_REPLICAS` pods."""
+    count = pod_count(workload)
+    if count > MAX_REPLICAS:
+        kind = workload.kind or type(workload).__name__
+        field = "spec.parallelism" if kind in ("Job", "CronJob") else "spec.replicas"
+        message = f"{count:,} pods are more than the {MAX_REPLICAS:,} that are tried"
+        raise InputError(Problem(message, object=f"{kind} {workload.key}", field=field))
+
+
 class AppliedManifests(NamedTuple):
     """A cluster after manifests were applied to it, and the pending pods that they create."""
 
@@ -325,55 +336,8 @@ def apply_manifests(cluster: Cluster, *sources: Any, namespace: str = DEFAULT_NA
     return AppliedManifests(changed, pods, manifests.list_unmodelled(changed))
 
 
-@typed
-def fit_manifests(
-    cluster: Cluster,
-    *sources: Any,
-    namespace: str = DEFAULT_NAMESPACE,
-    placements: bool = False,
-    scores: ScoreOptions | None = None,
-) -> FitReport:
-    """Report how many replicas of each workload of manifests fit on the existing nodes now, and why not more.
-
-    Not in upstream; the order of nodes is that of upstream's ``HintingSimulator``.
-
-    Parameters
-    ----------
-    cluster : Cluster
-    *sources : path, bytes or data
-        What :func:`kscale.load` takes.
-    namespace : str
-        The namespace of objects that name none.
-    placements : bool
-        Whether the report contains the number of replicas per node.
-    scores : ScoreOptions, optional
-        Place each replica on the node that kube-scheduler's scores prefer, instead of on the first node that takes it.
-
-    Returns
-    -------
-    FitReport
-        One entry per workload.
-
-    Raises
-    ------
-    InputError
-        If a source cannot be read or contains no workload.
-    """
-    manifests = read_manifests(*sources, namespace=namespace)
-    changed = with_objects(cluster, manifests.objects)
-    report = fit_workloads(
-        changed.snapshot(dra=True),
-        manifests.workloads,
-        classes=completing_classes(changed),
-        placements=placements,
-        known=[existing for item in manifests.workloads if (existing := _find(changed, item)) is not None],
-        scores=scores,
-    )
-    return replace(report, unmodelled=[*report.unmodelled, *manifests.list_unmodelled(changed)])
-
-
 def _create(cluster: Cluster, claims: Iterable[KubeObject]) -> None:
     """Add the claims that the cluster does not have yet; controllers leave existing claims as they are."""
     for claim in claims:
-        if _find(cluster, claim) is None:
+        if find_object(cluster, claim) is None:
             cluster.apply(claim)
