@@ -22,6 +22,7 @@ cdef extern from "kscale/histogram.hpp" namespace "kscale::histogram" nogil:
         double epsilon() noexcept
         int64_t find(double) noexcept
         int64_t find_exact(double) noexcept
+        void find_all(const double*, Py_ssize_t, int64_t*) noexcept
         vector[double] starts
     cdef struct c_Bank "kscale::histogram::Bank":
         double* weights
@@ -234,9 +235,14 @@ cdef class Buckets:
         cdef Py_ssize_t i
         if out.shape[0] != values.shape[0]:
             raise NativeError(f"{values.shape[0]} values, {out.shape[0]} places")
+        if not values.shape[0]:
+            return
         with nogil:
-            for i in range(values.shape[0]):
-                out[i] = self.c.find_exact(values[i]) if exact else self.c.find(values[i])
+            if exact:
+                for i in range(values.shape[0]):
+                    out[i] = self.c.find_exact(values[i])
+            else:
+                self.c.find_all(&values[0], values.shape[0], &out[0])
 
 
 cdef class Bank:

@@ -41,6 +41,9 @@ class Buckets {
     return find_exact(value);
   }
 
+  // out[i] = find(values[i]).
+  void find_all(const double* values, std::ptrdiff_t n, std::int64_t* out) const noexcept;
+
   std::vector<double> starts;
   // thousandths[k]: the bucket of k / 1000, for the amounts (in millicores) that nearly all samples have. Empty where a
   // bucket's number does not fit.
@@ -167,66 +170,16 @@ inline double factor(const Bank& bank, std::ptrdiff_t r, Time t) noexcept {
 }
 
 // The value that the share p of the weight does not exceed: the upper edge of its bucket.
-inline double percentile(const Bank& bank, std::ptrdiff_t r, double p) noexcept {
-  if (is_empty(bank, r)) return 0.0;
-  const double* w = bank.row(r);
-  const double threshold = p * bank.total[r];
-  double sum = 0.0;
-  std::int64_t b = bank.min_bucket[r];
-  for (const std::int64_t last = bank.max_bucket[r]; b < last; ++b) {
-    sum += w[b];
-    if (sum >= threshold) break;
-  }
-  const auto& starts = bank.buckets->starts;
-  return b < bank.buckets->size() - 1 ? starts[static_cast<std::size_t>(b + 1)] : starts[static_cast<std::size_t>(b)];
-}
+double percentile(const Bank& bank, std::ptrdiff_t r, double p) noexcept;
 
 // Adds row s of `from` to row r of `into`. Where the references differ, the older of the two is shifted - also when
 // that is the row merged from.
-inline void merge(const Bank& into, std::ptrdiff_t r, const Bank& from, std::ptrdiff_t s) noexcept {
-  if (into.half_life != 0 && into.reference[r] != from.reference[s]) {
-    if (into.reference[r] < from.reference[s])
-      shift(into, r, from.reference[s]);
-    else
-      shift(from, s, into.reference[r]);
-  }
-  const std::int32_t low = from.min_bucket[s], high = from.max_bucket[s];
-  double* a = into.row(r);
-  const double* b = from.row(s);
-  for (std::int32_t i = low; i <= high; ++i) a[i] += b[i];
-  into.total[r] += from.total[s];
-  into.min_bucket[r] = std::min(into.min_bucket[r], low);
-  into.max_bucket[r] = std::max(into.max_bucket[r], high);
-}
+void merge(const Bank& into, std::ptrdiff_t r, const Bank& from, std::ptrdiff_t s) noexcept;
 
-inline constexpr double kHeaviest = 10000.0;  // weight of the heaviest bucket of a checkpoint
-
-inline void save(const Bank& bank, std::ptrdiff_t r, std::uint32_t* out) noexcept {
-  const double* w = bank.row(r);
-  std::fill(out, out + bank.stride, 0U);
-  double heaviest = 0.0;
-  for (std::int32_t b = bank.min_bucket[r]; b <= bank.max_bucket[r]; ++b) heaviest = std::max(heaviest, w[b]);
-  const double ratio = kHeaviest / heaviest;
-  for (std::int32_t b = bank.min_bucket[r]; b <= bank.max_bucket[r]; ++b)
-    out[b] = static_cast<std::uint32_t>(go::to_int64(std::floor(w[b] * ratio + 0.5)));
-}
+void save(const Bank& bank, std::ptrdiff_t r, std::uint32_t* out) noexcept;
 
 // Adds a checkpoint's weights (bucket indices in range, checked by the caller) to a row; the caller sets the reference.
-inline void load(const Bank& bank, std::ptrdiff_t r, const std::int64_t* index, const std::uint32_t* weight,
-                 std::ptrdiff_t n, double total) noexcept {
-  std::int64_t sum = 0;
-  for (std::ptrdiff_t i = 0; i < n; ++i) sum += weight[i];
-  if (sum == 0) return;
-  const double ratio = total / static_cast<double>(sum);
-  double* w = bank.row(r);
-  for (std::ptrdiff_t i = 0; i < n; ++i) {
-    const auto b = static_cast<std::int32_t>(index[i]);
-    bank.min_bucket[r] = std::min(bank.min_bucket[r], b);
-    bank.max_bucket[r] = std::max(bank.max_bucket[r], b);
-    w[b] += static_cast<double>(weight[i]) * ratio;
-  }
-  bank.total[r] += total;
-  tighten(bank, r);
-}
+void load(const Bank& bank, std::ptrdiff_t r, const std::int64_t* index, const std::uint32_t* weight,
+          std::ptrdiff_t n, double total) noexcept;
 
 }  // namespace kscale::histogram
