@@ -115,7 +115,7 @@ _FUNCTIONS = (
     f"semver('v1.2', true).compareTo({_A}.firmware) == 0",
     f"size({_A}.model) == {_A}.numa",
     f"int({_A}.model) == 1",
-    f"{_A}.firmware < semver('1.2.0')",
+    f"{_A}.firmware < {_A}.firmware",
     f"{_A}.model.contains({_A}.firmware.major() == 1 ? 'x' : 'y')",
     f"['x', 'y'].map(m, m + {_A}.model)[{_A}.numa] == 'xx'",
     f"[0, 1, 2].exists(n, n == {_A}.numa || {_A}.fast)",

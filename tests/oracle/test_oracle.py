@@ -162,7 +162,7 @@ def test_a_program_that_ends_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
-    path = program(tmp_path, "[sys.stdout.write('{\"id\": 0, \"out'), sys.stdout.flush(), sys.exit(4)]")
+    path = program(tmp_path, '[sys.stdout.write(\'{"id": 0, "out\'), sys.stdout.flush(), sys.exit(4)]')
     with Oracle(path) as oracle, pytest.raises(OracleError, match="status 4 before answer 0 of 1"):
         oracle.ask([("any", 0)])
 

@@ -269,7 +269,11 @@ def undeclared(where: str, name: str, line: str, dots: int) -> str:
         (f"{DRIVER} == '1.10.0'", "no such overload"),
         (f"{MODEL} + 1 == 2", "no such overload"),
         (f"{ECC} + 1 == 2", "no such overload: _+_"),
-        (f"{DRIVER} >= semver('1.2.0')", "no such overload: _>=_"),
+        (f"{DRIVER} >= {DRIVER}", "no such overload: _>=_"),
+        (
+            f"{DRIVER} >= semver('1.2.0')",
+            no_overload("_>=_", "dyn, kubernetes.Semver", f"{DRIVER} >= semver('1.2.0')", len(DRIVER) + 1),
+        ),
         (f"{MODEL} * 2 == 2", "no such overload"),
         (f"{LANES} / 0 == 1", "division by zero"),
         (f"9223372036854775807 + {LANES} == 1", "integer overflow"),

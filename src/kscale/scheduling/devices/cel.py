@@ -306,7 +306,7 @@ def result_type(tree: Any) -> str | None:
 
 
 def unlike(tree: Any) -> Iterator[tuple[str, int, int]]:
-    """Yield (text, line, column) for each comparison of known types that cannot be compared.
+    """Yield (text, line, column) for each comparison of types that cannot be compared.
 
     Lines count from 1, columns from 0. ``tree``: a tree of cel-python's parser.
     """
@@ -315,15 +315,18 @@ def unlike(tree: Any) -> Iterator[tuple[str, int, int]]:
             continue
         relation, right = node.children
         types = result_type(relation.children[0]), result_type(right)
-        if None not in types and not _are_comparable(str(relation.data), *map(str, types)):
+        if not _are_comparable(str(relation.data), *types):
             sign = _RELATIONS[relation.data]
-            shown = ", ".join("null" if type_ == "null_type" else str(type_) for type_ in types)
+            shown = ", ".join({None: "dyn", "null_type": "null"}.get(type_) or str(type_) for type_ in types)
             text = f"found no matching overload for '{'@in' if sign == 'in' else f'_{sign}_'}' applied to '({shown})'"
             yield text, relation.meta.end_line, relation.meta.end_column - len(sign) - 1
 
 
-def _are_comparable(relation: str, left: str, right: str) -> bool:
-    """Check whether CEL declares the relation for these types."""
+def _are_comparable(relation: str, left: str | None, right: str | None) -> bool:
+    """Check whether CEL declares the relation for these types; None: a type that evaluation decides."""
+    if left is None or right is None:
+        is_order = relation not in _EQUALITIES and relation != "relation_in"
+        return not (is_order and {left, right} & {_QUANTITY, _SEMVER})
     if relation == "relation_in":
         return right == f"list({left})"
     if relation in _EQUALITIES:

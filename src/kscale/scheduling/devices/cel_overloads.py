@@ -140,7 +140,7 @@ class Overloads:
             for name, function in self._available.items()
             if not isinstance(function, type) or name in _FUNCTIONS
         }
-        special = {
+        special: dict[str, Callable[..., Any]] = {
             "size": self._size,
             "matches": self._matches,
             "type": self.type_of,

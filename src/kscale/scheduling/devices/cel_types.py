@@ -38,9 +38,9 @@ class TypeNames:
         The class of optional values.
     """
 
-    def __init__(self, types: Any, optional: type) -> None:
-        self._optional = optional
-        self._named: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    def __init__(self, types: Any, optional: Any) -> None:
+        self._optional: Any = optional
+        self._named: tuple[tuple[Any, str], ...] = (
             (optional, OPTIONAL),
             (types.BoolType, "bool"),
             ((types.IntType,), "int"),
