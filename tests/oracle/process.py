@@ -94,7 +94,7 @@ class Oracle:
         assert self._process.stdout is not None
         for i in range(count):
             line = self._process.stdout.readline()
-            if not line:
+            if not line.endswith(b"\n"):  # the end, or an answer that was cut off when the program was killed
                 raise OracleError(
                     f"{self._program.name} ended with status {self._process.wait()} before answer {i} of {count}"
                 )

@@ -161,6 +161,12 @@ def test_a_program_that_ends_is_an_error(tmp_path: Path) -> None:
         oracle.ask([("any", 0), ("any", 1)])
 
 
+def test_an_answer_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
+    path = program(tmp_path, '[sys.stdout.write(\'{"id": 0, "out\'), sys.stdout.flush(), sys.exit(4)]')
+    with Oracle(path) as oracle, pytest.raises(OracleError, match="status 4 before answer 0 of 1"):
+        oracle.ask([("any", 0)])
+
+
 def test_a_difference_is_made_small_and_written_as_a_recorded_answer(tmp_path: Path) -> None:
     # This upstream refuses every quantity with a 7 in it.
     case = recorded("quantity-0060-parse")

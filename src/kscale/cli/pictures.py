@@ -35,7 +35,8 @@ _GROUPS = 12
 _NAMES = 200
 _CHARTS = {
     "Nodes": ("machines", "nodes"),
-    "Pods": ("pods", "pending"),
+    "Pods": ("pods",),
+    "Waiting pods": ("pending",),
     "Cores": ("allocatable_cores", "requested_cores", "pending_cores"),
 }
 """Columns of a simulation's timeline, by the title of their chart."""

@@ -208,12 +208,13 @@ def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList
 
     resources, allocated = pod.status.resources, pod.status.allocated_resources
     total: ResourceList = {} if infeasible else container_requests(pod.spec, _fill_missing(_get_spec_requests, missing))
+    # Upstream's order, which matters for amounts beyond 64 bits: a comparison may change their form.
     if allocated is not None and resources is not None and resources.requests is not None:
-        _raise_to_at_least(total, allocated)
         _raise_to_at_least(total, resources.requests)
+        _raise_to_at_least(total, allocated)
     else:
-        _raise_to_at_least(total, container_requests(pod.spec, _fill_missing(granted, missing)))
         _raise_to_at_least(total, container_requests(pod.spec, _fill_missing(in_effect, missing)))
+        _raise_to_at_least(total, container_requests(pod.spec, _fill_missing(granted, missing)))
     total.update(_effective_pod_level(pod, infeasible))
     _add(total, pod.spec.overhead)
     return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,7 +17,7 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.conditions import is_true
 from kscale.objects.pod_owners import controller_of, is_daemonset_pod, is_mirror_pod
 from kscale.objects.pod_resources import CPU, demand
-from kscale.simulation.records import IdealMix, JobUse
+from kscale.simulation.records import IdealMix, JobTotals, JobUse, Makespans, QueueLength
 from kscale.snapshot.cluster import Cluster
 from kscale.world.simulated.api_server import ApiObjects, Changes, one_by_one
 from kscale.world.simulated.cloud import Pool
@@ -25,7 +26,7 @@ from kscale.world.simulated.pods import ENDED, is_finished
 from kscale.world.simulated.stores import NOT_IN_COLUMNS
 from kscale.world.simulated.world import SimulatedWorld
 
-__all__ = ["IdealMixes", "JobOutcomes", "Ledger", "quantile"]
+__all__ = ["IdealMixes", "JobOutcomes", "Ledger", "quantile", "sum_jobs"]
 
 
 class Ledger:
@@ -44,8 +45,9 @@ class Ledger:
         self._since: Moment = time.now
         self._pending: dict[str, tuple[Moment, int]] = {}
         self._cores: dict[str, int] = {}
+        self._lengths: Counter[int] = Counter()
         self.waits: list[int] = []
-        self.nodes = self.most_nodes = 0
+        self.nodes = self.most_nodes = self._most_pending = 0
         self.pods = 0
         self.allocatable = self.requested = self.wanted = 0
         """Thousandths of cores: of all nodes, of pods on them, of pods that wait."""
@@ -63,11 +65,33 @@ class Ledger:
             self.over_time += max(self.allocatable - self.requested, 0) * by
             self.wanted_time += self.wanted * by
             self.pending_time += len(self._pending) * by
+            self._lengths[len(self._pending)] += by
             self.ungrouped_time += len(self._ungrouped) * by
 
     def waiting(self) -> list[int]:
         """Return how long each pod that still waits has waited, in nanoseconds."""
         return [self._time.now - since for since, _ in self._pending.values()]
+
+    def queue_length(self) -> QueueLength:
+        """Return how many pods waited at once, up to the time of the last :meth:`settle`."""
+        total = self._lengths.total()
+        ordered = sorted(self._lengths.items())
+
+        def at(percent: int) -> int:
+            passed = 0
+            for length, time in ordered:
+                passed += time
+                if passed * 100 >= total * percent:
+                    return length
+            return 0
+
+        return QueueLength(
+            mean=self.pending_time / total if total else 0.0,
+            p50=at(50),
+            p90=at(90),
+            p99=at(99),
+            max=self._most_pending,
+        )
 
     @property
     def pending(self) -> int:
@@ -120,6 +144,7 @@ class Ledger:
                 self.waits.append(self._time.now - since[0])
         if waits:
             self._pending[key] = (self._time.now if since is None else since[0]), cores
+            self._most_pending = max(self._most_pending, len(self._pending))
             self.wanted += cores
 
 
@@ -148,6 +173,34 @@ def quantile(values: list[int], share: int, of: int) -> int:
         return 0
     ordered = sorted(values)
     return ordered[max(-(-len(ordered) * share // of) - 1, 0)]
+
+
+def sum_jobs(jobs: Sequence[JobUse], cost: float | None) -> JobTotals | None:
+    """Return the totals of jobs in a run that cost ``cost`` (None: unknown); None without jobs."""
+    if not jobs:
+        return None
+    outcomes = Counter(job.outcome for job in jobs)
+    complete = outcomes["complete"]
+    times = [round((job.makespan or 0.0) * SECOND) for job in jobs if job.outcome == "complete"]
+    makespan = Makespans(
+        p50=quantile(times, 50, 100) / SECOND,
+        p90=quantile(times, 90, 100) / SECOND,
+        p99=quantile(times, 99, 100) / SECOND,
+        max=max(times, default=0) / SECOND,
+    )
+    return JobTotals(
+        jobs=len(jobs),
+        complete=complete,
+        failed=outcomes["failed"],
+        suspended=outcomes["suspended"],
+        deleted=outcomes["deleted"],
+        running=outcomes["running"],
+        restarts=sum(job.restarts for job in jobs),
+        work=sum(job.work for job in jobs),
+        lost_work=sum(job.lost_work for job in jobs),
+        makespan=makespan if complete else None,
+        cost_per_completed_job=cost / complete if complete and cost is not None else None,
+    )
 
 
 @dataclass(slots=True)

@@ -41,8 +41,10 @@ from kscale.scheduling.preemption import Candidates
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.simulation.autoscalers import Autoscalers
+from kscale.simulation.outages import ZoneOutage, schedule_outages, with_outages, zone_of_group, zone_of_node
 from kscale.simulation.recorded_cluster import RESTARTED, TimesByOwner, complete_objects
-from kscale.simulation.scenario import MachineEntry, OutOfStock, PodEntry, Scenario, Values, WorldEntry
+from kscale.simulation.records import OutageUse
+from kscale.simulation.scenario import MachineEntry, OutageEntry, OutOfStock, PodEntry, Scenario, Values, WorldEntry
 from kscale.simulation.traces import Arrivals, SimkubeObjects, openb_arrivals, simkube_objects
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import LoadReport, load_objects
@@ -283,7 +285,8 @@ class Setup:
 
     ``drivers`` in the order of their ranks. ``horizon``: duration of the run, ``sample``: interval of the timelines,
     both
-    in nanoseconds. ``prices``: $/h by group; ``warnings``: what of the scenario is not simulated, and why.
+    in nanoseconds. ``prices``: $/h by group; ``warnings``: what of the scenario is not simulated, and why. ``outages``:
+    outages of zones that have begun so far.
     """
 
     scenario: Scenario
@@ -293,6 +296,7 @@ class Setup:
     sample: int
     prices: Mapping[str, float | None]
     warnings: Sequence[str] = ()
+    outages: Sequence[OutageUse] = ()
 
 
 def read_scenario(path: str | os.PathLike[str]) -> Scenario:
@@ -396,7 +400,10 @@ class _Builder:
         all_objects = [*objects, *custom.objects, *traced.applied]
         self._check_pod_names(arrivals, all_objects)
         groups = self._groups(objects)
+        outages = self._outages(groups, objects)
         machines = self._machines(groups)
+        for group in groups:
+            machines[group.id] = with_outages(machines[group.id], zone_of_group(group), outages)
         times = arrivals.times(self._times(all_objects))
         options = WorldOptions(
             seed=scenario.seed,
@@ -433,6 +440,7 @@ class _Builder:
             sample=sample,
             prices={group.id: group.price for group in groups},
             warnings=[*custom.warnings, *self._list_ignored_objects(objects, custom)],
+            outages=schedule_outages(world, outages),
         )
 
     def _check(self) -> None:
@@ -591,12 +599,23 @@ class _Builder:
             failures=round(entry.failures * MILLION),
             stock=entry.stock,
             out_of_stock=tuple(
-                self._out_of_stock(period, f"{field}.outOfStock[{j}]") for j, period in enumerate(entry.out_of_stock)
+                self._period(period, f"{field}.outOfStock[{j}]") for j, period in enumerate(entry.out_of_stock)
             ),
             creation=values.duration(entry.creation, f"{field}.creation"),
         )
 
-    def _out_of_stock(self, given: OutOfStock, field: str) -> tuple[Moment, Moment]:
+    def _outages(self, groups: Sequence[NodeGroup], objects: Sequence[KubeObject]) -> list[ZoneOutage]:
+        zones = {zone_of_group(group) for group in groups}
+        zones |= {zone_of_node(item) for item in objects if isinstance(item, Node)}
+        outages = []
+        for i, entry in enumerate(self.scenario.outages):
+            if entry.zone not in zones - {""}:
+                self.values.wrong(f"outages[{i}].zone", f"no node and no node group is in a zone {entry.zone!r}")
+            begin, end = self._period(entry, f"outages[{i}]")
+            outages.append(ZoneOutage(zone=entry.zone, begin=begin, end=end))
+        return outages
+
+    def _period(self, given: OutOfStock | OutageEntry, field: str) -> tuple[Moment, Moment]:
         begin, end = (
             self.values.duration(given.begin, f"{field}.begin"),
             self.values.duration(given.end, f"{field}.end"),

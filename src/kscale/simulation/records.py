@@ -19,8 +19,12 @@ __all__ = [
     "DecisionLog",
     "GroupUse",
     "IdealMix",
+    "JobTotals",
     "JobUse",
+    "Makespans",
+    "OutageUse",
     "PendingPods",
+    "QueueLength",
     "QueueUse",
     "Recommended",
     "SimulationReport",
@@ -103,18 +107,35 @@ class GroupUse(_Part, frozen=True):
     lost: int = 0
 
 
+class QueueLength(_Part, frozen=True):
+    """Number of pods that waited for a node, over time: mean, quantiles and maximum, each moment weighted by its
+    length. ``p90``: for 90 % of the time no more pods waited.
+    """
+
+    mean: float
+    p50: int
+    p90: int
+    p99: int
+    max: int
+
+
 class PendingPods(_Part, frozen=True):
-    """Pods without a node: ``pod_seconds`` of all; how long a pod waited until it was bound or given up, or has waited
-    so
-    far, in seconds. ``at_end``: number of pods that still wait.
+    """Pods without a node.
+
+    ``pod_seconds``: waiting time of all pods together. ``p50`` to ``max``: how long a pod waited until it was bound or
+    given up, or has waited so far, in seconds. ``at_end``: number of pods that still wait. ``length``: how many pods
+    waited at once.
     """
 
     pods: int
     pod_seconds: float
     p50: float
+    p90: float
     p95: float
+    p99: float
     max: float
     at_end: int
+    length: QueueLength
 
 
 class CoreHours(_Part, frozen=True):
@@ -157,6 +178,49 @@ class JobUse(_Part, frozen=True):
     makespan: float | None
     work: float
     lost_work: float
+
+
+class Makespans(_Part, frozen=True):
+    """Seconds from the creation of a job until it was complete, of all jobs that completed."""
+
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+class JobTotals(_Part, frozen=True):
+    """Results of all jobs of a run.
+
+    ``complete``, ``failed``, ``suspended``, ``deleted``, ``running``: jobs by their outcome. ``restarts``: pods that
+    replaced a failed one. ``work``, ``lost_work``: seconds as in :class:`JobUse`. ``makespan``: absent if no job
+    completed. ``cost_per_completed_job``: the cost of all machines of the run, also of idle ones and of other
+    workloads, divided by the completed jobs; absent without a cost or a completed job.
+    """
+
+    jobs: int
+    complete: int
+    failed: int
+    suspended: int
+    deleted: int
+    running: int
+    restarts: int
+    work: float
+    lost_work: float
+    makespan: Makespans | None
+    cost_per_completed_job: float | None
+
+
+class OutageUse(_Part, frozen=True):
+    """An outage of a zone. ``at``: when it began (RFC 3339, UTC); ``machines``, ``pods``: lost at that moment, nodes of
+    no group included, pods of DaemonSets excluded.
+    """
+
+    zone: str
+    at: str
+    seconds: float
+    machines: int
+    pods: int
 
 
 class Recommended(_Part, frozen=True):
@@ -223,7 +287,8 @@ class SimulationReport(Record, frozen=True):
     created, changed or deleted. ``recommendations``: of VPAs, at the end. ``interruptions``: machines that were lost,
     of
     all groups; ``interrupted_pods``: pods that were lost with their node before they finished (except those of
-    DaemonSets). ``jobs``: the result of each job. ``ideal``: if requested. ``warnings``: what of the scenario was not
+    DaemonSets). ``outages``: of zones that began during the run. ``jobs``: the result of each job; ``job_totals``:
+    their sums and quantiles, absent without jobs. ``ideal``: if requested. ``warnings``: what of the scenario was not
     simulated, and why.
     """
 
@@ -258,3 +323,5 @@ class SimulationReport(Record, frozen=True):
     interrupted_pods: int = 0
     jobs: list[JobUse] = msgspec.field(default_factory=list)
     warnings: list[str] = msgspec.field(default_factory=list)
+    outages: list[OutageUse] = msgspec.field(default_factory=list)
+    job_totals: JobTotals | None = None

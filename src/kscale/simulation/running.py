@@ -30,7 +30,7 @@ from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.nodegroup import NodeGroup
-from kscale.simulation.accounting import IdealMixes, JobOutcomes, Ledger, quantile
+from kscale.simulation.accounting import IdealMixes, JobOutcomes, Ledger, quantile, sum_jobs
 from kscale.simulation.building import Setup, build, read_scenario
 from kscale.simulation.records import (
     ControllerUse,
@@ -298,6 +298,8 @@ class _Run:
             )
             for key, queue in world.load.queues.items()
         ]
+        cost = None if None in costs else sum(item for item in costs if item is not None)
+        jobs = self.jobs.uses()
         arrived = sum(queue.arrived for queue in world.load.queues.values())
         late = sum(queue.late for queue in world.load.queues.values())
         return SimulationReport(
@@ -308,7 +310,7 @@ class _Run:
             seconds=(now - self.begin) / SECOND,
             interrupted=interrupted,
             seed=self.setup.scenario.seed,
-            cost=None if None in costs else sum(item for item in costs if item is not None),
+            cost=cost,
             node_hours=sum(item.node_hours for item in groups),
             ungrouped_node_hours=_hours(ledger.ungrouped_time),
             most_nodes=ledger.most_nodes,
@@ -339,7 +341,9 @@ class _Run:
             ],
             interruptions=sum(item.lost for item in groups),
             interrupted_pods=self.jobs.interrupted,
-            jobs=self.jobs.uses(),
+            outages=list(self.setup.outages),
+            jobs=jobs,
+            job_totals=sum_jobs(jobs, cost),
             ideal=self.mixes.summarize(_hours(now - self.begin)),
         )
 
@@ -370,9 +374,12 @@ class _Run:
             pods=len(waits),
             pod_seconds=ledger.pending_time / SECOND,
             p50=quantile(waits, 50, 100) / SECOND,
+            p90=quantile(waits, 90, 100) / SECOND,
             p95=quantile(waits, 95, 100) / SECOND,
+            p99=quantile(waits, 99, 100) / SECOND,
             max=max(waits, default=0) / SECOND,
             at_end=ledger.pending,
+            length=ledger.queue_length(),
         )
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "MachineEntry",
     "MetricsEntry",
     "OutOfStock",
+    "OutageEntry",
     "PodEntry",
     "QueueEntry",
     "Scenario",
@@ -147,6 +148,17 @@ class MachineEntry(ApiStruct, forbid_unknown_fields=True):
     """Until a group that is made asynchronously is there."""
 
 
+class OutageEntry(ApiStruct, forbid_unknown_fields=True):
+    """An outage of a zone; durations since the beginning.
+
+    Nodes of the zone are lost when it begins, and node groups in the zone are out of stock until it ends.
+    """
+
+    zone: str
+    begin: str
+    end: str
+
+
 class PodEntry(ApiStruct, forbid_unknown_fields=True):
     """Durations of the pods of a workload. ``workload`` empty: all workloads without their own entry."""
 
@@ -240,6 +252,8 @@ class Scenario(ApiStruct, forbid_unknown_fields=True):
     """How the API server and the scheduler behave."""
     sample: str = "1m"
     """How often a row of the timeline is taken."""
+    outages: list[OutageEntry] = []
+    """Outages of zones (label ``topology.kubernetes.io/zone`` of nodes and templates)."""
 
 
 def simulation_schema() -> dict[str, Any]:

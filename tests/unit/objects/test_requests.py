@@ -153,6 +153,17 @@ def test_the_greater_of_two_amounts_keeps_upstreams_form(regular: str, init: str
     assert to_integers(occupancy(resized)) == {"memory": integer}
 
 
+@pytest.mark.parametrize(
+    ("in_effect", "allocated", "integer"),
+    [(".1Gi", "10E", 10**19 - 2**64), ("10E", ".1Gi", 0), ("1Gi", "10E", 0)],
+)
+def test_what_is_in_effect_is_compared_before_what_is_allocated(in_effect: str, allocated: str, integer: int) -> None:
+    resources = {"requests": {"memory": in_effect}}
+    amounts = {"resources": resources, "allocatedResources": {"memory": allocated}}
+    for status in (amounts, {"containerStatuses": [{"name": "c", **amounts}]}):
+        assert to_integers(occupancy(pod(c(None, "1"), status=status)))["memory"] == integer
+
+
 def test_integers_round_the_sum_once() -> None:
     two = pod(c("100.5m"), c("100.5m"))
     assert to_integers(demand(two)) == {"cpu": 201}

@@ -198,9 +198,38 @@ def test_a_selector_may_be_too_deep(expression: str) -> None:
         cel.selects(expression, GPU, DEVICE)
 
 
+@pytest.mark.parametrize(
+    ("expression", "truth"),
+    [
+        (f"[1, 2].exists(x, x == 1 ? {OWN}.absent : true)", True),
+        (f"[1, 2].all(x, x == 1 ? {OWN}.absent : false)", False),
+        (f"cel.bind(x, {OWN}.absent, {OWN}.ecc || x)", True),
+        (f"has({MODEL}.x) || {MODEL}.?x.hasValue()", False),
+        (f"[{DRIVER}] == [{MODEL}]", True),  # as in cel-go, where an error of an element is no inequality
+        (f"{DRIVER} != {MODEL} && !({MODEL} == {DRIVER})", True),
+        ("[1, 2][dyn(1.0)] == 2 && {1: 2}[dyn(1u)] == 2 && {1: 1, 1: 2}[1] == 2", True),
+        (f"type({LANES}) == int && type(type({MODEL})) == type && timestamp({LANES}) > timestamp(7)", True),
+        ("int(duration('1.5s')) == 1500000000 && duration('1s') + duration('1s') == duration('2s')", True),
+    ],
+)
+def test_errors_that_do_not_decide(expression: str, truth: bool) -> None:
+    assert cel.selects(expression, GPU, DEVICE) is truth
+
+
 def no_overload(operator: str, types: str, line: str, dots: int) -> str:
     text = f"ERROR: <input>:1:{dots + 1}: found no matching overload for '{operator}' applied to '({types})'"
     return f"compilation failed: {text}\n | {line}\n | {'.' * dots}^"
+
+
+ABSENT, ECC = f"{OWN}.absent", f"{OWN}.ecc"
+NO_KEY = (
+    "no such key: absent. consider using CEL optional chaining (.? followed by orValue()) or guarding the check with "
+    "has() for optional fields"
+)
+
+
+def at(text: str, line: str, dots: int) -> str:
+    return f"compilation failed: ERROR: <input>:1:{dots + 1}: {text}\n | {line}\n | {'.' * dots}^"
 
 
 def open_quote(rest: str, line: str, dots: int) -> str:
@@ -239,6 +268,39 @@ def undeclared(where: str, name: str, line: str, dots: int) -> str:
         (f"{MODEL} < 8", "no such overload"),
         (f"{DRIVER} == '1.10.0'", "no such overload"),
         (f"{MODEL} + 1 == 2", "no such overload"),
+        (f"{ECC} + 1 == 2", "no such overload: _+_"),
+        (f"{DRIVER} >= {DRIVER}", "no such overload: _>=_"),
+        (
+            f"{DRIVER} >= semver('1.2.0')",
+            no_overload("_>=_", "dyn, kubernetes.Semver", f"{DRIVER} >= semver('1.2.0')", len(DRIVER) + 1),
+        ),
+        (f"{MODEL} * 2 == 2", "no such overload"),
+        (f"{LANES} / 0 == 1", "division by zero"),
+        (f"9223372036854775807 + {LANES} == 1", "integer overflow"),
+        (f"double({ECC}) < 0.5", "no such overload: double(bool)"),
+        (f"int({MODEL}) == 1", "type conversion error from 'string' to 'int'"),
+        (f"size({LANES}) == 1", "no such overload: size"),
+        (f"{LANES}.matches('x')", "no such overload: matches"),
+        (f"{LANES}.startsWith('x')", "no such overload"),
+        (f"{MODEL}.split({LANES})[0] == 'x'", "no such overload: split(string, int)"),
+        (f"[{ECC}].sum() == 1", "no such overload: sum(list)"),
+        (f"({ABSENT} + ',y').trim().split(',')[0] == 'x'", NO_KEY),
+        (f"'a'.replace('a', {ABSENT}) == 'x'", NO_KEY),
+        (f"{{'a': {ABSENT}}}.size() == 1", NO_KEY),
+        (f"has({ABSENT}.x)", NO_KEY),
+        (f"{MODEL}.absent == 1", NO_KEY),
+        (f"[1, 2][{LANES}] == 1", "index out of bounds: 8"),
+        (f"[1, 2][{MODEL}] == 1", "unsupported index type 'string' in list"),
+        (f"{MODEL}[{DRIVER}] == 1", "invalid qualifier type: cel.Semver"),
+        (f"{MODEL}.exists(x, x == 1)", "got 'types.String', expected iterable type"),
+        (f"[1, 2].exists(x, x == 1 ? {ABSENT} : {MODEL})", NO_KEY),
+        (f"[1, 2].all(x, x == 1 ? {MODEL} : {ABSENT})", "no such overload"),
+        (f"[1, 2].map(x, x == 1 ? {ABSENT} : {ECC} + 1)[0] == 1", NO_KEY),
+        (f"[1, 2].filter(x, x == 1 ? {ABSENT} : {ECC} + 1)[0] == 1", "no such overload: _+_"),
+        (f"[1, 2].exists_one(x, x == 1 ? {ABSENT} : {ECC} + 1)", "no such overload: _+_"),
+        (f"cel.bind(x, {ABSENT}, x)", NO_KEY),
+        ("has(device)", at("invalid argument to has() macro", "has(device)", 4)),
+        ("[1].exists(1, true)", at("argument must be a simple name", "[1].exists(1, true)", 11)),
         (
             MODEL,
             (

@@ -28,6 +28,7 @@ class Looks:
         self.hours: defaultdict[str, float] = defaultdict(float)
         self.begun: dict[str, Moment] = {}
         self.waits: list[float] = []
+        self.lengths: defaultdict[int, float] = defaultdict(float)
         self.most = 0
         self.done: Counter[type[Action]] = Counter()
         perform = self.world.perform
@@ -68,6 +69,7 @@ class Looks:
                 sum(demand(p)["cpu"].milli_value() for p in waiting.values()) * hours / 1000
             )
             self.hours["pending"] += len(waiting) * hours
+            self.lengths[len(waiting)] += hours
             for name, pool in self.world.cloud.pools.items():
                 self.hours[name] += sum(each.error is None for each in pool.machines.values()) * hours
         return False
@@ -104,10 +106,20 @@ def test_figures_are_what_was_there(data: dict[str, Any]) -> None:
     pending = report.pending
     assert (pending.pods, pending.at_end) == (len(waits), len(looks.begun))
     assert pending.pod_seconds == pytest.approx(looks.hours["pending"] * 3600)
-    for value, share in ((pending.p50, 0.5), (pending.p95, 0.95), (pending.max, 1.0)):
+    shares = (pending.p50, 0.5), (pending.p90, 0.9), (pending.p95, 0.95), (pending.p99, 0.99), (pending.max, 1.0)
+    for value, share in shares:
         within = sum(each <= value + 1e-9 for each in waits)
         below = sum(each < value - 1e-9 for each in waits)
         assert not waits or below < share * len(waits) <= within + 1e-9
+    total = sum(looks.lengths.values())
+    assert pending.length.mean == pytest.approx(looks.hours["pending"] / total)
+    for length, share in ((pending.length.p50, 0.5), (pending.length.p90, 0.9), (pending.length.p99, 0.99)):
+        within, below = (
+            sum(time for other, time in looks.lengths.items() if other <= most) for most in (length, length - 1)
+        )
+        assert below < share * total + 1e-9
+        assert share * total <= within + 1e-9
+    assert pending.length.max >= max(looks.lengths)
     for name in ("provisioned", "requested", "over_provisioned", "under_provisioned"):
         assert getattr(report.cores, name) == pytest.approx(looks.hours[name]), name
     for group in report.groups:

@@ -11,7 +11,7 @@ from kscale.cli.commands.simulate import simulation_view
 from kscale.cli.output import Cell
 from kscale.simulation import Simulation
 from kscale.simulation.records import JobUse
-from unit.simulation.test_simulation import ran
+from unit.simulation.test_simulation import problems, ran, scenario
 
 
 def job(name: str = "j", **spec: Any) -> dict[str, Any]:
@@ -88,6 +88,88 @@ def test_machines_that_could_not_be_had_were_not_added() -> None:
     (group,) = run.report.groups
     assert group.added == 1
     assert run.report.most_nodes == 2
+
+
+def test_totals_of_jobs() -> None:
+    slow = job("slow", backoffLimit=0)
+    run = spot(
+        job("a"), job("b", completions=2), slow, job("later", suspend=True), work="5m", lifetime="1h", horizon="50m"
+    )
+    totals = run.report.job_totals
+    assert totals is not None
+    assert (totals.jobs, totals.complete, totals.suspended, totals.failed, totals.running) == (4, 3, 1, 0, 0)
+    assert (totals.restarts, totals.lost_work, totals.work) == (0, 0, 4 * 300)
+    makespan = totals.makespan
+    assert makespan is not None
+    ended = sorted(use.makespan for use in run.report.jobs if use.makespan is not None)
+    assert [makespan.p50, makespan.p90, makespan.p99, makespan.max] == [ended[1], ended[2], ended[2], ended[2]]
+    assert ended[2] == pytest.approx(600, abs=30)
+    assert run.report.cost is not None
+    assert totals.cost_per_completed_job == pytest.approx(run.report.cost / 3)
+    (line,) = (line for line in simulation_view(run.report).footer if line.startswith("Jobs: "))
+    assert line.startswith(
+        "Jobs: 3 complete, 1 suspended; makespan p50 5 min, p90 10 min, p99 10 min, longest 10 min; "
+    )
+    assert line.endswith(f"; {run.report.cost / 3:,.2f} for machines per completed job.")
+
+
+def test_lost_work_of_jobs_without_a_result() -> None:
+    report = spot(job()).report
+    totals = report.job_totals
+    assert totals is not None
+    assert (totals.complete, totals.failed, totals.restarts, totals.makespan) == (0, 1, 3, None)
+    assert (totals.lost_work, totals.cost_per_completed_job) == (report.jobs[0].lost_work, None)
+    footer = "\n".join(simulation_view(report).footer)
+    assert "Jobs: 1 failed; 3 restarts, " in footer
+    assert "of work lost (100% of all work)." in footer
+    assert ran(horizon="1m").report.job_totals is None
+
+
+def zone(name: str) -> dict[str, Any]:
+    labels = {"topology.kubernetes.io/zone": name}
+    amounts = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+    template = {"metadata": {"name": "m", "labels": labels}, "status": {"allocatable": amounts}}
+    return {"id": name, "max": 5, "target": 1, "price": 0.2, "template": template}
+
+
+def outage(*zones: str, **more: Any) -> Simulation:
+    groups = [zone(name) for name in zones]
+    controllers = {"clusterAutoscaler": {"flags": {"scale-down-enabled": False}}}
+    settings = {"outages": [{"zone": "a", "begin": "10m", "end": "30m"}], "horizon": "1h", "controllers": controllers}
+    return ran(**{"groups": groups, **settings, **more})
+
+
+def test_an_outage_takes_all_nodes_of_a_zone() -> None:
+    node = zone("a")["template"] | {"apiVersion": "v1", "kind": "Node"}
+    jobs = [job("j", parallelism=6, completions=6, backoffLimit=9)]
+    run = outage("a", "b", objects=[*jobs, node], machines=[{"boot": "60s"}], pods=[{"work": "20m"}])
+    (use,) = run.report.outages
+    assert (use.zone, use.at, use.seconds, use.machines) == ("a", "2026-01-01T00:10:00Z", 1200, 2)
+    assert use.pods == run.report.interrupted_pods > 0
+    group = {each.group: each for each in run.report.groups}
+    assert (group["a"].lost, group["b"].lost, run.report.interruptions) == (1, 0, 1)
+    (outcome,) = run.report.jobs
+    assert (outcome.outcome, outcome.failed) == ("complete", use.pods)
+    line = f"Outage of zone a at 2026-01-01T00:10:00Z, for 20 min: 2 machines and {use.pods} pods lost."
+    assert line in simulation_view(run.report).footer
+
+
+def test_a_zone_has_no_machines_during_its_outage() -> None:
+    run = outage("a", objects=[job(backoffLimit=9)], machines=[{"boot": "60s"}], pods=[{"work": "15m"}], horizon="2h")
+    nodes = run.timeline.columns()["nodes"].tolist()  # a row a minute
+    assert nodes[9] == 1
+    assert set(nodes[11:31]) == {0}
+    assert nodes[-1] == 1
+    (use,) = run.report.jobs
+    assert (use.outcome, use.failed) == ("complete", 1)
+
+
+def test_outages_that_cannot_be(tmp_path: Path) -> None:
+    data = scenario(outages=[{"zone": "z", "begin": "2m", "end": "1m"}])
+    assert problems(data, tmp_path) == [
+        ("outages[0].zone", "no node and no node group is in a zone 'z'"),
+        ("outages[0].end", "1m is not after 2m"),
+    ]
 
 
 def test_rows_of_jobs_and_cores(tmp_path: Path) -> None:

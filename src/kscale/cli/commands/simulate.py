@@ -153,7 +153,7 @@ def simulation_view(report: SimulationReport) -> View:
     offered += f", {cores.over_provisioned:,.1f} nobody asked for, {cores.under_provisioned:,.2f} missing"
     rounds = ", ".join(f"{each.name} {each.rounds:,} ({each.skipped:,} skipped)" for each in report.controllers)
     columns = [Column("QUEUE"), *make_columns("ARRIVED", "LATE", "LEFT", align="right")]
-    left = f", {pods(pending.at_end)} waiting at the end" if pending.at_end else ""
+    left = f"; {pods(pending.at_end)} waiting at the end" if pending.at_end else ""
     refused = f"; refused: {_counts(report.refusals)}" if report.refusals else ""
     return View(
         headline="; ".join(parts) + "." + (" Interrupted." if report.interrupted else ""),
@@ -173,8 +173,9 @@ def simulation_view(report: SimulationReport) -> View:
         footer=[
             *_ideal(report),
             f"Core-hours: {offered}.",
+            *_job_totals(report),
             *_interruptions(report),
-            f"Pods: {pending.pods:,} looked for a node, the longest for {_time(pending.max)}{left}.",
+            *_waits(report, left),
             f"Done: {_counts(report.actions) or 'nothing'}{refused}.",
             f"Rounds: {rounds or 'none'}.",
             *(f"Not simulated: {text}." for text in report.warnings),
@@ -212,12 +213,50 @@ def _jobs(report: SimulationReport) -> Table:
     return Table(columns, rows, limit=_JOBS_SHOWN)
 
 
-def _interruptions(report: SimulationReport) -> list[str]:
-    if not report.interruptions and not report.interrupted_pods:
+def _waits(report: SimulationReport, left: str) -> list[str]:
+    """Return lines on how long pods waited for a node, and how many at once."""
+    pending, length = report.pending, report.pending.length
+    if not pending.pods:
+        return ["Pods: 0 looked for a node."]
+    times = ", ".join(f"{name} {_time(getattr(pending, name))}" for name in ("p50", "p90", "p99"))
+    at_once = f"{length.mean:,.1f} pods on average, p90 {length.p90:,}, p99 {length.p99:,}, at most {length.max:,}"
+    return [
+        f"Pods: {pending.pods:,} looked for a node: {times}, longest {_time(pending.max)}{left}.",
+        f"Waiting at once: {at_once}.",
+    ]
+
+
+def _job_totals(report: SimulationReport) -> list[str]:
+    """Return a line on all jobs; empty without jobs."""
+    totals = report.job_totals
+    if totals is None:
         return []
+    names = ("complete", "failed", "deleted", "suspended", "running")
+    counts = ", ".join(f"{count:,} {name}" for name in names if (count := getattr(totals, name)))
+    parts = [counts]
+    if (makespan := totals.makespan) is not None:
+        times = ", ".join(f"{name} {_time(getattr(makespan, name))}" for name in ("p50", "p90", "p99"))
+        parts.append(f"makespan {times}, longest {_time(makespan.max)}")
+    if totals.restarts or totals.lost_work:
+        lost, total = totals.lost_work, totals.lost_work + totals.work
+        share = f" ({lost / total:.0%} of all work)" if total else ""
+        parts.append(f"{totals.restarts:,} {plural('restart', totals.restarts)}, {_time(lost)} of work lost{share}")
+    if totals.cost_per_completed_job is not None:
+        parts.append(f"{totals.cost_per_completed_job:,.2f} for machines per completed job")
+    return [f"Jobs: {'; '.join(parts)}."]
+
+
+def _interruptions(report: SimulationReport) -> list[str]:
+    lines = [
+        f"Outage of zone {each.zone} at {each.at}, for {_time(each.seconds)}: {each.machines:,} "
+        f"{plural('machine', each.machines)} and {pods(each.pods)} lost."
+        for each in report.outages
+    ]
+    if not report.interruptions and not report.interrupted_pods:
+        return lines
     count = report.interruptions
     lost = f"{pods(report.interrupted_pods)} with them" if report.interrupted_pods else "no pods with them"
-    return [f"Interruptions: {count:,} {plural('machine', count)} lost, {lost}."]
+    return [f"Interruptions: {count:,} {plural('machine', count)} lost, {lost}.", *lines]
 
 
 def _build_recommendation_table(report: SimulationReport) -> Table:

@@ -1,7 +1,7 @@
 """The CEL environment of device selectors, for cel-python (upstream: ``k8s.io/dynamic-resource-allocation/cel``).
 
 cel-python lacks some of CEL's syntax. Expressions are rewritten to equivalent ones before they are parsed:
-``cel.bind(v, e, body)`` becomes ``[e].map(v, body)[0]``; ``a.?f`` and ``a[?k]`` become ``a.optional__item(k)``,
+``a.?f`` and ``a[?k]`` become ``a.optional__item(k)``,
 ``a.orValue(d)`` becomes a choice between the value of ``a`` and ``d``, and so on; ``[a, ?o]`` becomes a function of a
 list of optional values; ``m.all(k, v, p)`` becomes the macro of one variable over the pairs of ``m``, with ``k`` and
 ``v`` bound to their parts; ``map(v, p, e)`` becomes ``filter(v, p).map(v, e)``; ``[a, ]`` becomes ``[a]``;
@@ -17,16 +17,10 @@ from typing import Any, Final
 
 from kscale.libraries import library
 from kscale.objects.api.resource import Device, DeviceAttribute
-from kscale.scheduling.devices.cel_functions import (
-    NOT_HAD,
-    Version,
-    comparisons,
-    equality,
-    explain_result,
-    functions,
-    logic,
-    type_of,
-)
+from kscale.scheduling.devices.cel_evaluator import MACROS, Selection, evaluator_class
+from kscale.scheduling.devices.cel_functions import NOT_HAD, functions, optional_class
+from kscale.scheduling.devices.cel_overloads import Overloads
+from kscale.scheduling.devices.cel_types import NO_OVERLOAD, TypeNames, Version
 from kscale.scheduling.devices.inventory import attribute_value
 
 __all__ = [
@@ -47,7 +41,6 @@ _LITERAL = re.compile(rf"[rRbB]{{0,2}}(?:{_TRIPLES}|{_SINGLES})")
 _PASSED = re.compile(rf"{_LITERAL.pattern}|//[^\n]*")
 _QUOTE = re.compile("[\"']")
 _NAMESPACED = re.compile(r"(?<![\w.])(sets|optional|strings|ip)\s*\.\s*(\w+)\s*(?=\()")
-_BIND = re.compile(r"\bcel\s*\.\s*bind\s*\(")
 _FIELD = re.compile(r"\.\s*\?\s*(\w+)")
 _ITEM = re.compile(r"(?<=[\w\])}\0])(?<!\bin)\s*\[\s*\?")
 _INDEXED = re.compile(r"[\w\])}\0](?<!\bin)\s*\Z")
@@ -55,8 +48,8 @@ _LAST_COMMA = re.compile(r",(?=(?:\s|//[^\n]*\n)*[\]}])")
 _MAP = re.compile(r"\.\s*map\s*\(")
 _CHOICE = re.compile(r"\.\s*(orValue|or|optMap|optFlatMap)\s*\(")
 _CHOICES = {
-    "orValue": "([{0}].map({o}, {o}.hasValue() ? {o}.value() : ({1}))[0])",
-    "or": "([{0}].map({o}, {o}.hasValue() ? {o} : ({1}))[0])",
+    "orValue": "([{0}].map({o}, optional__has({o}) ? {o}.value() : ({1}))[0])",
+    "or": "([{0}].map({o}, optional__has({o}) ? {o} : ({1}))[0])",
     "optMap": "([{0}].map({o}, {o}.hasValue() ? optional__of([{o}.value()].map({1}, {2})[0]) : optional__none())[0])",
     "optFlatMap": "([{0}].map({o}, {o}.hasValue() ? [{o}.value()].map({1}, {2})[0] : optional__none())[0])",
 }
@@ -77,13 +70,6 @@ def rewrite_expression(expression: str) -> str:
         return f"\0{len(literals) - 1}\0"
 
     text = _without_last_commas(_NAMESPACED.sub(r"\1__\2", _LITERAL.sub(keep, expression)))
-    while (match := _BIND.search(text)) is not None:
-        end = _closing(text, match.end())
-        parts = _arguments(text[match.end() : end])
-        if end < 0 or len(parts) != 3:
-            break
-        name, value, body = parts
-        text = f"{text[: match.start()]}([{value}].map({name.strip()}, {body})[0]){text[end + 1 :]}"
     text = _FIELD.sub(lambda match: f".optional__item({keep(repr(match[1]))})", text)
     while (match := _ITEM.search(text)) is not None:
         end = _closing(text, match.end())
@@ -303,7 +289,7 @@ def result_type(tree: Any) -> str | None:
     if kind == "member_dot_arg":
         return _FUNCTIONS.get(str(children[1]))
     if kind == "member_dot":
-        return "string" if str(children[1]) == "driver" and _is_device(children[0]) else None
+        return "string" if str(children[1]) == "driver" and _is_ident(children[0], "device") else None
     if kind == "list_lit":
         types = {result_type(element) for element in children[0].children} if children else {None}
         element = types.pop()
@@ -320,7 +306,7 @@ def result_type(tree: Any) -> str | None:
 
 
 def unlike(tree: Any) -> Iterator[tuple[str, int, int]]:
-    """Yield (text, line, column) for each comparison of known types that cannot be compared.
+    """Yield (text, line, column) for each comparison of types that cannot be compared.
 
     Lines count from 1, columns from 0. ``tree``: a tree of cel-python's parser.
     """
@@ -329,15 +315,18 @@ def unlike(tree: Any) -> Iterator[tuple[str, int, int]]:
             continue
         relation, right = node.children
         types = result_type(relation.children[0]), result_type(right)
-        if None not in types and not _are_comparable(str(relation.data), *map(str, types)):
+        if not _are_comparable(str(relation.data), *types):
             sign = _RELATIONS[relation.data]
-            shown = ", ".join("null" if type_ == "null_type" else str(type_) for type_ in types)
+            shown = ", ".join({None: "dyn", "null_type": "null"}.get(type_) or str(type_) for type_ in types)
             text = f"found no matching overload for '{'@in' if sign == 'in' else f'_{sign}_'}' applied to '({shown})'"
             yield text, relation.meta.end_line, relation.meta.end_column - len(sign) - 1
 
 
-def _are_comparable(relation: str, left: str, right: str) -> bool:
-    """Check whether CEL declares the relation for these types."""
+def _are_comparable(relation: str, left: str | None, right: str | None) -> bool:
+    """Check whether CEL declares the relation for these types; None: a type that evaluation decides."""
+    if left is None or right is None:
+        is_order = relation not in _EQUALITIES and relation != "relation_in"
+        return not (is_order and {left, right} & {_QUANTITY, _SEMVER})
     if relation == "relation_in":
         return right == f"list({left})"
     if relation in _EQUALITIES:
@@ -351,13 +340,28 @@ def _one(left: Any, right: Any) -> str | None:
     return left_type if left_type == result_type(right) else None
 
 
-def _is_device(tree: Any) -> bool:
+def _unwrap(tree: Any) -> Any:
+    """Return the tree below trees of one child."""
     while len(tree.children) == 1 and hasattr(tree.children[0], "data"):
         tree = tree.children[0]
-    return tree.data == "ident" and str(tree.children[0]) == "device"
+    return tree
 
 
-_NO_KEY = re.compile(r"no such member in mapping: '(.*)'")
+def _is_ident(tree: Any, name: str) -> bool:
+    tree = _unwrap(tree)
+    return bool(tree.data == "ident" and str(tree.children[0]) == name)
+
+
+def _read_variable(expression: str, tree: Any, *, is_bind: bool) -> str:
+    """Return the name of a macro's variable. Raises SelectorError."""
+    variable = _unwrap(tree)
+    if variable.data != "ident":
+        text = "cel.bind() variable names must be simple identifiers" if is_bind else "argument must be a simple name"
+        raise SelectorError(_format_at(expression, text, tree))
+    return str(variable.children[0])
+
+
+_NO_KEY = "no such key: "
 _HINT = (
     "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional "
     "fields"
@@ -389,23 +393,22 @@ def selects(expression: str, driver: str, device: Device) -> bool:
     except RecursionError:
         raise SelectorError(_TOO_DEEP) from None
     except IndexError:  # cel-python fails to format a value that is no boolean
-        raise SelectorError("no such overload", compiles=True) from None
+        raise SelectorError(NO_OVERLOAD, compiles=True) from None
     except (library.error, ValueError) as problem:
         text = str(problem.args[0]) if problem.args else str(problem)
         if text == _OVERFLOW and problem.__cause__ is not None:
             text = str(problem.__cause__)
-        missing = _NO_KEY.fullmatch(text)
-        text = f"no such key: {missing[1]}. {_HINT}" if missing else text.split(" (in activation", 1)[0]
+        text = f"{text}. {_HINT}" if text.startswith(_NO_KEY) else text.split(" (in activation", 1)[0]
         raise SelectorError(text, compiles=True) from None
-    if not isinstance(verdict, library.bool_type):
-        raise SelectorError(library.explain_result(verdict), compiles=True)
-    return bool(verdict)
+    value = verdict.value if isinstance(verdict, library.optional_type) else verdict
+    if not isinstance(value, library.bool_type):
+        raise SelectorError(library.names.explain_result(verdict), compiles=True)
+    return bool(value)
 
 
 _FAILED = "compilation failed: "
 _PROGRAMS = 1024
 """Number of compiled expressions to cache. The limit matters because a process may run for months."""
-_MACROS = frozenset({"map", "filter", "all", "exists", "exists_one"})
 
 
 class CelLibrary:
@@ -421,13 +424,22 @@ class CelLibrary:
         self.bool_type: type = celtypes.BoolType
         self._celpy = celpy
         self._types = celtypes
-        self._environment = celpy.Environment()
+        base: Any = celpy.InterpretedRunner
+
+        class Runner(base):  # type: ignore[misc]  # cel-python is not typed
+            def evaluate(runner, context: Any) -> Any:  # noqa: N805 - ``self`` is the library
+                return self._evaluator(ast=runner.ast, activation=runner.new_activation()).evaluate(context)
+
+        self._environment = celpy.Environment(runner_class=Runner)
         self.program: Callable[[str], Any] = lru_cache(_PROGRAMS)(self._compile)
         """The compiled expression. Raises SelectorError."""
-        available = celpy.evaluation.base_functions | functions(celtypes)
-        equal = equality(celtypes, available["optional_type"])
-        self._functions = available | comparisons(celtypes, self.error, equal) | logic(celtypes, self.error, available)
-        self._functions["type"] = type_of(celtypes, available)
+        self.optional_type: Any = optional_class()
+        self.names = TypeNames(celtypes, self.optional_type)
+        available = celpy.evaluation.base_functions | functions(celtypes, self.names, self.optional_type)
+        overloads = Overloads(celtypes, self.names, celpy.CELEvalError, available)
+        selection = Selection(celtypes, overloads, self.optional_type)
+        self._functions = overloads.functions | {"optional__item": selection.select_optional}
+        self._evaluator = evaluator_class(celpy, overloads, selection)
 
         map_type: Any = celtypes.MapType
 
@@ -468,30 +480,42 @@ class CelLibrary:
 
     def _check(self, expression: str, tree: Any) -> None:
         """Check that every name is declared. Raises SelectorError for an unknown function or variable."""
-        called, named, bound = set(), set(), {"device"}
+        called, named, bound, namespaces = set(), [], {"device"}, set()
         for node in tree.iter_subtrees():
             if node.data in ("ident_arg", "dot_ident_arg"):
                 called.add(str(node.children[0]))
+                if str(node.children[0]) == "has":
+                    self._check_has(expression, node)
             elif node.data == "member_dot_arg":
-                name = str(node.children[1])
-                called.add(name)
-                if name in _MACROS and (len(node.children) < 3 or len(node.children[2].children) != 2):
+                name, receiver = str(node.children[1]), _unwrap(node.children[0])
+                arguments = node.children[2].children if len(node.children) == 3 else []
+                is_bind = name == "bind" and _is_ident(receiver, "cel")
+                count = 3 if is_bind else MACROS.get(name)
+                if count is None:
+                    called.add(name)
+                elif len(arguments) != count:
                     raise SelectorError(_format_undeclared(expression, name, called=True))
-                if name in _MACROS:
-                    bound |= {str(token) for token in node.children[2].children[0].scan_values(_is_text)}
+                else:
+                    bound.add(_read_variable(expression, arguments[0], is_bind=is_bind))
+                    namespaces |= {id(receiver)} if is_bind else set()
             elif node.data == "ident":
-                named.add(str(node.children[0]))
+                named.append(node)
         for name in sorted(called & NOT_HAD):
             raise SelectorError(f"compilation failed: kscale does not have the function '{name.replace('__', '.')}'")
         declared = self._functions.keys() | {"has", "dyn"}
-        for name in sorted(called - declared - _MACROS):
+        for name in sorted(called - declared):
             raise SelectorError(_format_undeclared(expression, name, called=True))
-        for name in sorted(named - bound - declared):
+        names = {str(node.children[0]) for node in named if id(node) not in namespaces}
+        for name in sorted(names - bound - declared):
             raise SelectorError(_format_undeclared(expression, name, called=False))
 
-    def explain_result(self, value: Any) -> str:
-        """Return upstream's error for a result that is no boolean."""
-        return explain_result(self._types, value)
+    def _check_has(self, expression: str, node: Any) -> None:
+        """Check that the only argument of ``has`` selects a field. Raises SelectorError."""
+        arguments = node.children[1].children if len(node.children) == 2 else []
+        if len(arguments) != 1:
+            raise SelectorError(_format_undeclared(expression, "has", called=True))
+        if _unwrap(arguments[0]).data != "member_dot":
+            raise SelectorError(_format_at(expression, "invalid argument to has() macro", arguments[0]))
 
     def view(self, driver: str, device: Device) -> Any:
         """Return ``device`` as expressions see it; an unqualified name is in the driver's domain."""
@@ -525,16 +549,19 @@ class CelLibrary:
         return self._types.StringType(value) if kind == "string" else Version(str(value))
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 def _format_undeclared(expression: str, name: str, *, called: bool) -> str:
     shown = name.rpartition("__")[2]
     line, column = locate_name(expression, shown, called=called)
     return _format_error(
         expression, f"undeclared reference to '{name.replace('__', '.')}' (in container '')", line, column
     )
+
+
+def _format_at(expression: str, text: str, tree: Any) -> str:
+    """Return a message with the position of a tree, if the expression was parsed as it stands."""
+    if rewrite_expression(expression) != expression:
+        return f"{_FAILED}{text}"
+    return _format_error(expression, text, tree.meta.line, tree.meta.column - 1)
 
 
 def _format_error(expression: str, text: str, line: int, column: int) -> str:
