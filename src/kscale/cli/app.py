@@ -49,7 +49,7 @@ from typer.core import TyperGroup
 
 import kscale
 from kscale.cli import registry
-from kscale.cli.failures import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, abandon_stdout, run_guarded
+from kscale.cli.failures import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, abandon_stdout, report_interrupt, run_guarded
 from kscale.cli.terminal import ARGUMENTS, Terminal, program
 
 __all__ = ["app", "command_of", "run"]
@@ -143,7 +143,7 @@ def _own_statuses() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        abandon_stdout()  # a reader that has stopped would keep the rest waiting for ever
+        report_interrupt(Terminal())
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:
         abandon_stdout()

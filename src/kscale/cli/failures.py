@@ -22,6 +22,7 @@ __all__ = [
     "DumpError",
     "abandon_stdout",
     "convert_dump_errors",
+    "report_interrupt",
     "run_guarded",
 ]
 
@@ -55,7 +56,7 @@ def run_guarded(work: Callable[[], Any], terminal: Terminal) -> int:
         terminal.stdout.flush()
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
-        terminal.error("interrupted")
+        report_interrupt(terminal)
         return INTERRUPTED
     except BrokenPipeError:
         abandon_stdout()
@@ -119,6 +120,12 @@ def _print_usage_error(error: Any, terminal: Terminal) -> None:
         return
     hint = f"{context.command_path} --help shows how it is used." if context is not None else ""
     terminal.error(str(error.format_message()), hint)
+
+
+def report_interrupt(terminal: Terminal) -> None:
+    """Report Ctrl-C, and discard the rest of the answer: a reader that has stopped would never take it."""
+    abandon_stdout()
+    terminal.error("interrupted")
 
 
 def abandon_stdout() -> None:
