@@ -661,11 +661,13 @@ class _DumpReader:
         return messages
 
     def _add_documents(self, documents: Mapping[int, RawObject | PodRun]) -> dict[int, _Messages]:
-        """Add pods that are single documents, as columns where possible, and return the messages by number."""
+        """Add pods that are single documents, as columns if all can be decoded, and return the messages by number."""
         messages: dict[int, _Messages] = {}
         numbers = list(documents)
         records = [each for each in documents.values() if isinstance(each, RawObject)]
-        scanned = self.dump.pods.scan(join_documents(records), "", "items") if len(records) > 1 else None
+        # Columns ignore fields that nothing reads. A damaged field of a document is reported all the same.
+        is_valid = len(records) > 1 and all(decode_pod_record(each) is not None for each in records)
+        scanned = self.dump.pods.scan(join_documents(records), "", "items") if is_valid else None
         if scanned is None or len(scanned) != len(records):
             return {number: self._add_singly(record) for number, record in documents.items()}
         items = scanned.items()
