@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -24,6 +27,39 @@ def test_import_loads_numpy_and_msgspec_only() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert [name for name in result.stdout.split() if not name.startswith("_kscale_core_editable")] == []
+
+
+def test_a_program_imports_only_what_it_runs() -> None:
+    """Each line: a module of a program, and packages that it must not import."""
+    programs = [
+        ("kscale.drivers.cluster_autoscaler", ["kscale.hpa.", "kscale.vpa.", "kscale.capacity.", "kscale.ca.legacy."]),
+        ("kscale.drivers.vpa_admission", ["kscale.hpa.", "kscale.capacity.", "kscale.vpa.recommender."]),
+        ("kscale.drivers.vpa_updater", ["kscale.hpa.", "kscale.capacity.", "kscale.vpa.recommender."]),
+        ("kscale.drivers.vpa_recommender", ["kscale.hpa.", "kscale.capacity."]),
+    ]
+    code = (
+        "import sys, importlib\n"
+        f"for module, absent in {programs!r}:\n"
+        "    importlib.import_module(module)\n"
+        "    print(*(name for name in sys.modules if name.startswith(tuple(absent))))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == [""] * len(programs)
+
+
+@pytest.mark.parametrize("package", ["kscale.hpa", "kscale.vpa", "kscale.vpa.admission", "kscale.ca", "kscale.effects"])
+def test_a_public_name_is_that_of_the_package_after_a_module_of_the_same_name_is_imported(package: str) -> None:
+    module = importlib.import_module(package)
+    for info in pkgutil.iter_modules(module.__path__, f"{package}."):
+        name = info.name.rpartition(".")[2]
+        if name in module.__all__:
+            importlib.import_module(info.name)
+    for name in module.__all__:
+        value = getattr(module, name)
+        assert name in dir(module)
+        assert not isinstance(value, ModuleType) or name in {"quota", "templates"}
+    with pytest.raises(AttributeError, match="has no attribute 'absent'"):
+        _ = module.absent
 
 
 def test_build_info_names_the_compiler() -> None:

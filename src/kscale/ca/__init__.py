@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kscale.lazy import import_on_use
 
 if TYPE_CHECKING:
     from kscale.ca import quota as quota
@@ -142,7 +143,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "static_autoscaler.scale_up_loop": ("scale_up_salvo_steps",),
     "scale_up_status": ("ScaleUpStatus", "build_scale_up_events"),
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "EXPANDER_NAMES",
@@ -220,16 +220,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        value = getattr(import_module(f"kscale.ca.{_HOME[name]}"), name)
-    elif name in _MODULES:
-        value = import_module(f"kscale.ca.{name}")
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+import_on_use(__name__, _MODULES)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
@@ -223,10 +221,12 @@ class LeaseFlags(OptionGroup):
             if self.leader_elect_resource_lock == "endpoints":
                 text += "; older releases could lock Endpoints, which client-go no longer offers"
             raise InputError(Problem(text, field="--leader-elect-resource-lock"))
+        from uuid import uuid4
+
         from kscale.drivers.leader_election import LeaderElectionOptions
 
         return LeaderElectionOptions(
-            identity=identity or f"{host_name()}_{uuid.uuid4()}",
+            identity=identity or f"{host_name()}_{uuid4()}",
             resource_name=self.leader_elect_resource_name,
             resource_namespace=namespace or self.leader_elect_resource_namespace,
             **{
@@ -238,7 +238,9 @@ class LeaseFlags(OptionGroup):
 
 def host_name() -> str:
     """Return the pod's name from HOSTNAME, or else the host's name."""
-    return os.environ.get("HOSTNAME") or socket.gethostname()
+    from socket import gethostname
+
+    return os.environ.get("HOSTNAME") or gethostname()
 
 
 IDLE: Final[Mapping[str, Idle]] = {**idle_switches("there is no pprof here", "profiling"), **KLOG_IDLE}

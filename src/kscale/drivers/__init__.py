@@ -4,8 +4,24 @@ servers.
 
 from __future__ import annotations
 
-from kscale.drivers.grpc_expander import GrpcExpander
-from kscale.drivers.horizontal_queue import HorizontalController, Tombstone
-from kscale.drivers.work_queue import WorkQueue
+from typing import TYPE_CHECKING
+
+from kscale.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from kscale.drivers.grpc_expander import GrpcExpander as GrpcExpander
+    from kscale.drivers.horizontal_queue import HorizontalController as HorizontalController
+    from kscale.drivers.horizontal_queue import Tombstone as Tombstone
+    from kscale.drivers.work_queue import WorkQueue as WorkQueue
 
 __all__ = ["GrpcExpander", "HorizontalController", "Tombstone", "WorkQueue"]
+
+
+import_on_use(
+    __name__,
+    {
+        "grpc_expander": ("GrpcExpander",),
+        "horizontal_queue": ("HorizontalController", "Tombstone"),
+        "work_queue": ("WorkQueue",),
+    },
+)

@@ -19,9 +19,6 @@ from kscale.ca.entry_points.log_lines import build_log_lines
 from kscale.ca.entry_points.loops import run_once, run_once_steps
 from kscale.ca.expander.types import ExpanderInput, PriceResponder, RankResponder, Rng
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.legacy.metrics import LEGACY_METRICS, build_legacy_initial_observations
-from kscale.ca.legacy.run_once import format_legacy_status_message
-from kscale.ca.legacy.scale_down import start_cooldowns
 from kscale.ca.loop_context import LoopInputs
 from kscale.ca.metrics import METRICS, build_initial_observations, build_observation
 from kscale.ca.node_group_set import Comparator
@@ -257,7 +254,11 @@ class AutoscalerProcess:
 
 def served_metrics(options: AutoscalingOptions) -> tuple[Metric, ...]:
     """Return the metrics that a process with these options observes: those of its profile's release."""
-    return tuple((LEGACY_METRICS if options.legacy else METRICS).values())
+    if not options.legacy:
+        return tuple(METRICS.values())
+    from kscale.ca.legacy.metrics import LEGACY_METRICS
+
+    return tuple(LEGACY_METRICS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +319,8 @@ class ClusterAutoscaler:
         Release 1.3 creates its autoscaler then: its first loop and its cooldowns count from here.
         """
         if self.options.legacy:
+            from kscale.ca.legacy.scale_down import start_cooldowns
+
             self._start()
             self.state = start_cooldowns(self.state, self._begun)
 
@@ -511,6 +514,9 @@ class ClusterAutoscaler:
 
     def _introduce_1_3(self, progress: Progress) -> Steps[None]:
         """Show what release 1.3 shows before its first loop. A status that cannot be written did not stop it."""
+        from kscale.ca.legacy.metrics import build_legacy_initial_observations
+        from kscale.ca.legacy.run_once import format_legacy_status_message
+
         options = self.options
         yield from progress.observe(*build_legacy_initial_observations(options.node_autoprovisioning_enabled))
         if options.write_status_configmap and not self.process.dry_run:

@@ -21,22 +21,26 @@ from kscale.effects import (
     Create,
     Delete,
     DeleteNodes,
+    Discover,
     Emit,
     Moment,
     Observe,
     Outcome,
     Patch,
     Perform,
+    Progress,
     ReadStores,
     Refresh,
     Steps,
+    StepsOf,
     VirtualTime,
+    Within,
     WriteStatus,
 )
 from kscale.effects.virtual_time import Running
 from kscale.world.protocols import Change, Clock, DriverInputs, NotifyingStores, PerformLive, Stores, Watch
 
-__all__ = ["Driver", "Repeating", "VirtualDrive", "changes_something", "format_action", "pretending"]
+__all__ = ["Driver", "Repeating", "VirtualDrive", "changes_something", "discover_steps", "format_action", "pretending"]
 
 
 _Sight = TypeVar("_Sight")
@@ -249,3 +253,15 @@ class VirtualDrive:
     def _continue(self) -> None:
         self._under_way = None
         self._plan()
+
+
+def discover_steps(progress: Progress, longest: int) -> StepsOf[Within, Outcome]:
+    """Return the outcome of :class:`~kscale.effects.Discover`; an error if it takes longer than ``longest``
+    nanoseconds.
+    """
+
+    def discover(now: Moment) -> StepsOf[Discover, Outcome]:
+        return (yield from Progress(now).act(Discover()))
+
+    outcome: Outcome = yield from progress.within(longest, discover)
+    return outcome

@@ -14,23 +14,20 @@ from datetime import datetime
 from functools import partial
 from typing import Final, NamedTuple
 
+from kscale.drivers.driver import discover_steps
 from kscale.drivers.horizontal_queue import HorizontalController, Tombstone
 from kscale.drivers.work_queue import QUEUE_METRICS
 from kscale.effects import (
     LAST_TIME,
     SECOND,
     ZERO_TIME,
-    Discover,
     InBackground,
     Metric,
     Moment,
     Observation,
-    Outcome,
     Progress,
     ReadStores,
     Steps,
-    StepsOf,
-    Within,
     from_text,
     moment,
 )
@@ -65,20 +62,7 @@ __all__ = [
     "HorizontalView",
     "OtherControllers",
     "SlowHpas",
-    "discover_steps",
 ]
-
-
-def discover_steps(progress: Progress, longest: int) -> StepsOf[Within, Outcome]:
-    """Return the outcome of :class:`~kscale.effects.Discover`; an error if it takes longer than ``longest``
-    nanoseconds.
-    """
-
-    def discover(now: Moment) -> StepsOf[Discover, Outcome]:
-        return (yield from Progress(now).act(Discover()))
-
-    outcome: Outcome = yield from progress.within(longest, discover)
-    return outcome
 
 
 _log = logging.getLogger(__name__)

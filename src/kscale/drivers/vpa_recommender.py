@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from kscale.capacity.vpa_round_plan import VPARoundPlan, recommendation_plan
 from kscale.drivers.process import ActivityCheck, Program, ProgramContext
 from kscale.drivers.vpa_watches import ControllerFeed, RoundPlanner, Ticker, controller_watches, plan_watches, vpa_watch
 from kscale.effects import SECOND, Emit, GetScale, List, Moment, Progress, Steps, StepsOf, duration
@@ -44,6 +43,9 @@ from kscale.vpa.recommender.strategy_advice import STRATEGY_METRICS, StrategyAdv
 from kscale.vpa.target import filter_live_pods, find_controlled_pods_steps, resolve_vpa_selectors_steps
 from kscale.world.metrics.rest import RESTMetrics
 from kscale.world.protocols import Change, History, Stores, Watch
+
+if TYPE_CHECKING:
+    from kscale.capacity.vpa_round_plan import VPARoundPlan
 
 __all__ = ["RECOMMENDER_METRICS", "RecommenderView", "VpaRecommender", "recommender_program"]
 
@@ -215,6 +217,8 @@ class VpaRecommender:
 
         No recommendation is written yet at this point.
         """
+        from kscale.capacity.vpa_round_plan import recommendation_plan
+
         statuses = {(each.namespace, each.name): each.status for each in decided}
         vpas = [
             msgspec.structs.replace(vpa, status=statuses[vpa.namespace, vpa.name])

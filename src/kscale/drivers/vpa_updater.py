@@ -6,9 +6,8 @@ import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kscale.capacity.vpa_round_plan import VPARoundPlan, update_plan
 from kscale.drivers.process import ActivityCheck, Program, ProgramContext
 from kscale.drivers.vpa_watches import (
     ControllerFeed,
@@ -37,6 +36,9 @@ from kscale.vpa.updater import (
     updater_steps,
 )
 from kscale.world.protocols import Change, DriverInputs, Stores, Watch
+
+if TYPE_CHECKING:
+    from kscale.capacity.vpa_round_plan import VPARoundPlan
 
 __all__ = ["LEGACY_UPDATER_METRICS", "UPDATER_METRICS", "UpdaterView", "VpaUpdater", "updater_program"]
 
@@ -193,6 +195,8 @@ class VpaUpdater:
         self, planner: RoundPlanner, sight: UpdaterView, inputs: UpdaterRound, progress: Progress
     ) -> Steps[None]:
         """Report what the loop would do to nodes. Scales and the lease are requested as in the loop."""
+        from kscale.capacity.vpa_round_plan import update_plan
+
         actions: list[Action] = []
         now = progress.now
         steps = self._loop_steps(copy.deepcopy(self.state), inputs, now, ScalingDirectionAdmission())

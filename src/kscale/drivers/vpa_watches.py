@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kscale.capacity.vpa_round_plan import VPARoundPlan
-from kscale.drivers.horizontal_autoscaler import discover_steps
+from kscale.drivers.driver import discover_steps
 from kscale.effects import SECOND, ZERO_TIME, Emit, Moment, Progress, StepsOf, Within
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import KubeObject
@@ -15,6 +14,9 @@ from kscale.snapshot.cluster import Cluster
 from kscale.vpa.advice.records import Effect
 from kscale.vpa.controllers import WELL_KNOWN_KINDS, Controllers
 from kscale.world.protocols import Change, Stores, Watch
+
+if TYPE_CHECKING:
+    from kscale.capacity.vpa_round_plan import VPARoundPlan
 
 __all__ = [
     "ControllerFeed",

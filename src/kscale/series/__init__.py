@@ -9,10 +9,19 @@
 
 from __future__ import annotations
 
-from kscale.series.columns import Series, SeriesKey, bin_events
-from kscale.series.prometheus import PrometheusHistory, read_prometheus
-from kscale.series.reader import read
-from kscale.series.table_readers import read_csv, read_parquet
+from typing import TYPE_CHECKING
+
+from kscale.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from kscale.series.columns import Series as Series
+    from kscale.series.columns import SeriesKey as SeriesKey
+    from kscale.series.columns import bin_events as bin_events
+    from kscale.series.prometheus import PrometheusHistory as PrometheusHistory
+    from kscale.series.prometheus import read_prometheus as read_prometheus
+    from kscale.series.reader import read as read
+    from kscale.series.table_readers import read_csv as read_csv
+    from kscale.series.table_readers import read_parquet as read_parquet
 
 __all__ = [
     "PrometheusHistory",
@@ -24,3 +33,14 @@ __all__ = [
     "read_parquet",
     "read_prometheus",
 ]
+
+
+import_on_use(
+    __name__,
+    {
+        "columns": ("Series", "SeriesKey", "bin_events"),
+        "prometheus": ("PrometheusHistory", "read_prometheus"),
+        "reader": ("read",),
+        "table_readers": ("read_csv", "read_parquet"),
+    },
+)

@@ -31,7 +31,7 @@ from kscale.snapshot.text.sources import NamedText, RawObject, Scan, Source, rea
 
 if TYPE_CHECKING:
     from kscale.snapshot.changes import ChangedKeys
-    from kscale.snapshot.text.pod_reader import PodBatch
+    from kscale.snapshot.text.pod_reader import PodBatch, PodRun
 
 __all__ = ["LoadReport", "Loaded", "load_batches", "load_objects"]
 
@@ -188,7 +188,7 @@ def load_batches(
             report.total += 1
             continue
         if not isinstance(record, RawObject):
-            yield record
+            yield record.batch
             continue
         checked = bool(record.source) if validate is None else validate
         loaded = _load(record, report, checked, namespace, name_counts)
@@ -269,7 +269,7 @@ class _CustomRecords:
 
 def _read_sources(
     sources: tuple[Source, ...], scan: Scan | None, report: LoadReport
-) -> Iterator[RawObject | Problem | PodBatch]:
+) -> Iterator[RawObject | Problem | PodRun]:
     """Yield the records of all sources; warn of sources without any."""
     for source in sources:
         empty = True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,9 @@ from hypothesis import strategies as st
 
 from kscale.errors import InputError
 from kscale.hpa import Dump, admit, hpa_report, read_dump, to_v1
+from kscale.hpa.dump import dump as dump_module
 from kscale.objects.decode import to_dict
+from kscale.snapshot.cluster import Cluster
 from unit.hpa.test_conformance_inputs import SOURCES, document, metric
 
 DATA: Final = Path(__file__).parent / "data"
@@ -191,6 +194,83 @@ def check_both_ways(listed: dict[str, Any]) -> None:
     usages = [dump.metrics.usage() for dump in (texts, plain)]
     items = [[to_dict(each.item(row)) for row in range(len(each))] for each in usages]
     assert items[0] == items[1]
+
+
+def contents_of(dump: Dump) -> tuple[Any, ...]:
+    """All that depends on what a dump has, without where its objects are."""
+    usage = dump.metrics.usage()
+    items = sorted((to_dict(usage.item(row)) for row in range(len(usage))), key=lambda item: item["metadata"]["name"])
+    return dump.newest, dump.total, dict(dump.read), sorted(dump.duplicates), dump.hpas, pods_of(dump), items
+
+
+def application(number: int) -> list[dict[str, Any]]:
+    """An HPA and two pods, each with its usage, after one another as in the files of applications."""
+    pods = [
+        {**each, "metadata": {**each["metadata"], "name": f"web-{number}-{i}"}}
+        for i in range(2)
+        for each in MEASURED[:2]
+    ]
+    return [{**AUTOSCALER, "metadata": {**AUTOSCALER["metadata"], "name": f"web-{number}"}}, *pods]
+
+
+def as_list(items: list[dict[str, Any]]) -> bytes:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
+
+
+def as_lines(items: list[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(each).encode() + b"\n" for each in items)
+
+
+APPLICATIONS: Final = [each for number in range(30) for each in application(number)]
+
+
+@pytest.mark.parametrize("write", [as_list, as_lines])
+def test_few_batches_are_read_however_often_the_kind_changes(
+    write: Callable[[list[dict[str, Any]]], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change of kind must not end a batch of pods or of usage."""
+    sizes: dict[str, list[int]] = {"Pod": [], "PodMetrics": []}
+    apply_batch, decode_usage = Cluster.apply_batch, dump_module.decode_usage_records
+
+    def count_pods(self: Cluster, batch: Any) -> Any:
+        sizes["Pod"].append(len(batch))
+        return apply_batch(self, batch)
+
+    def count_usage(records: Any) -> Any:
+        sizes["PodMetrics"].append(len(records))
+        return decode_usage(records)
+
+    monkeypatch.setattr(Cluster, "apply_batch", count_pods)
+    monkeypatch.setattr(dump_module, "decode_usage_records", count_usage)
+    mixed = read_dump(write(APPLICATIONS))
+    assert sizes == {"Pod": [60], "PodMetrics": [60]}
+    by_kind = sorted(APPLICATIONS, key=lambda each: str(each["kind"]))
+    assert contents_of(mixed) == contents_of(read_dump(write(by_kind)))
+
+
+@seed(7)
+@given(damaged(APPLICATIONS[:5]), st.sampled_from([as_list, as_lines]), st.booleans())
+def test_waiting_for_others_of_the_kind_changes_nothing(
+    items: list[dict[str, Any]], write: Callable[[list[dict[str, Any]]], bytes], repeats: bool
+) -> None:
+    """Contents and messages, in their order, are as if each object was added when it was read."""
+    text = write([*items, *items[:3]] if repeats else items)
+    dump = read_dump(text, strict=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dump_module, "_MAX_WAITING", 1)
+        singly = read_dump(text, strict=False)
+    assert dump.problems == singly.problems
+    assert dump.duplicates == singly.duplicates
+    assert list(dump.read.items()) == list(singly.read.items())
+    assert contents_of(dump) == contents_of(singly)
+
+
+def test_a_damaged_field_of_a_pod_on_a_line_is_reported() -> None:
+    items = copy.deepcopy(APPLICATIONS[:10])
+    damaged_pod = next(each for each in items if each["kind"] == "Pod")
+    damaged_pod["spec"]["hostname"] = 5
+    dump = read_dump(as_lines(items), strict=False)
+    assert len(dump.pods) + len(dump.problems) == sum(each["kind"] == "Pod" for each in items)
 
 
 @seed(7)

@@ -8,11 +8,10 @@ in ``core/static_autoscaler.go``, ``core/scale_up.go`` and ``core/scale_down.go`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from kscale.ca import unremovable_reasons
 from kscale.ca.go_math import format_fixed
-from kscale.ca.legacy.scale_up_loop import LegacyScaleUpPlan
 from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.eligibility import Eligibility
@@ -28,6 +27,9 @@ from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.status_config_map import format_go_time
 from kscale.effects import ZERO_TIME, Moment, duration
 from kscale.objects.times import format_duration
+
+if TYPE_CHECKING:
+    from kscale.ca.legacy.scale_up_loop import LegacyScaleUpPlan
 
 __all__ = ["LogLine", "build_log_lines"]
 
@@ -56,7 +58,7 @@ def build_log_lines(
 
 def _iterate_lines(report: LoopReport, options: AutoscalingOptions, now: Moment) -> Iterator[LogLine]:
     if report.scale_up is not None:
-        yield from _log_scale_up(report.scale_up)
+        yield from _log_scale_up(report.scale_up, options)
     if report.scale_down is not None:
         yield from _log_scale_down(report.scale_down, report, options, now)
 
@@ -64,9 +66,10 @@ def _iterate_lines(report: LoopReport, options: AutoscalingOptions, now: Moment)
 # -- scale-up --------------------------------------------------------------------------------------------------------
 
 
-def _log_scale_up(plan: ScaleUpPlan) -> Iterator[LogLine]:
-    if isinstance(plan, LegacyScaleUpPlan):
-        if plan.placed:
+def _log_scale_up(plan: ScaleUpPlan, options: AutoscalingOptions) -> Iterator[LogLine]:
+    legacy_plan = _get_legacy_plan(plan, options)
+    if legacy_plan is not None:
+        if legacy_plan.placed:
             yield LogLine(_INFO_LEVEL, "Schedulable pods present")
         else:
             yield LogLine(_DETAIL_LEVEL, "No schedulable pods")
@@ -76,12 +79,21 @@ def _log_scale_up(plan: ScaleUpPlan) -> Iterator[LogLine]:
         yield LogLine(_INFO_LEVEL, "Unschedulable pods are very new, waiting one iteration for more")
     elif plan.result != SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL:
         yield LogLine(_DETAIL_LEVEL, f"Upcoming {sum(plan.upcoming.values())} nodes")
-        yield from _log_choice(plan)
+        yield from _log_choice(plan, legacy_plan)
 
 
-def _log_choice(plan: ScaleUpPlan) -> Iterator[LogLine]:
-    if isinstance(plan, LegacyScaleUpPlan):
-        done = plan.done
+def _get_legacy_plan(plan: ScaleUpPlan, options: AutoscalingOptions) -> LegacyScaleUpPlan | None:
+    """Return the plan if it is one of release 1.3, whose modules are imported for its profile only."""
+    if not options.legacy:
+        return None
+    from kscale.ca.legacy.scale_up_loop import LegacyScaleUpPlan
+
+    return plan if isinstance(plan, LegacyScaleUpPlan) else None
+
+
+def _log_choice(plan: ScaleUpPlan, legacy_plan: LegacyScaleUpPlan | None) -> Iterator[LogLine]:
+    if legacy_plan is not None:
+        done = legacy_plan.done
         if done is None:
             return
         for text in done.left_out.values():

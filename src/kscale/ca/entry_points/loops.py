@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
@@ -20,11 +20,6 @@ from kscale.ca.events import build_status_events
 from kscale.ca.expander.chain import build_dry_run_responder, build_expander_chain
 from kscale.ca.expander.types import PriceResponder, RankResponder
 from kscale.ca.group_inputs import get_described_targets, restore_targets, save_targets
-from kscale.ca.legacy.metrics import rewrite_observations_steps
-from kscale.ca.legacy.run_once import LegacyAutoscalerLoop, LegacyLoopAction
-from kscale.ca.legacy.scale_down import plan_legacy_scale_down, reject_unsupported_inputs
-from kscale.ca.legacy.scale_up import LEGACY_EXPANDERS
-from kscale.ca.legacy.scale_up_loop import legacy_scale_up_loop_steps
 from kscale.ca.loop_context import LoopContext, LoopInputs, check_actionable, check_csi_nodes, coerce_loop_snapshot
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.should_scale_up import can_scale_down
@@ -61,6 +56,9 @@ from kscale.objects.argument_types import typed
 from kscale.objects.nodegroups import GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from kscale.ca.legacy.run_once import LegacyLoopAction
 
 __all__ = [
     "RunOnceAction",
@@ -178,6 +176,8 @@ def scale_up_steps(
     check_scale_up_options(options)
     context = LoopContext(cluster, groups, moment(now), options, state, inputs)
     if options.legacy:
+        from kscale.ca.legacy.scale_up_loop import legacy_scale_up_loop_steps
+
         return (yield from legacy_scale_up_loop_steps(context))
     p, lists = context.p, context.lists
     idle = check_actionable(len(lists.all), len(lists.ready), options, context.inputs.process_age)
@@ -219,7 +219,11 @@ def check_scale_up_options(options: AutoscalingOptions) -> None:
         raise InputError(problems)
     names = [options.expander] if options.legacy else options.expander_names
     build_expander_chain(names)
-    if options.legacy and names[0] not in LEGACY_EXPANDERS:
+    if not options.legacy:
+        return
+    from kscale.ca.legacy.scale_up import LEGACY_EXPANDERS
+
+    if names[0] not in LEGACY_EXPANDERS:
         raise AutoscalerError(INTERNAL_ERROR, f"Expander {names[0]} not supported")
 
 
@@ -281,6 +285,8 @@ def scale_down(
     at = moment(now)
     snapshot = coerce_loop_snapshot(cluster, options, at)
     if options.legacy:
+        from kscale.ca.legacy.scale_down import reject_unsupported_inputs
+
         reject_unsupported_inputs(inputs, options, exhaustive=exhaustive)
     else:
         check_csi_nodes(snapshot)
@@ -289,10 +295,14 @@ def scale_down(
     if not exhaustive and not can_scale_down(before.scale_up.degraded_loops, options):
         return build_not_tried_plan(before)
     context = ScaleDownContext(snapshot, restore_targets(groups, snapshot, state, at), at, options, before, inputs)
-    return plan_legacy_scale_down(context) if options.legacy else plan_scale_down(context, exhaustive=exhaustive)
+    if not options.legacy:
+        return plan_scale_down(context, exhaustive=exhaustive)
+    from kscale.ca.legacy.scale_down import plan_legacy_scale_down
+
+    return plan_legacy_scale_down(context)
 
 
-RunOnceAction = LoopAction | LegacyLoopAction
+RunOnceAction: TypeAlias = "LoopAction | LegacyLoopAction"
 """Actions of a whole loop, by today's rules or those of release 1.3."""
 
 
@@ -431,5 +441,8 @@ def run_once_steps(
 
 def _run_once_in(context: LoopContext) -> StepsOf[RunOnceAction, LoopReport]:
     if context.options.legacy:
+        from kscale.ca.legacy.metrics import rewrite_observations_steps
+        from kscale.ca.legacy.run_once import LegacyAutoscalerLoop
+
         return rewrite_observations_steps(LegacyAutoscalerLoop(context).run())
     return AutoscalerLoop(context).run()

@@ -10,7 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
 
 from kscale.effects import ZERO_TIME, ApiError, Discover, Moment, Progress, Steps, moment
 from kscale.effects.outcomes import NOT_FOUND
@@ -42,8 +46,10 @@ from kscale.hpa.dump.records import (
     decode_usage_records,
     describe_unlabelled_metrics,
     get_data_key,
+    is_pod_document,
     is_usage_record,
     iterate_records,
+    join_documents,
     parse_cached_time,
     read_data_for_name,
     read_plain_data,
@@ -66,7 +72,7 @@ from kscale.objects.scale import WELL_KNOWN_PATHS, ScaleError, ScalePaths, defin
 from kscale.objects.selectors import SelectorError, parse_selector
 from kscale.objects.times import parse_duration
 from kscale.snapshot.caches import collector_paused
-from kscale.snapshot.text.pod_reader import PodBatch, ScannedList
+from kscale.snapshot.text.pod_reader import PodBatch, PodRun, ScannedList
 from kscale.snapshot.text.sources import RawObject, Source, read_scanned
 
 __all__ = ["Dump", "read_dump", "request_missing_steps"]
@@ -390,15 +396,17 @@ class Dump:
         if self.pods.add(pod):
             self.duplicates.append(f"Pod {pod.metadata.namespace}/{pod.metadata.name}")
 
-    def add_pods(self, batch: PodBatch) -> bool:
-        """Add a batch of pods, or return False if they must be read one by one."""
+    def add_pods(self, batch: PodBatch) -> list[int] | None:
+        """Add a batch of pods and return the positions of duplicates, which are not recorded yet.
+
+        Returns None if the pods must be read one by one.
+        """
         times = read_times(batch)
         if times is None:
-            return False
+            return None
         self.newest = max(self.newest, *times, ZERO_TIME)
         self.read["Pod"] += len(batch)
-        self.duplicates += [f"Pod {key}" for key in self.pods.add_batch(batch)]
-        return True
+        return self.pods.add_batch(batch)
 
     def _add_metric(
         self, group: str, kind: str, data: Mapping[str, Any], scope: MetricsScope | None, source: str
@@ -536,17 +544,30 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
     return reading.end(strict=strict)
 
 
+_Messages = tuple[list[Problem], list[str]]
+"""Problems, and objects that appeared more than once."""
+
+
+class _Waiting(NamedTuple):
+    """Pods or usage that wait for others of their kind, and the numbers of problems and duplicates before them."""
+
+    item: RawObject | PodRun
+    problems: int
+    duplicates: int
+
+
 class _DumpReader:
     """Reader of a dump.
 
-    ``usage``: consecutive records of pod usage, not yet added. ``external``: external metrics with their list's number,
-    which wait until all HPAs are known.
+    ``external``: external metrics with their list's number, which wait until all HPAs are known. Pods and their usage
+    wait until there are enough to be decoded together, whatever comes between them.
     """
 
     def __init__(self) -> None:
         self.dump = Dump()
-        self.usage: list[RawObject] = []
         self.external: list[tuple[int, RawObject, MetricsScope | None]] = []
+        self._waiting: list[_Waiting] = []
+        self._waiting_count = self._waiting_size = 0
         self._number = 0
         self._last = ("", "", -1)  # source, place and number in the list of what came last
 
@@ -555,58 +576,136 @@ class _DumpReader:
         scanned = self.dump.pods.scan(view, source, place)
         if scanned is None or scanned.kind != "PodMetricsList" or group_of(scanned.api_version) != "metrics.k8s.io":
             return scanned
-        self._take_usage()
+        self._add_waiting()
         if not self.dump.add_usage_items(scanned.text):
             return scanned
         self.dump.total += len(scanned)
         self._start_list(source, place, len(scanned) - 1)
         return scanned.without_items()
 
-    def take(self, record: RawObject | Problem | PodBatch, scope: MetricsScope | None) -> None:
+    def take(self, record: RawObject | Problem | PodRun, scope: MetricsScope | None) -> None:
         """Add the next record."""
         dump = self.dump
-        if isinstance(record, RawObject) and is_usage_record(record):
-            self.usage.append(record)
-            dump.total += 1
-            return
-        self._take_usage()
         if isinstance(record, Problem):
             dump.total += 1
             dump.problems.append(record)
-        elif isinstance(record, PodBatch):
+            return
+        if isinstance(record, PodRun):
             dump.total += len(record)
-            if not dump.add_pods(record):
-                for each in iterate_records(record):
-                    _add_record(dump, each, None)
-            self._start_list(record.source, record.place, int(record.column("where")[-1]))
+            self._start_list(record.pods.source, record.pods.place, record.last_item)
+            self._wait(record, "Pod", len(record))
+            return
+        dump.total += not record.empty
+        if is_usage_record(record):
+            self._wait(record, record.kind, 1)
+            return
+        place, _, index = record.where.rpartition("[")
+        at = int(index[:-1]) if index[:-1].isdigit() else -1
+        self._start_list(record.source, place, at, again=at <= self._last[2])
+        group = group_of(record.api_version)
+        if is_pod_document(record):
+            self._wait(record, record.kind, 1)
+        elif group == "external.metrics.k8s.io":
+            self.external.append((self._number, record, scope))
         else:
-            dump.total += not record.empty
-            place, _, index = record.where.rpartition("[")
-            at = int(index[:-1]) if index[:-1].isdigit() else -1
-            self._start_list(record.source, place, at, again=at <= self._last[2])
-            if group_of(record.api_version) == "external.metrics.k8s.io":
-                self.external.append((self._number, record, scope))
-            else:
-                _add_record(dump, record, scope)
+            if self._waiting and (record.kind == "Pod" or group == "metrics.k8s.io"):
+                self._add_waiting()
+            _add_record(dump, record, scope)
 
     def _start_list(self, source: str, place: str, at: int, *, again: bool = False) -> None:
         """Count a new list, or the same list again."""
         self._number += again or (source, place) != self._last[:2]
         self._last = (source, place, at)
 
-    def _take_usage(self) -> None:
-        records, self.usage = self.usage, []
-        if records and not self.dump.add_usage(records):
-            for record in records:
-                _add_record(self.dump, record, None)
+    def _wait(self, item: RawObject | PodRun, kind: str, count: int) -> None:
+        """Let pods or usage wait for others of their kind, in bounded memory."""
+        dump = self.dump
+        dump.read.setdefault(kind, 0)  # kinds are listed in the order in which they came
+        self._waiting.append(_Waiting(item, len(dump.problems), len(dump.duplicates)))
+        self._waiting_count += count
+        if isinstance(item, RawObject) and isinstance(item.data, msgspec.Raw):
+            self._waiting_size += len(memoryview(item.data))
+        if self._waiting_count >= _MAX_WAITING or self._waiting_size >= _MAX_WAITING_SIZE:
+            self._add_waiting()
+
+    def _add_waiting(self) -> None:
+        """Add all that waits. Its problems and duplicates are recorded in the order in which the objects came."""
+        waiting, self._waiting = self._waiting, []
+        self._waiting_count = self._waiting_size = 0
+        dump, messages = self.dump, {}
+        usage = {number: each.item for number, each in enumerate(waiting) if _is_usage(each.item)}
+        if usage and not dump.add_usage([each for each in usage.values() if isinstance(each, RawObject)]):
+            messages = {number: self._add_singly(item) for number, item in usage.items()}
+        pods = {number: each.item for number, each in enumerate(waiting) if number not in usage}
+        for parent, group in groupby(pods.items(), lambda each: each[1].pods if isinstance(each[1], PodRun) else None):
+            items = dict(group)
+            messages.update(self._add_documents(items) if parent is None else self._add_runs(items, parent))
+        for number in sorted(messages, reverse=True):
+            problems, duplicates = messages[number]
+            dump.problems[waiting[number].problems : waiting[number].problems] = problems
+            dump.duplicates[waiting[number].duplicates : waiting[number].duplicates] = duplicates
+
+    def _add_runs(self, runs: Mapping[int, RawObject | PodRun], pods: PodBatch) -> dict[int, _Messages]:
+        """Add consecutive runs of a batch of pods, and return the messages by the number of the run."""
+        parts = [each for each in runs.values() if isinstance(each, PodRun)]
+        batch = PodRun(pods, parts[0].begin, parts[-1].end).batch
+        duplicates = self.dump.add_pods(batch)
+        if duplicates is None:
+            return {number: self._add_singly(run) for number, run in runs.items()}
+        messages: dict[int, _Messages] = {}
+        ends = np.cumsum([len(run) for run in parts])
+        numbers = list(runs)
+        for position in duplicates:
+            number = numbers[int(np.searchsorted(ends, position, side="right"))]
+            messages.setdefault(number, ([], []))[1].append(f"Pod {batch.keys[position]}")
+        return messages
+
+    def _add_documents(self, documents: Mapping[int, RawObject | PodRun]) -> dict[int, _Messages]:
+        """Add pods that are single documents, as columns if all can be decoded, and return the messages by number."""
+        messages: dict[int, _Messages] = {}
+        numbers = list(documents)
+        records = [each for each in documents.values() if isinstance(each, RawObject)]
+        # Columns ignore fields that nothing reads. A damaged field of a document is reported all the same.
+        is_valid = len(records) > 1 and all(decode_pod_record(each) is not None for each in records)
+        scanned = self.dump.pods.scan(join_documents(records), "", "items") if is_valid else None
+        if scanned is None or len(scanned) != len(records):
+            return {number: self._add_singly(record) for number, record in documents.items()}
+        items = scanned.items()
+        begin = columns = 0
+        for end in [*(np.flatnonzero(np.diff(items.fast)) + 1).tolist(), len(records)]:
+            duplicates = None
+            if items.fast[begin]:
+                batch = PodRun(items.pods, columns, columns + end - begin).batch
+                columns += end - begin
+                duplicates = self.dump.add_pods(batch)
+                for position in duplicates or ():
+                    messages[numbers[begin + position]] = ([], [f"Pod {batch.keys[position]}"])
+            if duplicates is None:
+                for number in numbers[begin:end]:
+                    messages[number] = self._add_singly(documents[number])
+            begin = end
+        return messages
+
+    def _add_singly(self, item: RawObject | PodRun) -> _Messages:
+        """Add objects one by one, and return the messages without recording them."""
+        dump = self.dump
+        problems, duplicates = dump.problems, dump.duplicates
+        dump.problems, dump.duplicates = [], []
+        for record in iterate_records(item.batch) if isinstance(item, PodRun) else (item,):
+            _add_record(dump, record, None)
+        messages = dump.problems, dump.duplicates
+        dump.problems, dump.duplicates = problems, duplicates
+        return messages
 
     def end(self, *, strict: bool) -> Dump:
         """Return the dump after all records.
 
         Raises ``InputError`` for problems of a source, or any problem if ``strict``.
         """
-        self._take_usage()
+        self._add_waiting()
         dump = self.dump
+        for kind in [kind for kind, count in dump.read.items() if not count]:
+            del dump.read[kind]
         namespaces = {hpa.metadata.namespace for hpa in dump.hpas.values()}
         namespaces |= {(each.get("metadata") or {}).get("namespace", "") for each in dump.scaled_objects.values()}
         only = next(iter(namespaces), "") if len(namespaces) < 2 else None
@@ -624,6 +723,15 @@ class _DumpReader:
         if fatal:
             raise InputError(fatal, total=dump.total)
         return dump
+
+
+def _is_usage(item: RawObject | PodRun) -> bool:
+    return isinstance(item, RawObject) and item.kind != "Pod"
+
+
+_MAX_WAITING: Final = 1 << 14
+_MAX_WAITING_SIZE: Final = 1 << 25
+"""Bytes of the records that wait."""
 
 
 def _add_record(dump: Dump, record: RawObject, scope: MetricsScope | None) -> None:

@@ -46,8 +46,10 @@ __all__ = [
     "decode_usage_records",
     "describe_unlabelled_metrics",
     "get_data_key",
+    "is_pod_document",
     "is_usage_record",
     "iterate_records",
+    "join_documents",
     "parse_cached_time",
     "read_data_for_name",
     "read_plain_data",
@@ -197,6 +199,22 @@ def is_usage_record(record: RawObject) -> bool:
     )
 
 
+def is_pod_document(record: RawObject) -> bool:
+    """Check whether a record is a pod in JSON that is not an item of a list."""
+    return (
+        record.kind == "Pod"
+        and record.api_version == "v1"
+        and isinstance(record.data, msgspec.Raw)
+        and not record.where.endswith("]")
+    )
+
+
+def join_documents(records: Sequence[RawObject]) -> memoryview:
+    """Return a JSON list of the objects of records that are JSON."""
+    items = b",".join(memoryview(each.data) for each in records if isinstance(each.data, msgspec.Raw))
+    return memoryview(b"".join((b'{"apiVersion":"v1","kind":"List","items":[', items, b"]}")))
+
+
 def decode_usage_records(records: Sequence[RawObject]) -> tuple[PodUsage, set[str]] | None:
     """Decode the usage in records and its creation times, or return None if they must be read one by one."""
     return decode_usage_items(
@@ -268,14 +286,14 @@ class DumpPods:
         self.cluster.apply_decoded(pod, None)
         return self._is_duplicate(pod.key)
 
-    def add_batch(self, batch: PodBatch) -> list[str]:
-        """Add pods. Returns the keys of pods that existed already."""
+    def add_batch(self, batch: PodBatch) -> list[int]:
+        """Add pods. Returns the positions in the batch of pods that existed already."""
         self.cluster.apply_batch(batch)
         new = set(batch.keys)
         if len(new) == len(batch.keys) and new.isdisjoint(self._keys):
             self._keys |= new
             return []
-        return [key for key in batch.keys if self._is_duplicate(key)]
+        return [position for position, key in enumerate(batch.keys) if self._is_duplicate(key)]
 
     def _is_duplicate(self, key: str) -> bool:
         if key in self._keys:
@@ -286,8 +304,8 @@ class DumpPods:
 
 def read_times(batch: PodBatch) -> Sequence[int] | None:
     """Return the times in a batch of pods, or None if one is invalid and each pod must be checked."""
-    begin, size = batch.column("begin").tolist(), batch.column("size").tolist()
-    text = batch.view[begin[0] : begin[-1] + size[-1]]
+    places = zip(batch.column("begin").tolist(), batch.column("size").tolist(), strict=True)
+    text = b",".join(batch.view[begin : begin + size] for begin, size in places)
     try:
         return [parse_cached_time(each.decode()) for each in set(_TIME_PATTERN.findall(text))]
     except ValueError:

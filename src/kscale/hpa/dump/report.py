@@ -93,21 +93,36 @@ class PodOwners:
         self._pods = pods
         self._objects = objects
 
-    def count(self, hpa: HorizontalPodAutoscaler, selector: str) -> dict[str, int]:
-        """Count the pods that a selector matches by owner (``Kind/name``; empty: none), the HPA's target first.
+    def count(self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]]) -> list[dict[str, int]]:
+        """Count the pods that the selector of each HPA matches by owner (``Kind/name``; empty: none), the HPA's target
+        first.
 
-        Pods that are being deleted or have failed are left out, as upstream leaves them out.
+        Pods that are being deleted or have failed are left out, as upstream leaves them out. Raises SelectorError.
         """
-        namespace, reference = hpa.metadata.namespace, hpa.spec.scale_target_ref
-        target = group_of(reference.api_version), reference.kind, reference.name
-        selection = self._pods.select(namespace, selector)
-        is_counted = (selection.deleted == ZERO_TIME) & (selection.phase != PHASES.index("Failed"))
-        shapes, counts = np.unique(selection.shapes[is_counted], return_counts=True)
-        owners: Counter[str] = Counter()
-        for shape, count in zip(shapes.tolist(), counts.tolist(), strict=True):
-            owners[self._owner(selection.exemplar(shape), namespace, target)] += count
-        own = f"{target[1]}/{target[2]}"
-        return dict(sorted(owners.items(), key=lambda item: (item[0] != own, -item[1], item[0])))
+        counts: list[dict[str, int]] = []
+        for begin in range(0, len(selected), _SELECTED_TOGETHER):
+            counts += self._count_some(selected[begin : begin + _SELECTED_TOGETHER])
+        return counts
+
+    def _count_some(self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]]) -> list[dict[str, int]]:
+        selections = self._pods.select_many([(hpa.metadata.namespace, selector) for hpa, selector in selected])
+        pods = selections.pods
+        is_counted = (pods.deleted == ZERO_TIME) & (pods.phase != PHASES.index("Failed"))
+        shapes = pods.shapes[is_counted].astype(np.int64)
+        rows = np.repeat(np.arange(len(selected)), np.diff(selections.ends))[is_counted]
+        width = int(shapes.max(initial=0)) + 1
+        pairs, counts = np.unique(rows * width + shapes, return_counts=True)
+        owners = [Counter[str]() for _ in selected]
+        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+            row, shape = divmod(pair, width)
+            hpa, _ = selected[row]
+            reference = hpa.spec.scale_target_ref
+            target = group_of(reference.api_version), reference.kind, reference.name
+            owners[row][self._owner(pods.exemplar(shape), hpa.metadata.namespace, target)] += count
+        return [
+            dict(sorted(each.items(), key=lambda item: (item[0] != _describe_target(hpa), -item[1], item[0])))
+            for (hpa, _), each in zip(selected, owners, strict=True)
+        ]
 
     def _owner(self, pod: Pod, namespace: str, target: _Owner) -> str:
         reference = controller_of(pod.metadata)
@@ -123,6 +138,15 @@ class PodOwners:
             data = self._objects.get((owner[0], owner[1], namespace, owner[2]))
             reference = _guess_replica_set_owner(pod, owner, target) if data is None else _read_controller(data)
         return "" if shown is None else f"{shown[1]}/{shown[2]}"
+
+
+_SELECTED_TOGETHER: Final = 64
+"""HPAs whose pods are counted together: each of them may select all pods of a namespace."""
+
+
+def _describe_target(hpa: HorizontalPodAutoscaler) -> str:
+    reference = hpa.spec.scale_target_ref
+    return f"{reference.kind}/{reference.name}"
 
 
 def _read_controller(data: Mapping[str, Any]) -> OwnerReference | None:
@@ -349,8 +373,8 @@ def hpa_report(
         now=to_text(dump.newest if now is None else moment(now), fraction=True),
         state_mode=mode,
         hpas=[
-            _build_decision(dump, owners, hpa, rows[row], int(decisions.best[row]), options or DEFAULT_OPTIONS)
-            for hpa, row in shown
+            _build_decision(dump, hpa, rows[row], int(decisions.best[row]), options or DEFAULT_OPTIONS, counts)
+            for (hpa, row), counts in zip(shown, _count_shared_pods(dump, owners, chosen), strict=True)
         ],
         missing=dump.missing(),
         unmodelled={each: texts for each, texts in dump.unmodelled.items() if each in reported},
@@ -369,14 +393,14 @@ def _build_paused(key: str, pause: PausedTarget) -> PausedScaledObject:
 
 def _build_decision(
     dump: Dump,
-    owners: PodOwners,
     hpa: HorizontalPodAutoscaler,
     run: DryRun[ReconcileResult],
     best: int,
     options: HPAOptions,
+    shared: dict[str, int],
 ) -> HPADecision:
     row = run.value
-    reference, tolerances = hpa.spec.scale_target_ref, get_tolerances(hpa, options)
+    tolerances = get_tolerances(hpa, options)
     scale = dump.scales().get(f"{hpa.metadata.namespace}/{hpa.metadata.name}")
     details = [
         _build_metric_detail(spec, each, tolerances, scale if isinstance(scale, Scale) else Scale())
@@ -384,11 +408,10 @@ def _build_decision(
     ]
     decisive = details[best] if 0 <= best < len(details) else None
     limited = next((each.reason for each in row.status.conditions or () if _is_limiting_condition(row, each.type)), "")
-    shared = _count_shared_pods(dump, owners, hpa)
     return HPADecision(
         namespace=hpa.metadata.namespace,
         name=hpa.metadata.name,
-        target=f"{reference.kind}/{reference.name}",
+        target=_describe_target(hpa),
         current_replicas=row.current_replicas,
         desired_replicas=row.desired_replicas,
         rescales=row.scale_written is not None,
@@ -413,25 +436,38 @@ def _build_decision(
     )
 
 
-def _count_shared_pods(dump: Dump, owners: PodOwners, hpa: HorizontalPodAutoscaler) -> dict[str, int]:
-    """Count the pods by owner, if some are known to belong to another owner than the target; else empty."""
-    scale = dump.scales().get(f"{hpa.metadata.namespace}/{hpa.metadata.name}")
-    if not isinstance(scale, Scale) or not scale.status.selector or not depends_on_pods(hpa):
-        return {}
+def _count_shared_pods(dump: Dump, owners: PodOwners, hpas: Sequence[HorizontalPodAutoscaler]) -> list[dict[str, int]]:
+    """Count the pods of each HPA by owner, if some are known to belong to another owner than the target; else empty."""
+    shared: list[dict[str, int]] = [{} for _ in hpas]
+    scales = dump.scales()
+    selected = []
+    for row, hpa in enumerate(hpas):
+        scale = scales.get(f"{hpa.metadata.namespace}/{hpa.metadata.name}")
+        if isinstance(scale, Scale) and scale.status.selector and depends_on_pods(hpa):
+            selected.append((row, hpa, scale.status.selector))
+    for row, counts in zip((row for row, _, _ in selected), _count_pods(owners, selected), strict=True):
+        # Without any owner reference the owners of the pods are unknown.
+        if set(counts) - {""} and set(counts) != {_describe_target(hpas[row])}:
+            shared[row] = counts
+    return shared
+
+
+def _count_pods(
+    owners: PodOwners, selected: Sequence[tuple[int, HorizontalPodAutoscaler, str]]
+) -> list[dict[str, int]]:
+    """Count the pods of each HPA by owner; none for a selector that is refused, whose decision has the error."""
     try:
-        counts = owners.count(hpa, scale.status.selector)
+        return owners.count([(hpa, selector) for _, hpa, selector in selected])
     except SelectorError:
-        return {}  # the decision has the error
-    reference = hpa.spec.scale_target_ref
-    # Without any owner reference the owners of the pods are unknown.
-    return counts if set(counts) - {""} and set(counts) != {f"{reference.kind}/{reference.name}"} else {}
+        if len(selected) == 1:
+            return [{}]
+        return [counts for each in selected for counts in _count_pods(owners, [each])]
 
 
 def _describe_overlap(hpa: HorizontalPodAutoscaler, shared: Mapping[str, int]) -> list[str]:
     if not shared:
         return []
-    reference = hpa.spec.scale_target_ref
-    target = f"{reference.kind}/{reference.name}"
+    target = _describe_target(hpa)
     others = {owner: count for owner, count in shared.items() if owner != target}
     names = [f"{count:,} of {owner}" if owner else f"{count:,} of no owner" for owner, count in others.items()]
     if len(names) > _OWNERS_SHOWN:

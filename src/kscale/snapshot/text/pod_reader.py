@@ -172,6 +172,28 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
         return bytes(self.view[at : at + int(self.column("uid_size")[i])])
 
 
+class PodRun(NamedTuple):
+    """Consecutive pods of a batch, with no item of another kind between them in the list."""
+
+    pods: PodBatch
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        """Return the number of pods."""
+        return self.end - self.begin
+
+    @property
+    def last_item(self) -> int:
+        """Return the number of the last pod among the items of the list."""
+        return int(self.pods.column("where")[self.end - 1])
+
+    @property
+    def batch(self) -> PodBatch:
+        """Return the pods as a batch of their own."""
+        return self.pods if len(self) == len(self.pods) else self.pods.pick(slice(self.begin, self.end))
+
+
 _NODE, _NOMINATED = SLOTS["node"], SLOTS["nominated"]
 
 

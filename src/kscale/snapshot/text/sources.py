@@ -29,7 +29,7 @@ from kscale.snapshot.text.documents import check_syntax, object_lines, several_d
 from kscale.snapshot.text.files import Buffer, MappedFile, decompress
 
 if TYPE_CHECKING:
-    from kscale.snapshot.text.pod_reader import PodBatch, ScannedList
+    from kscale.snapshot.text.pod_reader import PodRun, ScannedList
 
 __all__ = [
     "STDIN",
@@ -178,7 +178,7 @@ class RawObject(msgspec.Struct, frozen=True):
 Scan: TypeAlias = "Callable[[memoryview, str, str], ScannedList | None]"
 """(text, source, place of the items) -> the list with its pods as columns; None: read item by item."""
 
-_Item: TypeAlias = "RawObject | Problem | PodBatch"
+_Item: TypeAlias = "RawObject | Problem | PodRun"
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -205,12 +205,12 @@ def read(*sources: Source, empty_lists: bool = False) -> Iterator[RawObject | Pr
     ``empty_lists``: also yield empty lists of a kind (``PodMetricsList``), as records of the list.
     """
     for item in read_scanned(*sources, scan=None, empty_lists=empty_lists):
-        assert isinstance(item, (RawObject, Problem))  # there are batches only with a scan
+        assert isinstance(item, (RawObject, Problem))  # there are runs of pods only with a scan
         yield item
 
 
 def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False) -> Iterator[_Item]:
-    """Yield objects as :func:`read` does, with the pods of JSON lists in batches as ``scan`` reads them."""
+    """Yield objects as :func:`read` does, with the pods of JSON lists in runs as ``scan`` reads them."""
     for source in sources:
         for item in _read(source, scan):
             if isinstance(item, RawObject) and item.empty and not empty_lists:
@@ -218,7 +218,7 @@ def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False)
             yield item if isinstance(item, Problem) else _find_problem(item) or item
 
 
-def _find_problem(item: RawObject | PodBatch) -> Problem | None:
+def _find_problem(item: RawObject | PodRun) -> Problem | None:
     if not isinstance(item, RawObject) or isinstance(item.data, KubeObject):
         return None
     why = explain_no_object(item.api_version, item.kind, item.data)
@@ -451,22 +451,28 @@ def _envelope(view: memoryview) -> _Envelope:
 
 
 def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_directory: bool) -> Iterator[_Item]:
-    """Yield pods as batches, and the other items between them one by one."""
+    """Yield pods as runs, and the other items between them one by one."""
+    from kscale.snapshot.text.pod_reader import PodRun
+
     own = item_kind(scanned.kind)
     version = scanned.api_version if own else ""
     for part in scanned.parts():
-        pods, done = part.pods, 0
+        pods, pods_done = part.pods, 0
         others = np.flatnonzero(~part.fast)
-        for run in np.split(others, np.flatnonzero(np.diff(others) != 1) + 1) if len(others) else ():
-            pods_before = int(run[0]) - int(np.searchsorted(others, run[0]))
-            if pods_before > done:
-                yield pods.pick(slice(done, pods_before))
-                done = pods_before
-            places = zip(part.begin[run].tolist(), part.size[run].tolist(), strict=True)
-            raws = (msgspec.Raw(view[begin : begin + size]) for begin, size in places)
-            yield from _from_items(raws, source, pods.place, own, version, in_directory, part.first + int(run[0]))
-        if len(pods.keys) > done:
-            yield pods.pick(slice(done, None)) if done else pods
+        ends = (np.flatnonzero(np.diff(others, append=-1) != 1) + 1).tolist()
+        numbers = others.tolist()
+        places = list(zip(part.begin[others].tolist(), part.size[others].tolist(), strict=True))
+        begin = 0
+        for end in ends:
+            pods_before = numbers[begin] - begin
+            if pods_before > pods_done:
+                yield PodRun(pods, pods_done, pods_before)
+                pods_done = pods_before
+            raws = (msgspec.Raw(view[at : at + size]) for at, size in places[begin:end])
+            yield from _from_items(raws, source, pods.place, own, version, in_directory, part.first + numbers[begin])
+            begin = end
+        if len(pods) > pods_done:
+            yield PodRun(pods, pods_done, len(pods))
 
 
 def _join_places(where: str, place: str) -> str:

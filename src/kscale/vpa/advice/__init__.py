@@ -6,7 +6,24 @@ VPAs and workloads, ``usage_feed`` feeds usage, ``records`` contains the report 
 
 from __future__ import annotations
 
-from kscale.vpa.advice.records import ContainerAdvice, RecommendationReport, ResourceAdvice, with_quality
-from kscale.vpa.advice.report import recommend
+from typing import TYPE_CHECKING
+
+from kscale.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from kscale.vpa.advice.records import ContainerAdvice as ContainerAdvice
+    from kscale.vpa.advice.records import RecommendationReport as RecommendationReport
+    from kscale.vpa.advice.records import ResourceAdvice as ResourceAdvice
+    from kscale.vpa.advice.records import with_quality as with_quality
+    from kscale.vpa.advice.report import recommend as recommend
 
 __all__ = ["ContainerAdvice", "RecommendationReport", "ResourceAdvice", "recommend", "with_quality"]
+
+
+import_on_use(
+    __name__,
+    {
+        "records": ("ContainerAdvice", "RecommendationReport", "ResourceAdvice", "with_quality"),
+        "report": ("recommend",),
+    },
+)

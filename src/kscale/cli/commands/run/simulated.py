@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kscale.cli.commands.simulate import simulation_view
 from kscale.cli.go_flags import flags_given_of, idle_flags
 from kscale.cli.options import OptionGroup
 from kscale.cli.output import Answer, Show
@@ -84,5 +83,7 @@ def run_if_simulated(
     path = Path(flags.scenario) if flags.scenario else bundled
     setup = build(read_scenario(path), source=str(path), folder=path.parent, options={controller: options}, **more)
     report = simulate(setup).report
+    from kscale.cli.commands.simulate import simulation_view
+
     Show().emit(Answer(report, lambda: simulation_view(report)))
     return True
