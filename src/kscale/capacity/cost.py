@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kscale.ca.expander.price import GIB_PER_CORE
 from kscale.capacity.catalogue import InstanceType
+from kscale.capacity.catalogue.names import instance_type_of
 from kscale.capacity.groups import members_of
 from kscale.capacity.mix import ALL, MixOptions, mix
 from kscale.errors import InputError
@@ -31,7 +32,6 @@ from kscale.vpa.target import find_topmost_owner
 __all__ = ["CostReport", "CostShare", "IdealMix", "PoolCost", "cost", "ideal_mix"]
 
 
-_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 _REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 
 
@@ -53,7 +53,7 @@ def price_of(
     for group in groups:
         if group.price is not None and _is_in_group(group, node, labels):
             return group.price
-    name = next((labels[key] for key in _TYPES if key in labels), "")
+    name = instance_type_of(node)
     if catalogue is None or name not in set(catalogue):
         return None
     kind = catalogue[name]

@@ -47,8 +47,8 @@ class GroupEstimate(Part, frozen=True):
     resource; ``limitedBy`` the resource used most. ``current`` and ``maximum`` are the group's sizes, ``price`` the
     hourly
     price of the nodes, if known. ``placement`` (if requested): pod -> node. ``arch``: the nodes'
-    ``kubernetes.io/arch``,
-    empty if the group does not say.
+    ``kubernetes.io/arch``, empty if the group does not say; ``generation``: that of the machine by the name of its
+    type, null if it is unknown.
     """
 
     group: str
@@ -64,6 +64,7 @@ class GroupEstimate(Part, frozen=True):
     price: float | None = None
     placement: dict[str, str] | None = None
     arch: str = ""
+    generation: int | None = None
 
     @property
     def over_maximum(self) -> int:
@@ -104,6 +105,8 @@ class EstimateReport(Record, frozen=True):
     expendable_running: int
     expendable_cutoff: int
     existing: dict[str, str] | None = None
+    assumptions: list[str] = msgspec.field(default_factory=list)
+    """What the choice of the node groups assumes, as texts."""
 
 
 class Shortage(Part, frozen=True):

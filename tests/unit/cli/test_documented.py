@@ -21,6 +21,7 @@ from unit.cli.support import kscale
 ROOT = Path(__file__).parents[3]
 SHOWING = (
     "aws",
+    "catalogues",
     "cli",
     "cost",
     "mix",

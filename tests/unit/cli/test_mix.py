@@ -67,7 +67,7 @@ def test_types_of_another_architecture_are_left_out(tmp_path: Path) -> None:
         assert set(types_in(got.stdout).values()) == {"amd64"}
         assert "2 arm64 types of the catalogue left out (the nodes of the cluster are amd64; --arch" in got.stderr
     chosen = kscale(*question, "--arch", "arm64")
-    assert chosen.stdout.splitlines()[2].split()[:3] == ["TYPE", "ARCH", "NODES"]
+    assert chosen.stdout.splitlines()[2].split()[:4] == ["TYPE", "ARCH", "GEN", "NODES"]
     assert "Some new nodes are arm64; the cluster's are amd64. The pods' images have to exist" in chosen.stdout
     assert "warning: arm64 types are offered, the nodes of the cluster are amd64" in chosen.stderr
     both = kscale(*question, "--arch", "arm64", "--arch", "amd64", "-o", "json")
@@ -78,7 +78,46 @@ def test_types_of_another_architecture_are_left_out(tmp_path: Path) -> None:
     refused = kscale(*question, "--instance-type", "m7g*")
     assert (refused.code, "none of the types is amd64" in refused.stderr) == (2, True)
     wide = kscale(*question, "--instance-type", "m5*", "-o", "wide")
-    assert wide.stdout.splitlines()[2].split()[:3] == ["TYPE", "ARCH", "CAPACITY"]
+    assert wide.stdout.splitlines()[2].split()[:4] == ["TYPE", "ARCH", "GEN", "CAPACITY"]
+
+
+def test_an_assumed_architecture_is_part_of_the_answer(tmp_path: Path) -> None:
+    (tmp_path / "types.csv").write_text(ARM, encoding="utf-8")
+    dump = write(tmp_path / "dump.json", node("n1", **AMD64), pod("p", "2"))
+    text = "Assumed: new nodes are amd64, as the cluster's nodes are (--arch chooses)."
+    for command, more in (("mix", ()), ("estimate", ("--instance-type", "*"))):
+        question = (command, "-q", "-f", dump, "--catalogue", tmp_path / "types.csv", "--ignore-existing", *more)
+        assert text in kscale(*question).stdout
+        assert text not in kscale(*question, "--arch", "amd64").stdout
+        record = json.loads(kscale(*question, "-o", "json").stdout)
+        assert record["assumptions"] == ["new nodes are amd64, as the cluster's nodes are (--arch chooses)"]
+
+
+def test_excluded_types_families_and_discounts(tmp_path: Path, dump: Path) -> None:
+    question = ("mix", "-q", "-f", dump, "--catalogue", tmp_path / "types.csv", "--ignore-existing", "-o", "json")
+
+    def plan(*more: object) -> tuple[list[str], float]:
+        got = kscale(*question, "--region", "us-east-1", *more)
+        assert got.code == 0, got.stderr
+        record = json.loads(got.stdout)
+        assert record["bound"]["cost"] <= record["cost"]
+        return [line["type"] for line in record["lines"]], record["cost"]
+
+    assert plan() == (["c5.large"], 0.765)
+    assert plan("--exclude", "c5*") == (["m5.large"], 0.864)
+    assert plan("--family", "m5", "--discount", "50") == (["m5.large"], 0.432)
+    (tmp_path / "prices.json").write_text(
+        json.dumps(
+            [
+                {"instanceType": "m5.large", "discount": 50},
+                {"instanceType": "m5.2xlarge", "reserved": 1, "price": 0.01},
+            ]
+        )
+    )
+    types, cost = plan("--price-list", tmp_path / "prices.json")
+    assert (sorted(types), cost) == (["m5.2xlarge", "m5.large"], pytest.approx(0.01 + 5 * 0.048))
+    refused = kscale("mix", "-f", dump, "--price-list", tmp_path / "prices.json")
+    assert (refused.code, "--price-list needs --catalogue" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from kscale.capacity.catalogue.names import instance_type_of
 from kscale.capacity.records import UNLIMITED
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
@@ -22,13 +23,13 @@ from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ALL", "ON_DEMAND", "SPOT", "MixOptions", "Offer", "offers_of", "subjects"]
+__all__ = ["ALL", "ON_DEMAND", "RESERVED", "SPOT", "MixOptions", "Offer", "offers_of", "subjects"]
 
 
-ON_DEMAND, SPOT = "on-demand", "spot"
-_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+ON_DEMAND, SPOT, RESERVED = "on-demand", "spot", "reserved"
 _DEAREST = 1_000_000  # per hour: costs of plans are counted in billionths
 _ZONE = "topology.kubernetes.io/zone"
+_RESERVED_LABEL = ("karpenter.sh/capacity-type", "reserved")
 # Labels and values by which clouds and Karpenter mark spot nodes.
 _SPOT_LABELS = {
     "karpenter.sh/capacity-type": "spot",
@@ -42,10 +43,9 @@ _SPOT_LABELS = {
 class Offer(msgspec.Struct, kw_only=True, frozen=True):
     """A node that can be bought: its ``template``, and its ``price`` per hour.
 
-    ``type`` is counted by ``max_types``; ``capacity_type`` is ``on-demand`` or ``spot``. A plan has at least ``least``
-    and
-    at most ``most`` new nodes of the offer (None = no limit). ``group``: the node group that the offer belongs to;
-    ``zone``: the zone of its nodes.
+    ``type`` is counted by ``max_types``; ``capacity_type`` is ``on-demand``, ``spot`` or ``reserved``. A plan has at
+    least ``least`` and at most ``most`` new nodes of the offer (None = no limit). ``group``: the node group that the
+    offer belongs to; ``zone``: the zone of its nodes.
     """
 
     name: str
@@ -102,8 +102,9 @@ def offers_of(groups: Iterable[NodeGroup | Offer], *, anew: bool = False) -> lis
             problems.append(Problem(text, object=place, field="price"))
         if offer.least < 0 or (offer.most is not None and offer.least > offer.most):
             problems.append(Problem(f"at least {offer.least} and at most {offer.most} nodes", object=place))
-        if offer.capacity_type not in (ON_DEMAND, SPOT):
-            problems.append(Problem(f'"{offer.capacity_type}" is not one of {ON_DEMAND}, {SPOT}', object=place))
+        if offer.capacity_type not in (ON_DEMAND, SPOT, RESERVED):
+            text = f'"{offer.capacity_type}" is not one of {ON_DEMAND}, {SPOT}, {RESERVED}'
+            problems.append(Problem(text, object=place))
         result.append(offer)
     if problems:
         raise InputError(problems)
@@ -130,9 +131,9 @@ def _offer(group: NodeGroup, problems: list[Problem], *, anew: bool) -> Offer | 
         name=group.id,
         template=group.template,
         price=group.price,
-        type=next((labels[key] for key in _TYPES if labels.get(key)), group.id),
+        type=instance_type_of(group.template.node) or group.id,
         zone=labels.get(_ZONE, ""),
-        capacity_type=SPOT if spot else ON_DEMAND,
+        capacity_type=SPOT if spot else RESERVED if labels.get(_RESERVED_LABEL[0]) == _RESERVED_LABEL[1] else ON_DEMAND,
         least=max(0, group.min_size - size),
         most=None if group.max_size >= UNLIMITED else max(0, group.max_size - size),
         group=group.id,

@@ -37,8 +37,8 @@ class MixLine(Part, frozen=True):
     ``price`` of one node and ``cost`` of all, per hour; ``share`` of the cost of all new nodes; ``utilization``:
     requests
     divided by allocatable, by resource; ``zones``, ``groups``: nodes in each; ``arch``: the nodes'
-    ``kubernetes.io/arch``,
-    empty if the offer does not say.
+    ``kubernetes.io/arch``, empty if the offer does not say; ``generation``: that of the machine by the name of its
+    type, null if it is unknown.
     """
 
     type: str
@@ -52,6 +52,7 @@ class MixLine(Part, frozen=True):
     zones: dict[str, int] = {}
     groups: dict[str, int] = {}
     arch: str = ""
+    generation: int | None = None
 
 
 class Bound(Part, frozen=True):
@@ -143,6 +144,8 @@ class MixPlan(Record, frozen=True):
     offers: dict[str, int]
     placement: list[PlannedNode] | None = None
     existing: dict[str, list[str]] | None = None
+    assumptions: list[str] = msgspec.field(default_factory=list)
+    """What the choice of the offers assumes, as texts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,8 +80,7 @@ def command(
             bound_effort=bounds.effort(len(groups)),
             threads=bounds.threads,
         )
-    if unmodelled:
-        report = replace(report, unmodelled=[*report.unmodelled, *unmodelled])
+    report = replace(report, unmodelled=[*report.unmodelled, *unmodelled], assumptions=list(group_source.assumptions))
     hint = ""
     if not report.pending:
         hint = (
@@ -150,6 +149,8 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hin
         footer.append(f"{pods(report.terminating)} not counted: being deleted, without a node.")
     if report.unmodelled:
         footer.append(f"Not judged: {', '.join(report.unmodelled)}. More nodes may be needed than NODES and BOUND say.")
+    if report.assumptions:
+        footer.append(f"Assumed: {'; '.join(report.assumptions)}.")
     if hint:
         footer.append(hint)
     return View(
@@ -162,6 +163,8 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hin
 
 _ESTIMATE_COLUMNS = (
     Column("NODE GROUP"),
+    Column("ARCH", wide=True),
+    Column("GEN", "right", wide=True),
     *make_columns("NODES", "BOUND", align="right"),
     Column("METHOD", wide=True),
     *make_columns("PODS", "CPU", "MEMORY", align="right"),
@@ -188,6 +191,8 @@ def _estimate_headline(report: EstimateReport, of: str) -> str:
 def _estimate_row(group: GroupEstimate) -> Row:
     return [
         group.group,
+        group.arch or None,
+        group.generation,
         group.nodes,
         group.bound if group.pods else None,
         group.bound_method or None,

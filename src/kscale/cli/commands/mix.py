@@ -121,6 +121,7 @@ def command(
     with show.terminal.step("looking for the cheapest mix"):
         plan = mix(world, groups, pods=ALL if pods is Which.ALL else pod_names, options=options, stop=stop,
                    placements=show.needs_full_record)  # fmt: skip
+    plan = msgspec.structs.replace(plan, assumptions=list(group_source.assumptions))
     _write(plan, groups, to_groups, to_nodepool, chosen_class, show.terminal)
     architectures = architectures_of(cluster).nodes
     hint = "" if plan.pods else workloads_without_pods(cluster)
@@ -254,7 +255,14 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
     """
     usual = set(architectures) or {"amd64"}
     others = sorted({line.arch for line in plan.lines if line.arch} - usual)
-    columns = (_COLUMNS[0], Column("ARCH", wide=not others), *_COLUMNS[1:])
+    reserved = any(line.capacity_type == "reserved" for line in plan.lines)
+    columns = (
+        Column("TYPE"),
+        Column("ARCH", wide=not any(line.arch for line in plan.lines)),
+        Column("GEN", "right", wide=all(line.generation is None for line in plan.lines)),
+        Column("CAPACITY", wide=not reserved),
+        *_COLUMNS,
+    )
     footer = []
     placed = plan.pods - plan.nowhere
     if placed:
@@ -279,6 +287,8 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
         footer.append(
             f"Some new nodes are {' and '.join(others)}; {existing_text}. The pods' images have to exist for them."
         )
+    if plan.assumptions:
+        footer.append(f"Assumed: {'; '.join(plan.assumptions)}.")
     if plan.unmodelled:
         footer.append(f"Not judged yet: {', '.join(plan.unmodelled)}.")
     if hint:
@@ -304,8 +314,6 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
 
 
 _COLUMNS = (
-    Column("TYPE"),
-    Column("CAPACITY", wide=True),
     *make_columns("NODES", "PODS", "CPU", "MEMORY", "$/NODE", "$/H", "SHARE", align="right"),
     *make_columns("ZONES", "GROUPS", wide=True),
 )
@@ -338,6 +346,7 @@ def _row(line: MixLine) -> Row:
     return [
         line.type,
         line.arch or None,
+        line.generation,
         line.capacity_type,
         line.nodes,
         line.pods,
