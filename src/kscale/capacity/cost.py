@@ -29,7 +29,16 @@ from kscale.snapshot.snapshot import Snapshot
 from kscale.vpa.controllers import TargetError, read_controllers
 from kscale.vpa.target import find_topmost_owner
 
-__all__ = ["CostReport", "CostShare", "IdealMix", "PoolCost", "cost", "ideal_mix"]
+__all__ = [
+    "AllocatedCost",
+    "CostAllocation",
+    "CostReport",
+    "CostShare",
+    "IdealMix",
+    "PoolCost",
+    "cost",
+    "ideal_mix",
+]
 
 
 _REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
@@ -99,7 +108,7 @@ def _model(group: NodeGroup, nodes: Sequence[Node]) -> Node | None:
 
 CORES_PER_GPU = 30
 """So many cores cost as much as one GPU: 0.95 and 0.031611 $/h in the default prices of OpenCost."""
-_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
+GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 _NO_OWNER = "Pod"
 
 
@@ -147,6 +156,44 @@ class IdealMix(Part, frozen=True):
     nowhere: int
 
 
+class AllocatedCost(Part, frozen=True):
+    """What one team pays: ``cost`` = ``requested`` + ``idle`` + ``storage``, and its ``share`` of the total.
+
+    ``byUsage``: what it would pay if nodes were divided by usage instead of requests (null without a history).
+    """
+
+    name: str
+    pods: int
+    requested: float
+    idle: float
+    storage: float
+    cost: float
+    share: float
+    by_usage: float | None = None
+
+
+class CostAllocation(Part, frozen=True):
+    """Cost of ``hours`` divided by ``by``: the amounts of ``lines`` add up to those of the allocation exactly.
+
+    Amounts have ``decimals`` digits after the point. ``cost`` = ``requested`` + ``idle`` + ``storage``, where ``idle``
+    is what the ``idleRule`` charges. ``unpricedVolumes`` have a storage class without a price. ``unmeasuredPods`` have
+    no samples in the history, so that they pay nothing by usage.
+    """
+
+    by: str
+    idle_rule: str
+    hours: float
+    decimals: int
+    cost: float
+    requested: float
+    idle: float
+    storage: float
+    lines: list[AllocatedCost]
+    volumes: int = 0
+    unpriced_volumes: int = 0
+    unmeasured_pods: int | None = None
+
+
 class CostReport(Record, frozen=True):
     """Cost of the nodes per hour: ``cost`` = ``requested`` + ``idle``.
 
@@ -171,6 +218,7 @@ class CostReport(Record, frozen=True):
     pools: list[PoolCost]
     """By group."""
     ideal: IdealMix | None = None
+    allocation: CostAllocation | None = None
 
 
 @typed
@@ -213,7 +261,7 @@ def cost(
     requested: NDArray[np.float64] = np.bincount(node, weights=pod_cost, minlength=len(prices)).astype(np.float64)
     names = np.array(snapshot.pods, dtype=object)[counts]
     spaces = [name.partition("/")[0] for name in names]
-    owners = _workloads(cluster, names.tolist())
+    owners = name_workloads(cluster, names.tolist())
     total = float(price.sum())
     shares = pod_cost[counts], amounts[snapshot.placed_class][counts], total
     workloads = _divide_cost(owners, *shares)
@@ -271,7 +319,7 @@ def ideal_mix(
 
 
 def _resources(snapshot: Snapshot) -> list[str]:
-    return [CPU, MEMORY, *(name for name in _GPUS if name in snapshot.columns.allocatable)]
+    return [CPU, MEMORY, *(name for name in GPUS if name in snapshot.columns.allocatable)]
 
 
 def _amounts(snapshot: Snapshot) -> NDArray[np.float64]:
@@ -293,7 +341,7 @@ def _rates(snapshot: Snapshot, price: NDArray[np.float64]) -> NDArray[np.float64
     return rates
 
 
-def _workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
+def name_workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
     """Return ``namespace/Kind/name`` of each pod's topmost controller, or of the pod itself."""
     controllers = read_controllers(cluster)
     result = []
