@@ -159,7 +159,8 @@ class IdealMix(Part, frozen=True):
 class AllocatedCost(Part, frozen=True):
     """What one team pays: ``cost`` = ``requested`` + ``idle`` + ``storage``, and its ``share`` of the total.
 
-    ``byUsage``: what it would pay if nodes were divided by usage instead of requests (null without a history).
+    Amounts are for all hours of the window together, ``by_usage`` as well (it is ``byUsage`` in JSON).
+    ``cost`` and ``storage`` are for all hours.
     """
 
     name: str
@@ -170,18 +171,19 @@ class AllocatedCost(Part, frozen=True):
     cost: float
     share: float
     by_usage: float | None = None
+    """What the team would pay if usage divided the nodes instead of requests; null without a history."""
 
 
 class CostAllocation(Part, frozen=True):
-    """Cost of ``hours`` divided by ``by``: the amounts of ``lines`` add up to those of the allocation exactly.
+    """The cost of ``hours`` hours divided by ``by``: the amounts of ``lines`` add up to those of the allocation.
 
-    Amounts have ``decimals`` digits after the point. ``cost`` = ``requested`` + ``idle`` + ``storage``, where ``idle``
-    is what the ``idleRule`` charges. ``unpricedVolumes`` have a storage class without a price. ``unmeasuredPods`` have
-    no samples in the history, so that they pay nothing by usage.
+    ``cost`` = ``requested`` + ``idle`` + ``storage``, for all hours together. ``decimals``: digits of an amount after
+    the point.
     """
 
     by: str
     idle_rule: str
+    """Who pays for idle capacity: ``proportional``, ``separate`` or ``none``."""
     hours: float
     decimals: int
     cost: float
@@ -190,8 +192,11 @@ class CostAllocation(Part, frozen=True):
     storage: float
     lines: list[AllocatedCost]
     volumes: int = 0
+    """Number of volumes with a price."""
     unpriced_volumes: int = 0
+    """Number of volumes of storage classes without a price."""
     unmeasured_pods: int | None = None
+    """Number of pods without samples in the history, which pay nothing by usage; null without a history."""
 
 
 class CostReport(Record, frozen=True):
@@ -219,6 +224,7 @@ class CostReport(Record, frozen=True):
     """By group."""
     ideal: IdealMix | None = None
     allocation: CostAllocation | None = None
+    """The cost by team."""
 
 
 @typed

@@ -98,7 +98,7 @@ def apportion(total: int, weights: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class PodUsage:
-    """Average usage of a pod: milli-cores and bytes."""
+    """Average usage of a pod: ``cpu`` in milli-cores and ``memory`` in bytes."""
 
     cpu: int
     memory: int

@@ -31,8 +31,9 @@ _DECIMALS = 9  # costs are counted in billionths
 class PriceRule(ApiStruct, forbid_unknown_fields=True):
     """The price of some instance types.
 
-    ``instanceType`` or ``family`` (names or patterns) select the types. ``discount`` (percent off the on-demand price)
-    or ``price`` (per hour) is what one of them costs. ``region``: the rule applies to prices there only.
+    ``instanceType`` (``instance_type``) or ``family`` select the types, by names or patterns. ``discount`` (percent off
+    the on-demand price) or ``price`` (per hour) is what one of them costs. ``region``: the rule applies to prices there
+    only.
 
     With ``reserved`` the rule is not about every machine of the type: up to so many nodes have this price. Then
     ``instanceType`` has to be a name, and ``zone`` is where the machines are.

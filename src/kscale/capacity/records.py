@@ -13,6 +13,8 @@ __all__ = [
     "FitReport",
     "GroupAnswer",
     "GroupEstimate",
+    "KarpenterChoice",
+    "KarpenterLine",
     "Nearest",
     "NodeVerdict",
     "PluginVerdict",
@@ -74,6 +76,42 @@ class GroupEstimate(Part, frozen=True):
         return max(0, self.nodes + (self.current or 0) - self.maximum)
 
 
+class KarpenterLine(Part, frozen=True):
+    """New nodes of one ``node_pool``, ``type`` and ``capacity_type`` (in JSON: ``nodePool``, ``capacityType``).
+
+    ``zone`` is empty if several are possible at the same price. ``nodes`` and ``pods`` are numbers. ``price`` of a node
+    and ``cost`` of all are per hour, null if the price is unknown.
+    """
+
+    node_pool: str
+    type: str
+    capacity_type: str
+    zone: str
+    nodes: int
+    pods: int
+    price: float | None
+    cost: float | None
+
+
+class KarpenterChoice(Part, frozen=True):
+    """The nodes that Karpenter would launch for pending pods.
+
+    ``pods`` = ``on_existing`` + ``on_new`` + the number of ``unschedulable`` pods. ``cost`` of the new ``nodes`` is per
+    hour, null if a price is unknown; ``lines`` has them by type. In JSON, names have no underscores: ``onExisting``.
+    """
+
+    pods: int
+    on_existing: int
+    on_new: int
+    nodes: int
+    cost: float | None
+    lines: list[KarpenterLine]
+    unschedulable: list[str]
+    """Names of pods that no NodePool takes."""
+    unmodelled: list[str] = msgspec.field(default_factory=list)
+    """Constraints of pods that the choice ignores, with their number of pods."""
+
+
 class EstimateReport(Record, frozen=True):
     """How many nodes of each group the pending pods need, and why not fewer.
 
@@ -107,6 +145,8 @@ class EstimateReport(Record, frozen=True):
     existing: dict[str, str] | None = None
     assumptions: list[str] = msgspec.field(default_factory=list)
     """What the choice of the node groups assumes, as texts."""
+    karpenter: KarpenterChoice | None = None
+    """What Karpenter would launch, if the node groups are NodePools."""
 
 
 class Shortage(Part, frozen=True):

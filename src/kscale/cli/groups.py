@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from kscale.ca.options import AutoscalingOptions
     from kscale.capacity.catalogue import Catalogue, InstanceType
+    from kscale.capacity.karpenter import KarpenterChoice
 
 __all__ = ["Arch", "GroupSource", "Untyped", "catalogue_of", "warn_of_left_out"]
 
@@ -75,8 +76,8 @@ class GroupSource(OptionGroup):
     Attributes
     ----------
     groups_file : FILE
-        Node groups, as YAML or JSON; or Auto Scaling groups of AWS: aws: (all of the region), aws:tag=KEY=VALUE,...
-        or aws:NAME,...
+        Node groups, as YAML or JSON; or NodePools of Karpenter (with --catalogue); or Auto Scaling groups of AWS: aws:
+        (all of the region), aws:tag=KEY=VALUE,... or aws:NAME,...
     node : NAME
         One group of nodes like this node of the dump.
     catalogue : NAME|FILE
@@ -118,6 +119,8 @@ class GroupSource(OptionGroup):
     zone: list[str] | None = None
     spot: bool = False
     assumptions: list[str] = field(default_factory=list, init=False)
+    node_pools: Any = field(default=None, init=False)  # NodePools
+    pool_groups: Any = field(default=None, init=False)  # PoolGroups
     _catalogue: Any = field(default=None, init=False)
     _list_prices: Any = field(default=None, init=False)
     _price_rules: Any = field(default=None, init=False)
@@ -166,6 +169,14 @@ class GroupSource(OptionGroup):
         catalogue: Catalogue | None = self._catalogue
         return catalogue
 
+    def _has_node_pools(self) -> bool:
+        """Return whether ``-g`` names a file of Karpenter's objects."""
+        if self.groups_file is None or self.groups_file.startswith(GROUPS_PREFIX):
+            return False
+        from kscale.capacity.karpenter.node_pools import has_node_pools
+
+        return has_node_pools(self.groups_file)
+
     def _offers_types(self, untyped: Untyped) -> bool:
         """Return whether the groups come from instance types of the catalogue."""
         if self.catalogue is None or self.groups_file is not None:
@@ -175,6 +186,12 @@ class GroupSource(OptionGroup):
     def _check(self, untyped: Untyped) -> None:
         if self.node is not None and (self.groups_file is not None or self.catalogue is not None):
             raise typer.BadParameter("--node excludes -g and --catalogue", param_hint="--node")
+        if self._has_node_pools():
+            if self.catalogue is None:
+                raise typer.BadParameter("NodePools need --catalogue", param_hint="-g")
+            if self.spot:
+                raise typer.BadParameter("the NodePools say whether nodes may be spot", param_hint="--spot")
+            return
         for option, names in (("--instance-type", self.instance_type), ("--family", self.family)):
             if names and self.groups_file is not None:
                 raise typer.BadParameter(f"-g and {option} exclude each other", param_hint=option)
@@ -200,6 +217,8 @@ class GroupSource(OptionGroup):
     ) -> list[NodeGroup]:
         from kscale.capacity.groups import read_groups
 
+        if self._has_node_pools():
+            return self._build_pool_groups(snapshot, terminal)
         if self.groups_file is not None:
             known = None
             if self.catalogue is not None:
@@ -213,6 +232,27 @@ class GroupSource(OptionGroup):
         if catalogue is not None and self._offers_types(untyped):
             return self._build_type_groups(catalogue, cluster, terminal)
         return self._recognise_groups(cluster, snapshot.columns.objects, terminal)
+
+    def _build_pool_groups(self, snapshot: Snapshot, terminal: Terminal) -> list[NodeGroup]:
+        """Build one group for each type, zone and capacity type that a NodePool allows."""
+        from kscale.capacity.karpenter import groups_of_pools, read_node_pools
+
+        assert self.groups_file is not None
+        catalogue = self.read_catalogue(terminal)
+        assert catalogue is not None
+        catalogue.check_region(self.region or "")
+        kinds = catalogue.select(self.instance_type or ["*"], families=self.family or (), exclude=self.exclude or ())
+        if self.arch:
+            kinds = [kind for kind in kinds if kind.arch in {arch.value for arch in self.arch}]
+        self.node_pools = read_node_pools(self.groups_file)
+        nodes = snapshot.columns.objects
+        zones = self.zone or ()
+        converted = groups_of_pools(self.node_pools, kinds, zones=zones, region=self.region or "", nodes=nodes)
+        self.pool_groups = converted
+        self.assumptions += converted.assumptions
+        count = len(self.node_pools.pools)
+        terminal.note(f"{count:,} NodePools allow {len({each.kind.name for each in converted.offerings}):,} types")
+        return converted.groups
 
     def _build_type_groups(self, catalogue: Catalogue, cluster: Cluster, terminal: Terminal) -> list[NodeGroup]:
         """Build one group per selected instance type and zone.
@@ -340,6 +380,17 @@ class GroupSource(OptionGroup):
             msgspec.structs.replace(each.group, max_size=UNLIMITED, target_size=None) for each in recognised.groups
         ]
         return [*machines.groups, *unlimited]
+
+    def karpenter_choice(
+        self, snapshot: Snapshot, pods: Sequence[str], groups: Sequence[NodeGroup], terminal: Terminal
+    ) -> KarpenterChoice | None:
+        """Return which nodes Karpenter would launch for pods; None if the groups are no NodePools."""
+        if self.node_pools is None or self.pool_groups is None:
+            return None
+        from kscale.capacity.karpenter.choice import choose_nodes
+
+        with terminal.step("asking what Karpenter would launch"):
+            return choose_nodes(snapshot, pods, self.node_pools, self.pool_groups, groups)
 
     def words(self) -> list[str]:
         """Return the options that name the groups as command-line words."""

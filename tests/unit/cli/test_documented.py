@@ -24,6 +24,7 @@ SHOWING = (
     "catalogues",
     "cli",
     "cost",
+    "karpenter",
     "mix",
     "programs-of-2018-2020",
     "simulate",

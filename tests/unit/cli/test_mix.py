@@ -174,6 +174,25 @@ def test_a_node_pool_of_no_known_cloud_is_refused_before_the_search(tmp_path: Pa
     assert "--to-nodepool: nothing says of which cloud own is: name the node class" in got.stderr
 
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def test_node_pools_as_groups() -> None:
+    question = ("-q", "-f", EXAMPLES / "cluster.json.gz", "-g", EXAMPLES / "nodepools.yaml")
+    catalogue = ("--catalogue", EXAMPLES / "data/aws.csv")
+    for command in ("mix", "estimate"):
+        record = json.loads(kscale(command, *question, *catalogue, "-o", "json").stdout)
+        choice = record["karpenter"]
+        assert choice["pods"] == choice["onExisting"] + choice["onNew"] + len(choice["unschedulable"])
+        assert (choice["nodes"], choice["cost"]) == (6, 8.688)
+        assert {line["nodePool"] for line in choice["lines"]} == {"general"}
+        assert "What Karpenter would launch: 6 nodes, $8.688/h" in kscale(command, *question, *catalogue).stdout
+    assert kscale("scale-up", *question, *catalogue).stdout.startswith("Scale up general/")
+    for more, text in (((), "NodePools need --catalogue"), ((*catalogue, "--spot"), "the NodePools say whether")):
+        refused = kscale("mix", *question, *more)
+        assert (refused.code, text in refused.stderr) == (2, True), refused.stderr
+
+
 def test_limits_leave_pods_without(tmp_path: Path, dump: Path) -> None:
     question = ("mix", "-f", dump, "--catalogue", tmp_path / "types.csv", "--instance-type", "c5*", "--ignore-existing")
     got = kscale(*question, "--limit", "nodes=4", "--max-types", 1, "--curve")

@@ -23,7 +23,7 @@ from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ALL", "ON_DEMAND", "RESERVED", "SPOT", "MixOptions", "Offer", "offers_of", "subjects"]
+__all__ = ["ALL", "ON_DEMAND", "RESERVED", "SPOT", "MixOptions", "Offer", "SharedLimit", "offers_of", "subjects"]
 
 
 ON_DEMAND, SPOT, RESERVED = "on-demand", "spot", "reserved"
@@ -143,6 +143,21 @@ def _offer(group: NodeGroup, problems: list[Problem], *, anew: bool) -> Offer | 
 _ANY: Final = Quantity("1")
 
 
+class SharedLimit(msgspec.Struct, kw_only=True, frozen=True):
+    """A limit on the new nodes of several offers together: ``most`` of a ``resource``.
+
+    ``resource``: ``nodes``, or a resource of nodes (``most`` in milli-units of cpu, else units). ``offers``: names.
+    """
+
+    name: str
+    offers: frozenset[str]
+    resource: str
+    most: int
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
 class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of :func:`kscale.mix`.
 
@@ -150,6 +165,7 @@ class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
     types. ``spot_share``: maximum share of spot in the new nodes' cpu (None = no limit). ``limits``: maximum of a
     resource
     (milli-units of cpu, else units; ``nodes`` for their number) on all nodes together, existing ones included.
+    ``shared_limits``: limits on the new nodes of some offers, such as the limits of a NodePool.
     ``existing``: place pods on existing nodes where that saves something.
 
     ``bound_effort``, ``plan_effort``: work for each, in units of about a microsecond; ``tolerance``: a bound so close
@@ -161,6 +177,7 @@ class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
     curve: bool = False
     spot_share: float | None = None
     limits: dict[str, int] = {}
+    shared_limits: list[SharedLimit] = []
     existing: bool = True
     bound_effort: int | None = 1_500_000
     plan_effort: int | None = 1_500_000
@@ -182,6 +199,9 @@ class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
                 problems.append(Problem(f"{limit} is negative", field=f"limits[{name}]"))
             if name != "nodes" and name not in to_integers({name: _ANY}):
                 problems.append(Problem("no resource of nodes", field=f"limits[{name}]"))
+        for number, shared in enumerate(self.shared_limits):
+            if shared.most < 0:
+                problems.append(Problem(f"{shared.most} is negative", field=f"shared_limits[{number}]"))
         for name in ("bound_effort", "plan_effort"):
             effort = getattr(self, name)
             if effort is not None and effort < 0:

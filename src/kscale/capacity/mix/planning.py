@@ -304,6 +304,7 @@ def mix(
     unrestricted, points, best = _with_few_types(unrestricted, small_mix, snapshot, names, options, limited)
     if best.breaks_limits:
         fields = [f"limits[{name}]" for name in options.limits]
+        fields += [shared.name for shared in options.shared_limits]
         if options.spot_share is not None:
             fields.insert(0, "spot_share")
         raise InputError(f"{', '.join(fields)}: no nodes were found that keep to this beside the minima of the offers")

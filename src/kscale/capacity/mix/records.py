@@ -15,6 +15,7 @@ import msgspec
 
 from kscale.capacity.architectures import arch_of
 from kscale.capacity.mix.offers import Offer, offers_of
+from kscale.capacity.records import KarpenterChoice
 from kscale.errors import InputError
 from kscale.objects.api.meta import enc_hook
 from kscale.objects.argument_types import typed
@@ -146,6 +147,8 @@ class MixPlan(Record, frozen=True):
     existing: dict[str, list[str]] | None = None
     assumptions: list[str] = msgspec.field(default_factory=list)
     """What the choice of the offers assumes, as texts."""
+    karpenter: KarpenterChoice | None = None
+    """What Karpenter would launch, if the node groups are NodePools."""
 
 
 @dataclass(frozen=True, slots=True)

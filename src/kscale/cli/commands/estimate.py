@@ -12,6 +12,7 @@ from kscale.capacity.records import EstimateReport, GroupEstimate
 from kscale.cli.estimate_options import BoundSource, CSIOption
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
+from kscale.cli.karpenter_view import karpenter_notes, karpenter_table
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, share_cell
 from kscale.cli.pictures import estimate_blocks
@@ -80,7 +81,15 @@ def command(
             bound_effort=bounds.effort(len(groups)),
             threads=bounds.threads,
         )
-    report = replace(report, unmodelled=[*report.unmodelled, *unmodelled], assumptions=list(group_source.assumptions))
+    choice = group_source.karpenter_choice(
+        snapshot, list(snapshot.pending if pod_names is None else pod_names), groups, show.terminal
+    )
+    report = replace(
+        report,
+        karpenter=choice,
+        unmodelled=[*report.unmodelled, *unmodelled],
+        assumptions=list(group_source.assumptions),
+    )
     hint = ""
     if not report.pending:
         hint = (
@@ -149,13 +158,17 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hin
         footer.append(f"{pods(report.terminating)} not counted: being deleted, without a node.")
     if report.unmodelled:
         footer.append(f"Not judged: {', '.join(report.unmodelled)}. More nodes may be needed than NODES and BOUND say.")
+    footer += karpenter_notes(report.karpenter)
     if report.assumptions:
         footer.append(f"Assumed: {'; '.join(report.assumptions)}.")
     if hint:
         footer.append(hint)
     return View(
         headline=_estimate_headline(report, of),
-        tables=[Table(_ESTIMATE_COLUMNS, [_estimate_row(group) for group in report.groups])],
+        tables=[
+            *karpenter_table(report.karpenter),
+            Table(_ESTIMATE_COLUMNS, [_estimate_row(group) for group in report.groups]),
+        ],
         footer=footer,
         names=[f"nodegroup/{group.group}" for group in report.groups if group.pods],
     )

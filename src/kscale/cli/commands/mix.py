@@ -15,6 +15,7 @@ import typer
 
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read, workloads_without_pods
+from kscale.cli.karpenter_view import karpenter_notes, karpenter_table
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, share_cell
 from kscale.cli.pictures import mix_blocks
@@ -106,7 +107,9 @@ def command(
         raise InputError("no node group is known: name some with -g, or types with --catalogue and --instance-type")
     if to_nodepool is not None and chosen_class is None:
         _check_cloud(groups)
+    shared = group_source.pool_groups.limits if group_source.pool_groups is not None else []
     options = MixOptions(
+        shared_limits=shared,
         max_types=max_types,
         curve=curve,
         spot_share=spot_share,
@@ -121,7 +124,11 @@ def command(
     with show.terminal.step("looking for the cheapest mix"):
         plan = mix(world, groups, pods=ALL if pods is Which.ALL else pod_names, options=options, stop=stop,
                    placements=show.needs_full_record)  # fmt: skip
-    plan = msgspec.structs.replace(plan, assumptions=list(group_source.assumptions))
+    choice = None
+    if pods is Which.PENDING:
+        names = list(snapshot.pending if pod_names is None else pod_names)
+        choice = group_source.karpenter_choice(snapshot, names, groups, show.terminal)
+    plan = msgspec.structs.replace(plan, assumptions=list(group_source.assumptions), karpenter=choice)
     _write(plan, groups, to_groups, to_nodepool, chosen_class, show.terminal)
     architectures = architectures_of(cluster).nodes
     hint = "" if plan.pods else workloads_without_pods(cluster)
@@ -287,6 +294,7 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
         footer.append(
             f"Some new nodes are {' and '.join(others)}; {existing_text}. The pods' images have to exist for them."
         )
+    footer += karpenter_notes(plan.karpenter)
     if plan.assumptions:
         footer.append(f"Assumed: {'; '.join(plan.assumptions)}.")
     if plan.unmodelled:
@@ -306,6 +314,7 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
         headline=_headline(plan, of),
         tables=[
             Table(columns, [_row(line) for line in plan.lines]),
+            *karpenter_table(plan.karpenter),
             Table(_CURVE, curve, title="What fewer types would cost"),
         ],
         footer=footer,
