@@ -147,17 +147,18 @@ def average_usage(
             counts = np.bincount(series, minlength=len(batch.keys))
             totals = np.bincount(series, weights=column[selected], minlength=len(batch.keys))
             for number in np.flatnonzero(counts).tolist():
-                entry = sums[tuple(batch.keys[number])]
+                key = batch.keys[number]
+                entry = sums[key.namespace, key.pod, key.container]
                 setattr(entry, name, getattr(entry, name) + float(totals[number]))
                 samples = f"{name}_samples"
                 setattr(entry, samples, getattr(entry, samples) + int(counts[number]))
     result: dict[str, PodUsage] = {}
     for (namespace, pod, _), entry in sums.items():
-        key = f"{namespace}/{pod}"
-        before = result.get(key, PodUsage(0, 0))
+        name = f"{namespace}/{pod}"
+        before = result.get(name, PodUsage(0, 0))
         cpu = round(1_000 * entry.cpu / entry.cpu_samples) if entry.cpu_samples else 0
         memory = round(entry.memory / entry.memory_samples) if entry.memory_samples else 0
-        result[key] = PodUsage(before.cpu + max(0, cpu), before.memory + max(0, memory))
+        result[name] = PodUsage(before.cpu + max(0, cpu), before.memory + max(0, memory))
     return result
 
 
@@ -472,7 +473,7 @@ def _report(
         used = list(apportion(amount, by_usage)) if amount else [0] * len(rows)
 
     def money(amount: int) -> float:
-        return amount / 10**decimals
+        return amount / float(10**decimals)
 
     allocated = [
         AllocatedCost(

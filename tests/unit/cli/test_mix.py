@@ -174,6 +174,34 @@ def test_a_node_pool_of_no_known_cloud_is_refused_before_the_search(tmp_path: Pa
     assert "--to-nodepool: nothing says of which cloud own is: name the node class" in got.stderr
 
 
+def test_manifests_on_an_empty_cluster(tmp_path: Path, dump: Path) -> None:
+    (tmp_path / "web.json").write_text(
+        json.dumps(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": "web"},
+                "spec": {
+                    "replicas": 4,
+                    "selector": {"matchLabels": {"app": "web"}},
+                    "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod("x", "2")["spec"]},
+                },
+            }
+        )
+    )
+    question = ("mix", "--pod", tmp_path / "web.json", "--catalogue", tmp_path / "types.csv", "--region", "us-east-1")
+    got = kscale(*question)
+    assert got.code == 0, got.stderr
+    assert got.stdout.startswith("4 pods of the manifests: 4 new nodes of 1 type, $0.340/h, proven within 0.00%")
+    both = json.loads(kscale(*question, "-f", dump, "-o", "json").stdout)
+    assert (both["pods"], both["onExisting"] + both["onNew"]) == (4, 4)
+    nothing = kscale("mix", "--catalogue", tmp_path / "types.csv")
+    assert (nothing.code, "nothing to read" in nothing.stderr) == (2, True)
+    for more in (("--pods", "all"), ("-l", "app=web")):
+        refused = kscale(*question, *more)
+        assert (refused.code, "--pod" in refused.stderr) == (2, True)
+
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
 
 import typer
 from msgspec.structs import replace
@@ -11,17 +10,12 @@ from msgspec.structs import replace
 from kscale.capacity.records import EstimateReport, GroupEstimate
 from kscale.cli.estimate_options import BoundSource, CSIOption
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
+from kscale.cli.inputs import DUMP_HELP, daemon_sets_alone, manifests, read, workloads_without_pods
 from kscale.cli.karpenter_view import karpenter_notes, karpenter_table
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, share_cell
 from kscale.cli.pictures import estimate_blocks
 from kscale.cli.terminal import expendable_room, pods, program, rejections
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kscale.objects.api.meta import KubeObject
 
 __all__ = ["EPILOG", "command", "estimate_view"]
 
@@ -108,18 +102,6 @@ def command(
     )
 
 
-def daemon_sets_alone(workloads: Iterable[KubeObject]) -> str:
-    """Return a hint for manifests that hold only DaemonSets; empty for others."""
-    from kscale.objects.api.apps import DaemonSet
-
-    if not all(isinstance(workload, DaemonSet) for workload in workloads):
-        return ""
-    return (
-        "Pods of DaemonSets need no nodes of their own: every new node carries them. "
-        "kscale fit --pod asks about nodes that exist."
-    )
-
-
 def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hint: str = "") -> View:
     """Build the view of an estimate.
 
@@ -176,10 +158,9 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hin
 
 _ESTIMATE_COLUMNS = (
     Column("NODE GROUP"),
-    Column("ARCH", wide=True),
-    Column("GEN", "right", wide=True),
     *make_columns("NODES", "BOUND", align="right"),
-    Column("METHOD", wide=True),
+    *make_columns("METHOD", "ARCH", wide=True),
+    Column("GEN", "right", wide=True),
     *make_columns("PODS", "CPU", "MEMORY", align="right"),
     Column("LIMITED BY"),
     *make_columns("NOW", "MAX", align="right", wide=True),
@@ -204,11 +185,11 @@ def _estimate_headline(report: EstimateReport, of: str) -> str:
 def _estimate_row(group: GroupEstimate) -> Row:
     return [
         group.group,
-        group.arch or None,
-        group.generation,
         group.nodes,
         group.bound if group.pods else None,
         group.bound_method or None,
+        group.arch or None,
+        group.generation,
         group.pods,
         share_cell(group.utilization.get("cpu")),
         share_cell(group.utilization.get("memory")),
