@@ -44,6 +44,7 @@ DOCUMENTS: dict[str, str] = {
 # What kscale reads besides Kubernetes objects: name -> the module whose ``<name>_schema_text`` writes the schema.
 INPUTS: dict[str, str] = {
     "groups": "kscale.capacity.groups",
+    "prices": "kscale.capacity.price_list",
     "scenarios": "kscale.capacity.whatif.scenarios",
     "simulation": "kscale.simulation.scenario",
 }

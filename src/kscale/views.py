@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 __all__ = [
+    "Bars",
     "Block",
     "Cell",
     "Chart",
@@ -140,5 +141,17 @@ class Origin(NamedTuple):
     version: str
 
 
-Block = Packing | Folded | Chart
+class Bars(msgspec.Struct, frozen=True):
+    """Horizontal bars on one scale: each of ``rows`` is a name with its amount in each of ``parts``, drawn one after
+    the other. ``unit`` is written before an amount. ``left_out``: number of rows that are not drawn.
+    """
+
+    title: str
+    parts: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[float]]]
+    unit: str = ""
+    left_out: int = 0
+
+
+Block = Packing | Folded | Chart | Bars
 """Blocks that a page shows in addition to tables."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kscale.ca.expander.price import GIB_PER_CORE
 from kscale.capacity.catalogue import InstanceType
+from kscale.capacity.catalogue.names import instance_type_of
 from kscale.capacity.groups import members_of
 from kscale.capacity.mix import ALL, MixOptions, mix
 from kscale.errors import InputError
@@ -28,10 +29,18 @@ from kscale.snapshot.snapshot import Snapshot
 from kscale.vpa.controllers import TargetError, read_controllers
 from kscale.vpa.target import find_topmost_owner
 
-__all__ = ["CostReport", "CostShare", "IdealMix", "PoolCost", "cost", "ideal_mix"]
+__all__ = [
+    "AllocatedCost",
+    "CostAllocation",
+    "CostReport",
+    "CostShare",
+    "IdealMix",
+    "PoolCost",
+    "cost",
+    "ideal_mix",
+]
 
 
-_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 _REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 
 
@@ -53,7 +62,7 @@ def price_of(
     for group in groups:
         if group.price is not None and _is_in_group(group, node, labels):
             return group.price
-    name = next((labels[key] for key in _TYPES if key in labels), "")
+    name = instance_type_of(node)
     if catalogue is None or name not in set(catalogue):
         return None
     kind = catalogue[name]
@@ -99,7 +108,7 @@ def _model(group: NodeGroup, nodes: Sequence[Node]) -> Node | None:
 
 CORES_PER_GPU = 30
 """So many cores cost as much as one GPU: 0.95 and 0.031611 $/h in the default prices of OpenCost."""
-_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
+GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 _NO_OWNER = "Pod"
 
 
@@ -147,6 +156,49 @@ class IdealMix(Part, frozen=True):
     unschedulable_count: int
 
 
+class AllocatedCost(Part, frozen=True):
+    """What one team pays: ``cost`` = ``requested`` + ``idle`` + ``storage``, and its ``share`` of the total.
+
+    Amounts are for all hours of the window together, ``by_usage`` as well (it is ``byUsage`` in JSON).
+    ``cost`` and ``storage`` are for all hours.
+    """
+
+    name: str
+    pods: int
+    requested: float
+    idle: float
+    storage: float
+    cost: float
+    share: float
+    by_usage: float | None = None
+    """What the team would pay if usage divided the nodes instead of requests; null without a history."""
+
+
+class CostAllocation(Part, frozen=True):
+    """The cost of ``hours`` hours divided by ``by``: the amounts of ``lines`` add up to those of the allocation.
+
+    ``cost`` = ``requested`` + ``idle`` + ``storage``, for all hours together. ``decimals``: digits of an amount after
+    the point.
+    """
+
+    by: str
+    idle_rule: str
+    """Who pays for idle capacity: ``proportional``, ``separate`` or ``none``."""
+    hours: float
+    decimals: int
+    cost: float
+    requested: float
+    idle: float
+    storage: float
+    lines: list[AllocatedCost]
+    volumes: int = 0
+    """Number of volumes with a price."""
+    unpriced_volumes: int = 0
+    """Number of volumes of storage classes without a price."""
+    unmeasured_pods: int | None = None
+    """Number of pods without samples in the history, which pay nothing by usage; null without a history."""
+
+
 class CostReport(Record, frozen=True):
     """Cost of the nodes per hour: ``cost`` = ``requested`` + ``idle``.
 
@@ -171,6 +223,8 @@ class CostReport(Record, frozen=True):
     pools: list[PoolCost]
     """By group."""
     ideal: IdealMix | None = None
+    allocation: CostAllocation | None = None
+    """The cost by team."""
 
     def summary(self) -> str:
         """Return the cost per hour, how much of it is idle, and how many nodes have no price."""
@@ -218,7 +272,7 @@ def cost(
     requested: NDArray[np.float64] = np.bincount(node, weights=pod_cost, minlength=len(prices)).astype(np.float64)
     names = np.array(snapshot.pods, dtype=object)[counts]
     spaces = [name.partition("/")[0] for name in names]
-    owners = _workloads(cluster, names.tolist())
+    owners = name_workloads(cluster, names.tolist())
     total = float(price.sum())
     shares = pod_cost[counts], amounts[snapshot.placed_class][counts], total
     workloads = _divide_cost(owners, *shares)
@@ -278,7 +332,7 @@ def ideal_mix(
 
 
 def _resources(snapshot: Snapshot) -> list[str]:
-    return [CPU, MEMORY, *(name for name in _GPUS if name in snapshot.columns.allocatable)]
+    return [CPU, MEMORY, *(name for name in GPUS if name in snapshot.columns.allocatable)]
 
 
 def _amounts(snapshot: Snapshot) -> NDArray[np.float64]:
@@ -300,7 +354,7 @@ def _rates(snapshot: Snapshot, price: NDArray[np.float64]) -> NDArray[np.float64
     return rates
 
 
-def _workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
+def name_workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
     """Return ``namespace/Kind/name`` of each pod's topmost controller, or of the pod itself."""
     controllers = read_controllers(cluster)
     result = []

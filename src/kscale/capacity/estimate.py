@@ -10,6 +10,7 @@ import msgspec
 from kscale.ca.estimator import EstimateOptions, estimate_many
 from kscale.ca.pod_lists.lists import TPU_RESOURCE_PREFIX, clear_tpu_requests, drop_expendable_pods
 from kscale.capacity.architectures import arch_of
+from kscale.capacity.catalogue.names import generation_of
 from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, PluginVerdict, Rejection, Shortage
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
@@ -401,6 +402,7 @@ def _line(snapshot: Snapshot, group: NodeGroup, result: Estimated, placements: b
         price=None if group.price is None else group.price * result.nodes,
         placed=dict(result.placed) if placements else None,
         arch=arch_of(template.node),
+        generation=generation_of(template.node),
     )
 
 

@@ -7,19 +7,28 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
+from msgspec.structs import replace
+
 from kscale.ca.pod_lists.lists import drop_expendable_pods, is_expendable
 from kscale.capacity import estimate
 from kscale.capacity.estimate import EXPENDABLE_CUTOFF
+from kscale.capacity.manifests import with_manifests
 from kscale.capacity.records import Explanation, GroupAnswer, Nearest, NodeVerdict, Shortage
+from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.pod_owners import controller_of
 from kscale.objects.quantity import Quantity
 from kscale.scheduling.fit import fit as fit_pods
 from kscale.scheduling.place import place
 from kscale.scheduling.status import fit_error
+from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
+from kscale.vpa.controllers import Controllers, TargetError, read_controllers
+from kscale.vpa.target import find_topmost_owner
 
-__all__ = ["distance", "explain", "nearest"]
+__all__ = ["distance", "explain", "nearest", "pod_of_workload"]
 
 _NAMED = 5
 
@@ -134,6 +143,49 @@ def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
     parts = blank | parts
     fits = bool(parts["node"] or parts["fits_on"] or parts["fits_after_eviction"])
     return Explanation(pod=name, node_count=len(nodes), fits=fits, **parts)
+
+
+def pod_of_workload(cluster: Cluster, workload: KubeObject) -> tuple[str, Cluster]:
+    """Return the name of a pod that represents a workload, and the cluster with that pod.
+
+    The pod is the workload's first pending one, else its first running one, else one that the workload would create.
+
+    Raises
+    ------
+    InputError
+        If the workload has no pods and would create none.
+    """
+    controllers = read_controllers(cluster)
+    pods = [pod for pod in cluster.pods() if pod.namespace == workload.namespace]
+    own = [pod for pod in pods if _belongs(pod, workload, controllers)]
+    active = [pod for pod in own if pod.status.phase not in ("Succeeded", "Failed")]
+    chosen = next((pod for pod in active if not pod.spec.node_name), next(iter(active), None))
+    if chosen is None:
+        cluster, names = with_manifests(cluster, [_with_one_replica(workload)])
+        if not names:
+            raise InputError(f"{workload.kind} {workload.key} has no pods and would create none")
+        return names[0], cluster
+    return chosen.key, cluster
+
+
+def _belongs(pod: Pod, workload: KubeObject, controllers: Controllers) -> bool:
+    """Check whether a workload is the direct or the topmost controller of a pod."""
+    direct = controller_of(pod.metadata)
+    if direct is not None and (direct.kind, direct.name) == (workload.kind, workload.name):
+        return True
+    try:
+        topmost = find_topmost_owner(pod, controllers)
+    except TargetError:
+        return False
+    return topmost is not None and (topmost.kind, topmost.name) == (workload.kind, workload.name)
+
+
+def _with_one_replica(workload: KubeObject) -> KubeObject:
+    """Return the workload with at least one replica, if its kind has replicas."""
+    spec = getattr(workload, "spec", None)
+    if getattr(spec, "replicas", None) == 0:
+        return replace(workload, spec=replace(spec, replicas=1))
+    return workload
 
 
 def distance(verdict: NodeVerdict) -> tuple[int, float]:

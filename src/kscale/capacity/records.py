@@ -15,6 +15,8 @@ __all__ = [
     "FitReport",
     "GroupAnswer",
     "GroupEstimate",
+    "KarpenterChoice",
+    "KarpenterLine",
     "Nearest",
     "NodeVerdict",
     "PluginVerdict",
@@ -49,8 +51,8 @@ class GroupEstimate(Part, frozen=True):
     resource; ``limitedBy`` the resource used most. ``current`` and ``maximum`` are the group's sizes, ``price`` the
     hourly
     price of the nodes, if known. ``placed`` (if requested): pod -> node. ``arch``: the nodes'
-    ``kubernetes.io/arch``,
-    empty if the group does not say.
+    ``kubernetes.io/arch``, empty if the group does not say; ``generation``: that of the machine by the name of its
+    type, null if it is unknown.
     """
 
     group: str
@@ -66,6 +68,7 @@ class GroupEstimate(Part, frozen=True):
     price: float | None = None
     placed: dict[str, str] | None = None
     arch: str = ""
+    generation: int | None = None
 
     @property
     def over_maximum(self) -> int:
@@ -73,6 +76,42 @@ class GroupEstimate(Part, frozen=True):
         if self.maximum is None:
             return 0
         return max(0, self.nodes + (self.current or 0) - self.maximum)
+
+
+class KarpenterLine(Part, frozen=True):
+    """New nodes of one ``node_pool``, ``type`` and ``capacity_type`` (in JSON: ``nodePool``, ``capacityType``).
+
+    ``zone`` is empty if several are possible at the same price. ``nodes`` and ``pods`` are numbers. ``price`` of a node
+    and ``cost`` of all are per hour, null if the price is unknown.
+    """
+
+    node_pool: str
+    type: str
+    capacity_type: str
+    zone: str
+    nodes: int
+    pods: int
+    price: float | None
+    cost: float | None
+
+
+class KarpenterChoice(Part, frozen=True):
+    """The nodes that Karpenter would launch for pending pods.
+
+    ``pods`` = ``on_existing`` + ``on_new`` + the number of ``unschedulable`` pods. ``cost`` of the new ``nodes`` is per
+    hour, null if a price is unknown; ``lines`` has them by type. In JSON, names have no underscores: ``onExisting``.
+    """
+
+    pods: int
+    on_existing: int
+    on_new: int
+    nodes: int
+    cost: float | None
+    lines: list[KarpenterLine]
+    unschedulable: list[str]
+    """Names of pods that no NodePool takes."""
+    unmodelled: list[str] = msgspec.field(default_factory=list)
+    """Constraints of pods that the choice ignores, with their number of pods."""
 
 
 class EstimateReport(Record, frozen=True):
@@ -105,6 +144,10 @@ class EstimateReport(Record, frozen=True):
     expendable_running: int
     expendable_cutoff: int
     placed: dict[str, str] | None = None
+    assumptions: list[str] = msgspec.field(default_factory=list)
+    """What the choice of the node groups assumes, as texts."""
+    karpenter: KarpenterChoice | None = None
+    """What Karpenter would launch, if the node groups are NodePools."""
 
     def summary(self) -> str:
         """Return how many pods fit, need new nodes and fit nowhere, and the nodes of each group that takes pods."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from kscale.ca.options import AutoscalingOptions
     from kscale.capacity.catalogue import Catalogue, InstanceType
+    from kscale.capacity.karpenter import KarpenterChoice
 
 __all__ = ["Arch", "GroupSource", "Untyped", "catalogue_of", "warn_of_left_out"]
 
@@ -47,6 +49,7 @@ def warn_of_left_out(catalogue: Catalogue, terminal: Terminal) -> None:
 
 
 _SPOT = {"karpenter.sh/capacity-type": "spot"}
+_RESERVED = {"karpenter.sh/capacity-type": "reserved"}
 
 
 class Arch(StrEnum):
@@ -73,8 +76,8 @@ class GroupSource(OptionGroup):
     Attributes
     ----------
     groups_file : FILE
-        Node groups, as YAML or JSON; or Auto Scaling groups of AWS: aws: (all of the region), aws:tag=KEY=VALUE,...
-        or aws:NAME,...
+        Node groups, as YAML or JSON; or NodePools of Karpenter (with --catalogue); or Auto Scaling groups of AWS: aws:
+        (all of the region), aws:tag=KEY=VALUE,... or aws:NAME,...
     node : NAME
         One group of nodes like this node of the dump.
     catalogue : NAME|FILE
@@ -84,6 +87,14 @@ class GroupSource(OptionGroup):
     arch
         Architectures of the catalogue's types. The default is what the cluster's nodes and the pods' constraints on
         kubernetes.io/arch allow. Repeatable.
+    family : NAME|GLOB
+        Only types of this family: m5, Dsv5, n2-standard, 'c*'. Repeatable.
+    exclude : NAME|GLOB
+        Leave these types out. Repeatable.
+    discount : PERCENT
+        Percent off the catalogue's on-demand prices.
+    price_list : FILE
+        Discounts, own prices and reserved machines by type or family, as YAML or JSON (kscale schema prices).
     region
         Region of the catalogue's types, whose prices count.
     zone
@@ -100,10 +111,19 @@ class GroupSource(OptionGroup):
     catalogue: str | None = None
     instance_type: list[str] | None = None
     arch: list[Arch] | None = None
+    family: list[str] | None = None
+    exclude: list[str] | None = None
+    discount: Annotated[float | None, typer.Option(min=0, max=100)] = None
+    price_list: Path | None = None
     region: str | None = None
     zone: list[str] | None = None
     spot: bool = False
+    assumptions: list[str] = field(default_factory=list, init=False)
+    node_pools: Any = field(default=None, init=False)  # NodePools
+    pool_groups: Any = field(default=None, init=False)  # PoolGroups
     _catalogue: Any = field(default=None, init=False)
+    _list_prices: Any = field(default=None, init=False)
+    _price_rules: Any = field(default=None, init=False)
 
     def groups(
         self,
@@ -137,31 +157,57 @@ class GroupSource(OptionGroup):
         return [msgspec.structs.replace(group, from_node=None) if group.nodes else group for group in groups]
 
     def read_catalogue(self, terminal: Terminal) -> Catalogue | None:
-        """Return the catalogue, None without one. It is read once. Raises InputError."""
+        """Return the catalogue with the customer's prices, None without one. It is read once. Raises InputError."""
         if self._catalogue is None and self.catalogue is not None:
+            from kscale.capacity.price_list import apply_prices, read_price_list
+
             self._catalogue = catalogue_of(self.catalogue, terminal)
+            self._price_rules = read_price_list(self.price_list) if self.price_list is not None else []
+            if self._price_rules or self.discount:
+                self._list_prices = self._catalogue
+                self._catalogue = apply_prices(self._catalogue, self._price_rules, self.discount or 0.0)
         catalogue: Catalogue | None = self._catalogue
         return catalogue
+
+    def _has_node_pools(self) -> bool:
+        """Return whether ``-g`` names a file of Karpenter's objects."""
+        if self.groups_file is None or self.groups_file.startswith(GROUPS_PREFIX):
+            return False
+        from kscale.capacity.karpenter.node_pools import has_node_pools
+
+        return has_node_pools(self.groups_file)
 
     def _offers_types(self, untyped: Untyped) -> bool:
         """Return whether the groups come from instance types of the catalogue."""
         if self.catalogue is None or self.groups_file is not None:
             return False
-        return bool(self.instance_type) or untyped is Untyped.ALL
+        return bool(self.instance_type or self.family) or untyped is Untyped.ALL
 
     def _check(self, untyped: Untyped) -> None:
         if self.node is not None and (self.groups_file is not None or self.catalogue is not None):
             raise typer.BadParameter("--node excludes -g and --catalogue", param_hint="--node")
-        if self.instance_type and self.groups_file is not None:
-            raise typer.BadParameter("-g and --instance-type exclude each other", param_hint="--instance-type")
-        if self.instance_type and self.catalogue is None:
-            raise typer.BadParameter("--instance-type needs --catalogue", param_hint="--instance-type")
-        options = (("--region", self.region), ("--zone", self.zone), ("--spot", self.spot), ("--arch", self.arch))
+        if self._has_node_pools():
+            if self.catalogue is None:
+                raise typer.BadParameter("NodePools need --catalogue", param_hint="-g")
+            if self.spot:
+                raise typer.BadParameter("the NodePools say whether nodes may be spot", param_hint="--spot")
+            return
+        for option, names in (("--instance-type", self.instance_type), ("--family", self.family)):
+            if names and self.groups_file is not None:
+                raise typer.BadParameter(f"-g and {option} exclude each other", param_hint=option)
+            if names and self.catalogue is None:
+                raise typer.BadParameter(f"{option} needs --catalogue", param_hint=option)
+        priced = (("--discount", self.discount is not None), ("--price-list", self.price_list is not None))
+        for option, is_set in priced:
+            if is_set and self.catalogue is None:
+                raise typer.BadParameter(f"{option} needs --catalogue", param_hint=option)
+        options: list[tuple[str, Any]] = [("--region", self.region), ("--zone", self.zone), ("--spot", self.spot)]
+        options += [("--arch", self.arch), ("--exclude", self.exclude)]
         for option, value in options:
             if value and not self._offers_types(untyped):
                 needs = "--instance-type" + (", or --catalogue without -g" if untyped is Untyped.ALL else "")
                 raise typer.BadParameter(f"{option} needs {needs}", param_hint=option)
-        no_types = self.catalogue is not None and self.groups_file is None and not self.instance_type
+        no_types = self.catalogue is not None and self.groups_file is None and not self._offers_types(untyped)
         if no_types and untyped is Untyped.REFUSED:
             text = "--catalogue needs --instance-type, or -g (--instance-type '*' is every type)"
             raise typer.BadParameter(text, param_hint="--catalogue")
@@ -171,6 +217,8 @@ class GroupSource(OptionGroup):
     ) -> list[NodeGroup]:
         from kscale.capacity.groups import read_groups
 
+        if self._has_node_pools():
+            return self._build_pool_groups(snapshot, terminal)
         if self.groups_file is not None:
             known = None
             if self.catalogue is not None:
@@ -185,6 +233,27 @@ class GroupSource(OptionGroup):
             return self._build_type_groups(catalogue, cluster, terminal)
         return self._recognise_groups(cluster, snapshot.columns.objects, terminal)
 
+    def _build_pool_groups(self, snapshot: Snapshot, terminal: Terminal) -> list[NodeGroup]:
+        """Build one group for each type, zone and capacity type that a NodePool allows."""
+        from kscale.capacity.karpenter import groups_of_pools, read_node_pools
+
+        assert self.groups_file is not None
+        catalogue = self.read_catalogue(terminal)
+        assert catalogue is not None
+        catalogue.check_region(self.region or "")
+        kinds = catalogue.select(self.instance_type or ["*"], families=self.family or (), exclude=self.exclude or ())
+        if self.arch:
+            kinds = [kind for kind in kinds if kind.arch in {arch.value for arch in self.arch}]
+        self.node_pools = read_node_pools(self.groups_file)
+        nodes = snapshot.columns.objects
+        zones = self.zone or ()
+        converted = groups_of_pools(self.node_pools, kinds, zones=zones, region=self.region or "", nodes=nodes)
+        self.pool_groups = converted
+        self.assumptions += converted.assumptions
+        count = len(self.node_pools.pools)
+        terminal.note(f"{count:,} NodePools allow {len({each.kind.name for each in converted.offerings}):,} types")
+        return converted.groups
+
     def _build_type_groups(self, catalogue: Catalogue, cluster: Cluster, terminal: Terminal) -> list[NodeGroup]:
         """Build one group per selected instance type and zone.
 
@@ -192,24 +261,53 @@ class GroupSource(OptionGroup):
         """
         region = self.region or ""
         catalogue.check_region(region)
-        kinds = self._runnable(catalogue.select(self.instance_type or ["*"]), catalogue, cluster, terminal)
-        offered = [(kind, "", kind.price(region)) for kind in kinds]
+        selected = catalogue.select(self.instance_type or ["*"], families=self.family or (), exclude=self.exclude or ())
+        kinds = self._runnable(selected, catalogue, cluster, terminal)
+        zones = list(dict.fromkeys(self.zone or [""]))
+        groups = [self._type_group(kind, zone, kind.price(region)) for kind in kinds for zone in zones]
         if self.spot:
-            spot = [(kind, "-spot", price) for kind in kinds if (price := kind.price(region, spot=True)) is not None]
+            spot = [(kind, price) for kind in kinds if (price := kind.price(region, spot=True)) is not None]
             if not spot:
                 raise InputError(f"{catalogue.source}: none of the types has a spot price")
-            offered += spot
-        return [
-            NodeGroup(
-                id=f"{kind.name}-{zone}{suffix}" if zone else f"{kind.name}{suffix}",
-                template=kind.template(zone=zone, region=region, labels=_SPOT if suffix else None),
-                price=price,
-                target_size=0,
-                max_size=UNLIMITED,
-            )
-            for kind, suffix, price in offered
-            for zone in dict.fromkeys(self.zone or [""])
-        ]
+            groups += [self._type_group(kind, zone, price, "-spot", _SPOT) for kind, price in spot for zone in zones]
+        return [*groups, *self._reserved_groups(kinds, zones, terminal)]
+
+    def _type_group(
+        self,
+        kind: InstanceType,
+        zone: str,
+        price: float | None,
+        suffix: str = "",
+        labels: dict[str, str] | None = None,
+        most: int = UNLIMITED,
+    ) -> NodeGroup:
+        """Build the group of new nodes of a type in a zone."""
+        return NodeGroup(
+            id=f"{kind.name}-{zone}{suffix}" if zone else f"{kind.name}{suffix}",
+            template=kind.template(zone=zone, region=self.region or "", labels=labels),
+            price=price,
+            target_size=0,
+            max_size=most,
+        )
+
+    def _reserved_groups(self, kinds: list[InstanceType], zones: list[str], terminal: Terminal) -> list[NodeGroup]:
+        """Build the groups of reserved machines in the price list, which have a maximum number of nodes.
+
+        Raises InputError if it is unclear in which of several zones a reservation is.
+        """
+        from kscale.capacity.price_list import reservations_of
+
+        region = self.region or ""
+        groups: list[NodeGroup] = []
+        numbers: Counter[tuple[str, str]] = Counter()
+        for rule, kind, zone in reservations_of(self._price_rules or [], kinds, zones, region):
+            price = rule.apply(self._list_prices[kind.name].price(region))
+            numbers[kind.name, zone] += 1
+            suffix = "-reserved" if numbers[kind.name, zone] == 1 else f"-reserved-{numbers[kind.name, zone]}"
+            groups.append(self._type_group(kind, zone, price, suffix, _RESERVED, rule.reserved or 0))
+        if groups:
+            terminal.note(f"reserved machines in the price list: {sum(group.max_size for group in groups):,}")
+        return groups
 
     def _runnable(
         self, kinds: list[InstanceType], catalogue: Catalogue, cluster: Cluster, terminal: Terminal
@@ -227,6 +325,8 @@ class GroupSource(OptionGroup):
         if not allowed:
             if len({kind.arch for kind in kinds}) > 1:
                 terminal.warn("no node says its architecture: types of all are offered (--arch chooses)")
+                offered = " and ".join(sorted({kind.arch for kind in kinds}))
+                self.assumptions.append(f"the pods' images exist for {offered}, as no node or pod names one")
             return kinds
         named = set(self.instance_type or []) if not self.arch else set()
         runnable = [kind for kind in kinds if kind.arch in allowed or kind.name in named]
@@ -236,6 +336,10 @@ class GroupSource(OptionGroup):
             if self.arch
             else f"the nodes of the cluster are {node_architectures or 'none'}; --arch offers them"
         )
+        if left and not self.arch:
+            offered = " and ".join(sorted({kind.arch for kind in runnable}))
+            reason = "the cluster's nodes are" if cluster_architectures.nodes else "the pods ask for"
+            self.assumptions.append(f"new nodes are {offered}, as {reason} (--arch chooses)")
         for arch, count in left.items():
             terminal.note(f"{count:,} {arch} types of the catalogue left out ({why})")
         if not runnable:
@@ -277,11 +381,26 @@ class GroupSource(OptionGroup):
         ]
         return [*machines.groups, *unlimited]
 
+    def karpenter_choice(
+        self, snapshot: Snapshot, pods: Sequence[str], groups: Sequence[NodeGroup], terminal: Terminal
+    ) -> KarpenterChoice | None:
+        """Return which nodes Karpenter would launch for pods; None if the groups are no NodePools."""
+        if self.node_pools is None or self.pool_groups is None:
+            return None
+        from kscale.capacity.karpenter.choice import choose_nodes
+
+        with terminal.step("asking what Karpenter would launch"):
+            return choose_nodes(snapshot, pods, self.node_pools, self.pool_groups, groups)
+
     def words(self) -> list[str]:
         """Return the options that name the groups as command-line words."""
         pairs = [("-g", self.groups_file), ("--node", self.node), ("--catalogue", self.catalogue)]
         pairs += [("--instance-type", name) for name in self.instance_type or []]
         pairs += [("--arch", arch.value) for arch in self.arch or []]
+        pairs += [("--family", name) for name in self.family or []]
+        pairs += [("--exclude", name) for name in self.exclude or []]
+        pairs += [("--discount", None if self.discount is None else f"{self.discount:g}")]
+        pairs += [("--price-list", None if self.price_list is None else str(self.price_list))]
         pairs += [("--region", self.region), *(("--zone", name) for name in self.zone or [])]
         words = [word for option, value in pairs if value is not None for word in (option, shlex.quote(value))]
         return [*words, *(["--spot"] if self.spot else [])]

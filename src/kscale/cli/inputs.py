@@ -23,6 +23,7 @@ from kscale.snapshot.caches import collector_paused
 
 if TYPE_CHECKING:
     from kscale.errors import Problem
+    from kscale.objects.api.meta import KubeObject
     from kscale.snapshot.cluster import Cluster
     from kscale.snapshot.loading import LoadReport
     from kscale.snapshot.manifests import Manifests
@@ -37,6 +38,7 @@ __all__ = [
     "Source",
     "check_namespace",
     "collect_garbage_of_connections",
+    "daemon_sets_alone",
     "freeze_objects",
     "kind_of",
     "log_read_objects",
@@ -321,6 +323,18 @@ def manifests(names: Sequence[str], source: Files, terminal: Terminal, namespace
     return result
 
 
+def daemon_sets_alone(workloads: Iterable[KubeObject]) -> str:
+    """Return a hint for manifests that hold only DaemonSets; empty for others."""
+    from kscale.objects.api.apps import DaemonSet
+
+    if not all(isinstance(workload, DaemonSet) for workload in workloads):
+        return ""
+    return (
+        "Pods of DaemonSets need no nodes of their own: every new node carries them. "
+        "kscale fit --pod asks about nodes that exist."
+    )
+
+
 def check_namespace(name: str | None, known: Iterable[str], terminal: Terminal) -> None:
     """Log a warning if the input does not have namespace ``name``, with similar names as a hint."""
     existing = set(known)
@@ -387,7 +401,8 @@ def read_cluster(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()
     with terminal.step(f"reading {source.source_names}") as update, collector_paused():
         cluster = source.load(terminal, update)
         freeze_objects()
-    log_read_objects(cluster.report, source.source_names, terminal, source.unknown(matter))
+    if source.has_input:
+        log_read_objects(cluster.report, source.source_names, terminal, source.unknown(matter))
     return cluster
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kscale.world.kubernetes.client import Client
     from kscale.world.kubernetes.listing import Listing
 
-__all__ = ["AskedClusters", "BeginningCluster", "Clusters", "NamingClusters"]
+__all__ = ["AskedClusters", "BeginningCluster", "Clusters", "NamingClusters", "PlannedClusters"]
 
 _T = TypeVar("_T")
 
@@ -213,3 +213,33 @@ class NamingClusters(Clusters, NamingSource):
 @dataclass(eq=False, repr=False)
 class AskedClusters(Clusters, Source):
     """Options of commands about some of the pods, in a dump or live clusters."""
+
+
+@dataclass(eq=False, repr=False)
+class PlannedClusters(AskedClusters):
+    """Options of a command that plans nodes for the pods of an input, or of manifests on an empty cluster.
+
+    Attributes
+    ----------
+    pod : FILE|DIR
+        Plan for the pods of these manifests (Pods, Deployments, Jobs, ...) instead of those that are pending; without a
+        dump or context, on an empty cluster. Repeatable.
+    """
+
+    pod: list[str] | None = None
+
+    def check(self) -> None:
+        """Check the input options. Raises typer.BadParameter for contradictions, and without dump and manifests."""
+        if self.pod and self.selector:
+            raise typer.BadParameter("-l and --pod exclude each other", param_hint="-l")
+        if self.has_input or not self.pod:
+            super().check()
+
+    @property
+    def source_names(self) -> str:
+        """Return the sources' names for messages."""
+        return super().source_names if self.has_input else "no cluster"
+
+    def load(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:
+        """Load the cluster, which is empty if only manifests are named. Raises InputError."""
+        return super().load(terminal, update) if self.has_input else kscale.load([])

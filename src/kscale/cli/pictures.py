@@ -7,10 +7,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kscale.cli.terminal import pods
-from kscale.views import Block, Chart, Folded, Packing, Tone
+from kscale.views import Bars, Block, Chart, Folded, Packing, Tone
 
 if TYPE_CHECKING:
     from kscale.ca.scale_up.plan import ScaleUpPlan
+    from kscale.capacity.cost import CostReport
     from kscale.capacity.headroom import HeadroomReport
     from kscale.capacity.mix import MixPlan
     from kscale.capacity.records import EstimateReport, Rejection
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
+    "cost_blocks",
     "estimate_blocks",
     "headroom_blocks",
     "hpa_blocks",
@@ -33,6 +35,8 @@ __all__ = [
 _GROUPS = 12
 """Groups of an estimate whose nodes are drawn: those that take most pods."""
 _NAMES = 200
+_BARS = 40
+"""Rows of a bar chart: those that cost most."""
 _CHARTS = {
     "Nodes": ("machines", "nodes"),
     "Pods": ("pods",),
@@ -190,6 +194,27 @@ def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -
         *_fold_items("Without a place", _format_names(plan.unschedulable)),
         *_fold_items("Not in the bound", relaxed),
     ]
+
+
+def cost_blocks(report: CostReport) -> list[Block]:
+    """Return the blocks of a cost report: bars of the cost by team, or by namespace."""
+    divided = report.allocation
+    if divided is None:
+        rows: list[tuple[str, Sequence[float]]] = [(line.name, [line.cost]) for line in report.namespaces]
+        if report.idle > 0:
+            rows.append(("(idle)", [report.idle]))
+        return [_draw_bars("Cost of an hour by namespace", ["requested"], rows)]
+    rows = [(line.name, [line.requested, line.idle, line.storage]) for line in divided.lines]
+    title = f"Cost of {divided.hours:,.6g} h by {divided.by}"
+    blocks = [_draw_bars(title, ["requested", "idle", "storage"], rows)]
+    measured = [(line.name, [line.by_usage]) for line in divided.lines if line.by_usage is not None]
+    if measured:
+        blocks.append(_draw_bars(f"{title} and usage", ["by usage"], measured))
+    return blocks
+
+
+def _draw_bars(title: str, parts: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> Block:
+    return Bars(title, parts, rows[:_BARS], "$", max(0, len(rows) - _BARS))
 
 
 def headroom_blocks(report: HeadroomReport, snapshot: Snapshot) -> list[Block]:

@@ -45,6 +45,7 @@ __all__ = [
     "Settings",
     "Shape",
     "ShowAdvice",
+    "UsageHistory",
     "fail_level",
     "recommender_options",
     "setting_of",
@@ -109,7 +110,7 @@ Settings = dataclasses.make_dataclass(
 
 
 @dataclass
-class History(OptionGroup):
+class UsageHistory(OptionGroup):
     """Options for the files of historical usage, and their columns and units.
 
     Attributes
@@ -125,8 +126,6 @@ class History(OptionGroup):
         Resource of Prometheus series whose names do not say it.
     now : TIME
         The moment asked about (RFC 3339); default: the last sample.
-    points_required
-        Advise only from this many CPU samples on.
     """
 
     title = "History"
@@ -137,7 +136,6 @@ class History(OptionGroup):
     time_unit: str | None = None
     metric: Metric | None = None
     now: str = ""
-    points_required: Annotated[int, typer.Option(min=1)] = 100
 
     def check(self) -> None:
         """Raise BadParameter for options that have no effect."""
@@ -170,6 +168,19 @@ class History(OptionGroup):
     def batches(self, threads: int) -> UsageFiles:
         """Return an iterable over the rows of all files."""
         return UsageFiles(self.history, self.make_columns(), self.time_unit or "s", threads, self.metric or "")
+
+
+@dataclass
+class History(UsageHistory):
+    """As :class:`UsageHistory`, for recommendations.
+
+    Attributes
+    ----------
+    points_required
+        Advise only from this many CPU samples on.
+    """
+
+    points_required: Annotated[int, typer.Option(min=1)] = 100
 
 
 def recommender_options(strategy: Strategy, values: Mapping[str, float | None]) -> RecommenderOptions:

@@ -1,4 +1,4 @@
-"""Charts over time as SVG, with axes."""
+"""Charts as SVG: lines over time with axes, and horizontal bars."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from itertools import count
 from typing import Final
 
 from kscale.html.markup import COLOURS, element, text
-from kscale.views import Chart
+from kscale.views import Bars, Chart
 
-__all__ = ["chart"]
+__all__ = ["bars", "chart"]
 
 _WIDTH, _HEIGHT = 1000, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 12, 44
@@ -125,3 +125,51 @@ def _thin_points(x: Sequence[float], y: Sequence[float]) -> tuple[Sequence[float
         return x, y
     starts = range(0, len(x), size)
     return [x[i] for i in starts], [max(y[i : i + size]) for i in starts]
+
+
+_BAR_WIDTH, _BAR_HEIGHT = 1000, 40
+
+
+def bars(block: Bars) -> str:
+    """Return horizontal stacked bars on one scale, each with its name and amounts in words."""
+    longest = max((sum(amounts) for _, amounts in block.rows), default=0.0) or 1.0
+    parts = [_bar_of(name, amounts, longest, block) for name, amounts in block.rows]
+    legend = [
+        element("li", element("i", class_=f"c{number % COLOURS}"), text(part))
+        for number, part in enumerate(block.parts)
+    ]
+    note = f"{block.left_out:,} more are not drawn." if block.left_out else ""
+    return element(
+        "section",
+        element("h2", text(block.title)),
+        element("ul", *legend, class_="legend"),
+        *parts,
+        element("p", text(note), class_="dim") if note else "",
+    )
+
+
+def _bar_of(name: str, amounts: Sequence[float], longest: float, block: Bars) -> str:
+    pieces, start = [], 0.0
+    for number, (part, amount) in enumerate(zip(block.parts, amounts, strict=True)):
+        if amount > 0:
+            pieces.append(
+                element(
+                    "rect",
+                    element("title", text(f"{part}: {block.unit}{amount:,.4g}")),
+                    class_=f"c{number % COLOURS}",
+                    x=f"{start / longest * _BAR_WIDTH:.1f}",
+                    width=f"{amount / longest * _BAR_WIDTH:.1f}",
+                    height=_BAR_HEIGHT,
+                )
+            )
+            start += amount
+    label = f"{name} {block.unit}{sum(amounts):,.2f}"
+    drawing = element(
+        "svg",
+        *pieces,
+        viewBox=f"0 0 {_BAR_WIDTH} {_BAR_HEIGHT}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=label,
+    )
+    return element("div", element("span", text(label)), drawing, class_="bar")

@@ -9,9 +9,23 @@ from hashlib import sha256
 from importlib.resources import files
 from math import isfinite
 
-from kscale.html.charts import chart
+from kscale.html.charts import bars, chart
 from kscale.html.markup import COLOURS, element, text
-from kscale.views import Block, Cell, Chart, Column, DrawnNode, DrawnPod, Folded, Origin, Packing, Table, View, as_cell
+from kscale.views import (
+    Bars,
+    Block,
+    Cell,
+    Chart,
+    Column,
+    DrawnNode,
+    DrawnPod,
+    Folded,
+    Origin,
+    Packing,
+    Table,
+    View,
+    as_cell,
+)
 
 __all__ = ["packing", "page"]
 
@@ -195,6 +209,8 @@ def _block(block: Block) -> str:
             return packing(block)
         case Chart():
             return chart(block)
+        case Bars():
+            return bars(block)
         case Folded():
             return _render_folded(block)
 

@@ -273,6 +273,41 @@ def test_explain(dump: Path, groups: Path) -> None:
     assert result.code == 0
 
 
+def test_explain_of_a_workload(tmp_path: Path) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "u", "controller": True}
+    above = {**owner, "kind": "Deployment", "name": "web"}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod("x", "1")["spec"]}
+
+    def workload(kind: str, name: str, replicas: int, **metadata: Any) -> dict[str, Any]:
+        spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+        return {"apiVersion": "apps/v1", "kind": kind, "spec": spec,
+                "metadata": {"name": name, "namespace": "default", "uid": name, **metadata}}  # fmt: skip
+
+    def owned(name: str, on: str) -> dict[str, Any]:
+        item = pod(name, "1", "default")
+        item["metadata"]["ownerReferences"] = [owner]
+        item["spec"] = {**item["spec"], **({"nodeName": on} if on else {})}
+        return item
+
+    dump = write(
+        tmp_path / "dump.json",
+        node("n1"),
+        workload("Deployment", "web", 2),
+        workload("ReplicaSet", "web-1", 2, ownerReferences=[above]),
+        workload("StatefulSet", "idle", 0),
+        owned("web-1-a", "n1"),
+        owned("web-1-b", ""),
+    )
+    for name in ("deploy/web", "deployments/web", "rs/web-1"):
+        found = kscale("explain", "-f", dump, name, "-o", "json")
+        assert json.loads(found.stdout)["pod"] == "default/web-1-b", found.stderr
+        assert "explaining default/web-1-b" in found.stderr
+    created = json.loads(kscale("explain", "-f", dump, "sts/idle", "-o", "json").stdout)
+    assert (created["pod"], created["node"]) == ("default/idle-0", None)
+    missing = kscale("explain", "-f", dump, "deploy/nope")
+    assert (missing.code, 'there is no Deployment "default/nope" in the input' in missing.stderr) == (2, True)
+
+
 def test_explain_of_a_pod_that_no_group_helps(dump: Path, groups: Path) -> None:
     result = kscale("explain", "-f", dump, "-g", groups, "-n", "b", "huge-0")
     assert result.code == 1

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import json
 from pathlib import Path
+
+import pytest
 
 from unit.cli.support import kscale
 
@@ -21,6 +26,62 @@ def test_cost_with_the_cheapest_mix_beside() -> None:
     assert table.startswith("$27.87/h for 40 nodes: $23.68 requested, $4.19 idle.\n")
     unpriced = kscale("cost", *DUMP)
     assert (unpriced.code, "no node has a known price" in unpriced.stderr) == (2, True)
+
+
+def test_cost_by_team_adds_up(tmp_path: Path) -> None:
+    question = ("cost", *DUMP, *GROUPS, "--budget", 0, "--window", "30d", "--storage-price", "*=0.08")
+    got = kscale(*question, "--by", "workload", "-o", "json")
+    divided = json.loads(got.stdout)["allocation"]
+    assert (divided["by"], divided["hours"], divided["idleRule"]) == ("workload", 720.0, "proportional")
+    for name in ("cost", "requested", "idle", "storage"):
+        assert sum(round(100 * line[name]) for line in divided["lines"]) == round(100 * divided[name])
+    rows = list(csv.DictReader(io.StringIO(kscale(*question, "--by", "namespace", "-o", "csv").stdout)))
+    assert {"namespace", "requested", "idle", "storage", "cost"} < set(rows[0])
+    assert sum(round(100 * float(row["cost"])) for row in rows) == round(100 * divided["cost"])
+    page = kscale(*question, "--by", "namespace", "-o", "html").stdout
+    assert "Cost of 720 h by namespace" in page
+    assert "requested" in page
+
+
+def test_cost_by_usage(tmp_path: Path) -> None:
+    dump = json.loads(gzip.decompress((EXAMPLES / "cluster.json.gz").read_bytes()))["items"]
+    pods = [item for item in dump if item["kind"] == "Pod" and item["spec"].get("nodeName")]
+    rows = ["time,namespace,pod,container,cpu_cores,memory_bytes"]
+    for item in pods:
+        metadata, container = item["metadata"], item["spec"]["containers"][0]["name"]
+        for time, cores in ((1000, 8), (4600, 1), (8200, 1)):
+            rows.append(f"{time},{metadata['namespace']},{metadata['name']},{container},{cores},1000000")
+    (tmp_path / "usage.csv").write_text("\n".join(rows))
+    question = ("cost", *DUMP, *GROUPS, "--budget", 0, "--history", tmp_path / "usage.csv", "--idle", "separate")
+
+    def idle(*more: object) -> float:
+        got = kscale(*question, *more, "-o", "json")
+        assert got.code == 0, got.stderr
+        lines = {line["name"]: line for line in json.loads(got.stdout)["allocation"]["lines"]}
+        assert lines["ads"]["byUsage"] > 0
+        return float(lines["(idle)"]["byUsage"])
+
+    assert idle() == idle("--now", "1970-01-01T03:00:00Z")
+    assert idle("--window", "1h") > idle(), "the first samples, of much usage, are not in the last hour"
+    assert idle("--now", "1970-01-01T00:20:00Z") < idle()
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (("--by", "team"), 'by is "team"'),
+        (("--window", "0s"), "is no length of time"),
+        (("--window", "fortnight"), "--window"),
+        (("--storage-price", "gp3"), "'gp3' is not CLASS=PRICE"),
+        (("--storage-price", "gp3=-1"), "is not CLASS=PRICE"),
+        (("--now", "2026-01-01T00:00:00Z"), "needs --history or --prometheus-url"),
+        (("--prometheus-url", "http://x", "--history", "u.csv"), "it excludes --history"),
+    ],
+)
+def test_a_mistake_in_the_division_is_named(more: tuple[str, ...], text: str) -> None:
+    refused = kscale("cost", *DUMP, *GROUPS, "--budget", 0, *more)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert text in " ".join(refused.stderr.split())
 
 
 def test_losses_by_name() -> None:

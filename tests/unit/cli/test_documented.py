@@ -21,9 +21,11 @@ from unit.cli.support import kscale
 ROOT = Path(__file__).parents[3]
 SHOWING = (
     "aws",
+    "catalogues",
     "cli",
     "cost",
     "gallery",
+    "karpenter",
     "mix",
     "programs-of-2018-2020",
     "simulate",

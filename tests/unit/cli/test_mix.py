@@ -67,7 +67,7 @@ def test_types_of_another_architecture_are_left_out(tmp_path: Path) -> None:
         assert set(types_in(got.stdout).values()) == {"amd64"}
         assert "2 arm64 types of the catalogue left out (the nodes of the cluster are amd64; --arch" in got.stderr
     chosen = kscale(*question, "--arch", "arm64")
-    assert chosen.stdout.splitlines()[2].split()[:3] == ["TYPE", "ARCH", "NODES"]
+    assert chosen.stdout.splitlines()[2].split()[:4] == ["TYPE", "ARCH", "GEN", "NODES"]
     assert "Some new nodes are arm64; the cluster's are amd64. The pods' images have to exist" in chosen.stdout
     assert "warning: arm64 types are offered, the nodes of the cluster are amd64" in chosen.stderr
     both = kscale(*question, "--arch", "arm64", "--arch", "amd64", "-o", "json")
@@ -78,7 +78,46 @@ def test_types_of_another_architecture_are_left_out(tmp_path: Path) -> None:
     refused = kscale(*question, "--instance-type", "m7g*")
     assert (refused.code, "none of the types is amd64" in refused.stderr) == (2, True)
     wide = kscale(*question, "--instance-type", "m5*", "-o", "wide")
-    assert wide.stdout.splitlines()[2].split()[:3] == ["TYPE", "ARCH", "CAPACITY"]
+    assert wide.stdout.splitlines()[2].split()[:4] == ["TYPE", "ARCH", "GEN", "CAPACITY"]
+
+
+def test_an_assumed_architecture_is_part_of_the_answer(tmp_path: Path) -> None:
+    (tmp_path / "types.csv").write_text(ARM, encoding="utf-8")
+    dump = write(tmp_path / "dump.json", node("n1", **AMD64), pod("p", "2"))
+    text = "Assumed: new nodes are amd64, as the cluster's nodes are (--arch chooses)."
+    for command, more in (("mix", ()), ("estimate", ("--instance-type", "*"))):
+        question = (command, "-q", "-f", dump, "--catalogue", tmp_path / "types.csv", "--ignore-existing", *more)
+        assert text in kscale(*question).stdout
+        assert text not in kscale(*question, "--arch", "amd64").stdout
+        record = json.loads(kscale(*question, "-o", "json").stdout)
+        assert record["assumptions"] == ["new nodes are amd64, as the cluster's nodes are (--arch chooses)"]
+
+
+def test_excluded_types_families_and_discounts(tmp_path: Path, dump: Path) -> None:
+    question = ("mix", "-q", "-f", dump, "--catalogue", tmp_path / "types.csv", "--ignore-existing", "-o", "json")
+
+    def plan(*more: object) -> tuple[list[str], float]:
+        got = kscale(*question, "--region", "us-east-1", *more)
+        assert got.code == 0, got.stderr
+        record = json.loads(got.stdout)
+        assert record["bound"]["cost"] <= record["cost"]
+        return [line["type"] for line in record["lines"]], record["cost"]
+
+    assert plan() == (["c5.large"], 0.765)
+    assert plan("--exclude", "c5*") == (["m5.large"], 0.864)
+    assert plan("--family", "m5", "--discount", "50") == (["m5.large"], 0.432)
+    (tmp_path / "prices.json").write_text(
+        json.dumps(
+            [
+                {"instanceType": "m5.large", "discount": 50},
+                {"instanceType": "m5.2xlarge", "reserved": 1, "price": 0.01},
+            ]
+        )
+    )
+    types, cost = plan("--price-list", tmp_path / "prices.json")
+    assert (sorted(types), cost) == (["m5.2xlarge", "m5.large"], pytest.approx(0.01 + 5 * 0.048))
+    refused = kscale("mix", "-f", dump, "--price-list", tmp_path / "prices.json")
+    assert (refused.code, "--price-list needs --catalogue" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +172,53 @@ def test_a_node_pool_of_no_known_cloud_is_refused_before_the_search(tmp_path: Pa
     got = kscale("mix", "-f", dump, "-g", tmp_path / "groups.json", "--to-nodepool", tmp_path / "pool.json")
     assert (got.code, got.stdout) == (2, "")
     assert "--to-nodepool: nothing says of which cloud own is: name the node class" in got.stderr
+
+
+def test_manifests_on_an_empty_cluster(tmp_path: Path, dump: Path) -> None:
+    (tmp_path / "web.json").write_text(
+        json.dumps(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": "web"},
+                "spec": {
+                    "replicas": 4,
+                    "selector": {"matchLabels": {"app": "web"}},
+                    "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod("x", "2")["spec"]},
+                },
+            }
+        )
+    )
+    question = ("mix", "--pod", tmp_path / "web.json", "--catalogue", tmp_path / "types.csv", "--region", "us-east-1")
+    got = kscale(*question)
+    assert got.code == 0, got.stderr
+    assert got.stdout.startswith("4 pods of the manifests: 4 new nodes of 1 type, $0.340/h, proven within 0.00%")
+    both = json.loads(kscale(*question, "-f", dump, "-o", "json").stdout)
+    assert (both["pods"], both["onExisting"] + both["onNew"]) == (4, 4)
+    nothing = kscale("mix", "--catalogue", tmp_path / "types.csv")
+    assert (nothing.code, "nothing to read" in nothing.stderr) == (2, True)
+    for more in (("--pods", "all"), ("-l", "app=web")):
+        refused = kscale(*question, *more)
+        assert (refused.code, "--pod" in refused.stderr) == (2, True)
+
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def test_node_pools_as_groups() -> None:
+    question = ("-q", "-f", EXAMPLES / "cluster.json.gz", "-g", EXAMPLES / "nodepools.yaml")
+    catalogue = ("--catalogue", EXAMPLES / "data/aws.csv")
+    for command in ("mix", "estimate"):
+        record = json.loads(kscale(command, *question, *catalogue, "-o", "json").stdout)
+        choice = record["karpenter"]
+        assert choice["pods"] == choice["onExisting"] + choice["onNew"] + len(choice["unschedulable"])
+        assert (choice["nodes"], choice["cost"]) == (6, 8.688)
+        assert {line["nodePool"] for line in choice["lines"]} == {"general"}
+        assert "What Karpenter would launch: 6 nodes, $8.688/h" in kscale(command, *question, *catalogue).stdout
+    assert kscale("scale-up", *question, *catalogue).stdout.startswith("Scale up general/")
+    for more, text in (((), "NodePools need --catalogue"), ((*catalogue, "--spot"), "the NodePools say whether")):
+        refused = kscale("mix", *question, *more)
+        assert (refused.code, text in refused.stderr) == (2, True), refused.stderr
 
 
 def test_limits_leave_pods_without(tmp_path: Path, dump: Path) -> None:

@@ -95,7 +95,7 @@ def test_estimate_names_and_csv() -> None:
     record = report(group("a", 2, 3), group("b", 0, 0, TAINT))
     view = estimate_view(record, "kscale explain")
     assert text(record, view, Format.NAME) == "nodegroup/a\n"
-    assert text(record, view, Format.CSV).splitlines()[1] == "a,2,1,volume,3,0.912,0.64,cpu,10,,,"
+    assert text(record, view, Format.CSV).splitlines()[1] == "a,2,1,volume,,,3,0.912,0.64,cpu,10,,,"
 
 
 def test_estimate_without_groups_or_pods() -> None:

@@ -22,6 +22,7 @@ from typing import ClassVar
 
 import msgspec
 
+from kscale.capacity.catalogue.names import parse_type_name
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, NodeSpec, NodeStatus
 from kscale.objects.api.meta import Condition, ObjectMeta
@@ -230,24 +231,63 @@ class Catalogue(Mapping[str, InstanceType]):
             text = f'no prices of region "{region}": there are {", ".join(self.regions) or "none"}'
             raise InputError(Problem(text, source=self.source))
 
-    def select(self, patterns: Iterable[str]) -> list[InstanceType]:
-        """Return the types with these names, each once, in the order of patterns, then of the catalogue.
+    def select(
+        self, patterns: Iterable[str], *, families: Iterable[str] = (), exclude: Iterable[str] = ()
+    ) -> list[InstanceType]:
+        """Return the chosen types, each once, in the order of patterns, then of the catalogue.
 
-        A name with ``*``, ``?`` or ``[`` is a pattern. Raises InputError for a name or pattern that matches no type.
+        Parameters
+        ----------
+        patterns : iterable of str
+            Names of types. A name with ``*``, ``?`` or ``[`` is a pattern.
+        families : iterable of str
+            Only types of these families (:func:`~kscale.capacity.catalogue.names.parse_type_name`), names or patterns.
+        exclude : iterable of str
+            Names or patterns of types to leave out.
+
+        Raises
+        ------
+        InputError
+            For a name or pattern that matches no type of the catalogue, and if no type is left.
         """
         selected: dict[str, InstanceType] = {}
         for pattern in patterns:
-            if not any(sign in pattern for sign in "*?["):
-                selected.setdefault(pattern, self[pattern])
-                continue
-            names = [name for name in self._types if fnmatchcase(name, pattern)]
-            if not names:
-                raise UnknownTypeError(
-                    Problem(f'no instance type like "{pattern}" in the catalogue', source=self.source)
-                )
-            for name in names:
+            for name in self._names_like(pattern):
                 selected.setdefault(name, self._types[name])
-        return list(selected.values())
+        families = list(families)
+        for family in families:
+            if not any(fnmatchcase(parse_type_name(name).family, family) for name in self._types):
+                raise UnknownTypeError(Problem(self._without_family(family), source=self.source))
+        if families:
+            selected = {
+                name: kind
+                for name, kind in selected.items()
+                if any(fnmatchcase(parse_type_name(name).family, family) for family in families)
+            }
+        left_out = {name for pattern in exclude for name in self._names_like(pattern)}
+        result = [kind for name, kind in selected.items() if name not in left_out]
+        if selected and not result:
+            raise InputError(Problem("every type is excluded", source=self.source))
+        if not selected:
+            raise InputError(Problem("no type has both the names and the families", source=self.source))
+        return result
+
+    def _names_like(self, pattern: str) -> list[str]:
+        """Return the names that a name or pattern stands for. Raises UnknownTypeError if there is none."""
+        if not any(sign in pattern for sign in "*?["):
+            return [self[pattern].name]
+        names = [name for name in self._types if fnmatchcase(name, pattern)]
+        if not names:
+            raise UnknownTypeError(Problem(f'no instance type like "{pattern}" in the catalogue', source=self.source))
+        return names
+
+    def _without_family(self, family: str) -> str:
+        """Return the message about a family that no type has, with a similar one."""
+        from difflib import get_close_matches
+
+        families = sorted({parse_type_name(name).family for name in self._types} - {""})
+        near = get_close_matches(family, families, n=1)
+        return f'no family "{family}" in the catalogue' + (f"; did you mean {near[0]}?" if near else "")
 
     def __len__(self) -> int:
         return len(self._types)
@@ -353,7 +393,10 @@ class CatalogueList(Record, frozen=True):
 
 
 class InstanceTypeRow(Part, frozen=True):
-    """A machine: ``capacity`` and ``allocatable`` as quantities, ``price`` and ``spotPrice`` per hour."""
+    """A machine: ``capacity`` and ``allocatable`` as quantities, ``price`` and ``spotPrice`` per hour.
+
+    ``family`` and ``generation`` as the type's name says them; empty and null if it does not.
+    """
 
     name: str
     arch: str
@@ -362,6 +405,8 @@ class InstanceTypeRow(Part, frozen=True):
     gpu_name: str
     price: float | None
     spot_price: float | None
+    family: str = ""
+    generation: int | None = None
 
 
 class InstanceTypeList(Record, frozen=True):
@@ -398,6 +443,8 @@ def rows(kinds: list[InstanceType], region: str) -> list[InstanceTypeRow]:
             gpu_name=kind.gpu_name,
             price=kind.price(region),
             spot_price=kind.price(region, spot=True),
+            family=parse_type_name(kind.name).family,
+            generation=parse_type_name(kind.name).generation,
         )
         for kind in kinds
     ]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from kscale.capacity.mix.offers import ALL, ON_DEMAND, SPOT, MixOptions, Offer, offers_of
+from kscale.capacity.mix.offers import ALL, ON_DEMAND, RESERVED, SPOT, MixOptions, Offer, SharedLimit, offers_of
 from kscale.capacity.mix.planning import bound_cost_of_nodes, mix
 from kscale.capacity.mix.records import MixPlan, groups_entries, node_class_of, node_pool
 
 __all__ = [
     "ALL",
     "ON_DEMAND",
+    "RESERVED",
     "SPOT",
     "MixOptions",
     "MixPlan",
     "Offer",
+    "SharedLimit",
     "bound_cost_of_nodes",
     "groups_entries",
     "mix",

@@ -23,7 +23,7 @@ from kscale.capacity.mix.constraints import (
     shapes_of,
     topology_keys,
 )
-from kscale.capacity.mix.offers import SPOT, MixOptions, Offer
+from kscale.capacity.mix.offers import SPOT, MixOptions, Offer, SharedLimit
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
 from kscale.objects.pod_resources import CPU, MEMORY, PODS, to_integers
@@ -215,6 +215,7 @@ class Instance:
                 offer = self.offers[n - existing]
                 key += offer.price, offer.type, offer.capacity_type, offer.most is None
                 key += tuple(_size(offer, name) for name in (CPU, *self.options.limits))
+                key += tuple(_shared_weight(offer, shared) for shared in self.options.shared_limits)
             i = numbers.setdefault(key, len(members))
             if i == len(members):
                 members.append({})
@@ -329,6 +330,13 @@ class Instance:
                 amounts = [f"{n / 1000:,g}" if name == CPU else f"{n:,}" for n in (limit, total)]
                 text = f"{amounts[0]} is less than the {amounts[1]} that the nodes that exist and minima already have"
                 raise InputError(f"limit of {name}: {text}")
+        for shared in self.options.shared_limits:
+            rows.append([_shared_weight(offer, shared) for offer in self.offers])
+            high.append(shared.most)
+            total = sum(size * n for size, n in zip(rows[-1], minima.tolist(), strict=True))
+            if shared.most < total:
+                text = f"{shared.name}: the minima of its offers need more {shared.resource} than its limit"
+                raise InputError(text)
         units = [math.gcd(*row) or 1 for row in rows]
         self.offer_rows: NDArray[np.int64] = np.array(
             [[weight // unit for weight in row] for row, unit in zip(rows, units, strict=True)], dtype=np.int64
@@ -386,6 +394,11 @@ def _spot_weight(offer: Offer, share: Fraction) -> int:
 def _size(offer: Offer, resource: str) -> int:
     """Return the capacity of one node: milli-units of cpu, else units; 1 for ``nodes``."""
     return _capacity(offer.template.node, resource)
+
+
+def _shared_weight(offer: Offer, shared: SharedLimit) -> int:
+    """Return what a node of the offer counts towards a shared limit."""
+    return _size(offer, shared.resource) if offer.name in shared.offers else 0
 
 
 def _build_resource_vector(amounts: Mapping[str, int], pods: int) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from kscale.capacity.catalogue.names import instance_type_of
 from kscale.capacity.records import UNLIMITED
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
@@ -22,13 +23,13 @@ from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ALL", "ON_DEMAND", "SPOT", "MixOptions", "Offer", "offers_of", "subjects"]
+__all__ = ["ALL", "ON_DEMAND", "RESERVED", "SPOT", "MixOptions", "Offer", "SharedLimit", "offers_of", "subjects"]
 
 
-ON_DEMAND, SPOT = "on-demand", "spot"
-_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+ON_DEMAND, SPOT, RESERVED = "on-demand", "spot", "reserved"
 _DEAREST = 1_000_000  # per hour: costs of plans are counted in billionths
 _ZONE = "topology.kubernetes.io/zone"
+_RESERVED_LABEL = ("karpenter.sh/capacity-type", "reserved")
 # Labels and values by which clouds and Karpenter mark spot nodes.
 _SPOT_LABELS = {
     "karpenter.sh/capacity-type": "spot",
@@ -42,10 +43,9 @@ _SPOT_LABELS = {
 class Offer(msgspec.Struct, kw_only=True, frozen=True):
     """A node that can be bought: its ``template``, and its ``price`` per hour.
 
-    ``type`` is counted by ``max_types``; ``capacity_type`` is ``on-demand`` or ``spot``. A plan has at least ``least``
-    and
-    at most ``most`` new nodes of the offer (None = no limit). ``group``: the node group that the offer belongs to;
-    ``zone``: the zone of its nodes.
+    ``type`` is counted by ``max_types``; ``capacity_type`` is ``on-demand``, ``spot`` or ``reserved``. A plan has at
+    least ``least`` and at most ``most`` new nodes of the offer (None = no limit). ``group``: the node group that the
+    offer belongs to; ``zone``: the zone of its nodes.
     """
 
     name: str
@@ -102,8 +102,9 @@ def offers_of(groups: Iterable[NodeGroup | Offer], *, anew: bool = False) -> lis
             problems.append(Problem(text, object=place, field="price"))
         if offer.least < 0 or (offer.most is not None and offer.least > offer.most):
             problems.append(Problem(f"at least {offer.least} and at most {offer.most} nodes", object=place))
-        if offer.capacity_type not in (ON_DEMAND, SPOT):
-            problems.append(Problem(f'"{offer.capacity_type}" is not one of {ON_DEMAND}, {SPOT}', object=place))
+        if offer.capacity_type not in (ON_DEMAND, SPOT, RESERVED):
+            text = f'"{offer.capacity_type}" is not one of {ON_DEMAND}, {SPOT}, {RESERVED}'
+            problems.append(Problem(text, object=place))
         result.append(offer)
     if problems:
         raise InputError(problems)
@@ -130,9 +131,9 @@ def _offer(group: NodeGroup, problems: list[Problem], *, anew: bool) -> Offer | 
         name=group.id,
         template=group.template,
         price=group.price,
-        type=next((labels[key] for key in _TYPES if labels.get(key)), group.id),
+        type=instance_type_of(group.template.node) or group.id,
         zone=labels.get(_ZONE, ""),
-        capacity_type=SPOT if spot else ON_DEMAND,
+        capacity_type=SPOT if spot else RESERVED if labels.get(_RESERVED_LABEL[0]) == _RESERVED_LABEL[1] else ON_DEMAND,
         least=max(0, group.min_size - size),
         most=None if group.max_size >= UNLIMITED else max(0, group.max_size - size),
         group=group.id,
@@ -142,6 +143,21 @@ def _offer(group: NodeGroup, problems: list[Problem], *, anew: bool) -> Offer | 
 _ANY: Final = Quantity("1")
 
 
+class SharedLimit(msgspec.Struct, kw_only=True, frozen=True):
+    """A limit on the new nodes of several offers together: ``most`` of a ``resource``.
+
+    ``resource``: ``nodes``, or a resource of nodes (``most`` in milli-units of cpu, else units). ``offers``: names.
+    """
+
+    name: str
+    offers: frozenset[str]
+    resource: str
+    most: int
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
 class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of :func:`kscale.mix`.
 
@@ -149,6 +165,7 @@ class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
     types. ``spot_share``: maximum share of spot in the new nodes' cpu (None = no limit). ``limits``: maximum of a
     resource
     (milli-units of cpu, else units; ``nodes`` for their number) on all nodes together, existing ones included.
+    ``shared_limits``: limits on the new nodes of some offers, such as the limits of a NodePool.
     ``existing``: place pods on existing nodes where that saves something.
 
     ``bound_effort``, ``plan_effort``: work for each, in units of about a microsecond; ``tolerance``: a bound so close
@@ -160,6 +177,7 @@ class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
     curve: bool = False
     spot_share: float | None = None
     limits: dict[str, int] = {}
+    shared_limits: list[SharedLimit] = []
     existing: bool = True
     bound_effort: int | None = 1_500_000
     plan_effort: int | None = 1_500_000
@@ -181,6 +199,9 @@ class MixOptions(msgspec.Struct, frozen=True, kw_only=True):
                 problems.append(Problem(f"{limit} is negative", field=f"limits[{name}]"))
             if name != "nodes" and name not in to_integers({name: _ANY}):
                 problems.append(Problem("no resource of nodes", field=f"limits[{name}]"))
+        for number, shared in enumerate(self.shared_limits):
+            if shared.most < 0:
+                problems.append(Problem(f"{shared.most} is negative", field=f"shared_limits[{number}]"))
         for name in ("bound_effort", "plan_effort"):
             effort = getattr(self, name)
             if effort is not None and effort < 0:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from kscale.capacity.architectures import arch_of
+from kscale.capacity.catalogue.names import parse_type_name
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.mix.check import CheckedPlacement, PlannedPlacement, RemainingNodes, check
 from kscale.capacity.mix.exact import SmallMix
@@ -136,6 +137,7 @@ def _lines(instance: Instance, checked: CheckedPlacement) -> list[MixLine]:
                 zones=_count_names(offers[checked.nodes[i].offer].zone for i in members),
                 groups=_count_names(offers[checked.nodes[i].offer].group for i in members),
                 arch=arch_of(offers[checked.nodes[members[0]].offer].template.node),
+                generation=parse_type_name(type_).generation,
             )
         )
     return sorted(lines, key=lambda line: (-line.cost, line.type, line.capacity_type))
@@ -298,6 +300,7 @@ def mix(
     unrestricted, points, best = _with_few_types(unrestricted, small_mix, snapshot, names, options, limited)
     if best.breaks_limits:
         fields = [f"limits[{name}]" for name in options.limits]
+        fields += [shared.name for shared in options.shared_limits]
         if options.spot_share is not None:
             fields.insert(0, "spot_share")
         raise InputError(f"{', '.join(fields)}: no nodes were found that keep to this beside the minima of the offers")

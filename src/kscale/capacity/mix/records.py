@@ -15,6 +15,7 @@ import msgspec
 
 from kscale.capacity.architectures import arch_of
 from kscale.capacity.mix.offers import Offer, offers_of
+from kscale.capacity.records import KarpenterChoice
 from kscale.errors import InputError
 from kscale.objects.api.meta import enc_hook
 from kscale.objects.argument_types import typed, typed_methods
@@ -37,8 +38,8 @@ class MixLine(Part, frozen=True):
     ``price`` of one node and ``cost`` of all, per hour; ``share`` of the cost of all new nodes; ``utilization``:
     requests
     divided by allocatable, by resource; ``zones``, ``groups``: nodes in each; ``arch``: the nodes'
-    ``kubernetes.io/arch``,
-    empty if the offer does not say.
+    ``kubernetes.io/arch``, empty if the offer does not say; ``generation``: that of the machine by the name of its
+    type, null if it is unknown.
     """
 
     type: str
@@ -52,6 +53,7 @@ class MixLine(Part, frozen=True):
     zones: dict[str, int] = {}
     groups: dict[str, int] = {}
     arch: str = ""
+    generation: int | None = None
 
 
 class Bound(Part, frozen=True):
@@ -144,6 +146,10 @@ class MixPlan(Record, frozen=True, dict=True):
     offers: dict[str, int]
     nodes: list[PlannedNode] | None = None
     placed: dict[str, str] | None = None
+    assumptions: list[str] = msgspec.field(default_factory=list)
+    """What the choice of the offers assumes, as texts."""
+    karpenter: KarpenterChoice | None = None
+    """What Karpenter would launch, if the node groups are NodePools."""
 
     def summary(self) -> str:
         """Return the new nodes of each offer, their cost per hour and its bound, and how many pods have no place."""

@@ -110,6 +110,8 @@ class WhatIfReport(Record, frozen=True):
 
     """In the order in which they were asked."""
     shared: int
+    assumptions: list[str] = msgspec.field(default_factory=list)
+    """What the choice of the node groups assumes, as texts."""
 
 
 METRICS = ("nodes", "cost", "bound", "pending", "homeless", "waited")

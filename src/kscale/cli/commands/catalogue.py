@@ -71,6 +71,8 @@ def show_catalogue(
     catalogue: str,
     *,
     instance_type: list[str] | None = None,
+    family: list[str] | None = None,
+    exclude: list[str] | None = None,
     region: str = "",
     show: Show,
 ) -> Answer:
@@ -82,6 +84,10 @@ def show_catalogue(
         An imported catalogue, or a file.
     instance_type : NAME|GLOB
         Show only these instance types: 'm5*' is all that begin so. Repeatable.
+    family : NAME|GLOB
+        Show only types of this family: m5, Dsv5, n2-standard, 'c*'. Repeatable.
+    exclude : NAME|GLOB
+        Leave these types out. Repeatable.
     region
         Region whose prices are shown; the default is the first that a type has.
     """
@@ -89,13 +95,15 @@ def show_catalogue(
 
     types = catalogue_of(catalogue, show.terminal)
     types.check_region(region)
-    chosen = types.select(instance_type) if instance_type else list(types.values())
+    chosen = types.select(instance_type or ["*"], families=family or (), exclude=exclude or ())
     report = InstanceTypeList(catalogue=types.source, region=region, types=rows(chosen, region))
     return Answer(report, lambda: _view(report))
 
 
 _TYPE_COLUMNS = (
     *make_columns("TYPE", "ARCH"),
+    Column("FAMILY", wide=True),
+    Column("GEN", "right"),
     *make_columns("CPU", "MEMORY", "PODS", "FOR PODS: CPU", "FOR PODS: MEMORY", align="right"),
     Column("GPUS"),
     *make_columns("$/H", "SPOT $/H", align="right"),
@@ -112,6 +120,8 @@ def _view(report: InstanceTypeList) -> View:
                     [
                         each.name,
                         each.arch,
+                        each.family or None,
+                        each.generation,
                         each.capacity["cpu"],
                         each.capacity["memory"],
                         each.allocatable["pods"],

@@ -2,38 +2,114 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
+from kscale.capacity.cost_allocation import IdleRule
 from kscale.cli.commands.mix import check_budget
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
+from kscale.cli.options import OptionGroup, option_errors
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
+from kscale.cli.pictures import cost_blocks
+from kscale.cli.prometheus_options import UsageFlags
+from kscale.cli.recommend_options import UsageHistory
 from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
-    from kscale.capacity.cost import CostReport, CostShare
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["EPILOG", "command", "cost_view"]
+    from kscale.capacity.catalogue import Catalogue
+    from kscale.capacity.cost import AllocatedCost, CostAllocation, CostReport, CostShare
+    from kscale.capacity.cost_allocation import PodUsage
+    from kscale.cli.terminal import Terminal
+    from kscale.objects.nodegroup import NodeGroup
+    from kscale.series.usage_reader import UsageBatch
+    from kscale.snapshot.cluster import Cluster
+
+__all__ = ["EPILOG", "AllocationOptions", "command", "cost_view"]
 
 EPILOG = DUMP_HELP
 SHOWN = 15
+_HOUR = 3600 * 10**9
+
+
+@dataclass
+class AllocationOptions(OptionGroup):
+    """Options for the division of the cost among teams.
+
+    Attributes
+    ----------
+    by : KEY
+        Divide the cost by namespace (the default), workload, controller, label:KEY or annotation:KEY.
+    idle
+        Who pays for what nobody requested: everybody in proportion (proportional), a line of its own (separate), or
+        nobody (none). The default is proportional.
+    window : DURATION
+        Cost of so much time, such as 24h or 30d (default 1h). Usage is its average in this time.
+    storage_price : CLASS=PRICE
+        Price of a GiB of the storage class for a month of 730 hours: gp3=0.08, '*=0.1'. Repeatable.
+    """
+
+    by: str | None = None
+    idle: IdleRule | None = None
+    window: str | None = None
+    storage_price: list[str] | None = field(default=None)
+
+    @property
+    def is_set(self) -> bool:
+        """Return whether any of the options is given."""
+        return any(value is not None for value in (self.by, self.idle, self.window, self.storage_price))
+
+    def nanoseconds(self) -> int:
+        """Return the length of the window. Raises typer.BadParameter if it is no duration."""
+        from kscale.series.prometheus import parse_prometheus_duration
+
+        if self.window is None:
+            return _HOUR
+        with option_errors("--window"):
+            length = parse_prometheus_duration(self.window)
+        if length <= 0:
+            raise typer.BadParameter(f"{self.window} is no length of time", param_hint="--window")
+        return length
+
+    def prices(self) -> dict[str, float] | None:
+        """Return the prices by storage class, None without any. Raises typer.BadParameter."""
+        if self.storage_price is None:
+            return None
+        prices: dict[str, float] = {}
+        for text in self.storage_price:
+            name, equals, amount = text.rpartition("=")
+            try:
+                price = float(amount)
+            except ValueError:
+                price = math.nan
+            if not equals or not name or not (math.isfinite(price) and price >= 0):
+                raise typer.BadParameter(f"{text!r} is not CLASS=PRICE", param_hint="--storage-price")
+            prices[name] = price
+        return prices
 
 
 def command(
     *,
     source: Clusters,
     group_source: GroupSource,
+    allocation: AllocationOptions,
+    history: UsageHistory,
+    prometheus: UsageFlags,
     budget: Annotated[float, typer.Option(min=0)] = 2.0,
     show: Show,
 ) -> Answer:
     """What the nodes cost an hour, by namespace and workload, and how much of it nobody asked for.
 
     Prices are those of the node groups (-g), else of the nodes' instance types in the --catalogue. Beside it stands the
-    cheapest mix of these groups, or of the --instance-type given, for the same pods.
+    cheapest mix of these groups, or of the --instance-type given, for the same pods. --by divides the cost among teams,
+    by requests and, with --history or --prometheus-url, by usage; the lines add up to the cost.
 
     Parameters
     ----------
@@ -46,6 +122,9 @@ def command(
     from kscale.capacity.mix import MixOptions
 
     check_budget(budget)
+    _check_usage(history, prometheus)
+    window = allocation.nanoseconds()
+    storage_prices = allocation.prices()
     cluster, snapshot = read(source, show.terminal)
     catalogue = group_source.read_catalogue(show.terminal)
     groups = set_prices(group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES), catalogue)
@@ -61,7 +140,76 @@ def command(
         with show.terminal.step("looking for the cheapest mix"):
             ideal = ideal_mix(cluster, offers, groups=groups, catalogue=catalogue, options=options, stop=stop)
         report = msgspec.structs.replace(report, ideal=ideal)
-    return Answer(report, lambda: cost_view(report))
+    if allocation.is_set or history.history or prometheus.prometheus_url:
+        usage = _read_usage(history, prometheus, allocation.window, window, source.threads or 2, show.terminal)
+        with show.terminal.step("dividing"):
+            divided = _allocate(cluster, groups, catalogue, allocation, window, storage_prices, usage)
+        report = msgspec.structs.replace(report, allocation=divided)
+    return Answer(report, lambda: cost_view(report), blocks=lambda: cost_blocks(report))
+
+
+def _check_usage(history: UsageHistory, prometheus: UsageFlags) -> None:
+    """Raise BadParameter for options of the history that have no effect or exclude each other."""
+    history.check()
+    prometheus.check()
+    if prometheus.prometheus_url and history.history:
+        raise typer.BadParameter("it excludes --history", param_hint="--prometheus-url")
+    if history.now and not history.history and not prometheus.prometheus_url:
+        raise typer.BadParameter("needs --history or --prometheus-url", param_hint="--now")
+
+
+def _read_usage(
+    history: UsageHistory,
+    prometheus: UsageFlags,
+    window: str | None,
+    length: int,
+    threads: int,
+    terminal: Terminal,
+) -> Mapping[str, PodUsage] | None:
+    """Return the average usage of pods: in the window if one is given, else in all of the history; None without one.
+
+    The window ends at ``--now``, by default with the last sample.
+    """
+    from kscale.capacity.cost_allocation import average_usage
+
+    now = history.moment()
+    if prometheus.prometheus_url:
+        if prometheus.history_length is None and window is not None:
+            prometheus.history_length = window
+        batches: Iterable[UsageBatch] = prometheus.batches((), now, terminal)
+        with terminal.step("reading the usage"):
+            return average_usage(batches, end=now)
+    if not history.history:
+        return None
+    with terminal.step("reading the usage"):
+        files = history.batches(threads)
+        if window is None:
+            return average_usage(files, end=now)
+        end = now if now is not None else max((int(each.time.max()) for each in files if len(each)), default=0)
+        return average_usage(files, start=end - length, end=end)
+
+
+def _allocate(
+    cluster: Cluster,
+    groups: list[NodeGroup],
+    catalogue: Catalogue | None,
+    options: AllocationOptions,
+    window: int,
+    storage_prices: Mapping[str, float] | None,
+    usage: Mapping[str, PodUsage] | None,
+) -> CostAllocation:
+    from kscale.capacity.cost_allocation import allocate_cost
+
+    return allocate_cost(
+        cluster,
+        groups,
+        catalogue,
+        by=options.by or "namespace",
+        idle=options.idle or IdleRule.PROPORTIONAL,
+        hours=window / _HOUR,
+        storage_prices=storage_prices,
+        usage=usage,
+    )
 
 
 _NAMESPACES = (
@@ -97,15 +245,59 @@ def cost_view(report: CostReport) -> View:
         ]
         for line in report.pools
     ]
+    footer = []
+    divided = report.allocation
+    if divided is not None:
+        footer = _notes(divided)
     return View(
         headline=" ".join(parts),
         tables=[
+            *([_allocation_table(divided)] if divided is not None else []),
             Table(_NAMESPACES, [[*_row(line), line.biggest] for line in report.namespaces], limit=40),
             Table(_WORKLOADS, [_row(line) for line in report.workloads], title="Workloads", limit=SHOWN),
             Table(_POOLS, pools, title="Node groups"),
         ],
+        footer=footer,
         names=[f"namespace/{line.name}" for line in report.namespaces],
     )
+
+
+def _allocation_table(divided: CostAllocation) -> Table:
+    """Build the table of the cost by team, with a last row of totals."""
+    with_usage = divided.lines and divided.lines[0].by_usage is not None
+    time = "1 hour" if divided.hours == 1 else f"{divided.hours:,.6g} hours"
+    columns = [
+        Column(divided.by.upper()),
+        *make_columns("PODS", "REQUESTED", "IDLE", "STORAGE", align="right"),
+        Column("$", "right", fields=("cost",)),
+        Column("SHARE", "right"),
+        Column("$ BY USAGE", "right", wide=not with_usage, fields=("by_usage",)),
+    ]
+
+    def money(amount: float | None) -> Cell | None:
+        return None if amount is None else Cell(f"{amount:,.{divided.decimals}f}", value=amount)
+
+    def row(name: str, pods: int, line: AllocatedCost, share: float, used: float | None) -> Row:
+        amounts = [money(line.requested), money(line.idle), money(line.storage), money(line.cost)]
+        return [name, pods, *amounts, Cell(f"{share:.1%}", value=share), money(used)]
+
+    rows = [row(line.name, line.pods, line, line.share, line.by_usage) for line in divided.lines]
+    amounts = {"requested": divided.requested, "idle": divided.idle, "storage": divided.storage}
+    parts = ", ".join(f"${amount:,.{divided.decimals}f} {name}" for name, amount in amounts.items() if amount)
+    total = f"${divided.cost:,.{divided.decimals}f}" + (f" ({parts})" if parts else "")
+    return Table(columns, rows, title=f"Cost of {time} by {divided.by}, idle capacity {divided.idle_rule}: {total}")
+
+
+def _notes(divided: CostAllocation) -> list[str]:
+    notes = []
+    if divided.idle_rule == IdleRule.NONE:
+        notes.append("Idle capacity is charged to nobody: the lines add up to less than the cluster costs.")
+    if divided.unpriced_volumes:
+        count = divided.unpriced_volumes
+        notes.append(f"{count:,} {plural('volume', count)} of storage classes without a price, left out.")
+    if divided.unmeasured_pods:
+        notes.append(f"{pods(divided.unmeasured_pods)} without samples in the history pay nothing by usage.")
+    return notes
 
 
 def _row(line: CostShare) -> Row:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
 
 import typer
 from msgspec.structs import replace
@@ -11,16 +10,12 @@ from msgspec.structs import replace
 from kscale.capacity.records import EstimateReport, GroupEstimate
 from kscale.cli.estimate_options import BoundSource, CSIOption
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, manifests, read, workloads_without_pods
+from kscale.cli.inputs import DUMP_HELP, daemon_sets_alone, manifests, read, workloads_without_pods
+from kscale.cli.karpenter_view import karpenter_notes, karpenter_table
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, share_cell
 from kscale.cli.pictures import estimate_blocks
 from kscale.cli.terminal import expendable_room, pods, program, rejections
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kscale.objects.api.meta import KubeObject
 
 __all__ = ["EPILOG", "command", "estimate_view"]
 
@@ -80,8 +75,15 @@ def command(
             bound_effort=bounds.effort(len(groups)),
             threads=bounds.threads,
         )
-    if unmodelled:
-        report = replace(report, unmodelled=[*report.unmodelled, *unmodelled])
+    choice = group_source.karpenter_choice(
+        snapshot, list(snapshot.pending if pod_names is None else pod_names), groups, show.terminal
+    )
+    report = replace(
+        report,
+        karpenter=choice,
+        unmodelled=[*report.unmodelled, *unmodelled],
+        assumptions=list(group_source.assumptions),
+    )
     hint = ""
     if not report.pending_count:
         hint = (
@@ -97,18 +99,6 @@ def command(
         lambda: estimate_view(report, explain, of, hint),
         exit_code=1 if report.unschedulable_count else 0,
         blocks=lambda: estimate_blocks(report, groups, snapshot),
-    )
-
-
-def daemon_sets_alone(workloads: Iterable[KubeObject]) -> str:
-    """Return a hint for manifests that hold only DaemonSets; empty for others."""
-    from kscale.objects.api.apps import DaemonSet
-
-    if not all(isinstance(workload, DaemonSet) for workload in workloads):
-        return ""
-    return (
-        "Pods of DaemonSets need no nodes of their own: every new node carries them. "
-        "kscale fit --pod asks about nodes that exist."
     )
 
 
@@ -150,11 +140,17 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hin
         footer.append(f"{pods(report.terminating)} not counted: being deleted, without a node.")
     if report.unmodelled:
         footer.append(f"Not judged: {', '.join(report.unmodelled)}. More nodes may be needed than NODES and BOUND say.")
+    footer += karpenter_notes(report.karpenter)
+    if report.assumptions:
+        footer.append(f"Assumed: {'; '.join(report.assumptions)}.")
     if hint:
         footer.append(hint)
     return View(
         headline=_estimate_headline(report, of),
-        tables=[Table(_ESTIMATE_COLUMNS, [_estimate_row(group) for group in report.groups])],
+        tables=[
+            *karpenter_table(report.karpenter),
+            Table(_ESTIMATE_COLUMNS, [_estimate_row(group) for group in report.groups]),
+        ],
         footer=footer,
         names=[f"nodegroup/{group.group}" for group in report.groups if group.pods],
     )
@@ -163,7 +159,8 @@ def estimate_view(report: EstimateReport, explain: str, of: str = "pending", hin
 _ESTIMATE_COLUMNS = (
     Column("NODE GROUP"),
     *make_columns("NODES", "BOUND", align="right"),
-    Column("METHOD", wide=True),
+    *make_columns("METHOD", "ARCH", wide=True),
+    Column("GEN", "right", wide=True),
     *make_columns("PODS", "CPU", "MEMORY", align="right"),
     Column("LIMITED BY"),
     *make_columns("NOW", "MAX", align="right", wide=True),
@@ -191,6 +188,8 @@ def _estimate_row(group: GroupEstimate) -> Row:
         group.nodes,
         group.bound if group.pods else None,
         group.bound_method or None,
+        group.arch or None,
+        group.generation,
         group.pods,
         share_cell(group.utilization.get("cpu")),
         share_cell(group.utilization.get("memory")),

@@ -10,12 +10,14 @@ import typer
 from kscale.capacity.records import Explanation, GroupAnswer, NodeVerdict, PluginVerdict, Shortage
 from kscale.cli.estimate_options import CSIOption
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, check_namespace, namespaces_of, read
+from kscale.cli.inputs import DUMP_HELP, check_namespace, kind_of, namespaces_of, read
 from kscale.cli.live_inputs import NamingClusters
 from kscale.cli.output import Answer, Row, Show, Table, View, make_columns
 from kscale.cli.registry import complete_explain
 from kscale.cli.terminal import plural
+from kscale.errors import InputError
 from kscale.objects.api.core import Pod
+from kscale.objects.api.meta import KubeObject
 from kscale.snapshot.cluster import Cluster
 
 __all__ = ["EPILOG", "command", "explanation_view"]
@@ -40,14 +42,21 @@ def command(
     Parameters
     ----------
     pod : [NAMESPACE/]POD
-        The pod, or pod/NAME; without a namespace, -n or default.
+        The pod, or pod/NAME; without a namespace, -n or default. deploy/NAME, job/NAME and so on stand for a pod of
+        that workload: one that is pending, else one that runs, else one that the workload would create.
     """
-    from kscale.capacity.explain import explain
+    from kscale.capacity.explain import explain, pod_of_workload
 
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     if source.namespace is not None:
         check_namespace(source.namespace, namespaces_of(cluster, snapshot), show.terminal)
-    name = _full_name(pod, source.namespace, cluster)
+    workload = _workload(pod, source.namespace, cluster)
+    if workload is None:
+        name = _full_name(pod, source.namespace, cluster)
+    else:
+        name, cluster = pod_of_workload(cluster, workload)
+        show.terminal.note(f"{workload.kind} {workload.key}: explaining {name}")
+        snapshot = cluster.snapshot(dra=snapshot.dra)
     groups = group_source.groups(cluster, snapshot, show.terminal)
     snapshot = csi.apply(snapshot)
     with show.terminal.step("explaining"):
@@ -66,6 +75,26 @@ def _full_name(pod: str, namespace: str | None, cluster: Cluster) -> str:
         except KeyError:
             kind = ""
     return f"{kind or namespace or 'default'}/{name}"
+
+
+def _workload(text: str, namespace: str | None, cluster: Cluster) -> KubeObject | None:
+    """Return the workload that KIND/NAME names; None for a pod, and if the input has no such workload.
+
+    A namespace with the kind's name takes precedence.
+    """
+    from kscale.objects.workloads import WORKLOADS
+
+    typed, _, name = text.rpartition("/")
+    kind = kind_of(typed)
+    if kind == "Pod" or kind not in WORKLOADS:
+        return None
+    if f"{typed}/{name}" in cluster.keys("Pod"):
+        return None
+    key = f"{namespace or 'default'}/{name}"
+    workload = next((item for item in cluster.all(kind) if item.key == key), None)
+    if workload is None:
+        raise InputError(f'there is no {kind} "{key}" in the input')
+    return workload
 
 
 def _waiting(cluster: Cluster, name: str) -> Pod | None:

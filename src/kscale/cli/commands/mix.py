@@ -14,8 +14,9 @@ import msgspec
 import typer
 
 from kscale.cli.groups import GroupSource, Untyped
-from kscale.cli.inputs import DUMP_HELP, read, workloads_without_pods
-from kscale.cli.live_inputs import AskedClusters
+from kscale.cli.inputs import DUMP_HELP, daemon_sets_alone, manifests, read, workloads_without_pods
+from kscale.cli.karpenter_view import karpenter_notes, karpenter_table
+from kscale.cli.live_inputs import PlannedClusters
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, share_cell
 from kscale.cli.pictures import mix_blocks
 from kscale.cli.terminal import pods as pods_text
@@ -46,7 +47,7 @@ class Which(StrEnum):
 
 def command(
     *,
-    source: AskedClusters,
+    source: PlannedClusters,
     group_source: GroupSource,
     pods: Which = Which.PENDING,
     ignore_existing: bool = False,
@@ -98,15 +99,30 @@ def command(
     chosen_class = _node_class(node_class, to_nodepool)
     if pods is Which.ALL and (source.namespace is not None or source.selector):
         raise typer.BadParameter("--pods all is about all pods: leave out -n and -l", param_hint="--pods")
-    cluster, snapshot = read(source, show.terminal, matter=MATTER)
-    pod_names: Sequence[str] | str | None = source.select_pods(cluster, snapshot, show.terminal)
+    if pods is Which.ALL and source.pod:
+        raise typer.BadParameter("--pods all and --pod exclude each other", param_hint="--pod")
+    workloads = manifests(source.pod, source, show.terminal, source.namespace) if source.pod else None
+    matter = MATTER if source.has_input else ()
+    cluster, snapshot = read(source, show.terminal, matter=matter, manifests=workloads)
+    unmodelled: list[str] = []
+    pod_names: Sequence[str] | str | None
+    if workloads is None:
+        pod_names = source.select_pods(cluster, snapshot, show.terminal)
+    else:
+        from kscale.capacity.manifests import completing_classes, with_manifests
+
+        unmodelled = [*workloads.list_unmodelled(cluster), *workloads.unknown_classes(completing_classes(cluster))]
+        cluster, pod_names = with_manifests(cluster, workloads.workloads)
+        snapshot = cluster.snapshot(dra=snapshot.dra)
     named = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.ALL)
     groups = _drop_unpriced(group_source, named, show.terminal)
     if not groups:
         raise InputError("no node group is known: name some with -g, or types with --catalogue and --instance-type")
     if to_nodepool is not None and chosen_class is None:
         _check_cloud(groups)
+    shared = group_source.pool_groups.limits if group_source.pool_groups is not None else []
     options = MixOptions(
+        shared_limits=shared,
         max_types=max_types,
         curve=curve,
         spot_share=spot_share,
@@ -121,12 +137,25 @@ def command(
     with show.terminal.step("looking for the cheapest mix"):
         plan = mix(world, groups, pods=ALL if pods is Which.ALL else pod_names, options=options, stop=stop,
                    placements=show.needs_full_record)  # fmt: skip
+    choice = None
+    if pods is Which.PENDING:
+        names = list(snapshot.pending if pod_names is None else pod_names)
+        choice = group_source.karpenter_choice(snapshot, names, groups, show.terminal)
+    plan = msgspec.structs.replace(
+        plan,
+        unmodelled=[*plan.unmodelled, *unmodelled],
+        assumptions=list(group_source.assumptions),
+        karpenter=choice,
+    )
     _write(plan, groups, to_groups, to_nodepool, chosen_class, show.terminal)
     architectures = architectures_of(cluster).nodes
-    hint = "" if plan.pods else workloads_without_pods(cluster)
+    hint = ""
+    if not plan.pods:
+        hint = workloads_without_pods(cluster) if workloads is None else daemon_sets_alone(workloads.workloads)
+    of = "of the manifests" if workloads is not None else str(pods)
     return Answer(
         plan,
-        lambda: mix_view(plan, str(pods), architectures, hint),
+        lambda: mix_view(plan, of, architectures, hint),
         exit_code=1 if plan.unschedulable_count else 0,
         blocks=lambda: mix_blocks(plan, groups, snapshot),
     )
@@ -254,7 +283,14 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
     """
     usual = set(architectures) or {"amd64"}
     others = sorted({line.arch for line in plan.lines if line.arch} - usual)
-    columns = (_COLUMNS[0], Column("ARCH", wide=not others), *_COLUMNS[1:])
+    reserved = any(line.capacity_type == "reserved" for line in plan.lines)
+    columns = (
+        Column("TYPE"),
+        Column("ARCH", wide=not any(line.arch for line in plan.lines)),
+        Column("GEN", "right", wide=all(line.generation is None for line in plan.lines)),
+        Column("CAPACITY", wide=not reserved),
+        *_COLUMNS,
+    )
     footer = []
     placed = plan.pods - plan.unschedulable_count
     if placed:
@@ -279,6 +315,9 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
         footer.append(
             f"Some new nodes are {' and '.join(others)}; {existing_text}. The pods' images have to exist for them."
         )
+    footer += karpenter_notes(plan.karpenter)
+    if plan.assumptions:
+        footer.append(f"Assumed: {'; '.join(plan.assumptions)}.")
     if plan.unmodelled:
         footer.append(f"Not judged yet: {', '.join(plan.unmodelled)}.")
     if hint:
@@ -296,6 +335,7 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
         headline=_headline(plan, of),
         tables=[
             Table(columns, [_row(line) for line in plan.lines]),
+            *karpenter_table(plan.karpenter),
             Table(_CURVE, curve, title="What fewer types would cost"),
         ],
         footer=footer,
@@ -304,8 +344,6 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
 
 
 _COLUMNS = (
-    Column("TYPE"),
-    Column("CAPACITY", wide=True),
     *make_columns("NODES", "PODS", "CPU", "MEMORY", "$/NODE", "$/H", "SHARE", align="right"),
     *make_columns("ZONES", "GROUPS", wide=True),
 )
@@ -313,9 +351,9 @@ _CURVE = (*make_columns("TYPES ALLOWED", "$/H", "WITHOUT", align="right"), Colum
 
 
 def _headline(plan: MixPlan, of: str) -> str:
-    about = f"{pods_text(plan.pods)} {'pending' if of == 'pending' else 'in all'}"
+    about = f"{pods_text(plan.pods)} {'in all' if of == 'all' else of}"
     if not plan.pods:
-        return f"No pods are {of}." if of == "pending" else "There are no pods."
+        return "There are no pods." if of == "all" else f"No pods are {of}."
     parts = [f"{about}: "]
     if plan.on_existing:
         parts.append(f"{plan.on_existing:,} fit on nodes that exist, ")
@@ -338,6 +376,7 @@ def _row(line: MixLine) -> Row:
     return [
         line.type,
         line.arch or None,
+        line.generation,
         line.capacity_type,
         line.nodes,
         line.pods,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_moment, read
@@ -82,6 +83,7 @@ def command(
     )
     with show.terminal.step("deciding") as update:
         report = whatif(base, parsed, conditions=conditions, told=lambda row: update(f"deciding: {row.name}"))
+    report = replace(report, assumptions=list(group_source.assumptions))
     crossed = any(row.crossed for row in report.scenarios)
     return Answer(report, lambda: whatif_view(report), exit_code=1 if crossed else 0)
 
@@ -126,6 +128,7 @@ def whatif_view(report: WhatIfReport) -> View:
         footer=[
             *notes_of((row.name, row) for row in report.scenarios),
             *(f"{text}: {', '.join(names)}" for text, names in crossed.items()),
+            *([f"Assumed: {'; '.join(report.assumptions)}."] if report.assumptions else []),
         ],
         names=[f"scenario/{row.name}" for row in report.scenarios],
     )

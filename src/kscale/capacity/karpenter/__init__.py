@@ -1,0 +1,19 @@
+"""Karpenter's NodePools: read, converted to node groups, and asked which nodes they would launch."""
+
+from __future__ import annotations
+
+from kscale.capacity.karpenter.choice import karpenter_choice
+from kscale.capacity.karpenter.node_pools import NodePools, node_pools_from, read_node_pools
+from kscale.capacity.karpenter.offerings import PoolGroups, groups_of_pools
+from kscale.capacity.records import KarpenterChoice, KarpenterLine
+
+__all__ = [
+    "KarpenterChoice",
+    "KarpenterLine",
+    "NodePools",
+    "PoolGroups",
+    "groups_of_pools",
+    "karpenter_choice",
+    "node_pools_from",
+    "read_node_pools",
+]

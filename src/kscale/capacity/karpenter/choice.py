@@ -1,0 +1,630 @@
+"""Which nodes Karpenter would launch for pending pods: first-fit decreasing onto node claims, then the cheapest type.
+
+Upstream: ``sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling`` (``scheduler.go``, ``nodeclaim.go``,
+``queue.go``, ``preferences.go``) and ``pkg/cloudprovider/types.go``.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.capacity.catalogue import InstanceType
+from kscale.capacity.group_templates import with_templates
+from kscale.capacity.karpenter.node_pools import NodePool, NodePools
+from kscale.capacity.karpenter.offerings import (
+    ZONE,
+    PoolGroups,
+    PoolOffering,
+    groups_of_pools,
+    labels_of_type,
+    offering_requirements,
+    requirements_of_type,
+)
+from kscale.capacity.karpenter.requirements import WELL_KNOWN, Operator, Requirement, Requirements, requirement
+from kscale.capacity.mix.offers import ON_DEMAND, RESERVED, SPOT
+from kscale.capacity.records import KarpenterChoice, KarpenterLine
+from kscale.objects.api.core import NodeSelectorTerm, Pod, TopologySpreadConstraint
+from kscale.objects.argument_types import typed
+from kscale.objects.node_selectors import tolerates_all
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.pod_owners import is_daemonset_pod
+from kscale.objects.pod_resources import CPU, MEMORY, PODS, occupancy, to_integers
+from kscale.objects.selectors import Selector, compile_selector
+from kscale.scheduling.fork import fork
+from kscale.scheduling.profile import HOSTNAME
+from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["choose_nodes", "karpenter_choice"]
+
+_ALL_EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
+_POD_OPERATORS = (
+    Operator.IN,
+    Operator.NOT_IN,
+    Operator.EXISTS,
+    Operator.DOES_NOT_EXIST,
+    Operator.GT,
+    Operator.LT,
+)
+_NEVER = requirement("metadata.name", Operator.IN, [""])
+"""A label that no NodePool has."""
+_PREFERENCE: Sequence[str] = (RESERVED, SPOT, ON_DEMAND)
+"""Capacity types in the order in which Karpenter launches them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """An instance type of a pool: what it offers to pods, and where."""
+
+    name: str
+    requirements: Requirements
+    room: NDArray[np.int64]
+    capacity: Mapping[str, int]
+    offerings: Sequence[tuple[PoolOffering, Requirements]]
+
+
+@dataclass(slots=True)
+class _Pool:
+    """A NodePool, its options, and what its limits leave."""
+
+    pool: NodePool
+    requirements: Requirements
+    options: list[_Option]
+    rooms: NDArray[np.int64]
+    remaining: dict[str, int]
+    capacities: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    def capacity_of(self, name: str) -> NDArray[np.int64]:
+        """Return int64[options]: the capacity of a resource."""
+        if name not in self.capacities:
+            amounts = [option.capacity.get(name, 0) for option in self.options]
+            self.capacities[name] = np.array(amounts, dtype=np.int64)
+        return self.capacities[name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Alternative:
+    """What a pod asks for after some of its preferences were dropped."""
+
+    requirements: Requirements
+    spread: tuple[TopologySpreadConstraint, ...]
+    effects: tuple[str, ...]
+    """Effects of taints that it must tolerate."""
+
+
+@dataclass(slots=True)
+class _Shape:
+    """Pods of one class."""
+
+    number: int
+    pod: PodClass
+    labels: Mapping[str, str]
+    request: NDArray[np.int64]
+    alternatives: list[_Alternative]
+    apart: list[Selector]
+    """Selectors of required anti-affinity on a node."""
+    heaps: list[list[tuple[int, int]]] = field(default_factory=list)
+    """For each alternative: (number of pods, index) of the claims that may still take such a pod."""
+    seen: list[int] = field(default_factory=list)
+    """For each alternative: how many claims were put on its heap."""
+    is_hopeless: bool = False
+    """Whether nothing can take such a pod any more."""
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A node to launch: what is known about it, and the options that still suit all of its pods."""
+
+    pool: _Pool
+    requirements: Requirements
+    options: NDArray[np.bool_]
+    request: NDArray[np.int64]
+    shapes: Counter[int] = field(default_factory=Counter)
+    pods: int = 0
+
+
+@typed
+def karpenter_choice(
+    cluster: Cluster,
+    pools: NodePools,
+    kinds: Sequence[InstanceType],
+    *,
+    pods: Sequence[str] | None = None,
+    zones: Sequence[str] = (),
+    region: str = "",
+) -> KarpenterChoice:
+    """Compute the nodes that Karpenter would launch for pending pods.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The existing nodes and pods.
+    pools : NodePools
+        The NodePools.
+    kinds : sequence of InstanceType
+        The instance types of the cloud, with their prices.
+    pods : sequence of str, optional
+        Names of pending pods. Default: all pending pods. Those of DaemonSets are left out.
+    zones, region
+        As for :func:`~kscale.capacity.karpenter.groups_of_pools`.
+
+    Returns
+    -------
+    KarpenterChoice
+        New nodes by type, and the pods that stay pending.
+
+    Raises
+    ------
+    InputError
+        If a pool allows none of the types.
+
+    Notes
+    -----
+    Upstream: ``pkg/controllers/provisioning/scheduling/scheduler.go``. Pods are sorted by cpu, then memory, the largest
+    first. Each goes to the first existing node that takes it, else to the new node with the fewest pods that takes it,
+    else to a new node of the first NodePool that does. A new node keeps all instance types that suit its pods; in the
+    end it becomes the cheapest of them.
+    """
+    snapshot = cluster.snapshot(dra=True)
+    converted = groups_of_pools(pools, kinds, zones=zones, region=region, nodes=snapshot.columns.objects)
+    groups = with_templates(cluster, snapshot, converted.groups)
+    return choose_nodes(snapshot, snapshot.pending if pods is None else pods, pools, converted, groups)
+
+
+def choose_nodes(
+    snapshot: Snapshot,
+    pods: Sequence[str],
+    pools: NodePools,
+    converted: PoolGroups,
+    groups: Iterable[NodeGroup],
+) -> KarpenterChoice:
+    """Compute :func:`karpenter_choice` for NodePools that were converted already.
+
+    ``groups`` are those of ``converted`` with their templates, which have the pods of DaemonSets.
+    """
+    records = snapshot.records(list(pods))
+    names = [name for name, record in zip(pods, records, strict=True) if not is_daemonset_pod(record.pod)]
+    return _Scheduler(snapshot, names, pools, converted, groups).solve()
+
+
+class _Scheduler:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pods: Sequence[str],
+        pools: NodePools,
+        converted: PoolGroups,
+        groups: Iterable[NodeGroup],
+    ) -> None:
+        self._snapshot, self._names = snapshot, list(pods)
+        self._records = snapshot.records(self._names)
+        self._classes, numbers = snapshot.distinct_classes(self._records)
+        self._class_of = numbers.tolist()
+        templates = {group.id: group for group in groups}
+        resources = {PODS: 0}
+        for pod in self._classes:
+            for name in pod.occupancy:
+                resources.setdefault(name, len(resources))
+        self._resources = resources
+        self._undefined = WELL_KNOWN | {
+            key for offering in converted.offerings for key in labels_of_type(offering.kind)
+        }
+        self._pools = [self._make_pool(pool, converted, templates) for pool in pools.pools]
+        self._unmodelled: Counter[str] = Counter()
+        first = {number: i for i, number in reversed(list(enumerate(self._class_of)))}
+        self._shapes = [
+            self._make_shape(number, pod, self._records[first[number]].pod) for number, pod in enumerate(self._classes)
+        ]
+        for number in self._class_of:
+            for text in _unmodelled(self._classes[number]):
+                self._unmodelled[text] += 1
+        self._claims: list[_Claim] = []
+        self._masks: dict[tuple[int, frozenset[Requirement]], NDArray[np.bool_]] = {}
+        zones = {offering.zone for offering in converted.offerings}
+        labels = [node.metadata.labels or {} for node in snapshot.columns.objects]
+        self._zone_of_node = [each.get(ZONE, "") for each in labels]
+        self._zones = sorted((zones | set(self._zone_of_node)) - {""})
+        self._counts: dict[tuple[str, str], Counter[str]] = {}
+        self._selectors: dict[tuple[str, str], Selector] = {}
+        self._placed_in: Counter[tuple[str, int]] = Counter()
+
+    # -- input -------------------------------------------------------------------------------------------------------
+
+    def _vector(self, amounts: Mapping[str, int]) -> NDArray[np.int64]:
+        vector = np.zeros(len(self._resources), dtype=np.int64)
+        for name, position in self._resources.items():
+            vector[position] = amounts.get(name, 0)
+        return vector
+
+    def _make_pool(self, pool: NodePool, converted: PoolGroups, templates: Mapping[str, NodeGroup]) -> _Pool:
+        by_type: dict[str, list[PoolOffering]] = defaultdict(list)
+        for offering in converted.offerings:
+            if offering.pool == pool.name:
+                by_type[offering.kind.name].append(offering)
+        options = []
+        for name, offerings in by_type.items():
+            template = templates[offerings[0].group].node_template
+            allocatable = template.node.status.allocatable or {}
+            slots = {PODS: allocatable[PODS].value()} if PODS in allocatable else {}
+            room = self._vector({**to_integers(allocatable), **slots})
+            for pod in template.pods:
+                room -= self._vector({**to_integers(occupancy(pod)), PODS: 1})
+            capacity = {"nodes": 1, **to_integers(offerings[0].kind.capacity)}
+            zones = [offering.zone for offering in offerings]
+            of_type = requirements_of_type(offerings[0].kind, list(dict.fromkeys(zones)), "")
+            with_needs = [(each, offering_requirements(each.zone, each.capacity_type)) for each in offerings]
+            options.append(_Option(name, of_type, room, capacity, with_needs))
+        rooms = np.array([option.room for option in options], dtype=np.int64).reshape(-1, len(self._resources))
+        remaining = {each.resource: each.most for each in converted.limits if each.name == f"NodePool {pool.name}"}
+        return _Pool(pool, pool.requirements(), options, rooms, remaining)
+
+    def _make_shape(self, number: int, pod: PodClass, example: Pod) -> _Shape:
+        request = self._vector({**pod.occupancy, PODS: 1})
+        apart = [compile_selector(term.label_selector) for term in pod.anti_affinity if term.topology_key == HOSTNAME]
+        alternatives = list(_alternatives(pod, example))
+        return _Shape(
+            number,
+            pod,
+            pod.labels or {},
+            request,
+            alternatives,
+            apart,
+            [[] for _ in alternatives],
+            [0] * len(alternatives),
+        )
+
+    # -- decisions ---------------------------------------------------------------------------------------------------
+
+    def solve(self) -> KarpenterChoice:
+        """Place all pods and launch the claims."""
+        order = sorted(range(len(self._names)), key=self._sort_key)
+        waiting = self._place_on_existing(order)
+        left = waiting
+        while True:  # a pod whose spread refused it may fit once others were placed
+            refused = [i for i in left if not self._add(self._shapes[self._class_of[i]])]
+            if len(refused) == len(left) or not refused:
+                break
+            left = refused
+        unschedulable = [self._names[i] for i in sorted(refused)]
+        lines = self._launch()
+        costs = [line.cost for line in lines]
+        on_new = sum(line.pods for line in lines)
+        return KarpenterChoice(
+            pods=len(self._names),
+            on_existing=len(self._names) - len(waiting),
+            on_new=on_new,
+            nodes=len(self._claims),
+            cost=None if None in costs else round(sum(cost for cost in costs if cost is not None), 9),
+            lines=lines,
+            unschedulable=unschedulable,
+            unmodelled=[f"{text}: {count:,} pods" for text, count in self._unmodelled.items()],
+        )
+
+    def _sort_key(self, i: int) -> tuple[int, int, str, str]:
+        amounts, metadata = self._classes[self._class_of[i]].occupancy, self._records[i].pod.metadata
+        created = str(metadata.creation_timestamp or "")
+        return -amounts.get(CPU, 0), -amounts.get(MEMORY, 0), created, metadata.uid
+
+    def _place_on_existing(self, order: Sequence[int]) -> list[int]:
+        """Place pods on existing nodes, by name, and return those that need new nodes."""
+        nodes = sorted(range(len(self._snapshot.nodes)), key=lambda n: self._snapshot.nodes[n])
+        if not nodes:
+            return list(order)
+        world = fork(self._snapshot, self._records)
+        numbers = world.session.classes_of(self._snapshot.classify(self._records)).tolist()
+        start: Counter[int] = Counter()
+        waiting = []
+        for i in order:
+            number = numbers[i]
+            # Without affinity a node that refused a pod refuses all later ones of its class.
+            may_improve = bool(self._classes[self._class_of[i]].affinity or self._classes[self._class_of[i]].spread)
+            position = 0 if may_improve else start[number]
+            while position < len(nodes) and not world.schedule(number, nodes[position]):
+                position += 1
+            start[number] = position
+            if position == len(nodes):
+                waiting.append(i)
+            else:
+                self._count(self._shapes[self._class_of[i]], self._zone_of_node[nodes[position]])
+        return waiting
+
+    def _add(self, shape: _Shape) -> bool:
+        """Add a pod to a claim or to a new one, dropping its preferences one at a time; False if nothing takes it."""
+        if shape.is_hopeless:
+            return False
+        for which, alternative in enumerate(shape.alternatives):
+            if self._add_to_claim(shape, which) or self._add_to_new_claim(shape, alternative):
+                return True
+        # Claims only get narrower and limits smaller, but other pods may make room for a spread.
+        shape.is_hopeless = not shape.pod.spread
+        return False
+
+    def _add_to_claim(self, shape: _Shape, which: int) -> bool:
+        """Add the pod to the claim with the fewest pods that takes it.
+
+        A claim that refused such a pod for another reason than zones refuses it for ever, as claims only get narrower.
+        """
+        heap, alternative = shape.heaps[which], shape.alternatives[which]
+        for index in range(shape.seen[which], len(self._claims)):
+            heapq.heappush(heap, (self._claims[index].pods, index))
+        shape.seen[which] = len(self._claims)
+        refused_now: list[tuple[int, int]] = []
+        taken = False
+        while heap and not taken:
+            pods, index = heapq.heappop(heap)
+            claim = self._claims[index]
+            if claim.pods != pods:
+                heapq.heappush(heap, (claim.pods, index))
+                continue
+            taken = self._try(claim, shape, alternative)
+            if taken:
+                heapq.heappush(heap, (claim.pods, index))
+            elif any(each.topology_key == ZONE for each in alternative.spread):
+                refused_now.append((pods, index))
+        for entry in refused_now:
+            heapq.heappush(heap, entry)
+        return taken
+
+    def _add_to_new_claim(self, shape: _Shape, alternative: _Alternative) -> bool:
+        """Open a claim of the first NodePool that takes the pod."""
+        for pool in self._pools:
+            allowed = np.ones(len(pool.options), dtype=bool)
+            for name, amount in pool.remaining.items():
+                allowed &= pool.capacity_of(name) <= amount
+            claim = _Claim(pool, pool.requirements, allowed, np.zeros(len(self._resources), dtype=np.int64))
+            if self._try(claim, shape, alternative):
+                self._claims.append(claim)
+                # The largest type that is still possible counts towards the limits, as any of them may be launched.
+                for name in pool.remaining:
+                    pool.remaining[name] -= int(pool.capacity_of(name)[claim.options].max())
+                return True
+        return False
+
+    def _try(self, claim: _Claim, shape: _Shape, alternative: _Alternative) -> bool:
+        """Add a pod to a claim if the claim takes it."""
+        taints = claim.pool.pool.spec.template.spec.taints
+        if not tolerates_all(shape.pod.tolerations, taints, effects=alternative.effects):
+            return False
+        if not claim.requirements.is_compatible(alternative.requirements, undefined=self._undefined):
+            return False
+        if self._conflicts_on_node(claim, shape, alternative):
+            return False
+        requirements = claim.requirements.with_(alternative.requirements.values())
+        request = claim.request + shape.request
+        fits: NDArray[np.bool_] = claim.options & (claim.pool.rooms >= request).all(axis=1)
+        zones = self._choose_zones(requirements, shape, alternative)
+        for zone in zones:
+            narrowed = requirements if zone is None else requirements.with_([requirement(ZONE, Operator.IN, [zone])])
+            options = fits & self._mask(claim.pool, narrowed)
+            if options.any() and self._has_minimum_values(claim.pool, narrowed, options):
+                claim.requirements, claim.options, claim.request = narrowed, options, request
+                claim.shapes[shape.number] += 1
+                claim.pods += 1
+                only = narrowed.of(ZONE)
+                if only.operator is Operator.IN and len(only.values) == 1:
+                    self._count(shape, next(iter(only.values)))
+                return True
+        return False
+
+    def _mask(self, pool: _Pool, requirements: Requirements) -> NDArray[np.bool_]:
+        """Return bool[options]: those that have an offering which meets the requirements."""
+        key = id(pool), frozenset(requirements.values())
+        mask = self._masks.get(key)
+        if mask is None:
+            mask = np.array([self._suits(option, requirements) for option in pool.options], dtype=bool)
+            self._masks[key] = mask
+        return mask
+
+    def _suits(self, option: _Option, requirements: Requirements) -> bool:
+        if option.requirements.find_conflict(requirements) is not None:
+            return False
+        return any(requirements.is_compatible(needs, undefined=self._undefined) for _, needs in option.offerings)
+
+    def _has_minimum_values(self, pool: _Pool, requirements: Requirements, options: NDArray[np.bool_]) -> bool:
+        """Check whether the options have as many different values of each label as ``minValues`` demands."""
+        chosen = [pool.options[i] for i in np.flatnonzero(options).tolist()]
+        for key, each in requirements.items():
+            if each.min_values is not None:
+                values = {value for option in chosen for value in option.requirements.of(key).values}
+                if len(values) < each.min_values:
+                    return False
+        return True
+
+    # -- topology ----------------------------------------------------------------------------------------------------
+
+    def _conflicts_on_node(self, claim: _Claim, shape: _Shape, alternative: _Alternative) -> bool:
+        """Check host ports, anti-affinity and spread on the node itself."""
+        for number, count in claim.shapes.items():
+            other = self._shapes[number]
+            if shape.pod.ports and other.pod.ports and _share_ports(shape.pod, other.pod):
+                return True
+            same_namespace = shape.pod.namespace == other.pod.namespace
+            if same_namespace and any(selector.matches(other.labels) for selector in shape.apart):
+                return True
+            if same_namespace and count and any(selector.matches(shape.labels) for selector in other.apart):
+                return True
+        for constraint in alternative.spread:
+            if constraint.topology_key == HOSTNAME:
+                selector = compile_selector(constraint.label_selector)
+                count = sum(
+                    count
+                    for number, count in claim.shapes.items()
+                    if self._shapes[number].pod.namespace == shape.pod.namespace
+                    and selector.matches(self._shapes[number].labels)
+                )
+                if count + selector.matches(shape.labels) > constraint.max_skew:
+                    return True
+        return False
+
+    def _choose_zones(
+        self, requirements: Requirements, shape: _Shape, alternative: _Alternative
+    ) -> Iterable[str | None]:
+        """Return the zones to try for a pod: the emptiest that its spread allows, or None if it has no such spread."""
+        constraints = [each for each in alternative.spread if each.topology_key == ZONE]
+        if not constraints or not self._zones:
+            return [None]
+        own = alternative.requirements.of(ZONE)
+        eligible = [zone for zone in self._zones if own.allows(zone)]
+        allowed = [zone for zone in eligible if requirements.of(ZONE).allows(zone)]
+        for constraint in constraints:
+            counts = self._counts_of(shape, constraint)
+            least = min((counts[zone] for zone in eligible), default=0)
+            if constraint.min_domains is not None and len(eligible) < constraint.min_domains:
+                least = 0
+            own_match = compile_selector(constraint.label_selector).matches(shape.labels)
+            allowed = [zone for zone in allowed if counts[zone] + own_match - least <= constraint.max_skew]
+        counts = self._counts_of(shape, constraints[0])
+        return sorted(allowed, key=lambda zone: (counts[zone], zone))
+
+    def _counts_of(self, shape: _Shape, constraint: TopologySpreadConstraint) -> Counter[str]:
+        """Return the number of matching pods by zone: those that run, and those that were placed."""
+        key = shape.pod.namespace, repr(constraint.label_selector)
+        if key not in self._counts:
+            selector = compile_selector(constraint.label_selector)
+            counts: Counter[str] = Counter()
+            classes = self._snapshot.interner.classes
+            placed = zip(self._snapshot.placed_node.tolist(), self._snapshot.placed_class.tolist(), strict=True)
+            for node, number in placed:
+                pod = classes[number]
+                if pod.namespace == shape.pod.namespace and not pod.terminating and selector.matches(pod.labels or {}):
+                    counts[self._zone_of_node[node]] += 1
+            for zone, number, count in self._placed():
+                other = self._shapes[number]
+                if other.pod.namespace == shape.pod.namespace and selector.matches(other.labels):
+                    counts[zone] += count
+            self._counts[key] = counts
+            self._selectors[key] = selector
+        return self._counts[key]
+
+    def _placed(self) -> Iterator[tuple[str, int, int]]:
+        """Yield (zone, shape, number of pods) that were placed so far."""
+        for (zone, number), count in self._placed_in.items():
+            yield zone, number, count
+
+    def _count(self, shape: _Shape, zone: str) -> None:
+        """Count a pod that was placed in a zone."""
+        self._placed_in[zone, shape.number] += 1
+        for (namespace, text), counts in self._counts.items():
+            if namespace == shape.pod.namespace and self._selectors[namespace, text].matches(shape.labels):
+                counts[zone] += 1
+
+    # -- output ------------------------------------------------------------------------------------------------------
+
+    def _launch(self) -> list[KarpenterLine]:
+        nodes: Counter[tuple[str, str, str, str]] = Counter()
+        pods: Counter[tuple[str, str, str, str]] = Counter()
+        prices: dict[tuple[str, str, str, str], float | None] = {}
+        for claim in self._claims:
+            offering, zone = self._cheapest(claim)
+            key = claim.pool.pool.name, offering.kind.name, offering.capacity_type, zone
+            nodes[key] += 1
+            pods[key] += claim.pods
+            prices[key] = offering.price
+        lines = [
+            KarpenterLine(
+                node_pool=key[0],
+                type=key[1],
+                capacity_type=key[2],
+                zone=key[3],
+                nodes=count,
+                pods=pods[key],
+                price=price,
+                cost=None if price is None else round(price * count, 9),
+            )
+            for key, count in nodes.items()
+            for price in (prices[key],)
+        ]
+        return sorted(lines, key=lambda line: (-(line.cost or 0.0), line.node_pool, line.type, line.zone))
+
+    def _cheapest(self, claim: _Claim) -> tuple[PoolOffering, str]:
+        """Return the offering that a claim becomes, and its zone if no other zone has the same price."""
+        offerings = [
+            offering
+            for i in np.flatnonzero(claim.options).tolist()
+            for offering, needs in claim.pool.options[i].offerings
+            if claim.requirements.is_compatible(needs, undefined=self._undefined)
+        ]
+        capacity_type = next(each for each in _PREFERENCE if any(one.capacity_type == each for one in offerings))
+        offerings = [each for each in offerings if each.capacity_type == capacity_type]
+        best = min(offerings, key=lambda each: (each.price is None, each.price or 0.0, each.kind.name, each.zone))
+        zones = {one.zone for one in offerings if one.kind is best.kind and one.price == best.price}
+        return best, best.zone if len(zones) == 1 else ""
+
+
+def _alternatives(pod: PodClass, example: Pod) -> Iterator[_Alternative]:
+    """Yield what a pod asks for: all preferences first, then with one less each time, as Karpenter drops them."""
+    base = [requirement(key, Operator.IN, [value]) for key, value in (pod.node_selector or {}).items()]
+    affinity = example.spec.affinity.node_affinity if example.spec.affinity is not None else None
+    required = list(pod.node_affinity.node_selector_terms) if pod.node_affinity is not None else []
+    preferred = sorted(affinity.preferred, key=lambda each: -each.weight) if affinity is not None else []
+    spread = [each for each in pod.spread or () if each.when_unsatisfiable != "ScheduleAnyway"]
+    soft = [each for each in pod.spread or () if each.when_unsatisfiable == "ScheduleAnyway"]
+    effects: tuple[str, ...] = _ALL_EFFECTS
+    while True:
+        requirements = [*base]
+        if preferred:
+            requirements += _expressions(preferred[0].preference)
+        if required:
+            requirements += _expressions(required[0])
+        yield _Alternative(Requirements(requirements), (*spread, *soft), effects)
+        if len(required) > 1:
+            del required[0]
+        elif preferred:
+            del preferred[0]
+        elif soft:
+            del soft[0]
+        elif effects == _ALL_EFFECTS:
+            effects = ("NoSchedule", "NoExecute")
+        else:
+            return
+
+
+def _expressions(term: NodeSelectorTerm) -> list[Requirement]:
+    """Return a term's requirements. Malformed ones, and those on the names of nodes, are met by no new node."""
+    result = []
+    for each in term.match_expressions:
+        is_bound = each.operator in (Operator.GT, Operator.LT)
+        is_valid = each.operator in _POD_OPERATORS and not (is_bound and not _is_one_integer(each.values))
+        result.append(requirement(each.key, each.operator, each.values) if is_valid else _NEVER)
+    return result + ([_NEVER] if term.match_fields else [])
+
+
+def _is_one_integer(values: Sequence[str]) -> bool:
+    return len(values) == 1 and values[0].lstrip("+-").isdecimal() and values[0].isascii()
+
+
+def _share_ports(first: PodClass, second: PodClass) -> bool:
+    """Check whether two pods use the same host port; an unspecified address means all addresses."""
+    anywhere = ("", "0.0.0.0", "::")
+    return any(
+        (protocol, port) == (other_protocol, other_port)
+        and (address == other_address or address in anywhere or other_address in anywhere)
+        for address, protocol, port in first.ports
+        for other_address, other_protocol, other_port in second.ports
+    )
+
+
+def _unmodelled(pod: PodClass) -> Iterator[str]:
+    """Yield the constraints of a pod that the choice ignores."""
+    if pod.affinity:
+        yield "affinity to pods"
+    if any(term.topology_key != HOSTNAME for term in pod.anti_affinity):
+        yield "anti-affinity over zones and other domains"
+    if any(
+        term.topology_key == HOSTNAME and (term.namespaces or term.namespace_selector is not None)
+        for term in pod.anti_affinity
+    ):
+        yield "anti-affinity to pods of other namespaces"
+    if any(each.topology_key not in (HOSTNAME, ZONE) for each in pod.spread or ()):
+        yield "spread over other domains than nodes and zones"
+    if pod.has_claims:
+        yield "volumes (zones, limits of nodes)"
+    if pod.claims:
+        yield "devices (dynamic resource allocation)"

@@ -1,0 +1,272 @@
+"""What NodePools can launch: node groups for each instance type, zone and capacity type that a pool allows.
+
+The labels are those of Karpenter's providers for AWS (``karpenter.k8s.aws``), Azure (``karpenter.azure.com``) and
+Google Cloud (``karpenter.k8s.gcp``), as far as a catalogue says their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from kscale.capacity.catalogue import InstanceType
+from kscale.capacity.catalogue.names import Cloud, parse_type_name
+from kscale.capacity.catalogue.types import gpu_resource
+from kscale.capacity.karpenter.node_pools import CAPACITY_TYPE, NODE_POOL, NodePool, NodePools
+from kscale.capacity.karpenter.requirements import WELL_KNOWN, Operator, Requirement, Requirements, requirement
+from kscale.capacity.mix.offers import ON_DEMAND, SPOT, SharedLimit
+from kscale.capacity.records import UNLIMITED
+from kscale.errors import InputError
+from kscale.objects.api.core import Node
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.pod_resources import to_integers
+
+__all__ = ["PoolGroups", "PoolOffering", "groups_of_pools", "labels_of_type"]
+
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+_TYPE, _ARCH, _OS = "node.kubernetes.io/instance-type", "kubernetes.io/arch", "kubernetes.io/os"
+_PROVIDERS = ("karpenter.k8s.aws/", "karpenter.azure.com/", "karpenter.k8s.gcp/")
+_PREFIX = dict(zip(Cloud, _PROVIDERS, strict=True))
+_CLOUD_OF_CLASS = {"EC2NodeClass": Cloud.AWS, "AKSNodeClass": Cloud.AZURE, "GCENodeClass": Cloud.GOOGLE}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOffering:
+    """An instance type that a NodePool may launch in a zone, as on-demand, spot or reserved."""
+
+    pool: str
+    kind: InstanceType
+    zone: str
+    capacity_type: str
+    price: float | None
+    group: str
+    """The node group that stands for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolGroups:
+    """NodePools as node groups.
+
+    Attributes
+    ----------
+    groups : list of NodeGroup
+        One for each offering.
+    offerings : list of PoolOffering
+        In the order of the groups.
+    limits : list of SharedLimit
+        The pools' limits, less what their nodes and node claims have.
+    assumptions : list of str
+        Requirements that cannot be judged.
+    """
+
+    groups: list[NodeGroup]
+    offerings: list[PoolOffering]
+    limits: list[SharedLimit]
+    assumptions: list[str]
+
+
+def labels_of_type(kind: InstanceType) -> dict[str, str]:
+    """Return the labels that Karpenter's provider gives nodes of an instance type, as far as they are known."""
+    name = parse_type_name(kind.name)
+    if name.cloud is None:
+        return {}
+    cpu, memory = kind.capacity["cpu"].value(), kind.capacity["memory"].value() // 2**20
+    gpus = kind.capacity.get(gpu_resource(kind.gpu_name))
+    gpu = {} if gpus is None else {"gpu-count": str(gpus.value())}
+    if gpu and kind.gpu_name:
+        gpu["gpu-name"] = kind.gpu_name.lower() if name.cloud is Cloud.AWS else kind.gpu_name
+    generation = {} if name.generation is None else {"generation": str(name.generation)}
+    if name.cloud is Cloud.AZURE:
+        fields = {"name": kind.name, "family": name.category, "version": generation.get("generation", "1")}
+        fields |= {"cpu": str(cpu), "memory": str(memory), **gpu}
+        return {f"{_PREFIX[name.cloud]}sku-{key}": value for key, value in fields.items()}
+    family = name.family.partition("-")[0] if name.cloud is Cloud.GOOGLE else name.family
+    fields = {"category": name.category, "family": family, **generation, "size": name.size, "cpu": str(cpu)}
+    fields |= {"memory": str(memory), **gpu}
+    return {f"{_PREFIX[name.cloud]}instance-{key}": value for key, value in fields.items() if value}
+
+
+def requirements_of_type(kind: InstanceType, zones: Sequence[str], region: str) -> Requirements:
+    """Return what is true of nodes of an instance type; labels that the catalogue does not know are left out."""
+    labels = {_TYPE: [kind.name], _ARCH: [kind.arch], _OS: ["linux"], REGION: [region] if region else []}
+    labels |= {ZONE: [zone for zone in zones if zone]}
+    labels |= {key: [value] for key, value in labels_of_type(kind).items()}
+    result = [requirement(key, Operator.IN, values) for key, values in labels.items() if values]
+    # A type without GPUs lacks the label rather than having it with the value 0.
+    prefix = _PREFIX.get(parse_type_name(kind.name).cloud or Cloud.AWS, "")
+    middle = "sku" if prefix == _PREFIX[Cloud.AZURE] else "instance"
+    known = {each.key for each in result}
+    result += [
+        requirement(key, Operator.DOES_NOT_EXIST)
+        for key in (f"{prefix}{middle}-gpu-count", f"{prefix}{middle}-gpu-name")
+        if key not in known and not any(name.endswith("/gpu") for name in kind.capacity)
+    ]
+    return Requirements(result)
+
+
+def offering_requirements(zone: str, capacity_type: str) -> Requirements:
+    """Return the requirements of an offering: its zone (if it has one) and capacity type."""
+    labels = {CAPACITY_TYPE: capacity_type, **({ZONE: zone} if zone else {})}
+    return Requirements(requirement(key, Operator.IN, [value]) for key, value in labels.items())
+
+
+def groups_of_pools(
+    pools: NodePools,
+    kinds: Sequence[InstanceType],
+    *,
+    zones: Sequence[str] = (),
+    region: str = "",
+    nodes: Iterable[Node] = (),
+) -> PoolGroups:
+    """Convert NodePools to node groups.
+
+    Parameters
+    ----------
+    pools : NodePools
+        The NodePools.
+    kinds : sequence of InstanceType
+        The instance types of the cloud.
+    zones : sequence of str
+        The zones of new nodes. Default: those that each pool names, otherwise nodes have no zone.
+    region : str
+        The region whose prices count.
+    nodes : iterable of Node
+        Existing nodes, which count towards the limits of the pool in their label ``karpenter.sh/nodepool``.
+
+    Returns
+    -------
+    PoolGroups
+        Pools in the order in which Karpenter tries them, types in the order of the catalogue.
+
+    Raises
+    ------
+    InputError
+        If a pool allows none of the types.
+
+    Notes
+    -----
+    Not in upstream, where a node claim keeps several types.
+    """
+    groups: list[NodeGroup] = []
+    offerings: list[PoolOffering] = []
+    limits: list[SharedLimit] = []
+    assumptions: dict[str, None] = {}
+    used = _used(pools, nodes)
+    for pool in pools.pools:
+        required = pool.requirements()
+        named_zones = list(zones) or _named_zones(required.of(ZONE))
+        own = []
+        for kind in _of_cloud(pool, kinds):
+            of_type = requirements_of_type(kind, named_zones, region)
+            if of_type.find_conflict(required) is not None:
+                continue
+            for zone in named_zones:
+                for capacity_type, price in ((ON_DEMAND, kind.price(region)), (SPOT, kind.price(region, spot=True))):
+                    if capacity_type == SPOT and price is None:
+                        continue
+                    if not required.is_compatible(offering_requirements(zone, capacity_type), undefined=WELL_KNOWN):
+                        continue
+                    name = "/".join(filter(None, (pool.name, kind.name, zone, "" if price is None else capacity_type)))
+                    own.append(PoolOffering(pool.name, kind, zone, capacity_type, price, name))
+        if not own:
+            raise InputError(f"NodePool {pool.name}: its requirements allow none of the catalogue's types")
+        _assume(pool, required, own, assumptions)
+        remaining = _remaining(pool, used.get(pool.name, {}))
+        new = [_group(pool, required, offering, region, remaining) for offering in own]
+        groups += new
+        offerings += own
+        limits += [
+            SharedLimit(
+                name=f"NodePool {pool.name}", offers=frozenset(group.id for group in new), resource=name, most=most
+            )
+            for name, most in remaining.items()
+        ]
+    return PoolGroups(groups, offerings, limits, list(assumptions))
+
+
+def _of_cloud(pool: NodePool, kinds: Sequence[InstanceType]) -> list[InstanceType]:
+    """Return the types of the cloud that the pool's node class belongs to; all if it is no known class."""
+    cloud = _CLOUD_OF_CLASS.get(pool.spec.template.spec.node_class_ref.kind)
+    return [kind for kind in kinds if cloud is None or parse_type_name(kind.name).cloud in (None, cloud)]
+
+
+def _named_zones(zone: Requirement) -> list[str]:
+    """Return the zones that a requirement names, or an empty one that stands for any."""
+    return sorted(zone.values) if zone.operator is Operator.IN else [""]
+
+
+def _assume(
+    pool: NodePool, required: Requirements, offerings: Sequence[PoolOffering], assumptions: dict[str, None]
+) -> None:
+    """Add a text for each requirement on a provider's label that the catalogue does not say."""
+    known = {key for offering in offerings for key in labels_of_type(offering.kind)}
+    gpus = {key for key in required if key.endswith(("-gpu-count", "-gpu-name"))}
+    for key in required:
+        if key.startswith(_PROVIDERS) and "/" in key and key not in known | gpus and not _is_class(pool, key):
+            assumptions[f"NodePool {pool.name}: every type meets its requirement on {key}, which no catalogue says"] = (
+                None
+            )
+
+
+def _is_class(pool: NodePool, key: str) -> bool:
+    reference = pool.spec.template.spec.node_class_ref
+    return key == f"{reference.group}/{reference.kind.lower()}"
+
+
+def _used(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
+    """Return what nodes, and node claims without a node, have of each resource, by pool."""
+    result: dict[str, dict[str, int]] = {}
+    named = set()
+
+    def add(pool: str, amounts: Mapping[str, int]) -> None:
+        entry = result.setdefault(pool, {"nodes": 0})
+        for name, amount in {**amounts, "nodes": 1}.items():
+            entry[name] = entry.get(name, 0) + amount
+
+    for node in nodes:
+        named.add(node.metadata.name)
+        pool = (node.metadata.labels or {}).get(NODE_POOL)
+        if pool is not None:
+            add(pool, to_integers(node.status.capacity or {}))
+    for claim in pools.claims:
+        pool = (claim.metadata.labels or {}).get(NODE_POOL)
+        if pool is not None and claim.status.node_name not in named:
+            add(pool, to_integers(claim.status.capacity or {}))
+    return result
+
+
+def _remaining(pool: NodePool, used: Mapping[str, int]) -> dict[str, int]:
+    """Return how much of each limited resource new nodes of the pool may have."""
+    limits = dict(pool.spec.limits or {})
+    amounts = {"nodes": limits.pop("nodes").value()} if "nodes" in limits else {}
+    amounts |= to_integers(limits)
+    return {name: max(0, amount - used.get(name, 0)) for name, amount in amounts.items()}
+
+
+def _group(
+    pool: NodePool, required: Requirements, offering: PoolOffering, region: str, remaining: Mapping[str, int]
+) -> NodeGroup:
+    """Build the group of an offering; its maximum is what the pool's limits leave for nodes of this type alone."""
+    labels = {CAPACITY_TYPE: offering.capacity_type, **labels_of_type(offering.kind)}
+    for key, each in required.items():
+        is_custom = key not in WELL_KNOWN and not key.startswith(_PROVIDERS)
+        if is_custom and each.operator is Operator.IN:
+            labels[key] = min(each.values)
+    labels[NODE_POOL] = pool.name
+    reference = pool.spec.template.spec.node_class_ref
+    if reference.kind:
+        labels[f"{reference.group}/{reference.kind.lower()}"] = reference.name
+    template = offering.kind.template(zone=offering.zone, region=region, labels=labels)
+    taints = list(pool.spec.template.spec.taints)
+    node = replace(template.node, spec=replace(template.node.spec, taints=taints))
+    capacity = {"nodes": 1, **to_integers(node.status.capacity or {})}
+    sizes = [most // capacity[name] for name, most in remaining.items() if capacity.get(name)]
+    return NodeGroup(
+        id=offering.group,
+        template=replace(template, node=node),
+        price=offering.price,
+        target_size=0,
+        max_size=min([UNLIMITED, *sizes]),
+    )
