@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_up.plan import ScaleUpPlan
+    from kscale.capacity.drain import DrainReport, drain
     from kscale.capacity.groups import read_groups
     from kscale.capacity.manifests import AppliedManifests, apply_manifests, fit_manifests
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
+    from kscale.capacity.node_usage import NodeUsageReport, node_usage
     from kscale.capacity.sweep import sweep
     from kscale.capacity.whatif import whatif
     from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -50,12 +52,16 @@ _LAZY: dict[str, str] = {
     "Offer": "kscale.capacity.mix",
     "ca": "kscale.ca",
     "Cluster": "kscale.snapshot.cluster",
+    "drain": "kscale.capacity.drain",
+    "DrainReport": "kscale.capacity.drain",
     "EstimateOptions": "kscale.ca.estimator",
     "NodeGroup": "kscale.objects.nodegroup",
     "NodeTemplate": "kscale.objects.nodegroup",
     "PlaceState": "kscale.scheduling.place",
     "SchedulerProfile": "kscale.scheduling.profile",
     "ScoreOptions": "kscale.scheduling.scores.options",
+    "node_usage": "kscale.capacity.node_usage",
+    "NodeUsageReport": "kscale.capacity.node_usage",
     "node_scores": "kscale.scheduling.scores.choosing",
     "score_options": "kscale.scheduling.configuration",
     "scheduler_profile": "kscale.scheduling.configuration",
@@ -82,6 +88,7 @@ _LAZY: dict[str, str] = {
 __all__ = [
     "AppliedManifests",
     "Cluster",
+    "DrainReport",
     "EstimateOptions",
     "InputError",
     "KscaleError",
@@ -89,6 +96,7 @@ __all__ = [
     "MixPlan",
     "NodeGroup",
     "NodeTemplate",
+    "NodeUsageReport",
     "Offer",
     "PlaceState",
     "Quantity",
@@ -101,6 +109,7 @@ __all__ = [
     "apply_manifests",
     "build_info",
     "ca",
+    "drain",
     "estimate",
     "estimate_many",
     "fit",
@@ -111,6 +120,7 @@ __all__ = [
     "load",
     "mix",
     "node_scores",
+    "node_usage",
     "place",
     "plugin",
     "read_groups",

@@ -11,8 +11,10 @@ from kscale.views import Block, Chart, Folded, Packing, Tone
 
 if TYPE_CHECKING:
     from kscale.ca.scale_up.plan import ScaleUpPlan
+    from kscale.capacity.drain import DrainReport
     from kscale.capacity.headroom import HeadroomReport
     from kscale.capacity.mix import MixPlan
+    from kscale.capacity.node_usage import NodeUsageReport
     from kscale.capacity.records import EstimateReport, Rejection
     from kscale.capacity.scale_down import ScaleDownReport
     from kscale.hpa.dump.report import HPAReport
@@ -21,10 +23,12 @@ if TYPE_CHECKING:
     from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
+    "drain_blocks",
     "estimate_blocks",
     "headroom_blocks",
     "hpa_blocks",
     "mix_blocks",
+    "node_usage_blocks",
     "scale_down_blocks",
     "scale_up_blocks",
     "simulation_blocks",
@@ -215,6 +219,34 @@ def headroom_blocks(report: HeadroomReport, snapshot: Snapshot) -> list[Block]:
         for loss in bad[:_NAMES]
     ]
     return [draw_nodes("Nodes now", snapshot, marks), *_fold_items("Who would be homeless", items)]
+
+
+def node_usage_blocks(report: NodeUsageReport, snapshot: Snapshot) -> list[Block]:
+    """Return the blocks of a report on nodes: the nodes in its order, and every pod that keeps its node."""
+    from kscale.capacity.scale_down import Mark, draw_nodes
+
+    marks = {
+        row.node: Mark("removable", "good") if row.removable else Mark(row.reason or "", "") for row in report.nodes
+    }
+    holds = [(f"{row.node}: {pods(len(row.held_by))}", [hold.why for hold in row.held_by]) for row in report.nodes]
+    return [
+        draw_nodes("Nodes now", snapshot, marks),
+        *_fold_items("What keeps nodes", [(title, lines) for title, lines in holds if lines]),
+    ]
+
+
+def drain_blocks(report: DrainReport, snapshot: Snapshot) -> list[Block]:
+    """Return the blocks of a drain: the drained nodes as they are now, and the pods by what happens to them."""
+    from kscale.capacity.scale_down import Mark, draw_nodes
+
+    by_fate: dict[str, list[str]] = {}
+    for pod in report.pods:
+        text = f"{pod.pod} -> {pod.to}" if pod.to else f"{pod.pod}: {pod.why}" if pod.why else pod.pod
+        by_fate.setdefault(pod.fate, []).append(text)
+    held = {pod.node for pod in report.pods if pod.fate == "blocked"}
+    marks = {name: Mark("blocked", "bad") if name in held else Mark("drained", "good") for name in report.nodes}
+    items = [(f"{fate}: {pods(len(lines))}", lines) for fate, lines in by_fate.items()]
+    return [draw_nodes("Nodes before the drain", snapshot, marks), *_fold_items("What happens to the pods", items)]
 
 
 def hpa_blocks(report: HPAReport) -> list[Block]:
