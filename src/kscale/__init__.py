@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_up.plan import ScaleUpPlan
+    from kscale.capacity.consolidation import ConsolidationOptions, ConsolidationPlan, DisruptionBudget, consolidate
     from kscale.capacity.drain import DrainReport, drain
     from kscale.capacity.groups import read_groups
     from kscale.capacity.manifests import AppliedManifests, apply_manifests, fit_manifests
@@ -52,6 +53,10 @@ _LAZY: dict[str, str] = {
     "Offer": "kscale.capacity.mix",
     "ca": "kscale.ca",
     "Cluster": "kscale.snapshot.cluster",
+    "ConsolidationOptions": "kscale.capacity.consolidation",
+    "ConsolidationPlan": "kscale.capacity.consolidation",
+    "DisruptionBudget": "kscale.capacity.consolidation",
+    "consolidate": "kscale.capacity.consolidation",
     "drain": "kscale.capacity.drain",
     "DrainReport": "kscale.capacity.drain",
     "EstimateOptions": "kscale.ca.estimator",
@@ -88,6 +93,9 @@ _LAZY: dict[str, str] = {
 __all__ = [
     "AppliedManifests",
     "Cluster",
+    "ConsolidationOptions",
+    "ConsolidationPlan",
+    "DisruptionBudget",
     "DrainReport",
     "EstimateOptions",
     "InputError",
@@ -109,6 +117,7 @@ __all__ = [
     "apply_manifests",
     "build_info",
     "ca",
+    "consolidate",
     "drain",
     "estimate",
     "estimate_many",

@@ -6,7 +6,7 @@ Upstream: ``simulator/drainability`` (:mod:`kscale.ca.scale_down.drainability`),
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -36,6 +36,7 @@ from kscale.objects.pod_owners import DO_NOT_DISRUPT, pod_annotation
 from kscale.objects.times import nanoseconds, parse_duration
 from kscale.scheduling.place import place
 from kscale.scheduling.scores.options import ScoreOptions
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
@@ -220,16 +221,21 @@ class Relocation:
 
     ``snapshot``: with the drained nodes cordoned and the evicted pods on their new nodes; ``targets``: the new node of
     each evicted pod, by its position in the first snapshot; ``pending``: those without a node, with the message of
-    kube-scheduler.
+    kube-scheduler. ``origin``: int64[placed pods], the position in the first snapshot of each pod that is placed now.
     """
 
     snapshot: Snapshot
     targets: dict[int, str]
     pending: dict[int, str]
+    origin: NDArray[np.int64]
 
 
 def relocate(
-    snapshot: Snapshot, nodes: Collection[str], waves: Sequence[Sequence[int]], scores: ScoreOptions
+    snapshot: Snapshot,
+    nodes: Collection[str],
+    waves: Sequence[Sequence[int]],
+    scores: ScoreOptions,
+    record_of: Callable[[int], PodRecord] | None = None,
 ) -> Relocation:
     """Cordon nodes, evict pods wave by wave, and let kube-scheduler choose a new node for each.
 
@@ -244,7 +250,14 @@ def relocate(
         in each later wave.
     scores : ScoreOptions
         The scheduler's choice among nodes that a pod fits; of equal ones the first in list order.
+    record_of : callable, optional
+        Return the record of a pod as it waits for a node, by its position. Default: a new one.
     """
+    if record_of is None:
+
+        def record_of(position: int) -> PodRecord:
+            return PodRecord(waiting(snapshot.placed[position].pod))
+
     index = snapshot.columns.index
     cordoned = []
     for name in nodes:
@@ -260,7 +273,7 @@ def relocate(
         evicted = np.isin(origin, np.array(wave, dtype=np.int64))
         current, origin = current.keeping(~evicted), origin[~evicted]
         tried = [*waiting_pods, *wave]
-        pods = [waiting(snapshot.placed[i].pod) for i in tried]
+        pods = [record_of(i) for i in tried]
         by_key = dict(zip((pod.key for pod in pods), tried, strict=True))
         placed = place(current, pods, scores=scores, unacceptable_nodes=nodes)
         current = placed.snapshot_after
@@ -270,4 +283,4 @@ def relocate(
         if waiting_pods and wave is waves[-1]:
             for record in placed.unschedulable_records:
                 events[by_key[record.key]] = summarize_rejections(current, [record])[1]
-    return Relocation(current, targets, events)
+    return Relocation(current, targets, events, origin)

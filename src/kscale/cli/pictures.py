@@ -11,6 +11,7 @@ from kscale.views import Block, Chart, Folded, Packing, Tone
 
 if TYPE_CHECKING:
     from kscale.ca.scale_up.plan import ScaleUpPlan
+    from kscale.capacity.consolidation import ConsolidationPlan
     from kscale.capacity.drain import DrainReport
     from kscale.capacity.headroom import HeadroomReport
     from kscale.capacity.mix import MixPlan
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
+    "consolidation_blocks",
     "drain_blocks",
     "estimate_blocks",
     "headroom_blocks",
@@ -232,6 +234,47 @@ def node_usage_blocks(report: NodeUsageReport, snapshot: Snapshot) -> list[Block
     return [
         draw_nodes("Nodes now", snapshot, marks),
         *_fold_items("What keeps nodes", [(title, lines) for title, lines in holds if lines]),
+    ]
+
+
+def consolidation_blocks(plan: ConsolidationPlan, snapshot: Snapshot) -> list[Block]:
+    """Return the blocks of a path: cost and nodes after each step, each step's evictions, and the nodes to remove."""
+    from kscale.capacity.scale_down import Mark, draw_nodes
+
+    today = plan.table[0]
+    numbers = [0.0, *(float(step.number) for step in plan.steps)]
+    blocks: list[Block] = []
+    if plan.steps:
+        blocks += [
+            Chart("Cost per hour after each step", numbers, {"$/h": [today.cost, *(s.cost for s in plan.steps)]}),
+            Chart(
+                "Nodes after each step",
+                numbers,
+                {"nodes": [float(today.nodes or 0), *(float(s.nodes) for s in plan.steps)]},
+            ),
+        ]
+    marks = {}
+    for step in plan.steps:
+        marks.update({name: Mark(f"step {step.number}", "good") for name in step.remove if name in snapshot.nodes})
+    held = {node.node: node.why for node in plan.held}
+    marks.update({name: Mark("held", "warn") for name in held})
+    marks.update({name: Mark() for name in snapshot.nodes if name not in marks})
+    steps = [
+        (
+            f"Step {step.number} ({step.kind}): {len(step.remove):,} removed, {pods(len(step.evict))} evicted",
+            [
+                *(f"add {node.name} ({node.group}, ${node.price:,.4g}/h)" for node in step.add),
+                *(f"wave {each.wave}: {each.pod}: {each.from_node} -> {each.to}" for each in step.evict),
+                *(f"remove {name}" for name in step.remove),
+            ],
+        )
+        for step in plan.steps
+    ]
+    return [
+        *blocks,
+        draw_nodes("Nodes today", snapshot, marks),
+        *_fold_items("Steps", steps),
+        *_fold_items("What stays", [(f"{name}: {why}", []) for name, why in held.items()]),
     ]
 
 
