@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kscale.capacity.manifests import AppliedManifests, apply_manifests, fit_manifests
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
     from kscale.capacity.node_usage import NodeUsageReport, node_usage
+    from kscale.capacity.preemption import PreemptionReport, preempt
     from kscale.capacity.sweep import sweep
     from kscale.capacity.whatif import whatif
     from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -77,6 +78,8 @@ _LAZY: dict[str, str] = {
     "fork": "kscale.scheduling.fork",
     "from_columns": "kscale.snapshot.from_columns",
     "load": "kscale.snapshot.load",
+    "preempt": "kscale.capacity.preemption",
+    "PreemptionReport": "kscale.capacity.preemption",
     "place": "kscale.scheduling.place",
     "read_groups": "kscale.capacity.groups",
     "scale_up": "kscale.ca.entry_points.loops",
@@ -107,6 +110,7 @@ __all__ = [
     "NodeUsageReport",
     "Offer",
     "PlaceState",
+    "PreemptionReport",
     "Quantity",
     "ScaleDownPlan",
     "ScaleUpPlan",
@@ -132,6 +136,7 @@ __all__ = [
     "node_usage",
     "place",
     "plugin",
+    "preempt",
     "read_groups",
     "scale_down",
     "scale_up",

@@ -30,6 +30,7 @@ DOCUMENTS: dict[str, str] = {
     "InstanceTypeList": "kscale.capacity.catalogue.types",
     "MixPlan": "kscale.capacity.mix.records",
     "NodeUsageReport": "kscale.capacity.node_usage",
+    "PreemptionReport": "kscale.capacity.preemption",
     "ProfileComparison": "kscale.simulation.comparing",
     "RecommendationReport": "kscale.vpa.advice.records",
     "ReplayReport": "kscale.hpa.replay",

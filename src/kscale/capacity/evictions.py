@@ -236,6 +236,8 @@ def relocate(
     waves: Sequence[Sequence[int]],
     scores: ScoreOptions,
     record_of: Callable[[int], PodRecord] | None = None,
+    *,
+    explain: bool = True,
 ) -> Relocation:
     """Cordon nodes, evict pods wave by wave, and let kube-scheduler choose a new node for each.
 
@@ -252,6 +254,8 @@ def relocate(
         The scheduler's choice among nodes that a pod fits; of equal ones the first in list order.
     record_of : callable, optional
         Return the record of a pod as it waits for a node, by its position. Default: a new one.
+    explain : bool
+        Whether ``pending`` has messages, which take time, and not empty texts.
     """
     if record_of is None:
 
@@ -282,5 +286,6 @@ def relocate(
         waiting_pods = [by_key[key] for key in placed.unschedulable]
         if waiting_pods and wave is waves[-1]:
             for record in placed.unschedulable_records:
-                events[by_key[record.key]] = summarize_rejections(current, [record])[1]
+                event = summarize_rejections(current, [record])[1] if explain else ""
+                events[by_key[record.key]] = event
     return Relocation(current, targets, events, origin)

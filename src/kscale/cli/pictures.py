@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kscale.cli.terminal import pods
+from kscale.objects.times import nanoseconds
 from kscale.views import Block, Chart, Folded, Packing, Tone
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from kscale.capacity.headroom import HeadroomReport
     from kscale.capacity.mix import MixPlan
     from kscale.capacity.node_usage import NodeUsageReport
+    from kscale.capacity.preemption import PreemptionReport
     from kscale.capacity.records import EstimateReport, Rejection
     from kscale.capacity.scale_down import ScaleDownReport
     from kscale.hpa.dump.report import HPAReport
@@ -31,6 +33,7 @@ __all__ = [
     "hpa_blocks",
     "mix_blocks",
     "node_usage_blocks",
+    "preemption_blocks",
     "scale_down_blocks",
     "scale_up_blocks",
     "simulation_blocks",
@@ -242,14 +245,16 @@ def consolidation_blocks(plan: ConsolidationPlan, snapshot: Snapshot) -> list[Bl
     from kscale.capacity.scale_down import Mark, draw_nodes
 
     today = plan.table[0]
-    numbers = [0.0, *(float(step.number) for step in plan.steps)]
+    times = [nanoseconds(step.at) for step in plan.steps]
+    # The cluster of today is the first point; a step counts from a second after its start.
+    seconds = [0.0, *((time - times[0]) / 1e9 + 1.0 for time in times)]
     blocks: list[Block] = []
     if plan.steps:
         blocks += [
-            Chart("Cost per hour after each step", numbers, {"$/h": [today.cost, *(s.cost for s in plan.steps)]}),
+            Chart("Cost per hour after each step", seconds, {"$/h": [today.cost, *(s.cost for s in plan.steps)]}),
             Chart(
                 "Nodes after each step",
-                numbers,
+                seconds,
                 {"nodes": [float(today.nodes or 0), *(float(s.nodes) for s in plan.steps)]},
             ),
         ]
@@ -290,6 +295,18 @@ def drain_blocks(report: DrainReport, snapshot: Snapshot) -> list[Block]:
     marks = {name: Mark("blocked", "bad") if name in held else Mark("drained", "good") for name in report.nodes}
     items = [(f"{fate}: {pods(len(lines))}", lines) for fate, lines in by_fate.items()]
     return [draw_nodes("Nodes before the drain", snapshot, marks), *_fold_items("What happens to the pods", items)]
+
+
+def preemption_blocks(report: PreemptionReport, snapshot: Snapshot) -> list[Block]:
+    """Return the blocks of a preemption: the candidates as they are now, and the victims of each."""
+    from kscale.capacity.scale_down import Mark, draw_nodes
+
+    candidates = [row for row in report.nodes if row.outcome in ("chosen", "candidate")]
+    tones: dict[str, Tone] = {"chosen": "good", "candidate": "warn"}
+    marks = {row.node: Mark(row.outcome, tones[row.outcome]) for row in candidates}
+    items = [(f"{row.node}: {pods(len(row.victims))}", [victim.pod for victim in row.victims]) for row in candidates]
+    drawn: list[Block] = [draw_nodes("Candidates now", snapshot, marks)] if marks else []
+    return [*drawn, *_fold_items("Victims by node", items)]
 
 
 def hpa_blocks(report: HPAReport) -> list[Block]:

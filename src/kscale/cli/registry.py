@@ -81,6 +81,7 @@ COMMANDS: tuple[Entry, ...] = (
         ("consolidate", "consolidate:command", "The steps from the running cluster to a cheaper one."),
         ("nodes", "nodes:command", "How full each node is, and which pods keep it."),
         ("drain", "drain:command", "What draining nodes evicts, what blocks it, and where pods land."),
+        ("preempt", "preempt:command", "Whom kube-scheduler evicts for a pending pod, and why there."),
         ("headroom", "headroom:command", "How many more of a pod fit; does losing a node or zone hurt?"),
     ),
     *_section(

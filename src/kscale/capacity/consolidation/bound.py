@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
 from kscale._native import _engine
 from kscale.capacity.consolidation.moves import Moves, Offered
 from kscale.capacity.losses import is_lost_with_node
-from kscale.capacity.mix import ALL, MixOptions, Offer, bound_cost_of_nodes
-from kscale.capacity.mix.offers import subjects
-from kscale.objects.api.core import Pod
+from kscale.capacity.mix import MixOptions, Offer, bound_cost_of_nodes
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.profile import HOSTNAME
 from kscale.snapshot.cluster import Cluster
@@ -43,15 +42,15 @@ def bound_cost(
     snapshot: Snapshot,
     offers: Sequence[Offered],
     prices: Sequence[float | None],
-    misplaced: Collection[int],
+    pods: Sequence[Pod],
     *,
     effort: int,
 ) -> tuple[float | None, str]:
-    """Return a lower bound of the $/h of all nodes on which the running pods can run, or None and the reason.
+    """Return a lower bound of the $/h of all nodes on which ``pods`` can run, or None and the reason.
 
     Nodes may be of the offers, and of the kinds of the existing nodes, as many as exist. Every path ends at such nodes.
     Constraints that keep pods and nodes where they are only make a cluster more expensive, so that the bound ignores
-    them: budgets, drain rules, group sizes. Pods in ``misplaced`` (positions in ``snapshot.pods``) are left out.
+    them: budgets, drain rules, group sizes. ``pods``: running pods of ``snapshot``, as they wait for a node.
     """
     if not effort:
         return None, "not computed"
@@ -64,12 +63,11 @@ def bound_cost(
         Offer(name=f"new {offer.group}", template=offer.template, price=offer.price, group=offer.group)
         for offer in offers
     ]
-    left_out = {snapshot.pods[i] for i in misplaced}
-    running = cluster.copy()
-    for key in (*left_out, *snapshot.pending):
-        running.remove(cluster.pod(key))
-    anew, _, options = subjects(running, ALL, MixOptions(bound_effort=effort))
-    return bound_cost_of_nodes(anew, [*new, *existing], list(anew.pending), options), ""
+    anew = Cluster(item for item in cluster if not isinstance(item, (Node, Pod)))
+    anew.apply_pods(pods)
+    empty = anew.snapshot(dra=True)
+    options = MixOptions(bound_effort=effort, existing=False)
+    return bound_cost_of_nodes(empty, [*new, *existing], list(empty.pending), options), ""
 
 
 def _offer_existing(snapshot: Snapshot, prices: Sequence[float]) -> list[Offer]:

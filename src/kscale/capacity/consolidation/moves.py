@@ -6,6 +6,7 @@ Proposals pack pods first-fit. Each is checked afterwards with the choices of ku
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -70,31 +71,33 @@ class Replacement:
 
 @dataclass(slots=True)
 class _Charge:
-    """Evictions of a step so far: their number, and how many each PodDisruptionBudget covers."""
+    """Evictions of a step so far: their number, the waves they need, and how many each budget covers.
 
-    evictions: Evictions
+    ``allowed``: the disruptions that each PodDisruptionBudget allows in a wave.
+    """
+
+    allowed: Sequence[int]
     pods: int = 0
     waves: int = 0
     used: dict[int, int] = field(default_factory=dict)
 
-    def waves_with(self, pods: Sequence[int]) -> int:
-        """Return the number of waves with these pods added."""
-        allowed, waves = self.evictions.allowed, max(self.waves, 1 if pods else 0)
-        more: dict[int, int] = {}
-        for pod in pods:
-            for budget in self.evictions.covering(pod):
-                more[budget] = more.get(budget, 0) + 1
-        for budget, count in more.items():
-            waves = max(waves, -(-(self.used.get(budget, 0) + count) // max(1, int(allowed[budget]))))
+    def copy(self) -> _Charge:
+        """Return an independent copy."""
+        return _Charge(self.allowed, self.pods, self.waves, dict(self.used))
+
+    def waves_with(self, pods: int, covered: Mapping[int, int]) -> int:
+        """Return the number of waves with more pods, of which each budget covers so many."""
+        waves = max(self.waves, 1 if pods else 0)
+        for budget, count in covered.items():
+            waves = max(waves, -(-(self.used.get(budget, 0) + count) // self.allowed[budget]))
         return waves
 
-    def add(self, pods: Sequence[int]) -> None:
-        """Charge these pods."""
-        self.waves = self.waves_with(pods)
-        self.pods += len(pods)
-        for pod in pods:
-            for budget in self.evictions.covering(pod):
-                self.used[budget] = self.used.get(budget, 0) + 1
+    def add(self, pods: int, covered: Mapping[int, int]) -> None:
+        """Charge more pods."""
+        self.waves = self.waves_with(pods, covered)
+        self.pods += pods
+        for budget, count in covered.items():
+            self.used[budget] = self.used.get(budget, 0) + count
 
 
 class Moves:
@@ -128,6 +131,10 @@ class Moves:
             self.pods_on[node].append(pod)
         self.movable: list[bool] = evictions.moves.tolist()
         self.held: list[bool] = evictions.holding().tolist()
+        self._allowed = [max(1, count) for count in evictions.allowed.tolist()]
+        self._movers: dict[int, list[int]] = {}
+        self._covered_on: dict[int, Counter[int]] = {}
+        self._shares_of: dict[int, list[float]] = {}
         self._rank: list[int] = (-pods.priority).tolist()
         interner_classes = snapshot.interner.classes
         amounts = np.array([[c.demand.get(CPU, 0), c.demand.get(MEMORY, 0)] for c in interner_classes], np.float64)
@@ -142,8 +149,26 @@ class Moves:
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def movers(self, node: int) -> list[int]:
-        """Return the pods of a node that have to move, highest priority first."""
-        return sorted((pod for pod in self.pods_on[node] if self.movable[pod]), key=self._rank.__getitem__)
+        """Return the pods of a node that have to move, highest priority first. Do not modify the list."""
+        movers = self._movers.get(node)
+        if movers is None:
+            movers = sorted((pod for pod in self.pods_on[node] if self.movable[pod]), key=self._rank.__getitem__)
+            self._movers[node] = movers
+        return movers
+
+    def _covered(self, node: int) -> Counter[int]:
+        """Return how many of the pods of a node that move each PodDisruptionBudget covers."""
+        covered = self._covered_on.get(node)
+        if covered is None:
+            covered = Counter(budget for pod in self.movers(node) for budget in self.evictions.covering(pod))
+            self._covered_on[node] = covered
+        return covered
+
+    def _forget(self, node: int) -> None:
+        """Drop what is cached about the pods of a node."""
+        self._movers.pop(node, None)
+        self._covered_on.pop(node, None)
+        self._shares_of.pop(node, None)
 
     def is_candidate(self, node: int, spare: Mapping[str, int]) -> bool:
         """Return whether a node may be removed as far as its price, its group and its pods allow."""
@@ -170,9 +195,11 @@ class Moves:
             engine.remove_node(node)
             self.alive[node] = False
             self.pods_on[node] = []
+            self._forget(node)
         for pod, name in targets.items():
             engine.place(self.class_of[pod], number[name])
             self.pods_on[number[name]].append(pod)
+            self._forget(number[name])
 
     # -- proposals ---------------------------------------------------------------------------------------------------
 
@@ -198,7 +225,7 @@ class Moves:
         preferred = np.ones(self.engine.nodes, dtype=np.uint8)
         preferred[order[: 3 * limits.nodes]] = 0  # pods go to nodes that stay, if they can
         chosen: list[int] = []
-        charge = _Charge(self.evictions)
+        charge = _Charge(self._allowed)
         receivers: set[int] = set()
         self.engine.fork()
         try:
@@ -227,7 +254,7 @@ class Moves:
             if n not in failed and self.is_candidate(n, limits.spare) and (gain := self._estimate_gain(n)) > 0
         }
         order = sorted(gains, key=lambda n: (-gains[n], n))
-        charge = _Charge(self.evictions)
+        charge = _Charge(self._allowed)
         receivers: set[int] = set()
         chosen: list[Replacement] = []
         taken: set[int] = set()
@@ -292,7 +319,7 @@ class Moves:
     ) -> Replacement | None:
         """Move the pods of nodes, in order, while they fit with one new node of an offer. None if the first fails."""
         limits = limits.copy()
-        trial = _Charge(self.evictions, charge.pods, charge.waves, dict(charge.used))
+        trial = charge.copy()
         receiving = set(receivers)
         replacement = Replacement([], offer, -self.offers[offer].price)
         refused = 0
@@ -341,7 +368,7 @@ class Moves:
             return None
         if not limits.worthwhile(self.prices[node] or 0.0, len(movers)):
             return None
-        waves = charge.waves_with(movers)
+        waves = charge.waves_with(len(movers), self._covered(node))
         if waves > limits.waves:
             return None
         if first:
@@ -351,7 +378,7 @@ class Moves:
     def _take(self, node: int, movers: Sequence[int], limits: Limits, charge: _Charge) -> None:
         """Count a node as removed."""
         limits.spare[self.group_of[node] or ""] -= 1
-        charge.add(movers)
+        charge.add(len(movers), self._covered(node))
 
     def _move(
         self, node: int, movers: Sequence[int], preferred: NDArray[np.uint8] | None, first: int | None = None
@@ -387,9 +414,14 @@ class Moves:
 
     def _shares(self, node: int) -> list[float]:
         """Return which share of an empty node of each offer the pods of a node that move need."""
+        shares = self._shares_of.get(node)
+        if shares is not None:
+            return shares
         movers = self.movers(node)
         need = self._amounts[movers].sum(axis=0) if movers else np.zeros(2)
-        return [float((need / np.maximum(free, 1e-9)).max()) if (free > 0).all() else np.inf for free in self._free]
+        shares = [float((need / free).max()) if (free > 0).all() else np.inf for free in self._free]
+        self._shares_of[node] = shares
+        return shares
 
     def _estimate_gain(self, node: int) -> float:
         """Estimate the saving if the pods of a node paid for their share of the cheapest offer only."""

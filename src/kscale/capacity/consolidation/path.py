@@ -33,9 +33,10 @@ from kscale.capacity.consolidation.records import (
 from kscale.capacity.cost import price_of, set_prices
 from kscale.capacity.evictions import Evictions, node_hold, relocate
 from kscale.capacity.group_templates import with_templates
-from kscale.capacity.losses import waiting
+from kscale.capacity.losses import is_lost_with_node, waiting
 from kscale.effects import Moment, duration, moment, to_text
 from kscale.errors import InputError
+from kscale.objects.api.core import Pod
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
@@ -44,6 +45,7 @@ from kscale.scheduling.bounds.effort import checked_bound
 from kscale.scheduling.place import place
 from kscale.scheduling.profile import HOSTNAME
 from kscale.scheduling.scores.options import ScoreOptions
+from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
@@ -178,6 +180,8 @@ class _Path:
         self._young = self._find_young(rules)
         self._failed: set[int] = set()
         self._records: dict[int, PodRecord] = {}
+        self._waiting_classes: dict[int, PodClass] = {}
+        self._waiting_exemplars: dict[int, Pod] = {}
         self._misplaced = list_misplaced_pods(self._moves)
         self.cost = self._before = sum(self._prices.values())
         self.steps: list[ConsolidationStep] = []
@@ -209,9 +213,9 @@ class _Path:
         after their start, are held then.
         """
 
-        def is_young(pod: object) -> bool:
-            value = pod_annotation(pod, DO_NOT_DISRUPT)  # type: ignore[arg-type]  # an exemplar is a pod
-            system = pod.metadata.namespace == "kube-system"  # type: ignore[attr-defined]
+        def is_young(pod: Pod) -> bool:
+            value = pod_annotation(pod, DO_NOT_DISRUPT)
+            system = pod.metadata.namespace == "kube-system"
             return (value is not None and value != "false") or (system and rules.skip_nodes_with_system_pods)
 
         pods = self._evictions.pods
@@ -349,6 +353,7 @@ class _Path:
             [position[wave].tolist() for wave in waves],
             self._scores,
             lambda at: self._record(int(origin[at])),
+            explain=False,
         )
         if moved.pending:
             return None
@@ -364,9 +369,26 @@ class _Path:
         """Return the record of a pod as it waits for a node: one record for all steps, which is classified once."""
         record = self._records.get(pod)
         if record is None:
-            record = self._records[pod] = PodRecord(waiting(self._first.placed[pod].pod))
-            [record.pod_class] = self._first.classify([record])
+            record = self._records[pod] = PodRecord(self._waiting_pod(pod))
+            kind = int(self._evictions.pods.kind_of[pod])
+            record.pod_class = self._waiting_classes.get(kind)
+            if record.pod_class is None:
+                [record.pod_class] = self._first.classify([record])
+                if not record.pod_class.pod_name:  # the class is that of all pods of the kind
+                    self._waiting_classes[kind] = record.pod_class
         return record
+
+    def _waiting_pod(self, pod: int) -> Pod:
+        """Return a pod as it waits for a node. Pods of a kind differ in name and UID, and share all else."""
+        pods = self._evictions.pods
+        kind = int(pods.kind_of[pod])
+        exemplar = self._waiting_exemplars.get(kind)
+        if exemplar is None:
+            exemplar = self._waiting_exemplars[kind] = waiting(pods.exemplars[kind])
+        replace = msgspec.structs.replace
+        namespace, _, name = pods.names[pod].rpartition("/")
+        uid = self._first.placed[pod].uid
+        return replace(exemplar, metadata=replace(exemplar.metadata, namespace=namespace, name=name, uid=uid))
 
     def _new_name(self, group: str, taken: Sequence[str]) -> str:
         """Return an unused name for a new node of a group."""
@@ -431,6 +453,15 @@ class _Path:
         )
         self._time += self._step_time
 
+    def _list_bounded_pods(self) -> list[int]:
+        """Return the pods that the bound is about: those that run and would be created again, on a node they fit."""
+        pods = self._evictions.pods
+        lost = np.array([is_lost_with_node(each) or _is_terminating(each) for each in pods.exemplars], dtype=bool)
+        counted = ~lost[pods.kind_of]
+        counted[sorted(self._misplaced)] = False
+        bounded: list[int] = np.flatnonzero(counted).tolist()
+        return bounded
+
     # -- result ------------------------------------------------------------------------------------------------------
 
     def build_plan(self, cluster: Cluster, stopped: str) -> ConsolidationPlan:
@@ -441,7 +472,7 @@ class _Path:
             self._first,
             self._offers,
             [self._prices.get(node.metadata.name) for node in nodes],
-            self._misplaced,
+            [self._waiting_pod(pod) for pod in self._list_bounded_pods()] if self._options.bound_effort else [],
             effort=self._options.bound_effort,
         )
         table = [
@@ -467,6 +498,10 @@ class _Path:
             no_bound=why,
             unmodelled=self._unmodelled,
         )
+
+
+def _is_terminating(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
 
 
 def _name_template(template: NodeTemplate, name: str) -> NodeTemplate:
