@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_up.plan import ScaleUpPlan
     from kscale.capacity.consolidation import ConsolidationOptions, ConsolidationPlan, DisruptionBudget, consolidate
+    from kscale.capacity.diff import ClusterDiff, diff
     from kscale.capacity.drain import DrainReport, drain
     from kscale.capacity.groups import read_groups
     from kscale.capacity.manifests import AppliedManifests, apply_manifests, fit_manifests
@@ -58,6 +59,8 @@ _LAZY: dict[str, str] = {
     "ConsolidationPlan": "kscale.capacity.consolidation",
     "DisruptionBudget": "kscale.capacity.consolidation",
     "consolidate": "kscale.capacity.consolidation",
+    "diff": "kscale.capacity.diff",
+    "ClusterDiff": "kscale.capacity.diff",
     "drain": "kscale.capacity.drain",
     "DrainReport": "kscale.capacity.drain",
     "EstimateOptions": "kscale.ca.estimator",
@@ -96,6 +99,7 @@ _LAZY: dict[str, str] = {
 __all__ = [
     "AppliedManifests",
     "Cluster",
+    "ClusterDiff",
     "ConsolidationOptions",
     "ConsolidationPlan",
     "DisruptionBudget",
@@ -122,6 +126,7 @@ __all__ = [
     "build_info",
     "ca",
     "consolidate",
+    "diff",
     "drain",
     "estimate",
     "estimate_many",

@@ -18,6 +18,7 @@ __all__ = ["DOCUMENTS", "INPUTS", "input_schema_text", "record_type", "schema", 
 DOCUMENTS: dict[str, str] = {
     "CatalogueList": "kscale.capacity.catalogue.types",
     "ClusterAnswers": "kscale.cli.command",
+    "ClusterDiff": "kscale.capacity.diff",
     "ConsolidationPlan": "kscale.capacity.consolidation.records",
     "CostReport": "kscale.capacity.cost",
     "DecisionReplay": "kscale.simulation.replaying",

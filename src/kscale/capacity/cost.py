@@ -28,7 +28,7 @@ from kscale.snapshot.snapshot import Snapshot
 from kscale.vpa.controllers import TargetError, read_controllers
 from kscale.vpa.target import find_topmost_owner
 
-__all__ = ["CostReport", "CostShare", "IdealMix", "PoolCost", "cost", "ideal_mix"]
+__all__ = ["CostReport", "CostShare", "IdealMix", "PoolCost", "cost", "ideal_mix", "workload_names"]
 
 
 _TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
@@ -213,7 +213,7 @@ def cost(
     requested: NDArray[np.float64] = np.bincount(node, weights=pod_cost, minlength=len(prices)).astype(np.float64)
     names = np.array(snapshot.pods, dtype=object)[counts]
     spaces = [name.partition("/")[0] for name in names]
-    owners = _workloads(cluster, names.tolist())
+    owners = workload_names(cluster, names.tolist())
     total = float(price.sum())
     shares = pod_cost[counts], amounts[snapshot.placed_class][counts], total
     workloads = _divide_cost(owners, *shares)
@@ -293,7 +293,7 @@ def _rates(snapshot: Snapshot, price: NDArray[np.float64]) -> NDArray[np.float64
     return rates
 
 
-def _workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
+def workload_names(cluster: Cluster, names: Sequence[str]) -> list[str]:
     """Return ``namespace/Kind/name`` of each pod's topmost controller, or of the pod itself."""
     controllers = read_controllers(cluster)
     result = []

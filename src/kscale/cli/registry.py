@@ -82,6 +82,7 @@ COMMANDS: tuple[Entry, ...] = (
         ("nodes", "nodes:command", "How full each node is, and which pods keep it."),
         ("drain", "drain:command", "What draining nodes evicts, what blocks it, and where pods land."),
         ("preempt", "preempt:command", "Whom kube-scheduler evicts for a pending pod, and why there."),
+        ("diff", "diff:command", "What changed between two dumps: nodes, pods, requests, cost."),
         ("headroom", "headroom:command", "How many more of a pod fit; does losing a node or zone hurt?"),
     ),
     *_section(

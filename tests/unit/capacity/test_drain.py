@@ -60,7 +60,12 @@ def test_a_pod_that_tolerates_the_cordon_does_not_come_back() -> None:
 def test_an_exhausted_budget_is_named() -> None:
     report = drained(node("n1"), node("n2"), pod("a", "n1"), budget("web", 0))
     (blocked,) = report.pods
-    assert (blocked.fate, blocked.rule, blocked.reason, blocked.budget) == ("blocked", "PDB", "NotEnoughPdb", "shop/web")
+    assert (blocked.fate, blocked.rule, blocked.reason, blocked.budget) == (
+        "blocked",
+        "PDB",
+        "NotEnoughPdb",
+        "shop/web",
+    )
 
 
 def test_pending_pods_that_fit_take_their_room_first() -> None:

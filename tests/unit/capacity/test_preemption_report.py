@@ -31,7 +31,12 @@ def test_the_chosen_node_and_its_victims_are_named() -> None:
     report = report_of(node("n1"), running("a", "n1", "2", 5), running("b", "n1", "2", 7), vip("2"))
     assert (report.result, report.node, report.criterion, report.message) == ("preempts", "n1", "", "")
     (victim,) = report.victims
-    assert (victim.pod, victim.priority, victim.started, victim.violates) == ("shop/a", 5, "2026-07-01T00:00:00Z", False)
+    assert (victim.pod, victim.priority, victim.started, victim.violates) == (
+        "shop/a",
+        5,
+        "2026-07-01T00:00:00Z",
+        False,
+    )
     assert [row.outcome for row in report.nodes] == ["chosen"]
 
 
@@ -75,9 +80,7 @@ def test_equal_candidates_are_decided_by_the_order_of_the_nodes() -> None:
 
 
 def test_a_sum_of_priorities_counts_every_victim_so_that_fewer_victims_of_no_priority_win() -> None:
-    report = report_of(
-        *TWO, running("a", "n1", "2"), running("c", "n1", "2"), running("b", "n2", "4"), vip("4")
-    )
+    report = report_of(*TWO, running("a", "n1", "2"), running("c", "n1", "2"), running("b", "n2", "4"), vip("4"))
     assert report.node == "n2"
     assert [(row.node, row.priority_sum) for row in report.nodes] == [("n2", 0), ("n1", 0)]
 
