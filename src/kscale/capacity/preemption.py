@@ -49,13 +49,15 @@ class PreemptionNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     - ``not-helpful``: no eviction removes the cause, such as a taint
     - ``not-tried``: there were enough candidates before
 
-    ``reasons``: kube-scheduler's. Of candidates, the values of the criteria: ``violations``, ``highestPriority``,
-    ``prioritySum`` (of the victims), ``latestStart``: when the most important victims' first pod started.
+    ``reasons``: kube-scheduler's; ``causes``: why no eviction helps. Of candidates, the values of the criteria:
+    ``violations``, ``highestPriority``, ``prioritySum`` (of the victims), ``latestStart``: when the first of the most
+    important victims started.
     """
 
     node: str
     outcome: str
     reasons: list[str] = []
+    causes: list[str] = []
     victims: list[VictimPod] = []
     violations: int | None = None
     highest_priority: int | None = None
@@ -196,5 +198,6 @@ def _judge_nodes(examination: Examination, best: Candidate | None) -> list[Preem
             outcome = "no-victims"
         else:
             outcome = "not-helpful" if reasons == (NOT_HELPFUL,) else "not-enough"
-        rows.append(PreemptionNode(node=names[n], outcome=outcome, reasons=list(reasons)))
+        causes = list(examination.causes.get(n, ()))
+        rows.append(PreemptionNode(node=names[n], outcome=outcome, reasons=list(reasons), causes=causes))
     return rows + [PreemptionNode(node=names[n], outcome="not-tried") for n in examination.untried]

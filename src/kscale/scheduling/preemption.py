@@ -8,7 +8,8 @@ Upstream: ``pkg/scheduler/framework/plugins/defaultpreemption``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -132,6 +133,7 @@ class Examination(NamedTuple):
     the pod fits without evictions. ``failures``: for each other node that is no candidate the reasons, upstream's
     :data:`NO_VICTIMS` and :data:`NOT_HELPFUL` or those of the filters that reject the pod even so. ``candidates``: in
     the order in which they were tried; ``untried``: nodes that were not tried, as there were enough candidates.
+    ``causes``: why evictions do not help on nodes with :data:`NOT_HELPFUL`.
     """
 
     snapshot: Snapshot
@@ -141,6 +143,7 @@ class Examination(NamedTuple):
     failures: dict[int, tuple[str, ...]]
     candidates: list[Candidate]
     untried: list[int]
+    causes: Mapping[int, tuple[str, ...]] = MappingProxyType({})
 
     @property
     def best(self) -> Candidate | None:
@@ -196,6 +199,7 @@ def examine(
     fits = fit(snapshot, [pod], profile=profile)
     fitting: list[int] = []
     failures: dict[int, tuple[str, ...]] = {}
+    causes: dict[int, tuple[str, ...]] = {}
     nodes = []
     for index, name in enumerate(snapshot.nodes):
         verdict = fits.verdict(pod, name)
@@ -205,6 +209,7 @@ def examine(
             nodes.append(index)
         else:
             failures[index] = (NOT_HELPFUL,)
+            causes[index] = verdict.why
     enough = min(max(len(nodes) * least_percentage // 100, least_candidates), len(nodes))
     dry_run = _DryRun(snapshot, record, _Budgets.of(snapshot, budgets), profile, explain=explain)
     candidates: list[Candidate] = []
@@ -220,7 +225,7 @@ def examine(
         if is_harmless and len(candidates) >= enough:
             untried = nodes[position + 1 :]
             break
-    return Examination(snapshot, record, False, fitting, failures, candidates, untried)
+    return Examination(snapshot, record, False, fitting, failures, candidates, untried, causes)
 
 
 def _pending_record(snapshot: Snapshot, pod: str) -> PodRecord:

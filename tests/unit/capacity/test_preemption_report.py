@@ -116,6 +116,10 @@ def test_each_node_says_why_preemption_does_not_help() -> None:
         ("n3", "not-helpful", ["Preemption is not helpful for scheduling"]),
         ("n4", "not-helpful", ["Preemption is not helpful for scheduling"]),  # the pod is larger than the node
     ]
+    assert [row.causes for row in report.nodes if row.causes] == [
+        ["node(s) had untolerated taint(s)"],
+        ["Insufficient cpu"],
+    ]
     assert report.message == (
         "preemption: 0/4 nodes are available: 1 Insufficient cpu, 1 No preemption victims found for incoming pod, "
         "2 Preemption is not helpful for scheduling."

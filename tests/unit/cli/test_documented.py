@@ -22,8 +22,10 @@ ROOT = Path(__file__).parents[3]
 SHOWING = (
     "aws",
     "cli",
+    "consolidate",
     "cost",
     "mix",
+    "node-maintenance",
     "programs-of-2018-2020",
     "simulate",
     "sweep",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -27,8 +27,8 @@ _OFFERS: Final = 3
 """So many types are tried as the replacement of a node, besides the cheapest one that could hold it alone."""
 _REFUSED: Final = 8
 """After so many nodes in a row whose pods do not fit, a new node counts as full."""
-_FRUITLESS: Final = 25
-"""After so many nodes in a row without a cheaper replacement, no other node is tried."""
+_FRUITLESS: Final = 6
+"""After so many nodes of a group in a row without a cheaper replacement, no other node of the group is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class Offered:
 class Limits:
     """What a step may do: ``nodes`` to remove, pods to evict (None: no limit), waves of evictions.
 
+    ``few_waves``: the first node of the step decides how many waves the step has at most.
     ``spare``: how many nodes each group may lose; ``room``: how many it may gain. ``worthwhile`` says whether removing
     a node at a price repays a number of evictions.
     """
@@ -54,10 +55,11 @@ class Limits:
     spare: dict[str, int]
     room: dict[str, int]
     worthwhile: Callable[[float, int], bool]
+    few_waves: bool = True
 
     def copy(self) -> Limits:
         """Return an independent copy."""
-        return Limits(self.nodes, self.evictions, self.waves, dict(self.spare), dict(self.room), self.worthwhile)
+        return replace(self, spare=dict(self.spare), room=dict(self.room))
 
 
 @dataclass(slots=True)
@@ -258,20 +260,23 @@ class Moves:
         receivers: set[int] = set()
         chosen: list[Replacement] = []
         taken: set[int] = set()
-        fruitless = removed = 0
+        removed = 0
+        fruitless: Counter[str | None] = Counter()
         self.engine.fork()
         try:
             for seed in order:
-                if removed >= limits.nodes or fruitless >= _FRUITLESS:
+                if removed >= limits.nodes:
                     break
-                if seed in taken or seed in receivers:
+                group = self.group_of[seed]
+                if seed in taken or seed in receivers or fruitless[group] >= _FRUITLESS:
                     continue
                 others = [n for n in order if n != seed and n not in taken and n not in receivers]
+                others.sort(key=lambda n: self.group_of[n] != group)
                 best = self._find_replacement(seed, others, limits, charge, receivers, limits.nodes - removed)
                 if best is None:
-                    fruitless += 1
+                    fruitless[group] += 1
                     continue
-                fruitless = 0
+                fruitless[group] = 0
                 receivers.update(self._place_replacement(best))
                 for node in best.nodes:
                     self._take(node, self.movers(node), limits, charge)
@@ -330,8 +335,12 @@ class Moves:
                 if len(replacement.nodes) >= most or refused >= _REFUSED:
                     break
                 movers = self._admit(node, limits, trial, receiving, first=not replacement.nodes and not trial.pods)
-                targets = None if movers is None else self._move(node, movers, None, new)
-                if movers is None or targets is None:
+                if movers is None:
+                    if not replacement.nodes:
+                        return None
+                    continue
+                targets = self._move(node, movers, None, new)
+                if targets is None:
                     if not replacement.nodes:
                         return None
                     refused += 1
@@ -357,10 +366,7 @@ class Moves:
     def _admit(
         self, node: int, limits: Limits, charge: _Charge, receivers: Collection[int], *, first: bool
     ) -> list[int] | None:
-        """Return the pods to move off a node if the limits of the step allow its removal, else None.
-
-        The first node of a step decides in how many waves the pods of the step are evicted.
-        """
+        """Return the pods to move off a node if the limits of the step allow its removal, else None."""
         if node in receivers or not self.is_candidate(node, limits.spare):
             return None
         movers = self.movers(node)
@@ -371,7 +377,7 @@ class Moves:
         waves = charge.waves_with(len(movers), self._covered(node))
         if waves > limits.waves:
             return None
-        if first:
+        if first and limits.few_waves:
             limits.waves = max(1, waves)
         return movers
 

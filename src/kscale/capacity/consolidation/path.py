@@ -280,25 +280,41 @@ class _Path:
         limits = self._limits(UNDERUTILIZED)
         if not limits.nodes:
             return "wait", None
-        for _ in range(_REFUSALS):
-            nodes = moves.propose_removals(limits, self._failed)
-            if not nodes:
-                break
-            checked = self._check_smaller([Replacement([node]) for node in nodes])
+        for few_waves in (True, False):
+            limits.few_waves = few_waves
+            checked = self._try_removals(limits)
             if checked is not None:
                 return "remove", checked
-            self._failed.add(nodes[0])
-        for _ in range(_REFUSALS if self._offers else 0):
-            replacements = moves.propose_replacements(limits, self._failed)
-            if not replacements:
-                break
-            checked = self._check_smaller(replacements)
-            if checked is None:
-                checked = self._check_fewer_nodes(replacements[0])
+        for few_waves in (True, False) if self._offers else ():
+            limits.few_waves = few_waves
+            checked = self._try_replacements(limits)
             if checked is not None:
                 return "replace", checked
-            self._failed.add(replacements[0].nodes[0])
         return "", None
+
+    def _try_removals(self, limits: Limits) -> _Checked | None:
+        """Return a step that only removes nodes, or None if the scheduler's choices allow none."""
+        for _ in range(_REFUSALS):
+            nodes = self._moves.propose_removals(limits, self._failed)
+            if not nodes:
+                return None
+            checked = self._check_smaller([Replacement([node]) for node in nodes])
+            if checked is not None:
+                return checked
+            self._failed.add(nodes[0])
+        return None
+
+    def _try_replacements(self, limits: Limits) -> _Checked | None:
+        """Return a step that replaces nodes, or None if the scheduler's choices allow none."""
+        for _ in range(_REFUSALS):
+            replacements = self._moves.propose_replacements(limits, self._failed)
+            if not replacements:
+                return None
+            checked = self._check_smaller(replacements) or self._check_fewer_nodes(replacements[0])
+            if checked is not None:
+                return checked
+            self._failed.add(replacements[0].nodes[0])
+        return None
 
     def _check_smaller(self, parts: Sequence[Replacement]) -> _Checked | None:
         """Check a step; if a pod would be pending, the first half of its parts, and so on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,7 +57,8 @@ def command(
 
     Empty nodes go first, then nodes whose pods fit on others, then nodes that a cheaper node replaces. Each step was
     simulated with kube-scheduler's filters and scores, so that no pod stays without a node. Prices are those of the
-    groups (-g) or of the --catalogue; nodes of no group stay. Status 1 if the path has no step.
+    groups (-g) or of the --catalogue, of which each --instance-type may be added. Nodes of no group stay. Status 1 if
+    the path has no step.
 
     Parameters
     ----------
@@ -100,6 +102,9 @@ def command(
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     catalogue = group_source.read_catalogue(show.terminal)
     groups = group_source.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
+    if group_source.instance_type:  # types are only offered: the nodes belong to the groups that their labels show
+        existing = replace(group_source, instance_type=None, arch=None, region=None, zone=None, spot=False)
+        groups += existing.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
     with show.terminal.step("planning"):
         plan = consolidate(cluster, groups, catalogue, now=now, options=options, rules=rules)
     return Answer(
@@ -194,7 +199,8 @@ def consolidation_view(plan: ConsolidationPlan) -> View:
 def _headline(plan: ConsolidationPlan) -> str:
     today, end = plan.table[:2]
     if not plan.steps:
-        return f"No step makes the cluster cheaper: ${today.cost:,.3f}/h for {today.nodes:,} nodes."
+        nodes = f"{today.nodes:,} {plural('node', today.nodes or 0)}"
+        return f"No step makes the cluster cheaper: ${today.cost:,.3f}/h for {nodes}."
     count = len(plan.steps)
     return (
         f"{count:,} {plural('step', count)} from ${today.cost:,.3f}/h to ${end.cost:,.3f}/h, "

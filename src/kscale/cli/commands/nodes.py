@@ -20,7 +20,7 @@ __all__ = ["EPILOG", "Order", "command", "nodes_view"]
 
 EPILOG = DUMP_HELP
 MATTER = ("PodDisruptionBudget",)
-SHOWN = 40
+SHOWN = 15
 
 
 class Order(StrEnum):

@@ -20,7 +20,7 @@ __all__ = ["EPILOG", "command", "preemption_view"]
 
 EPILOG = DUMP_HELP
 MATTER = ("PodDisruptionBudget", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
-SHOWN = 20
+SHOWN = 8
 
 
 def command(
@@ -87,7 +87,7 @@ def preemption_view(report: PreemptionReport) -> View:
             row.highest_priority,
             row.priority_sum,
             row.latest_start,
-            ", ".join(row.reasons),
+            ", ".join(row.causes or row.reasons),
         ]
         for row in report.nodes
     ]
