@@ -105,7 +105,7 @@ def test_a_path_shows_its_steps_and_states(dump: Path, groups: Path) -> None:
     assert result.code == 0
     lines = result.stdout.splitlines()
     assert lines[0] == "2 steps from $1.500/h to $0.500/h, from 3 to 1 nodes, with 1 eviction."
-    assert lines[3].split() == ["1", "empty", "n3", "0", "0", "0.500", "2", "1.000"]
+    assert lines[3].split() == ["1", "empty", "0", "0", "0.500", "2", "1.000", "n3"]
     assert "optimum (at least)" in result.stdout
     assert "1 pod pending today, left out." in result.stdout
 

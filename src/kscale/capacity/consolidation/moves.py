@@ -27,7 +27,7 @@ _OFFERS: Final = 3
 """So many types are tried as the replacement of a node, besides the cheapest one that could hold it alone."""
 _REFUSED: Final = 8
 """After so many nodes in a row whose pods do not fit, a new node counts as full."""
-_FRUITLESS: Final = 6
+_FRUITLESS: Final = 20
 """After so many nodes of a group in a row without a cheaper replacement, no other node of the group is tried."""
 
 

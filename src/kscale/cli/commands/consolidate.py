@@ -153,9 +153,9 @@ _STEPS = (
     Column("STEP", "right"),
     *make_columns("AT", wide=True),
     Column("KIND"),
-    *make_columns("ADD", "REMOVE"),
     *make_columns("EVICT", "WAVES", "SAVES", "NODES", "$/H", align="right"),
     Column("PEAK", "right", wide=True),
+    *make_columns("ADD", "REMOVE"),
 )
 _WORDS = {"today": "today", "path": "end of the path", "optimum": "optimum (at least)"}
 _STOPS = {
@@ -214,12 +214,12 @@ def _row(step: ConsolidationStep) -> Row:
         step.number,
         step.at,
         step.kind,
-        ", ".join(f"{count:,} x {group}" for group, count in added.items()),
-        ", ".join(step.remove[:3]) + (f" and {len(step.remove) - 3:,} more" if len(step.remove) > 3 else ""),
         len(step.evict),
         step.waves,
         Cell(f"{step.saves:,.3f}", value=step.saves),
         step.nodes,
         Cell(f"{step.cost:,.3f}", value=step.cost),
         Cell(f"{step.peak:,.3f}", value=step.peak),
+        ", ".join(f"{count:,} x {group}" for group, count in added.items()),
+        ", ".join(step.remove[:3]) + (f" and {len(step.remove) - 3:,} more" if len(step.remove) > 3 else ""),
     ]
