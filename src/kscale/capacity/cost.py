@@ -294,7 +294,7 @@ def _rates(snapshot: Snapshot, price: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def workload_names(cluster: Cluster, names: Sequence[str]) -> list[str]:
-    """Return ``namespace/Kind/name`` of each pod's topmost controller, or of the pod itself."""
+    """Return ``namespace/Kind/name`` of the topmost controller of each of the pods ``names``, or of the pod itself."""
     controllers = read_controllers(cluster)
     result = []
     for name in names:

@@ -46,9 +46,18 @@ class Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ClusterTotals(Part, frozen=True):
-    """Sums of one dump. ``cpu`` in milli-cores and ``memory`` in bytes are requests of the ``pods`` on nodes.
+    """Sums of one dump.
 
-    ``cost`` per hour of the nodes with a known price is null without any; ``unpriced``: the other nodes.
+    Attributes
+    ----------
+    nodes, pods, pending : int
+        Numbers of nodes, of pods on nodes, and of pending pods.
+    cpu, memory : int
+        Requests of the pods on nodes, in milli-cores and bytes.
+    cpu_allocatable, memory_allocatable : int
+        What the nodes offer, in milli-cores and bytes.
+    cost : float or None
+        Per hour, of the nodes with a known price; None without any. ``unpriced`` counts the other nodes.
     """
 
     nodes: int
@@ -63,7 +72,7 @@ class ClusterTotals(Part, frozen=True):
 
 
 class FieldChange(Part, frozen=True):
-    """A field that differs: its value in each dump, null if it is missing there."""
+    """A ``field`` that differs: its value ``before`` and ``after``, None where it is missing."""
 
     field: str
     before: str | None
@@ -71,7 +80,10 @@ class FieldChange(Part, frozen=True):
 
 
 class NodeDiff(Part, frozen=True):
-    """A node that was ``added``, ``removed`` or ``changed``, with its pods in each dump."""
+    """A node with its ``change``: ``added``, ``removed`` or ``changed``, and then the ``fields`` that differ.
+
+    ``pods_before``, ``pods_after``: number of pods on it in each dump.
+    """
 
     node: str
     change: str
@@ -81,7 +93,19 @@ class NodeDiff(Part, frozen=True):
 
 
 class WorkloadDiff(Part, frozen=True):
-    """A workload whose pods or requests differ. Requests are sums over all of its pods, also pending ones."""
+    """A workload whose pods or requests differ; ``change``: ``added``, ``removed`` or ``changed``.
+
+    Attributes
+    ----------
+    pods_before, pods_after : int
+        Number of its pods, pending ones included.
+    pending_before, pending_after : int
+        Number of its pending pods.
+    cpu_before, cpu_after : int
+        Requests of all its pods, in milli-cores.
+    memory_before, memory_after : int
+        Requests of all its pods, in bytes.
+    """
 
     workload: str
     change: str
@@ -96,10 +120,18 @@ class WorkloadDiff(Part, frozen=True):
 
 
 class PodDiff(Part, frozen=True):
-    """A pod that was ``added``, ``removed``, ``moved`` to another node, ``bound``, ``unbound`` or ``resized``.
+    """A pod with its ``change``: ``added``, ``removed``, ``moved``, ``bound``, ``unbound`` or ``resized``.
 
-    ``bound``: pending before and on a node after; ``unbound``: the opposite. Requests of cpu and memory are null in the
-    dump that does not have the pod.
+    ``moved`` means to another node; ``bound`` means pending before and on a node after; ``unbound`` the opposite.
+
+    Attributes
+    ----------
+    node_before, node_after : str or None
+        The node in each dump; None if the pod is pending or not there.
+    cpu_before, cpu_after : int or None
+        Requests in milli-cores; None where the pod is not there.
+    memory_before, memory_after : int or None
+        Requests in bytes; None where the pod is not there.
     """
 
     pod: str
@@ -113,7 +145,7 @@ class PodDiff(Part, frozen=True):
 
 
 class VerdictDiff(Part, frozen=True):
-    """A pod that is pending in some dump, with another verdict in the other one.
+    """A pod that is pending in some dump, and its verdicts ``before`` and ``after``, which differ.
 
     A verdict is ``absent``, ``on NODE``, ``fits 3 nodes``, or the reasons of kube-scheduler's filters, most frequent
     first. Reasons are compared without the numbers of nodes.
@@ -125,9 +157,10 @@ class VerdictDiff(Part, frozen=True):
 
 
 class ClusterDiff(Record, frozen=True):
-    """What differs between two dumps of a cluster.
+    """What differs between two dumps of a cluster: ``nodes``, ``workloads``, ``pods`` and ``verdicts`` on pending pods.
 
-    ``newlyPending``: pods that are pending in the second dump and were not in the first.
+    ``before``, ``after``: sums of each dump. ``newly_pending``: number of pods that are pending in the second dump and
+    were not in the first.
     """
 
     KIND: ClassVar[str] = "ClusterDiff"

@@ -40,10 +40,18 @@ _EXPLAINED = 20
 
 
 class ResourceUse(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """One resource of a node or of all nodes: milli-cores of cpu, bytes of memory, else units.
+    """One resource of a node or of all nodes. Amounts are milli-cores of cpu, bytes of memory, else units.
 
-    ``requests`` and ``limits`` are sums over the pods on the node; ``unlimited``: pods with a container that has no
-    limit of this resource, for which ``limits`` is no upper bound. ``usage`` is null without metrics.
+    Attributes
+    ----------
+    allocatable : int
+        What the node offers to pods.
+    requests, limits : int
+        Sums over the pods on the node.
+    unlimited : int
+        Number of pods with a container without a limit, for which ``limits`` is no upper bound.
+    usage : int or None
+        What is in use, in the same unit (milli-cores, bytes); None without metrics.
     """
 
     allocatable: int
@@ -54,11 +62,26 @@ class ResourceUse(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class NodeUsage(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """One node. ``removable``: it could be removed if no other node was.
+    """One node.
 
-    ``price`` per hour is null if it is unknown. ``pods`` run on it, ``podSlots``: how many may. ``others``: extended
-    resources by name. If the node is not removable, ``reason`` is scale-down's reason, ``why`` explains it, and
-    ``heldBy`` lists every pod that must not be evicted.
+    Attributes
+    ----------
+    node, group : str
+        Its name, and its node group (None: none).
+    price : float or None
+        Per hour; None if it is unknown.
+    pods, pod_slots : int
+        How many pods run on it, and how many may.
+    cpu, memory : ResourceUse
+        In milli-cores and bytes.
+    others : dict
+        Extended resources by name.
+    removable : bool
+        Whether the node could be removed if no other node was.
+    reason, why : str
+        Scale-down's reason if it is not removable (else None), and an explanation.
+    held_by : list of PodHold
+        Every pod that must not be evicted.
     """
 
     node: str
@@ -76,7 +99,23 @@ class NodeUsage(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class NodeTotals(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Sums over all nodes. ``usage`` counts the ``measured`` nodes only; ``price``: of the nodes that have one."""
+    """Sums over all ``nodes`` and the ``pods`` on them; fields are those of :class:`NodeUsage`.
+
+    Attributes
+    ----------
+    pod_slots : int
+        How many pods may run on all nodes.
+    cpu, memory : ResourceUse
+        In milli-cores and bytes; the usage counts the ``measured`` nodes only.
+    others : dict
+        Extended resources by name.
+    price : float
+        Per hour, of the nodes with a known price; ``unpriced`` counts the others.
+    removable : int
+        Number of nodes that could be removed, each alone.
+    measured : int
+        Number of nodes with usage.
+    """
 
     nodes: int
     pods: int
@@ -91,7 +130,10 @@ class NodeTotals(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class NodeUsageReport(Record, frozen=True):
-    """How full each node is, and what keeps it. ``pending``: pods without a node, which count nowhere."""
+    """How full each of the ``nodes`` is, and what keeps it; ``totals`` are sums over all of them.
+
+    ``pending``: number of pods without a node, which count nowhere.
+    """
 
     KIND: ClassVar[str] = "NodeUsageReport"
     ROWS: ClassVar[str] = "nodes"
@@ -184,7 +226,7 @@ def node_usage(
 
 
 def fullness(row: NodeUsage) -> float:
-    """Return the greater of the shares of cpu and memory that are requested."""
+    """Return the greater of the shares of cpu and memory of a node (``row``) that are requested."""
     return max((use.requests / use.allocatable for use in (row.cpu, row.memory) if use.allocatable > 0), default=0.0)
 
 

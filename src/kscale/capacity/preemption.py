@@ -1,6 +1,6 @@
 """``kscale preempt``: whom kube-scheduler would evict for a pending pod, and why that node, or why it evicts nobody.
 
-The rules are in :mod:`kscale.scheduling.preemption`.
+Upstream: ``pkg/scheduler/framework/plugins/defaultpreemption``. The rules are in :mod:`kscale.scheduling.preemption`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ __all__ = ["PreemptionNode", "PreemptionReport", "VictimPod", "preempt"]
 
 
 class VictimPod(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A pod that would be evicted. ``started`` is null if it has not started; ``violates``: a disruption budget."""
+    """A ``pod`` of a ``priority`` that would be evicted. ``started`` is null if it has not started;
+    ``violates``: whether its eviction violates a disruption budget.
+    """
 
     pod: str
     priority: int
@@ -50,8 +52,8 @@ class PreemptionNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     - ``not-tried``: there were enough candidates before
 
     ``reasons``: kube-scheduler's; ``causes``: why no eviction helps. Of candidates, the values of the criteria:
-    ``violations``, ``highestPriority``, ``prioritySum`` (of the victims), ``latestStart``: when the first of the most
-    important victims started.
+    ``violations`` of disruption budgets, ``highest_priority`` and ``priority_sum`` of the victims, and
+    ``latest_start``, when the first of the most important victims started.
     """
 
     node: str
@@ -68,8 +70,9 @@ class PreemptionNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 class PreemptionReport(Record, frozen=True):
     """What kube-scheduler's DefaultPreemption does for a pending pod.
 
-    ``result``: ``preempts`` (it evicts ``victims`` of ``node``), ``fits`` (no eviction is needed), ``never`` (the pod
-    has ``preemptionPolicy: Never``) or ``does-not-help``. ``message``: kube-scheduler's, if it evicts nobody.
+    ``priority``: that of the ``pod``. ``result``: ``preempts`` (it evicts ``victims`` of ``node``, with so many
+    ``violations`` of disruption budgets), ``fits`` (no eviction is needed), ``never`` (the pod has
+    ``preemptionPolicy: Never``) or ``does-not-help``. ``message``: kube-scheduler's, if it evicts nobody.
     ``criterion``: what decides between several candidates. ``nodes``: every node, candidates first.
     """
 

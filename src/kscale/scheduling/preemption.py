@@ -235,7 +235,10 @@ def _pending_record(snapshot: Snapshot, pod: str) -> PodRecord:
 
 
 class Victim(msgspec.Struct, frozen=True, eq=False):
-    """A running pod that may be evicted; ``number``: the dry run session's number of its class as it runs."""
+    """A running pod (``record``, of the class ``pod_class``) that may be evicted.
+
+    ``number``: the dry run session's number of its class as it runs.
+    """
 
     record: PodRecord
     pod_class: PodClass
@@ -248,7 +251,7 @@ class Victim(msgspec.Struct, frozen=True, eq=False):
 
 
 def get_start_time(record: PodRecord) -> int:
-    """Return when the pod started; a pod that has not started sorts last."""
+    """Return when the pod of a ``record`` started, in nanoseconds; a pod that has not started sorts last."""
     if record.facts is not None:
         started = record.facts.started
         return NOT_STARTED if started == ZERO_TIME else started

@@ -100,7 +100,7 @@ class NewNode(Part, frozen=True):
 
 
 class Eviction(Part, frozen=True, rename={"from_node": "from"}):
-    """A pod that is evicted in ``wave``, from a node to the node that kube-scheduler chooses.
+    """A pod that is evicted in ``wave``, from the node ``from_node`` to the node ``to``, which kube-scheduler chooses.
 
     A pod that was evicted in an earlier step has a new name in the cluster; the plan keeps its first name.
     """
@@ -112,12 +112,24 @@ class Eviction(Part, frozen=True, rename={"from_node": "from"}):
 
 
 class ConsolidationStep(Part, frozen=True):
-    """One step: create the nodes ``add``, cordon the nodes ``remove``, evict pods wave by wave, delete the nodes.
+    """Step ``number``: create the nodes ``add``, cordon the nodes ``remove``, evict their pods, delete them.
 
-    ``kind``: ``empty`` (nodes without pods to move), ``remove`` (their pods fit on other nodes) or ``replace`` (new,
-    cheaper nodes take pods, too). ``at``: when it may start at the earliest. The disruption budgets allow every wave at
-    once; the next wave begins when the evicted pods are ready elsewhere. ``saves`` is the difference of the cost per
-    hour; ``nodes``, ``cost``: after the step. ``peak``: cost per hour while old and new nodes exist.
+    Attributes
+    ----------
+    kind : str
+        ``empty`` (nodes without pods to move), ``remove`` (their pods fit on other nodes) or ``replace`` (new, cheaper
+        nodes take pods, too).
+    at : str
+        When the step may start at the earliest.
+    evict : list of Eviction
+        The evictions, in ``waves`` waves. The disruption budgets allow every wave at once. The next wave begins when
+        the evicted pods are ready elsewhere.
+    saves : float
+        Difference of the cost per hour.
+    nodes, cost : int, float
+        Number of nodes and cost per hour after the step.
+    peak : float
+        Cost per hour while old and new nodes exist.
     """
 
     number: int
@@ -136,7 +148,8 @@ class ConsolidationStep(Part, frozen=True):
 class Outlook(Part, frozen=True):
     """A state of the cluster: ``today``, ``path`` (the end of the path) or ``optimum`` (no nodes cost less).
 
-    ``nodes`` is null for the optimum, which is a bound of the cost.
+    ``cost`` per hour, and what it ``saves`` against today. ``nodes`` is None for the optimum, which is a bound of the
+    cost.
     """
 
     state: str
@@ -157,11 +170,11 @@ class ConsolidationPlan(Record, frozen=True):
     """A path from the running cluster to a cheaper one.
 
     ``table``: today, the end of the path and, if it is proven for the question as stated, the optimum; else
-    ``noBound`` says why there is none. ``evictions``: of all steps. ``stopped`` says why the path ends:
+    ``no_bound`` says why there is none. ``evictions``: of all steps. ``stopped`` says why the path ends:
     ``nothing-saves``, ``min-saving``, ``budgets`` (no disruption is allowed within a week) or ``max-steps``.
     ``held``: nodes that cannot be removed. ``unpriced``: nodes without a known price, which are never removed and not
-    counted in costs. ``pending``: pods that are pending today and stay so. ``relaxed``: constraints that the bound
-    ignores; ``unmodelled``: properties of pods that no decision takes into account.
+    counted in costs. ``pending``: pods that are pending today and stay so. ``unmodelled``: properties of pods that no
+    decision takes into account.
     """
 
     KIND: ClassVar[str] = "ConsolidationPlan"
