@@ -30,8 +30,13 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_up.plan import ScaleUpPlan
     from kscale.capacity.fit import fit_manifests
+    from kscale.capacity.consolidation import ConsolidationOptions, ConsolidationPlan, DisruptionBudget, consolidate
+    from kscale.capacity.diff import ClusterDiff, diff
+    from kscale.capacity.drain import DrainReport, drain
     from kscale.capacity.groups import read_groups
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
+    from kscale.capacity.node_usage import NodeUsageReport, node_usage
+    from kscale.capacity.preemption import PreemptionReport, preempt
     from kscale.capacity.sweep import sweep
     from kscale.capacity.whatif import whatif
     from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -63,12 +68,22 @@ _LAZY: dict[str, str] = {
     "Offer": "kscale.capacity.mix",
     "ca": "kscale.ca",
     "Cluster": "kscale.snapshot.cluster",
+    "ConsolidationOptions": "kscale.capacity.consolidation",
+    "ConsolidationPlan": "kscale.capacity.consolidation",
+    "DisruptionBudget": "kscale.capacity.consolidation",
+    "consolidate": "kscale.capacity.consolidation",
+    "diff": "kscale.capacity.diff",
+    "ClusterDiff": "kscale.capacity.diff",
+    "drain": "kscale.capacity.drain",
+    "DrainReport": "kscale.capacity.drain",
     "EstimateOptions": "kscale.ca.estimator",
     "NodeGroup": "kscale.objects.nodegroup",
     "NodeTemplate": "kscale.objects.nodegroup",
     "PlaceState": "kscale.scheduling.place",
     "SchedulerProfile": "kscale.scheduling.profile",
     "ScoreOptions": "kscale.scheduling.scores.options",
+    "node_usage": "kscale.capacity.node_usage",
+    "NodeUsageReport": "kscale.capacity.node_usage",
     "node_scores": "kscale.scheduling.scores.choosing",
     "score_options": "kscale.scheduling.configuration",
     "scheduler_profile": "kscale.scheduling.configuration",
@@ -79,6 +94,8 @@ _LAZY: dict[str, str] = {
     "fork": "kscale.scheduling.fork",
     "from_columns": "kscale.snapshot.from_columns",
     "load": "kscale.world.load",
+    "preempt": "kscale.capacity.preemption",
+    "PreemptionReport": "kscale.capacity.preemption",
     "place": "kscale.scheduling.place",
     "read_groups": "kscale.capacity.groups",
     "scale_up": "kscale.ca.entry_points.loops",
@@ -95,6 +112,11 @@ _LAZY: dict[str, str] = {
 __all__ = [
     "AppliedManifests",
     "Cluster",
+    "ClusterDiff",
+    "ConsolidationOptions",
+    "ConsolidationPlan",
+    "DisruptionBudget",
+    "DrainReport",
     "EstimateOptions",
     "InputError",
     "KscaleError",
@@ -102,8 +124,10 @@ __all__ = [
     "MixPlan",
     "NodeGroup",
     "NodeTemplate",
+    "NodeUsageReport",
     "Offer",
     "PlaceState",
+    "PreemptionReport",
     "Quantity",
     "ScaleDownPlan",
     "ScaleUpPlan",
@@ -114,6 +138,9 @@ __all__ = [
     "apply_manifests",
     "build_info",
     "ca",
+    "consolidate",
+    "diff",
+    "drain",
     "estimate",
     "estimate_many",
     "fit",
@@ -124,8 +151,10 @@ __all__ = [
     "load",
     "mix",
     "node_scores",
+    "node_usage",
     "place",
     "plugin",
+    "preempt",
     "read_groups",
     "scale_down",
     "scale_up",

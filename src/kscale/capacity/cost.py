@@ -38,6 +38,7 @@ __all__ = [
     "PoolCost",
     "cost",
     "ideal_mix",
+    "name_workloads",
 ]
 
 

@@ -7,13 +7,18 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kscale.cli.terminal import pods
+from kscale.objects.times import nanoseconds
 from kscale.views import Bars, Block, Chart, Folded, Packing, Tone
 
 if TYPE_CHECKING:
     from kscale.ca.scale_up.plan import ScaleUpPlan
+    from kscale.capacity.consolidation import ConsolidationPlan
     from kscale.capacity.cost import CostReport
+    from kscale.capacity.drain import DrainReport
     from kscale.capacity.headroom import HeadroomReport
     from kscale.capacity.mix import MixPlan
+    from kscale.capacity.node_usage import NodeUsageReport
+    from kscale.capacity.preemption import PreemptionReport
     from kscale.capacity.records import EstimateReport, Rejection
     from kscale.capacity.scale_down import ScaleDownReport
     from kscale.hpa.dump.report import HPAReport
@@ -22,11 +27,15 @@ if TYPE_CHECKING:
     from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
+    "consolidation_blocks",
+    "drain_blocks",
     "cost_blocks",
     "estimate_blocks",
     "headroom_blocks",
     "hpa_blocks",
     "mix_blocks",
+    "node_usage_blocks",
+    "preemption_blocks",
     "scale_down_blocks",
     "scale_up_blocks",
     "simulation_blocks",
@@ -241,6 +250,89 @@ def headroom_blocks(report: HeadroomReport, snapshot: Snapshot) -> list[Block]:
         for loss in bad[:_NAMES]
     ]
     return [draw_nodes("Nodes now", snapshot, marks), *_fold_items("Who would be homeless", items)]
+
+
+def node_usage_blocks(report: NodeUsageReport, snapshot: Snapshot) -> list[Block]:
+    """Return the blocks of a report on nodes: the nodes in its order, and every pod that keeps its node."""
+    from kscale.capacity.scale_down import Mark, draw_nodes
+
+    marks = {
+        row.node: Mark("removable", "good") if row.removable else Mark(row.reason or "", "") for row in report.nodes
+    }
+    holds = [(f"{row.node}: {pods(len(row.held_by))}", [hold.why for hold in row.held_by]) for row in report.nodes]
+    return [
+        draw_nodes("Nodes now", snapshot, marks),
+        *_fold_items("What keeps nodes", [(title, lines) for title, lines in holds if lines]),
+    ]
+
+
+def consolidation_blocks(plan: ConsolidationPlan, snapshot: Snapshot) -> list[Block]:
+    """Return the blocks of a path: cost and nodes after each step, each step's evictions, and the nodes to remove."""
+    from kscale.capacity.scale_down import Mark, draw_nodes
+
+    today = plan.table[0]
+    times = [nanoseconds(step.at) for step in plan.steps]
+    # The cluster of today is the first point; a step counts from a second after its start.
+    seconds = [0.0, *((time - times[0]) / 1e9 + 1.0 for time in times)]
+    blocks: list[Block] = []
+    if plan.steps:
+        blocks += [
+            Chart("Cost per hour after each step", seconds, {"$/h": [today.cost, *(s.cost for s in plan.steps)]}),
+            Chart(
+                "Nodes after each step",
+                seconds,
+                {"nodes": [float(today.nodes or 0), *(float(s.nodes) for s in plan.steps)]},
+            ),
+        ]
+    marks = {}
+    for step in plan.steps:
+        marks.update({name: Mark(f"step {step.number}", "good") for name in step.remove if name in snapshot.nodes})
+    held = {node.node: node.why for node in plan.held}
+    marks.update({name: Mark("held", "warn") for name in held})
+    marks.update({name: Mark() for name in snapshot.nodes if name not in marks})
+    steps = [
+        (
+            f"Step {step.number} ({step.kind}): {len(step.remove):,} removed, {pods(len(step.evict))} evicted",
+            [
+                *(f"add {node.name} ({node.group}, ${node.price:,.4g}/h)" for node in step.add),
+                *(f"wave {each.wave}: {each.pod}: {each.from_node} -> {each.to}" for each in step.evict),
+                *(f"remove {name}" for name in step.remove),
+            ],
+        )
+        for step in plan.steps
+    ]
+    return [
+        *blocks,
+        draw_nodes("Nodes today", snapshot, marks),
+        *_fold_items("Steps", steps),
+        *_fold_items("What stays", [(f"{name}: {why}", []) for name, why in held.items()]),
+    ]
+
+
+def drain_blocks(report: DrainReport, snapshot: Snapshot) -> list[Block]:
+    """Return the blocks of a drain: the drained nodes as they are now, and the pods by what happens to them."""
+    from kscale.capacity.scale_down import Mark, draw_nodes
+
+    by_fate: dict[str, list[str]] = {}
+    for pod in report.pods:
+        text = f"{pod.pod} -> {pod.to}" if pod.to else f"{pod.pod}: {pod.why}" if pod.why else pod.pod
+        by_fate.setdefault(pod.fate, []).append(text)
+    held = {pod.node for pod in report.pods if pod.fate == "blocked"}
+    marks = {name: Mark("blocked", "bad") if name in held else Mark("drained", "good") for name in report.nodes}
+    items = [(f"{fate}: {pods(len(lines))}", lines) for fate, lines in by_fate.items()]
+    return [draw_nodes("Nodes before the drain", snapshot, marks), *_fold_items("What happens to the pods", items)]
+
+
+def preemption_blocks(report: PreemptionReport, snapshot: Snapshot) -> list[Block]:
+    """Return the blocks of a preemption: the candidates as they are now, and the victims of each."""
+    from kscale.capacity.scale_down import Mark, draw_nodes
+
+    candidates = [row for row in report.nodes if row.outcome in ("chosen", "candidate")]
+    tones: dict[str, Tone] = {"chosen": "good", "candidate": "warn"}
+    marks = {row.node: Mark(row.outcome, tones[row.outcome]) for row in candidates}
+    items = [(f"{row.node}: {pods(len(row.victims))}", [victim.pod for victim in row.victims]) for row in candidates]
+    drawn: list[Block] = [draw_nodes("Candidates now", snapshot, marks)] if marks else []
+    return [*drawn, *_fold_items("Victims by node", items)]
 
 
 def hpa_blocks(report: HPAReport) -> list[Block]:

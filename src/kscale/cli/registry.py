@@ -78,6 +78,11 @@ COMMANDS: tuple[Entry, ...] = (
         ("fit", "fit:command", "Would a manifest fit on the nodes that exist?"),
         ("scale-up", "scale_up:command", "Which node groups would grow, for which pods, and why."),
         ("scale-down", "scale_down:command", "Which nodes can go, and where their pods land."),
+        ("consolidate", "consolidate:command", "The steps from the running cluster to a cheaper one."),
+        ("nodes", "nodes:command", "How full each node is, and which pods keep it."),
+        ("drain", "drain:command", "What draining nodes evicts, what blocks it, and where pods land."),
+        ("preempt", "preempt:command", "Whom kube-scheduler evicts for a pending pod, and why there."),
+        ("diff", "diff:command", "What changed between two dumps: nodes, pods, requests, cost."),
         ("headroom", "headroom:command", "How many more of a pod fit; does losing a node or zone hurt?"),
     ),
     *_section(

@@ -20,6 +20,7 @@ __all__ = [
     "CONSUME_PROVISIONING_REQUEST",
     "DAEMONSET_POD",
     "DEPRECATED_CONSUME_PROVISIONING_REQUEST",
+    "DO_NOT_DISRUPT",
     "ENABLE_DS_EVICTION",
     "FAKE_POD",
     "READ_ANNOTATIONS",
@@ -60,6 +61,7 @@ DEPRECATED_CONSUME_PROVISIONING_REQUEST: Final = _declare(
 )
 FAKE_POD: Final = _declare("podtype")
 CAPACITY_BUFFER_FAKE_POD: Final = _declare("podType")
+DO_NOT_DISRUPT: Final = _declare("karpenter.sh/do-not-disrupt")
 
 READ_ANNOTATIONS: Final = tuple(_declared)
 """All of them."""

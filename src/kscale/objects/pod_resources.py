@@ -36,6 +36,7 @@ __all__ = [
     "is_sidecar",
     "non_zero_occupancy",
     "occupancy",
+    "pod_limits",
     "takes_what_it_asks",
     "to_integers",
 ]
@@ -217,6 +218,20 @@ def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList
         _raise_to_at_least(total, container_requests(pod.spec, _fill_missing(granted, missing)))
     total.update(_effective_pod_level(pod, infeasible))
     _add(total, pod.spec.overhead)
+    return total
+
+
+def pod_limits(pod: Pod) -> ResourceList:
+    """Return the limits of a pod, in the way of its requests (upstream: ``PodLimits``).
+
+    A resource that no container limits is missing, and the overhead counts only for resources that have a limit.
+    """
+    total = container_requests(pod.spec, lambda container: container.resources.limits)
+    if pod.spec.resources is not None:
+        total.update(_pod_level(pod.spec.resources.limits))
+    for name, quantity in (pod.spec.overhead or {}).items():
+        if name in total and not total[name].is_zero:
+            total[name] = total[name] + quantity
     return total
 
 

@@ -283,15 +283,6 @@ def place(
     session = Session(snapshot, unique, profile=profile)
     engine = session.engine
     count = len(records)
-    hints = np.full(count, -1, dtype=np.int32)
-    if state.hints or state.old_hints:
-        index = snapshot.columns.index
-        for i, uid in enumerate(records.uids() if isinstance(records, PodRows) else (r.uid for r in records)):
-            name = state.hint(uid)
-            if name is not None:
-                hints[i] = index.get(name, -1)
-    controller, shape = shapes_of(records)
-    begins = np.flatnonzero(np.r_[True, priorities[1:] != priorities[:-1]]) if count else np.zeros(0, np.int64)
     acceptable = None
     refused = [snapshot.columns.index[name] for name in unacceptable_nodes if name in snapshot.columns.index]
     if refused:
@@ -307,6 +298,15 @@ def place(
         )
         after = PlaceState(cursor=start)
         return PlaceResult(snapshot, records, positions, node, order, after, 0, session.unmodelled)
+    hints = np.full(count, -1, dtype=np.int32)
+    if state.hints or state.old_hints:
+        index = snapshot.columns.index
+        for i, uid in enumerate(records.uids() if isinstance(records, PodRows) else (r.uid for r in records)):
+            name = state.hint(uid)
+            if name is not None:
+                hints[i] = index.get(name, -1)
+    controller, shape = shapes_of(records)
+    begins = np.flatnonzero(np.r_[True, priorities[1:] != priorities[:-1]]) if count else np.zeros(0, np.int64)
     engine.cursor = state.cursor
     node, order, overflowing = _packing.try_schedule(
         engine,

@@ -8,7 +8,8 @@ Upstream: ``pkg/scheduler/framework/plugins/defaultpreemption``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -28,9 +29,23 @@ from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Candidates", "Preemption", "preempt"]
+__all__ = [
+    "CRITERIA",
+    "NOT_HELPFUL",
+    "NOT_STARTED",
+    "NO_VICTIMS",
+    "Candidate",
+    "Candidates",
+    "Examination",
+    "Preemption",
+    "Victim",
+    "examine",
+    "get_start_time",
+    "preempt",
+]
 
-_NOT_BEGUN: Final = 2**63 - 1
+NOT_STARTED: Final = 2**63 - 1
+"""Start of a pod that has not started: it sorts last."""
 _OFFSET: Final = 2**31  # what upstream adds to each priority before it sums them
 
 
@@ -89,27 +104,128 @@ def preempt(
     InputError
         If the pod is not a pending pod of the snapshot.
     """
+    examination = examine(
+        snapshot,
+        pod,
+        budgets=budgets,
+        profile=profile,
+        least_percentage=least_percentage,
+        least_candidates=least_candidates,
+        explain=False,
+    )
+    best = None if examination.never else examination.best
+    if best is None:
+        return None
+    victims = tuple(victim.record.key for victim in best.victims)
+    return Preemption(
+        pod=pod, node=examination.snapshot.nodes[best.node], victims=victims, violations=best.violation_count
+    )
+
+
+NO_VICTIMS: Final = "No preemption victims found for incoming pod"
+NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+
+
+class Examination(NamedTuple):
+    """How DefaultPreemption judges the nodes of ``snapshot`` for the pending pod ``record``.
+
+    ``never``: the pod does not preempt (``preemptionPolicy: Never``), and nothing was tried. ``fitting``: nodes that
+    the pod fits without evictions. ``failures``: for each other node that is no candidate the reasons, upstream's
+    :data:`NO_VICTIMS` and :data:`NOT_HELPFUL` or those of the filters that reject the pod even so. ``candidates``: in
+    the order in which they were tried; ``untried``: nodes that were not tried, as there were enough candidates.
+    ``causes``: why evictions do not help on nodes with :data:`NOT_HELPFUL`.
+    """
+
+    snapshot: Snapshot
+    record: PodRecord
+    never: bool
+    fitting: list[int]
+    failures: dict[int, tuple[str, ...]]
+    candidates: list[Candidate]
+    untried: list[int]
+    causes: Mapping[int, tuple[str, ...]] = MappingProxyType({})
+
+    @property
+    def best(self) -> Candidate | None:
+        """Return the candidate that is taken, None without one."""
+        return min(self.candidates, key=Candidate.rank, default=None)
+
+    def deciding_criterion(self) -> int | None:
+        """Return the position in :data:`CRITERIA` of the criterion that leaves one candidate only.
+
+        None if there are fewer than two candidates; the last criterion is the order of the nodes.
+        """
+        left = self.candidates
+        if len(left) < 2:
+            return None
+        for position in range(len(CRITERIA) - 1):
+            lowest = min(candidate.rank()[position] for candidate in left)
+            left = [candidate for candidate in left if candidate.rank()[position] == lowest]
+            if len(left) == 1:
+                return position
+        return len(CRITERIA) - 1
+
+
+CRITERIA: Final = (
+    "fewest violations of disruption budgets",
+    "lowest priority of the most important victim",
+    "lowest sum of the victims' priorities",
+    "fewest victims",
+    "latest start of the most important victims",
+    "first node in list order",
+)
+"""How candidates are compared, in this order (``pickOneNodeForPreemption``)."""
+
+
+def examine(
+    snapshot: SnapshotLike,
+    pod: str,
+    *,
+    budgets: Iterable[PodDisruptionBudget] | None = None,
+    profile: SchedulerProfile | None = None,
+    least_percentage: int = 10,
+    least_candidates: int = 100,
+    explain: bool = True,
+) -> Examination:
+    """Judge every node as DefaultPreemption does. The arguments are those of :func:`preempt`.
+
+    ``explain``: whether the result says why a pod does not fit a node even after evictions; the texts take time.
+    Raises InputError if the pod is not a pending pod of the snapshot.
+    """
     snapshot = snapshot_of(snapshot)
     record = _pending_record(snapshot, pod)
     if record.pod.spec.preemption_policy == "Never":
-        return None
+        return Examination(snapshot, record, True, [], {}, [], list(range(len(snapshot.nodes))))
     fits = fit(snapshot, [pod], profile=profile)
-    nodes = [index for index, name in enumerate(snapshot.nodes) if fits.verdict(pod, name).code == UNSCHEDULABLE]
+    fitting: list[int] = []
+    failures: dict[int, tuple[str, ...]] = {}
+    causes: dict[int, tuple[str, ...]] = {}
+    nodes = []
+    for index, name in enumerate(snapshot.nodes):
+        verdict = fits.verdict(pod, name)
+        if verdict.ok:
+            fitting.append(index)
+        elif verdict.code == UNSCHEDULABLE:
+            nodes.append(index)
+        else:
+            failures[index] = (NOT_HELPFUL,)
+            causes[index] = verdict.why
     enough = min(max(len(nodes) * least_percentage // 100, least_candidates), len(nodes))
-    dry_run = _DryRun(snapshot, record, _Budgets.of(snapshot, budgets), profile)
-    without: list[_Candidate] = []
-    against: list[_Candidate] = []
-    for node in nodes:
-        candidate = dry_run.on(node)
-        if candidate is not None:
-            (against if candidate.violations else without).append(candidate)
-            if without and len(without) + len(against) >= enough:
-                break
-    best = min([*without, *against], key=_Candidate.rank, default=None)
-    if best is None:
-        return None
-    victims = tuple(each.record.key for each in best.victims)
-    return Preemption(pod=pod, node=snapshot.nodes[best.node], victims=victims, violations=best.violations)
+    dry_run = _DryRun(snapshot, record, _Budgets.of(snapshot, budgets), profile, explain=explain)
+    candidates: list[Candidate] = []
+    is_harmless = False
+    untried: list[int] = []
+    for position, node in enumerate(nodes):
+        result = dry_run.on(node)
+        if isinstance(result, tuple):
+            failures[node] = result
+            continue
+        candidates.append(result)
+        is_harmless |= not result.violation_count
+        if is_harmless and len(candidates) >= enough:
+            untried = nodes[position + 1 :]
+            break
+    return Examination(snapshot, record, False, fitting, failures, candidates, untried, causes)
 
 
 def _pending_record(snapshot: Snapshot, pod: str) -> PodRecord:
@@ -118,8 +234,11 @@ def _pending_record(snapshot: Snapshot, pod: str) -> PodRecord:
     return snapshot.record(pod)
 
 
-class _Placed(msgspec.Struct, frozen=True, eq=False):
-    """A pod that may be evicted; ``number``: the dry run session's number of its class as it runs."""
+class Victim(msgspec.Struct, frozen=True, eq=False):
+    """A running pod (``record``, of the class ``pod_class``) that may be evicted.
+
+    ``number``: the dry run session's number of its class as it runs.
+    """
 
     record: PodRecord
     pod_class: PodClass
@@ -128,35 +247,42 @@ class _Placed(msgspec.Struct, frozen=True, eq=False):
     @property
     def importance(self) -> tuple[int, int]:
         """Return a sort key; the most important pod has the lowest (``MoreImportantPod``)."""
-        return -self.record.priority, _get_start_time(self.record)
+        return -self.record.priority, get_start_time(self.record)
 
 
-def _get_start_time(record: PodRecord) -> int:
-    """Return when the pod started; a pod that has not started sorts last."""
+def get_start_time(record: PodRecord) -> int:
+    """Return when the pod of a ``record`` started, in nanoseconds; a pod that has not started sorts last."""
     if record.facts is not None:
         started = record.facts.started
-        return _NOT_BEGUN if started == ZERO_TIME else started
+        return NOT_STARTED if started == ZERO_TIME else started
     text = record.pod.status.start_time
-    return nanoseconds(text) if text else _NOT_BEGUN
+    return nanoseconds(text) if text else NOT_STARTED
 
 
-class _Candidate(msgspec.Struct, frozen=True):
-    """A node and its victims, at least one."""
+class Candidate(msgspec.Struct, frozen=True):
+    """A node and its victims, at least one, the most important first.
+
+    ``violating``: those of them whose eviction violates a disruption budget.
+    """
 
     node: int
-    victims: Sequence[_Placed]
-    violations: int
+    victims: Sequence[Victim]
+    violating: frozenset[Victim] = frozenset()
+
+    @property
+    def violation_count(self) -> int:
+        return len(self.violating)
 
     def rank(self) -> tuple[int, int, int, int, int]:
         """Return a sort key; the candidate with the lowest is taken (``pickOneNodeForPreemption``)."""
         pods = [each.record for each in self.victims]
         highest = pods[0].priority
         return (
-            self.violations,
+            self.violation_count,
             highest,
             sum(each.priority + _OFFSET for each in pods),
             len(pods),
-            -min(_get_start_time(each) for each in pods if each.priority == highest),
+            -min(get_start_time(each) for each in pods if each.priority == highest),
         )
 
 
@@ -166,9 +292,15 @@ class _DryRun:
     """
 
     def __init__(
-        self, snapshot: Snapshot, record: PodRecord, budgets: _Budgets, profile: SchedulerProfile | None
+        self,
+        snapshot: Snapshot,
+        record: PodRecord,
+        budgets: _Budgets,
+        profile: SchedulerProfile | None,
+        *,
+        explain: bool,
     ) -> None:
-        self._snapshot, self._budgets = snapshot, budgets
+        self._snapshot, self._budgets, self._explains = snapshot, budgets, explain
         [coming] = snapshot.classify([record])
         self._session = Session(snapshot, [coming], profile=profile, present=snapshot.placed_classes)
         self._coming = self._session.number(coming)
@@ -176,38 +308,38 @@ class _DryRun:
         self._lower = lower[np.argsort(snapshot.placed_node[lower], kind="stable")]
         self._begins = np.searchsorted(snapshot.placed_node[self._lower], np.arange(len(snapshot.nodes) + 1))
 
-    def on(self, node: int) -> _Candidate | None:
-        """Return a node's candidate with its victims; None if evictions there do not help or are not needed."""
+    def on(self, node: int) -> Candidate | tuple[str, ...]:
+        """Return a node's candidate with its victims; the reasons if evictions there do not help or are not needed."""
         lower, engine = self._less_important(node), self._session.engine
         if not lower:
-            return None
+            return (NO_VICTIMS,)
         engine.fork()
         try:
             for each in lower:
                 engine.unplace(each.number, node)
             if not self._fits_on(node):
-                return None
+                return self._session.verdict(self._coming, node).why if self._explains else ()
             violating, others = self._budgets.split(lower)
             against = [each for each in violating if not self._stays(each, node)]
             evicted = {*against, *(each for each in others if not self._stays(each, node))}
         finally:
             engine.revert()
         victims = [each for each in lower if each in evicted]
-        return _Candidate(node, victims, len(against)) if victims else None
+        return Candidate(node, victims, frozenset(against)) if victims else ("expected at least one victim pod",)
 
-    def _less_important(self, node: int) -> list[_Placed]:
+    def _less_important(self, node: int) -> list[Victim]:
         """Return the pods of a lower priority on a node, the most important first."""
         snapshot, pods = self._snapshot, []
         for row in self._lower[self._begins[node] : self._begins[node + 1]].tolist():
             pod_class = snapshot.interner.classes[snapshot.placed_class[row]]
-            pods.append(_Placed(snapshot.placed[row], pod_class, self._session.number(pod_class)))
+            pods.append(Victim(snapshot.placed[row], pod_class, self._session.number(pod_class)))
         return sorted(pods, key=lambda each: each.importance)
 
     def _fits_on(self, node: int) -> bool:
         """Check whether the preemptor fits on a node now."""
         return self._session.engine.check(self._coming, node) == _engine.FITS
 
-    def _stays(self, pod: _Placed, node: int) -> bool:
+    def _stays(self, pod: Victim, node: int) -> bool:
         """Check whether an evicted pod fits beside the preemptor.
 
         If so it is placed again. Otherwise the state is unchanged.
@@ -239,11 +371,11 @@ class _Budgets:
         """Build from ``budgets``, or from the snapshot's budgets if None."""
         return cls(snapshot.informers.budgets if budgets is None else budgets)
 
-    def split(self, pods: Sequence[_Placed]) -> tuple[list[_Placed], list[_Placed]]:
+    def split(self, pods: Sequence[Victim]) -> tuple[list[Victim], list[Victim]]:
         """Split pods into those whose eviction violates a budget and the others, if they are evicted in this order."""
         left = [each.status.disruptions_allowed for each in self._budgets]
-        violating: list[_Placed] = []
-        others: list[_Placed] = []
+        violating: list[Victim] = []
+        others: list[Victim] = []
         for pod in pods:
             covering = self._covering(pod)
             for i in covering:
@@ -251,7 +383,7 @@ class _Budgets:
             (violating if any(left[i] < 0 for i in covering) else others).append(pod)
         return violating, others
 
-    def _covering(self, pod: _Placed) -> list[int]:
+    def _covering(self, pod: Victim) -> list[int]:
         """Return the indices of budgets that select the pod and do not list it as disrupted yet."""
         pod_class = pod.pod_class
         if pod_class.index not in self._known:

@@ -74,6 +74,7 @@ class Snapshot:
         dra: bool,
         now: int | None = None,
         added: tuple[PodRecord, ...] = (),
+        added_class: NDArray[np.int32] | None = None,
     ) -> None:
         self.interner = interner
         self.columns = nodes
@@ -84,7 +85,9 @@ class Snapshot:
         self.table = table
         self.placed_class: NDArray[np.int32] = table.columns["class_of"][placed_rows]
         if added:
-            own = np.array([record_class.index for record_class in self.classify(added)], dtype=np.int32)
+            own = added_class
+            if own is None:
+                own = np.array([record_class.index for record_class in self.classify(added)], dtype=np.int32)
             self.placed_class = np.append(self.placed_class, own)
         self.placed_node = placed_node
         self.counts: Mapping[str, int] = counts
@@ -317,6 +320,7 @@ class Snapshot:
             "pod_count": self.pod_count, "table": self.table, "placed_rows": self._placed_rows,
             "placed_node": self.placed_node, "pending_rows": self._pending_rows, "counts": self.counts,
             "csi": self.csi, "dra": self.dra, "now": self.now, "added": self._added,
+            "added_class": self.placed_class[len(self._placed_rows) :],
         }  # fmt: skip
         return Snapshot(**{**arguments, **changes})
 
@@ -356,6 +360,9 @@ class Snapshot:
             pending_rows=self._pending_rows[keep],
             counts={**self.counts, "placed": self.counts["placed"] + len(pods), "pending": int(keep.sum())},
             added=(*self._added, *pods),
+            added_class=np.append(
+                self.placed_class[len(self._placed_rows) :], np.array([each.index for each in classes], np.int32)
+            ).astype(np.int32),
         )
 
     def csi_aware(self) -> Snapshot:
@@ -453,6 +460,7 @@ class Snapshot:
             placed_node=self.placed_node[keep],
             counts={**self.counts, "placed": int(keep.sum())},
             added=tuple(pod for pod, is_kept in zip(self._added, of_added, strict=True) if is_kept),
+            added_class=self.placed_class[len(self._placed_rows) :][of_added],
         )
 
 

@@ -35,6 +35,16 @@ NOW = ("--now", "2026-07-01T00:00:00Z")
         (("whatif", EXAMPLES / "scenarios.yaml", *DUMP, *GROUPS, *NOW), ("cheap-memory", "QUESTION")),
         (("simulate", EXAMPLES / "simulate-web.yaml", "--horizon", "5m", "-q"), ("Cores", "5 min", "time since")),
         (("cost", *DUMP, *GROUPS, "--budget", "0"), ("$27.87/h for 40 nodes", "Node groups")),
+        (("nodes", *DUMP, *GROUPS, *NOW), ("Nodes now", "NoPlaceToMovePods", "What keeps nodes")),
+        (("drain", "ip-10-0-1-37.ec2.internal", *DUMP, *NOW), ("Nodes before the drain", "pending: 3 pods")),
+        (
+            ("consolidate", *DUMP, "-g", EXAMPLES / "reserved.yaml", *NOW, "--max-steps", "1", "--no-bound"),
+            ("Cost per hour after each step", "Nodes today", "Step 1 (replace)", "What stays"),
+        ),
+        (
+            ("preempt", "identity/events-etl-85-scm46srbkm-d7hnt", *DUMP),
+            ("Candidates now", "chosen", "payments/prices-mailer-11-tdv9k"),
+        ),
     ],
     ids=lambda value: str(value[0]) if isinstance(value, tuple) else None,
 )  # fmt: skip

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from kscale.schemas import DOCUMENTS, schema
+from kscale.snapshot.load import load
 from unit.cli.support import kscale
 from unit.cli.test_hpa import ALL
 from unit.cli.test_replay_hpa import HPA
@@ -46,8 +47,13 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
     if kind == "Explanation":
         estimate = json.loads(kscale("estimate", *dump, *groups, "-o", "json").stdout)
         return ("explain", *dump, *groups, estimate["nowherePods"][0])
+    if kind in ("PreemptionReport", "DrainReport"):
+        snapshot = load(folder / "c.json").snapshot()
+        return ("preempt", snapshot.pending[0], *dump) if kind[0] == "P" else ("drain", snapshot.nodes[0], *dump)
     return {
         "CatalogueList": ("catalogue", "import", EXAMPLES / "data" / "aws.csv"),
+        "ClusterDiff": ("diff", folder / "c.json", EXAMPLES / "cluster.json.gz", *groups),
+        "ConsolidationPlan": ("consolidate", *dump, *groups),
         "CostReport": ("cost", *dump, *groups, "--budget", 0.1),
         "DecisionReplay": ("replay", "decisions", web, EXAMPLES / "data" / "web_decisions.jsonl", "--horizon", "6m"),
         "EstimateReport": ("estimate", *dump, *groups),
@@ -57,6 +63,7 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
         "InstanceTypeList": ("catalogue", "show", EXAMPLES / "data" / "aws.csv"),
         "MixPlan": ("mix", *dump, *groups, "--curve", "--budget", 2),
         "RecommendationReport": ("recommend", *dump, "--history", folder / "u.csv", "--effect"),
+        "NodeUsageReport": ("nodes", *dump, *groups),
         "ProfileComparison": ("compare", web, "--horizon", "3m"),
         "ReplayReport": ("replay", "hpa", folder / "load.csv", "-f", folder / "hpa.yaml", "--request", "500m"),
         "ScaleDownReport": ("scale-down", *dump, *groups, "--now", "2026-01-01T00:00:00Z"),

@@ -10,6 +10,7 @@ from kscale.ca import unremovable_reasons
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.lists import drop_uncounted_pods
+from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.effects import duration, to_datetime
@@ -19,7 +20,7 @@ from kscale.objects.times import format_duration
 from kscale.scheduling.fit import fit
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["explain_no_place", "explain_unremovable"]
+__all__ = ["explain_blocking_pod", "explain_no_place", "explain_unremovable"]
 
 _REASON_TEXTS = {
     unremovable_reasons.SCALE_DOWN_DISABLED_ANNOTATION: f"annotated {SCALE_DOWN_DISABLED_KEY}=true",
@@ -46,8 +47,8 @@ def explain_unremovable(
     if unremovable is None:
         return _explain_unneeded(plan) if node in plan.unneeded_by_name else _explain_not_candidate(node, groups)
     if unremovable.blocking_pod is not None:
-        return _explain_blocking_pod(
-            unremovable.blocking_pod.pod, unremovable.blocking_pod.reason, plan, options, snapshot
+        return explain_blocking_pod(
+            unremovable.blocking_pod.pod, unremovable.blocking_pod.reason, plan.pdbs, options, snapshot
         )
     judged = plan.eligibility.get(node)
     match unremovable.reason:
@@ -152,12 +153,16 @@ def _explain_not_candidate(node: str, groups: Groups) -> str:
     return "is on its way in or out, or its group changed a short time ago"
 
 
-def _explain_blocking_pod(
-    pod: str, reason: str, plan: ScaleDownPlan, options: AutoscalingOptions, snapshot: Snapshot
+def explain_blocking_pod(
+    pod: str, reason: str, pdbs: RemainingPdbTracker, options: AutoscalingOptions, snapshot: Snapshot
 ) -> str:
+    """Explain in one sentence why a pod keeps its node.
+
+    ``reason``: a blocking reason of :mod:`kscale.ca.unremovable_reasons`; ``pdbs``: the remaining budgets.
+    """
     match reason:
         case unremovable_reasons.NOT_ENOUGH_PDB:
-            return f"{pod}: {_describe_exhausted_pdb(snapshot.pod(pod), plan)} no more evictions now"
+            return f"{pod}: {_describe_exhausted_pdb(snapshot.pod(pod), pdbs)} no more evictions now"
         case unremovable_reasons.UNMOVABLE_KUBE_SYSTEM_POD:
             limit = format_duration(duration(options.blocking_system_pod_distruption_timeout))
             return f"{pod} is a kube-system pod without PodDisruptionBudget and not known to be older than {limit}"
@@ -174,6 +179,6 @@ def _explain_blocking_pod(
     return f"{pod}: {reason}"
 
 
-def _describe_exhausted_pdb(pod: Pod, plan: ScaleDownPlan) -> str:
-    exhausted = [pdb.key for pdb in plan.pdbs.matching(pod) if pdb.disruptions_allowed < 1]
+def _describe_exhausted_pdb(pod: Pod, pdbs: RemainingPdbTracker) -> str:
+    exhausted = [pdb.key for pdb in pdbs.matching(pod) if pdb.disruptions_allowed < 1]
     return f"PodDisruptionBudget {exhausted[0]} allows" if exhausted else "its PodDisruptionBudget allows"

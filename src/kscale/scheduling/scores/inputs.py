@@ -146,7 +146,7 @@ class _NonZeroUsed:
             assert shape is not None  # some pod has it
             each[i] = non_zero_occupancy(shape.exemplar)
         for i, record in enumerate(added, len(numbers)):
-            each[i] = non_zero_occupancy(record.pod)
+            each[i] = record.non_zero
         of_pod = np.concatenate([which.reshape(-1), np.arange(len(numbers), len(each))])
         self.used = np.zeros((2, len(snapshot.columns)), dtype=np.int64)
         for i in range(2):

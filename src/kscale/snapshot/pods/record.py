@@ -15,6 +15,7 @@ from kscale.objects.decode import decode_plain, from_dict, from_json, from_store
 from kscale.objects.kinds import check_kind, with_namespace
 from kscale.objects.pod_equivalence import Digester
 from kscale.objects.pod_owners import controller_of, is_daemonset_pod
+from kscale.objects.pod_resources import non_zero_occupancy
 from kscale.objects.times import ZERO_TIME, moment_in, printed_time
 from kscale.snapshot.pod_states import PHASES, READY
 
@@ -72,7 +73,19 @@ class PodRecord:
     pending pod in the interner that it was read with, if it is known.
     """
 
-    __slots__ = ("_pod", "controller", "exemplar", "facts", "key", "mapped", "pod_class", "priority", "raw", "uid")
+    __slots__ = (
+        "_non_zero",
+        "_pod",
+        "controller",
+        "exemplar",
+        "facts",
+        "key",
+        "mapped",
+        "pod_class",
+        "priority",
+        "raw",
+        "uid",
+    )
 
     def __init__(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None = None) -> None:
         self._pod: Pod | None = pod
@@ -121,6 +134,15 @@ class PodRecord:
         self.key, self.uid, self.priority, self.controller = key, uid or key, priority, controller
         self.mapped, self.facts = mapped, facts
         return self
+
+    @property
+    def non_zero(self) -> tuple[int, int]:
+        """Return :func:`~kscale.objects.pod_resources.non_zero_occupancy` of the pod, computed on first access."""
+        try:
+            return self._non_zero
+        except AttributeError:
+            self._non_zero = non_zero_occupancy(self.pod)
+            return self._non_zero
 
     @property
     def pod(self) -> Pod:

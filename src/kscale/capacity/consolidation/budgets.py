@@ -1,0 +1,191 @@
+"""Disruption budgets of Karpenter: how many nodes may be disrupted at a moment.
+
+Upstream: Karpenter's ``pkg/apis/v1/nodepool.go`` (``Budget``); schedules are those of ``robfig/cron``, in UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from kscale.effects import SECOND, Moment, to_datetime
+from kscale.errors import InputError, Problem
+from kscale.objects.times import parse_duration
+from kscale.objects.validation import share_of
+
+__all__ = ["EMPTY", "REASONS", "UNDERUTILIZED", "DisruptionBudget", "allowed_nodes"]
+
+EMPTY: Final = "Empty"
+UNDERUTILIZED: Final = "Underutilized"
+REASONS: Final = (EMPTY, UNDERUTILIZED, "Drifted")
+
+_DESCRIPTORS: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_MONTHS: Final = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_DAYS: Final = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+_FIELDS: Final = (
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day of month", 1, 31, ()),
+    ("month", 1, 12, _MONTHS),
+    ("day of week", 0, 6, _DAYS),
+)
+_LONGEST: Final = 366 * 8
+"""Days to search for the last time of a schedule: 29 February may be eight years away."""
+_AMOUNT: Final = re.compile(r"\d+%?", re.ASCII)
+
+
+class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """At most ``nodes`` (a number, or a percentage, rounded up) may be disrupted at a time.
+
+    ``schedule`` (a cron schedule in UTC) and ``duration`` (of Go) say when the budget holds: for so long after each
+    time of the schedule. Without both it always holds. ``reasons``: the kinds of disruption that it limits, ``Empty``
+    and ``Underutilized`` (null: all).
+    """
+
+    nodes: str = "10%"
+    schedule: str | None = None
+    duration: str | None = None
+    reasons: list[str] | None = None
+
+    def problems(self, field: str) -> list[Problem]:
+        """Return what is wrong with the budget. ``field`` names the budget in problems."""
+        problems = []
+        if not _AMOUNT.fullmatch(self.nodes) or int(self.nodes.rstrip("%")) > (100 if "%" in self.nodes else 2**31 - 1):
+            problems.append(Problem(f'"{self.nodes}" is neither a number of nodes nor a percentage', field=field))
+        if (self.schedule is None) != (self.duration is None):
+            problems.append(Problem("schedule and duration need each other", field=field))
+        try:
+            if self.schedule is not None:
+                _parse_schedule(self.schedule)
+            if self.duration is not None and parse_duration(self.duration) < 0:
+                problems.append(Problem(f"duration {self.duration} is negative", field=field))
+        except ValueError as error:
+            problems.append(Problem(str(error), field=field))
+        problems += [
+            Problem(f'"{reason}" is not one of {", ".join(REASONS)}', field=field)
+            for reason in self.reasons or ()
+            if reason not in REASONS
+        ]
+        return problems
+
+    def is_active(self, now: Moment) -> bool:
+        """Return whether the budget holds at a moment."""
+        if self.schedule is None or self.duration is None:
+            return True
+        last = _find_last_time(_parse_schedule(self.schedule), now)
+        return last is not None and now - last < parse_duration(self.duration)
+
+
+def allowed_nodes(budgets: Iterable[DisruptionBudget], now: Moment, total: int, reason: str) -> int | None:
+    """Return how many of ``total`` nodes may be disrupted at a moment for a reason; None if no budget says."""
+    limits = [
+        share_of(budget.nodes if "%" in budget.nodes else int(budget.nodes), total, up=True)
+        for budget in budgets
+        if (budget.reasons is None or reason in budget.reasons) and budget.is_active(now)
+    ]
+    return min(limits, default=None)
+
+
+class _Schedule(NamedTuple):
+    """Values of each field of a cron schedule; ``any_day``, ``any_weekday``: whether the field is a star."""
+
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    any_day: bool
+    any_weekday: bool
+
+    def matches(self, day: date) -> bool:
+        """Return whether the schedule has times on a day. Two restricted day fields are alternatives, as in cron."""
+        if day.month not in self.months:
+            return False
+        of_month, of_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        return of_month and of_week if self.any_day or self.any_weekday else of_month or of_week
+
+
+@lru_cache(maxsize=256)
+def _parse_schedule(text: str) -> _Schedule:
+    """Parse a cron schedule of five fields, or a descriptor such as ``@daily``. Raises ValueError."""
+    fields = _DESCRIPTORS.get(text.strip(), text).split()
+    if len(fields) != len(_FIELDS):
+        raise ValueError(f'"{text}" is not a cron schedule: minute, hour, day of month, month and day of week')
+    values, stars = [], []
+    for field, (name, low, high, names) in zip(fields, _FIELDS, strict=True):
+        allowed: set[int] = set()
+        star = False
+        for part in field.split(","):
+            numbers, is_star = _parse_part(part, low, high, names)
+            if not numbers:
+                raise ValueError(f'"{text}" is not a cron schedule: {name} "{part}" is not from {low} to {high}')
+            allowed.update(numbers)
+            star |= is_star
+        values.append(allowed)
+        stars.append(star)
+    return _Schedule(
+        tuple(sorted(values[0], reverse=True)),
+        tuple(sorted(values[1], reverse=True)),
+        frozenset(values[2]),
+        frozenset(values[3]),
+        frozenset(values[4]),
+        stars[2],
+        stars[4],
+    )
+
+
+def _parse_part(part: str, low: int, high: int, names: Sequence[str]) -> tuple[Sequence[int], bool]:
+    """Return the values of one part of a field, empty if it is malformed, and whether the part is a star."""
+    span, slash, step_text = part.partition("/")
+    step = int(step_text) if step_text.isascii() and step_text.isdecimal() else 0
+    if slash and step < 1:
+        return (), False
+    if span in ("*", "?"):
+        return range(low, high + 1, step or 1), step <= 1
+    first, dash, last = span.partition("-")
+    begin = _parse_value(first, low, names)
+    end = _parse_value(last, low, names) if dash else high if slash else begin
+    if begin is None or end is None or not low <= begin <= end <= high:
+        return (), False
+    return range(begin, end + 1, step or 1), False
+
+
+def _parse_value(text: str, low: int, names: Sequence[str]) -> int | None:
+    if text.lower() in names:
+        return names.index(text.lower()) + low
+    return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def _find_last_time(schedule: _Schedule, now: Moment) -> Moment | None:
+    """Return the last time of a schedule up to a moment, or None if it has none."""
+    at = to_datetime(now - now % SECOND)
+    for back in range(_LONGEST):
+        day = at.date() - timedelta(days=back)
+        if not schedule.matches(day):
+            continue
+        for hour in schedule.hours:
+            for minute in schedule.minutes:
+                time = datetime(day.year, day.month, day.day, hour, minute, tzinfo=UTC)
+                if time <= at:
+                    return int(time.timestamp()) * SECOND
+    return None
+
+
+def check_budgets(budgets: Sequence[DisruptionBudget]) -> None:
+    """Raise InputError that names every mistake in budgets."""
+    problems = [problem for i, budget in enumerate(budgets) for problem in budget.problems(f"budgets[{i}]")]
+    if problems:
+        raise InputError(problems)

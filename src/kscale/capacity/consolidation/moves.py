@@ -1,0 +1,447 @@
+"""Proposes nodes to remove and to add, on a packing engine that follows the path.
+
+Proposals pack pods first-fit. Each is checked afterwards with the choices of kube-scheduler
+(:mod:`kscale.capacity.consolidation.path`), so that a proposal may be optimistic but a step is not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _engine
+from kscale.capacity.evictions import Evictions
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.pod_resources import CPU, MEMORY
+from kscale.scheduling.session import Session
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["Limits", "Moves", "Offered", "Replacement"]
+
+_OFFERS: Final = 3
+"""So many types are tried as the replacement of a node, besides the cheapest one that could hold it alone."""
+_REFUSED: Final = 8
+"""After so many nodes in a row whose pods do not fit, a new node counts as full."""
+_FRUITLESS: Final = 20
+"""After so many nodes of a group in a row without a cheaper replacement, no other node of the group is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A node that may be added: the group, its template and price, and the free cpu and memory of an empty node."""
+
+    group: str
+    template: NodeTemplate
+    price: float
+
+
+@dataclass(slots=True)
+class Limits:
+    """What a step may do: ``nodes`` to remove, pods to evict (None: no limit), waves of evictions.
+
+    ``few_waves``: the first node of the step decides how many waves the step has at most.
+    ``spare``: how many nodes each group may lose; ``room``: how many it may gain. ``worthwhile`` says whether removing
+    a node at a price repays a number of evictions.
+    """
+
+    nodes: int
+    evictions: int | None
+    waves: int
+    spare: dict[str, int]
+    room: dict[str, int]
+    worthwhile: Callable[[float, int], bool]
+    few_waves: bool = True
+
+    def copy(self) -> Limits:
+        """Return an independent copy."""
+        return replace(self, spare=dict(self.spare), room=dict(self.room))
+
+
+@dataclass(slots=True)
+class Replacement:
+    """Nodes (by number) that are removed together, and the offer (by number) of the node that replaces them."""
+
+    nodes: list[int]
+    offer: int | None = None
+    saves: float = 0.0
+
+
+@dataclass(slots=True)
+class _Charge:
+    """Evictions of a step so far: their number, the waves they need, and how many each budget covers.
+
+    ``allowed``: the disruptions that each PodDisruptionBudget allows in a wave.
+    """
+
+    allowed: Sequence[int]
+    pods: int = 0
+    waves: int = 0
+    used: dict[int, int] = field(default_factory=dict)
+
+    def copy(self) -> _Charge:
+        """Return an independent copy."""
+        return _Charge(self.allowed, self.pods, self.waves, dict(self.used))
+
+    def waves_with(self, pods: int, covered: Mapping[int, int]) -> int:
+        """Return the number of waves with more pods, of which each budget covers so many."""
+        waves = max(self.waves, 1 if pods else 0)
+        for budget, count in covered.items():
+            waves = max(waves, -(-(self.used.get(budget, 0) + count) // self.allowed[budget]))
+        return waves
+
+    def add(self, pods: int, covered: Mapping[int, int]) -> None:
+        """Charge more pods."""
+        self.waves = self.waves_with(pods, covered)
+        self.pods += pods
+        for budget, count in covered.items():
+            self.used[budget] = self.used.get(budget, 0) + count
+
+
+class Moves:
+    """Nodes and pods of the cluster as the path has changed them.
+
+    Pods have their positions in the first snapshot, nodes their numbers in the engine. ``pods_on``: the pods of each
+    node; ``prices``, ``group_of``: of each node, None = unknown; ``alive``: nodes that exist.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        evictions: Evictions,
+        offers: Sequence[Offered],
+        prices: Sequence[float | None],
+        groups: Sequence[str | None],
+    ) -> None:
+        pods = evictions.pods
+        self.evictions, self.offers = evictions, offers
+        classes = pods.classes()
+        self.session = Session(snapshot, classes, [offer.template for offer in offers], moving=True)
+        self.engine = self.session.engine
+        number = self.session.numbers(len(snapshot.interner.classes))
+        self.class_of: list[int] = number[pods.class_of].tolist()
+        self.names = list(snapshot.nodes)
+        self.prices, self.group_of = list(prices), list(groups)
+        self.alive = [True] * len(self.names)
+        self.is_new = [False] * len(self.names)
+        self.pods_on: list[list[int]] = [[] for _ in self.names]
+        for pod, node in enumerate(pods.node.tolist()):
+            self.pods_on[node].append(pod)
+        self.movable: list[bool] = evictions.moves.tolist()
+        self.held: list[bool] = evictions.holding().tolist()
+        self._allowed = [max(1, count) for count in evictions.allowed.tolist()]
+        self._movers: dict[int, list[int]] = {}
+        self._covered_on: dict[int, Counter[int]] = {}
+        self._shares_of: dict[int, list[float]] = {}
+        self._rank: list[int] = (-pods.priority).tolist()
+        interner_classes = snapshot.interner.classes
+        amounts = np.array([[c.demand.get(CPU, 0), c.demand.get(MEMORY, 0)] for c in interner_classes], np.float64)
+        self._amounts: NDArray[np.float64] = amounts.reshape(-1, 2)[pods.class_of]
+        self._free = [self._free_of(i) for i in range(len(offers))]
+
+    def _free_of(self, offer: int) -> NDArray[np.float64]:
+        """Return the free cpu and memory of an empty node of an offer."""
+        amounts = dict(zip(self.session.resources, self.session.template_room(offer)[1], strict=True))
+        return np.array([amounts.get(CPU, 0), amounts.get(MEMORY, 0)], dtype=np.float64)
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def movers(self, node: int) -> list[int]:
+        """Return the pods of a node that have to move, highest priority first. Do not modify the list."""
+        movers = self._movers.get(node)
+        if movers is None:
+            movers = sorted((pod for pod in self.pods_on[node] if self.movable[pod]), key=self._rank.__getitem__)
+            self._movers[node] = movers
+        return movers
+
+    def _covered(self, node: int) -> Counter[int]:
+        """Return how many of the pods of a node that move each PodDisruptionBudget covers."""
+        covered = self._covered_on.get(node)
+        if covered is None:
+            covered = Counter(budget for pod in self.movers(node) for budget in self.evictions.covering(pod))
+            self._covered_on[node] = covered
+        return covered
+
+    def _forget(self, node: int) -> None:
+        """Drop what is cached about the pods of a node."""
+        self._movers.pop(node, None)
+        self._covered_on.pop(node, None)
+        self._shares_of.pop(node, None)
+
+    def is_candidate(self, node: int, spare: Mapping[str, int]) -> bool:
+        """Return whether a node may be removed as far as its price, its group and its pods allow."""
+        group = self.group_of[node]
+        if not self.alive[node] or self.is_new[node] or not self.prices[node] or group is None:
+            return False
+        return spare.get(group, 0) > 0 and not any(self.held[pod] for pod in self.pods_on[node])
+
+    def apply(self, removed: Sequence[int], added: Sequence[tuple[int, str]], targets: Mapping[int, str]) -> None:
+        """Follow a step: add nodes (offer, name), move pods to the nodes ``targets``, remove nodes."""
+        engine = self.engine
+        for offer, name in added:
+            engine.add(self.session.templates[offer], len(self.names))
+            self.names.append(name)
+            self.prices.append(self.offers[offer].price)
+            self.group_of.append(self.offers[offer].group)
+            self.alive.append(True)
+            self.is_new.append(True)
+            self.pods_on.append([])
+        number = {name: n for n, name in enumerate(self.names) if self.alive[n]}
+        for node in removed:
+            for pod in self.pods_on[node]:
+                engine.unplace(self.class_of[pod], node)
+            engine.remove_node(node)
+            self.alive[node] = False
+            self.pods_on[node] = []
+            self._forget(node)
+        for pod, name in targets.items():
+            engine.place(self.class_of[pod], number[name])
+            self.pods_on[number[name]].append(pod)
+            self._forget(number[name])
+
+    # -- proposals ---------------------------------------------------------------------------------------------------
+
+    def propose_empty(self, limits: Limits) -> list[int]:
+        """Return nodes without pods to move, the most expensive first."""
+        spare = dict(limits.spare)
+        nodes = [n for n in range(len(self.names)) if self.is_candidate(n, spare) and not self.movers(n)]
+        chosen = []
+        for node in sorted(nodes, key=lambda n: -(self.prices[n] or 0.0)):
+            group = self.group_of[node] or ""
+            if len(chosen) < limits.nodes and spare[group] > 0:
+                spare[group] -= 1
+                chosen.append(node)
+        return chosen
+
+    def propose_removals(self, limits: Limits, failed: Collection[int]) -> list[int]:
+        """Return nodes whose pods fit together on the nodes that stay, by saving per eviction."""
+        limits = limits.copy()
+        order = sorted(
+            (n for n in range(len(self.names)) if n not in failed and self.is_candidate(n, limits.spare)),
+            key=lambda n: (-(self.prices[n] or 0.0) / (1 + len(self.pods_on[n])), n),
+        )
+        preferred = np.ones(self.engine.nodes, dtype=np.uint8)
+        preferred[order[: 3 * limits.nodes]] = 0  # pods go to nodes that stay, if they can
+        chosen: list[int] = []
+        charge = _Charge(self._allowed)
+        receivers: set[int] = set()
+        self.engine.fork()
+        try:
+            for node in order:
+                if len(chosen) >= limits.nodes:
+                    break
+                movers = self._admit(node, limits, charge, receivers, first=not chosen)
+                if movers is None:
+                    continue
+                targets = self._move(node, movers, preferred)
+                if targets is None:
+                    continue
+                receivers.update(targets)
+                chosen.append(node)
+                self._take(node, movers, limits, charge)
+        finally:
+            self.engine.revert()
+        return chosen
+
+    def propose_replacements(self, limits: Limits, failed: Collection[int]) -> list[Replacement]:
+        """Return replacements of nodes by one new node each, which save most per node."""
+        limits = limits.copy()
+        gains = {
+            n: gain
+            for n in range(len(self.names))
+            if n not in failed and self.is_candidate(n, limits.spare) and (gain := self._estimate_gain(n)) > 0
+        }
+        order = sorted(gains, key=lambda n: (-gains[n], n))
+        charge = _Charge(self._allowed)
+        receivers: set[int] = set()
+        chosen: list[Replacement] = []
+        taken: set[int] = set()
+        removed = 0
+        fruitless: Counter[str | None] = Counter()
+        self.engine.fork()
+        try:
+            for seed in order:
+                if removed >= limits.nodes:
+                    break
+                group = self.group_of[seed]
+                if seed in taken or seed in receivers or fruitless[group] >= _FRUITLESS:
+                    continue
+                others = [n for n in order if n != seed and n not in taken and n not in receivers]
+                others.sort(key=lambda n: self.group_of[n] != group)
+                best = self._find_replacement(seed, others, limits, charge, receivers, limits.nodes - removed)
+                if best is None:
+                    fruitless[group] += 1
+                    continue
+                fruitless[group] = 0
+                receivers.update(self._place_replacement(best))
+                for node in best.nodes:
+                    self._take(node, self.movers(node), limits, charge)
+                limits.room[self.offers[best.offer or 0].group] -= 1
+                taken.update(best.nodes)
+                removed += len(best.nodes)
+                chosen.append(best)
+        finally:
+            self.engine.revert()
+        return chosen
+
+    def _find_replacement(
+        self,
+        seed: int,
+        others: Sequence[int],
+        limits: Limits,
+        charge: _Charge,
+        receivers: Collection[int],
+        most: int,
+    ) -> Replacement | None:
+        """Return the replacement of a node, and of others together with it, that saves most; None if none saves."""
+        best: Replacement | None = None
+        tried = 0
+        for offer in self._rank_offers(seed):
+            if limits.room.get(self.offers[offer].group, 0) < 1:
+                continue
+            attempt = self._try_offer(offer, [seed, *others], limits, charge, receivers, most)
+            if attempt is None:
+                continue
+            if attempt.saves > 0 and (best is None or attempt.saves > best.saves):
+                best = attempt
+            tried += 1
+            if tried > _OFFERS:
+                break
+        return best
+
+    def _try_offer(
+        self,
+        offer: int,
+        order: Sequence[int],
+        limits: Limits,
+        charge: _Charge,
+        receivers: Collection[int],
+        most: int,
+    ) -> Replacement | None:
+        """Move the pods of nodes, in order, while they fit with one new node of an offer. None if the first fails."""
+        limits = limits.copy()
+        trial = charge.copy()
+        receiving = set(receivers)
+        replacement = Replacement([], offer, -self.offers[offer].price)
+        refused = 0
+        self.engine.fork()
+        try:
+            new = self.engine.add(self.session.templates[offer], len(self.names))
+            for node in order:
+                if len(replacement.nodes) >= most or refused >= _REFUSED:
+                    break
+                movers = self._admit(node, limits, trial, receiving, first=not replacement.nodes and not trial.pods)
+                if movers is None:
+                    if not replacement.nodes:
+                        return None
+                    continue
+                targets = self._move(node, movers, None, new)
+                if targets is None:
+                    if not replacement.nodes:
+                        return None
+                    refused += 1
+                    continue
+                refused = 0
+                receiving.update(targets)
+                replacement.nodes.append(node)
+                replacement.saves += self.prices[node] or 0.0
+                self._take(node, movers, limits, trial)
+        finally:
+            self.engine.revert()
+        moved = sum(len(self.movers(node)) for node in replacement.nodes)
+        return replacement if limits.worthwhile(replacement.saves, moved) else None
+
+    def _place_replacement(self, replacement: Replacement) -> set[int]:
+        """Carry out a replacement on the engine, and return the nodes that received pods."""
+        new = self.engine.add(self.session.templates[replacement.offer or 0], len(self.names))
+        receivers = {new}
+        for node in replacement.nodes:
+            receivers.update(self._move(node, self.movers(node), None, new) or ())
+        return receivers
+
+    def _admit(
+        self, node: int, limits: Limits, charge: _Charge, receivers: Collection[int], *, first: bool
+    ) -> list[int] | None:
+        """Return the pods to move off a node if the limits of the step allow its removal, else None."""
+        if node in receivers or not self.is_candidate(node, limits.spare):
+            return None
+        movers = self.movers(node)
+        if limits.evictions is not None and charge.pods + len(movers) > limits.evictions:
+            return None
+        if not limits.worthwhile(self.prices[node] or 0.0, len(movers)):
+            return None
+        waves = charge.waves_with(len(movers), self._covered(node))
+        if waves > limits.waves:
+            return None
+        if first and limits.few_waves:
+            limits.waves = max(1, waves)
+        return movers
+
+    def _take(self, node: int, movers: Sequence[int], limits: Limits, charge: _Charge) -> None:
+        """Count a node as removed."""
+        limits.spare[self.group_of[node] or ""] -= 1
+        charge.add(len(movers), self._covered(node))
+
+    def _move(
+        self, node: int, movers: Sequence[int], preferred: NDArray[np.uint8] | None, first: int | None = None
+    ) -> list[int] | None:
+        """Remove a node and place its pods elsewhere; return their nodes, or None (nothing changes) if a pod fits none.
+
+        ``preferred``: uint8[nodes], 1 = nodes to try before all others; ``first``: the node to try first.
+        """
+        engine = self.engine
+        targets = []
+        engine.fork()
+        for pod in self.pods_on[node]:
+            engine.unplace(self.class_of[pod], node)
+        engine.remove_node(node)
+        for pod in movers:
+            pod_class = self.class_of[pod]
+            target = -1
+            if first is not None and engine.check(pod_class, first) == _engine.FITS:
+                target = first
+            if target < 0 and preferred is not None:
+                target = engine.any_node(pod_class, preferred)
+            if target < 0:
+                target = engine.any_node(pod_class)
+            if target < 0:
+                engine.revert()
+                return None
+            engine.place(pod_class, target)
+            targets.append(target)
+        engine.commit()
+        return targets
+
+    # -- estimates ---------------------------------------------------------------------------------------------------
+
+    def _shares(self, node: int) -> list[float]:
+        """Return which share of an empty node of each offer the pods of a node that move need."""
+        shares = self._shares_of.get(node)
+        if shares is not None:
+            return shares
+        movers = self.movers(node)
+        need = self._amounts[movers].sum(axis=0) if movers else np.zeros(2)
+        shares = [float((need / free).max()) if (free > 0).all() else np.inf for free in self._free]
+        self._shares_of[node] = shares
+        return shares
+
+    def _estimate_gain(self, node: int) -> float:
+        """Estimate the saving if the pods of a node paid for their share of the cheapest offer only."""
+        costs = [share * offer.price for share, offer in zip(self._shares(node), self.offers, strict=True)]
+        return (self.prices[node] or 0.0) - min(costs, default=np.inf)
+
+    def _rank_offers(self, node: int) -> list[int]:
+        """Return offers by the cost of the share that the pods of a node need; first the cheapest that holds them."""
+        shares = self._shares(node)
+        price = self.prices[node] or 0.0
+        alone = [i for i, offer in enumerate(self.offers) if shares[i] <= 1 and offer.price < price]
+        first = sorted(alone, key=lambda i: (self.offers[i].price, i))[:1]
+        ranked = sorted(
+            (i for i, offer in enumerate(self.offers) if shares[i] * offer.price < price),
+            key=lambda i: (shares[i] * self.offers[i].price, i),
+        )
+        return list(dict.fromkeys([*first, *ranked]))

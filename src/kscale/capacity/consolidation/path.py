@@ -1,0 +1,546 @@
+"""``kscale.consolidate``: the path from the running cluster to a cheaper one, step by step.
+
+Not in upstream. Karpenter's consolidation (``pkg/controllers/disruption``) takes one such step at a time: empty nodes,
+then several nodes for one, then one for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.ca import unremovable_reasons
+from kscale.ca.options import AutoscalingOptions
+from kscale.capacity.catalogue import InstanceType
+from kscale.capacity.consolidation.bound import bound_cost, list_misplaced_pods
+from kscale.capacity.consolidation.budgets import EMPTY, UNDERUTILIZED, allowed_nodes
+from kscale.capacity.consolidation.moves import Limits, Moves, Offered, Replacement
+from kscale.capacity.consolidation.records import (
+    ConsolidationOptions,
+    ConsolidationPlan,
+    ConsolidationStep,
+    Eviction,
+    HeldNode,
+    NewNode,
+    Outlook,
+)
+from kscale.capacity.cost import price_of, set_prices
+from kscale.capacity.evictions import Evictions, node_hold, relocate
+from kscale.capacity.group_templates import with_templates
+from kscale.capacity.losses import is_lost_with_node, waiting
+from kscale.effects import Moment, duration, moment, to_text
+from kscale.errors import InputError
+from kscale.objects.api.core import Pod
+from kscale.objects.argument_types import typed
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroups import Groups
+from kscale.objects.pod_owners import DO_NOT_DISRUPT, pod_annotation
+from kscale.scheduling.bounds.effort import checked_bound
+from kscale.scheduling.place import place
+from kscale.scheduling.profile import HOSTNAME
+from kscale.scheduling.scores.options import ScoreOptions
+from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.pods.record import PodRecord
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["consolidate"]
+
+_PATIENCE: Final = timedelta(days=7)
+"""If no disruption is allowed for so long, the path ends."""
+_REFUSALS: Final = 12
+"""After so many proposals in a row that the scheduler's choices refuse, the kind of step is given up."""
+_TYPES: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+
+
+@typed
+def consolidate(
+    cluster: Cluster,
+    groups: Iterable[NodeGroup],
+    catalogue: Mapping[str, InstanceType] | None = None,
+    *,
+    now: datetime | Moment,
+    options: ConsolidationOptions | None = None,
+    rules: AutoscalingOptions | None = None,
+    scores: ScoreOptions | None = None,
+) -> ConsolidationPlan:
+    """Plan how to get from the running cluster to a cheaper one, in steps that the cluster survives.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The running cluster.
+    groups : iterable of NodeGroup
+        Node groups. Only their nodes are removed, down to the minimum sizes. A group with a price may get new nodes, up
+        to its maximum size. A group without template is modelled on its nodes.
+    catalogue : mapping of str to InstanceType, optional
+        Prices by instance type, for groups and nodes without a price.
+    now : datetime or Moment
+        When the path begins.
+    options : ConsolidationOptions, optional
+        Limits of a step, and where the path stops.
+    rules : AutoscalingOptions, optional
+        Options of the drain rules (``skip_nodes_with_local_storage`` and others). Default: upstream's.
+    scores : ScoreOptions, optional
+        Options of the scheduler. Default: those of its default profile.
+
+    Returns
+    -------
+    ConsolidationPlan
+        The steps, and a table of the cost today, at the end, and of the proven optimum.
+
+    Raises
+    ------
+    InputError
+        If no node has a known price, for a group without template that has no node, for invalid options, and for a
+        disruption budget with an invalid selector.
+
+    Notes
+    -----
+    Every step is checked by simulation: with the old nodes cordoned, kube-scheduler's filters and scores choose a node
+    for each evicted pod, wave by wave. A step after which a pod was pending is not part of a path. Of nodes with equal
+    scores the first in list order is taken, where kube-scheduler takes a random one. Pods that are pending today are
+    placed first, where they fit; the others stay pending. Nodes that the path adds are not removed again.
+    """
+    options = options or ConsolidationOptions()
+    options.check()
+    path = _Path(cluster, list(groups), catalogue, moment(now), options, rules or AutoscalingOptions(), scores)
+    stopped = path.run()
+    return path.build_plan(cluster, stopped)
+
+
+@dataclass(slots=True)
+class _Checked:
+    """A step that the scheduler's choices allow: the cluster after it, the positions of its pods, and what to do."""
+
+    snapshot: Snapshot
+    origin: NDArray[np.int64]
+    removed: list[int]
+    added: list[tuple[int, str]]
+    waves: list[list[int]]
+    targets: dict[int, str]
+
+
+class _Path:
+    """The cluster along the path. Pods have their positions in the first snapshot; -1: pods of new nodes."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        groups: list[NodeGroup],
+        catalogue: Mapping[str, InstanceType] | None,
+        now: Moment,
+        options: ConsolidationOptions,
+        rules: AutoscalingOptions,
+        scores: ScoreOptions | None,
+    ) -> None:
+        self._options, self._scores = options, scores or ScoreOptions()
+        self._time, self._step_time = now, duration(options.step_time)
+        snapshot = cluster.snapshot(dra=True, now=now)
+        nodes = snapshot.columns.objects
+        incomplete = [group for group in groups if group.template is None]
+        completed = {group.id: group for group in with_templates(cluster, snapshot, incomplete, now=now)}
+        groups = set_prices([completed.get(group.id, group) for group in groups], catalogue, nodes)
+        self._groups = Groups.of(groups, nodes)
+        prices = [price_of(node, groups, catalogue) for node in nodes]
+        if nodes and all(price is None for price in prices):
+            raise InputError("no node has a known price: name groups with prices, or a catalogue that knows the types")
+        self._unpriced = sum(price is None for price in prices)
+        placed = place(snapshot, scores=self._scores) if snapshot.pending else None
+        self._snapshot = self._first = snapshot if placed is None else placed.snapshot_after
+        self._unmodelled = [] if placed is None else placed.unmodelled
+        self._origin = np.arange(len(self._first.pods), dtype=np.int64)
+        self._evictions = Evictions(self._first, now, rules)
+        self._offers = [
+            Offered(group.id, group.template, group.price)
+            for group in self._groups
+            if options.replace and group.template is not None and group.price is not None and group.max_size
+        ]
+        self._moves = Moves(
+            self._first,
+            self._evictions,
+            self._offers,
+            prices,
+            self._groups.ids_of_nodes(list(snapshot.nodes)),
+        )
+        self._fixed = [node_hold(node) for node in nodes]
+        self._spare = {group.id: group.size - group.min_size for group in self._groups}
+        self._room = {group.id: group.max_size - group.size for group in self._groups}
+        self._held = self._list_held(nodes)
+        for n, hold in enumerate(self._fixed):
+            if hold is not None:
+                self._moves.prices[n] = None  # as no candidate; the plan reads ``self._prices``
+        self._prices = {name: price for name, price in zip(snapshot.nodes, prices, strict=True) if price is not None}
+        self._young = self._find_young(rules)
+        self._failed: set[int] = set()
+        self._records: dict[int, PodRecord] = {}
+        self._waiting_classes: dict[int, PodClass] = {}
+        self._waiting_exemplars: dict[int, Pod] = {}
+        self._misplaced = list_misplaced_pods(self._moves)
+        self.cost = self._before = sum(self._prices.values())
+        self.steps: list[ConsolidationStep] = []
+
+    def _list_held(self, nodes: Sequence[object]) -> list[HeldNode]:
+        """Return the nodes that cannot be removed whatever happens to others, with the first reason."""
+        held = []
+        moves, evictions = self._moves, self._evictions
+        for n in range(len(nodes)):
+            name, group = moves.names[n], moves.group_of[n]
+            reason, why = self._fixed[n] or (None, "")
+            if reason is None and moves.prices[n] is None:
+                reason, why = "NoPrice", "its price is not known"
+            elif reason is None and group is None:
+                reason, why = unremovable_reasons.NOT_AUTOSCALED, "belongs to no node group"
+            elif reason is None:
+                pod = next((pod for pod in moves.pods_on[n] if moves.held[pod]), None)
+                hold = None if pod is None else evictions.holds(pod)
+                if hold is not None:
+                    reason, why = unremovable_reasons.BLOCKED_BY_POD, hold.why
+            if reason is not None:
+                held.append(HeldNode(node=name, reason=reason, why=why))
+        return held
+
+    def _find_young(self, rules: AutoscalingOptions) -> NDArray[np.bool_]:
+        """Return which pods must not be evicted a second time: bool[pods].
+
+        A pod that is created again is young. kube-system pods without budget, and pods that are protected for some time
+        after their start, are held then.
+        """
+
+        def is_young(pod: Pod) -> bool:
+            value = pod_annotation(pod, DO_NOT_DISRUPT)
+            system = pod.metadata.namespace == "kube-system"
+            return (value is not None and value != "false") or (system and rules.skip_nodes_with_system_pods)
+
+        pods = self._evictions.pods
+        young: NDArray[np.bool_] = np.array(list(map(is_young, pods.exemplars)), dtype=bool)[pods.kind_of]
+        return young
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def run(self) -> str:
+        """Take steps until nothing is left to do, and return why the path ends."""
+        options = self._options
+        while len(self.steps) < options.max_steps:
+            if not self._wait_for_budgets():
+                return "budgets"
+            kind, checked = self._next_step()
+            if checked is None:
+                if kind == "wait":
+                    self._time += self._step_time
+                    continue
+                return "nothing-saves"
+            if self._saving(checked) < options.min_saving:
+                return "min-saving"
+            self._take(kind, checked)
+        return "max-steps"
+
+    def _allowed(self, reason: str) -> int:
+        total = sum(self._moves.alive)
+        allowed = allowed_nodes(self._options.budgets, self._time, total, reason)
+        return total if allowed is None else allowed
+
+    def _wait_for_budgets(self) -> bool:
+        """Advance to the next time at which a disruption is allowed. Return False if there is none for too long."""
+        end = self._time + duration(_PATIENCE)
+        while not self._allowed(EMPTY) and not self._allowed(UNDERUTILIZED):
+            self._time += self._step_time
+            if self._time > end:
+                return False
+        return True
+
+    def _limits(self, reason: str) -> Limits:
+        options = self._options
+        hours = options.payback / timedelta(hours=1)
+
+        def is_worthwhile(price: float, evictions: int) -> bool:
+            return price * hours > evictions * options.eviction_cost
+
+        return Limits(
+            self._allowed(reason),
+            options.max_evictions,
+            options.max_waves,
+            dict(self._spare),
+            dict(self._room),
+            is_worthwhile,
+        )
+
+    def _next_step(self) -> tuple[str, _Checked | None]:
+        """Return the kind of the next step and the step; ("wait", None) if budgets allow only empty nodes now."""
+        moves = self._moves
+        empty = moves.propose_empty(self._limits(EMPTY))
+        if empty and (checked := self._check([Replacement(empty)])) is not None:
+            return "empty", checked
+        limits = self._limits(UNDERUTILIZED)
+        if not limits.nodes:
+            return "wait", None
+        for few_waves in (True, False):
+            limits.few_waves = few_waves
+            checked = self._try_removals(limits)
+            if checked is not None:
+                return "remove", checked
+        for few_waves in (True, False) if self._offers else ():
+            limits.few_waves = few_waves
+            checked = self._try_replacements(limits)
+            if checked is not None:
+                return "replace", checked
+        return "", None
+
+    def _try_removals(self, limits: Limits) -> _Checked | None:
+        """Return a step that only removes nodes, or None if the scheduler's choices allow none."""
+        for _ in range(_REFUSALS):
+            nodes = self._moves.propose_removals(limits, self._failed)
+            if not nodes:
+                return None
+            checked = self._check_smaller([Replacement([node]) for node in nodes])
+            if checked is not None:
+                return checked
+            self._failed.add(nodes[0])
+        return None
+
+    def _try_replacements(self, limits: Limits) -> _Checked | None:
+        """Return a step that replaces nodes, or None if the scheduler's choices allow none."""
+        for _ in range(_REFUSALS):
+            replacements = self._moves.propose_replacements(limits, self._failed)
+            if not replacements:
+                return None
+            checked = self._check_smaller(replacements) or self._check_fewer_nodes(replacements[0])
+            if checked is not None:
+                return checked
+            self._failed.add(replacements[0].nodes[0])
+        return None
+
+    def _check_smaller(self, parts: Sequence[Replacement]) -> _Checked | None:
+        """Check a step; if a pod would be pending, the first half of its parts, and so on."""
+        count = len(parts)
+        while count:
+            checked = self._check(parts[:count])
+            if checked is not None:
+                return checked
+            count //= 2
+        return None
+
+    def _check_fewer_nodes(self, replacement: Replacement) -> _Checked | None:
+        """Check a replacement with fewer old nodes, as long as it saves and repays its evictions."""
+        offer = self._offers[replacement.offer or 0]
+        worthwhile = self._limits(UNDERUTILIZED).worthwhile
+        count = len(replacement.nodes) // 2
+        while count:
+            nodes = replacement.nodes[:count]
+            saves = sum(self._moves.prices[node] or 0.0 for node in nodes) - offer.price
+            if saves <= 0 or not worthwhile(saves, sum(len(self._moves.movers(node)) for node in nodes)):
+                return None
+            checked = self._check([Replacement(nodes, replacement.offer, saves)])
+            if checked is not None:
+                return checked
+            count //= 2
+        return None
+
+    def _check(self, parts: Sequence[Replacement]) -> _Checked | None:
+        """Simulate a step with the scheduler's choices, and return it; None if a pod would be pending."""
+        moves = self._moves
+        removed = [node for part in parts for node in part.nodes]
+        names = [moves.names[node] for node in removed]
+        added = []
+        templates = []
+        for part in parts:
+            if part.offer is not None:
+                offer = self._offers[part.offer]
+                name = self._new_name(offer.group, [name for _, name in added])
+                added.append((part.offer, name))
+                templates.append(_name_template(offer.template, name))
+        snapshot, origin = self._snapshot, self._origin
+        if templates:
+            snapshot = snapshot.with_nodes(templates)
+            origin = np.append(origin, np.full(len(snapshot.pods) - len(origin), -1))
+        movers = [pod for node in removed for pod in moves.movers(node)]
+        waves = self._evictions.split_into_waves(movers)
+        position = np.full(len(self._first.pods) + 1, -1, dtype=np.int64)
+        position[origin] = np.arange(len(origin))
+        moved = relocate(
+            snapshot,
+            names,
+            [position[wave].tolist() for wave in waves],
+            self._scores,
+            lambda at: self._record(int(origin[at])),
+            explain=False,
+        )
+        if moved.pending:
+            return None
+        after_moves = origin[moved.origin]
+        index = moved.snapshot.columns.index
+        stays = ~np.isin(moved.snapshot.placed_node, [index[name] for name in names])
+        after = moved.snapshot.with_nodes(without=names)
+        by_position = dict(zip(position.tolist(), range(len(position)), strict=True))
+        targets = {by_position[at]: node for at, node in moved.targets.items()}
+        return _Checked(after, after_moves[stays], removed, added, waves, targets)
+
+    def _record(self, pod: int) -> PodRecord:
+        """Return the record of a pod as it waits for a node: one record for all steps, which is classified once."""
+        record = self._records.get(pod)
+        if record is None:
+            record = self._records[pod] = PodRecord(self._waiting_pod(pod))
+            kind = int(self._evictions.pods.kind_of[pod])
+            record.pod_class = self._waiting_classes.get(kind)
+            if record.pod_class is None:
+                [record.pod_class] = self._first.classify([record])
+                if not record.pod_class.pod_name:  # the class is that of all pods of the kind
+                    self._waiting_classes[kind] = record.pod_class
+        return record
+
+    def _waiting_pod(self, pod: int) -> Pod:
+        """Return a pod as it waits for a node. Pods of a kind differ in name and UID, and share all else."""
+        pods = self._evictions.pods
+        kind = int(pods.kind_of[pod])
+        exemplar = self._waiting_exemplars.get(kind)
+        if exemplar is None:
+            exemplar = self._waiting_exemplars[kind] = waiting(pods.exemplars[kind])
+        replace = msgspec.structs.replace
+        namespace, _, name = pods.names[pod].rpartition("/")
+        uid = self._first.placed[pod].uid
+        return replace(exemplar, metadata=replace(exemplar.metadata, namespace=namespace, name=name, uid=uid))
+
+    def _new_name(self, group: str, taken: Sequence[str]) -> str:
+        """Return an unused name for a new node of a group."""
+        known = {*self._snapshot.columns.index, *taken, *self._moves.names}
+        number = 1
+        while (name := f"{group}-new-{number}") in known:
+            number += 1
+        return name
+
+    def _saving(self, checked: _Checked) -> float:
+        removed = sum(self._prices[self._moves.names[node]] for node in checked.removed)
+        return removed - sum(self._offers[offer].price for offer, _ in checked.added)
+
+    def _take(self, kind: str, checked: _Checked) -> None:
+        """Make a step part of the path."""
+        moves = self._moves
+        home = {pod: moves.names[node] for node in checked.removed for pod in moves.pods_on[node]}
+        new_price = sum(self._offers[offer].price for offer, _ in checked.added)
+        saving = self._saving(checked)
+        peak = self.cost + new_price
+        self.cost -= saving
+        for node in checked.removed:
+            self._spare[moves.group_of[node] or ""] -= 1
+            self._room[moves.group_of[node] or ""] += 1
+        for offer, name in checked.added:
+            group = self._offers[offer].group
+            self._spare[group] += 1
+            self._room[group] -= 1
+            self._prices[name] = self._offers[offer].price
+        removed = [moves.names[node] for node in checked.removed]
+        moves.apply(checked.removed, checked.added, checked.targets)
+        for pod in checked.targets:
+            if self._young[pod]:
+                moves.held[pod] = True
+        self._snapshot, self._origin = checked.snapshot, checked.origin
+        self.steps.append(
+            ConsolidationStep(
+                number=len(self.steps) + 1,
+                kind=kind,
+                at=to_text(self._time),
+                add=[
+                    NewNode(
+                        name=name,
+                        group=self._offers[offer].group,
+                        type=_type_of(self._offers[offer]),
+                        price=self._offers[offer].price,
+                    )
+                    for offer, name in checked.added
+                ],
+                evict=[
+                    Eviction(pod=self._first.pods[pod], from_node=home[pod], to=checked.targets[pod], wave=number)
+                    for number, wave in enumerate(checked.waves, 1)
+                    for pod in wave
+                ],
+                remove=removed,
+                waves=len(checked.waves),
+                saves=_money(saving),
+                nodes=sum(moves.alive),
+                cost=_money(self.cost),
+                peak=_money(peak),
+            )
+        )
+        self._time += self._step_time
+
+    def _list_bounded_pods(self) -> list[int]:
+        """Return the pods that the bound is about: those that run and would be created again, on a node they fit."""
+        pods = self._evictions.pods
+        lost = np.array([is_lost_with_node(each) or _is_terminating(each) for each in pods.exemplars], dtype=bool)
+        counted = ~lost[pods.kind_of]
+        counted[sorted(self._misplaced)] = False
+        bounded: list[int] = np.flatnonzero(counted).tolist()
+        return bounded
+
+    # -- result ------------------------------------------------------------------------------------------------------
+
+    def build_plan(self, cluster: Cluster, stopped: str) -> ConsolidationPlan:
+        """Build the plan, with the bound."""
+        nodes = self._first.columns.objects
+        bound, why = bound_cost(
+            cluster,
+            self._first,
+            self._offers,
+            [self._prices.get(node.metadata.name) for node in nodes],
+            [self._waiting_pod(pod) for pod in self._list_bounded_pods()] if self._options.bound_effort else [],
+            effort=self._options.bound_effort,
+        )
+        table = [
+            Outlook(state="today", nodes=len(nodes), cost=_money(self._before), saves=0.0),
+            Outlook(
+                state="path",
+                nodes=sum(self._moves.alive),
+                cost=_money(self.cost),
+                saves=_money(self._before - self.cost),
+            ),
+        ]
+        if bound is not None:
+            checked_bound(bound, self.cost, "consolidate")
+            table.append(Outlook(state="optimum", nodes=None, cost=_money(bound), saves=_money(self._before - bound)))
+        return ConsolidationPlan(
+            table=table,
+            steps=self.steps,
+            evictions=sum(len(step.evict) for step in self.steps),
+            stopped=stopped,
+            held=self._held,
+            unpriced=self._unpriced,
+            pending=len(self._first.pending),
+            no_bound=why,
+            unmodelled=self._unmodelled,
+        )
+
+
+def _is_terminating(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
+
+
+def _name_template(template: NodeTemplate, name: str) -> NodeTemplate:
+    """Return a template as the node with a name, with its pods on it."""
+    replace = msgspec.structs.replace
+    labels = {**(template.node.metadata.labels or {}), HOSTNAME: name}
+    node = replace(template.node, metadata=replace(template.node.metadata, name=name, uid=name, labels=labels))
+    pods = [
+        replace(
+            pod,
+            metadata=replace(pod.metadata, name=f"{pod.metadata.name}-{name}", uid=f"{pod.metadata.name}-{name}"),
+            spec=replace(pod.spec, node_name=name),
+        )
+        for pod in template.pods
+    ]
+    return replace(template, node=node, pods=pods)
+
+
+def _type_of(offer: Offered) -> str:
+    labels = offer.template.node.metadata.labels or {}
+    return next((labels[key] for key in _TYPES if labels.get(key)), "")
+
+
+def _money(amount: float) -> float:
+    """Round a sum to nine decimals, without accumulated rounding errors and negative zero."""
+    return round(amount, 9) + 0.0

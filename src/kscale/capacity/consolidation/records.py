@@ -1,0 +1,191 @@
+"""Options and result records of ``kscale consolidate``. Not in upstream."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from math import isfinite
+from typing import ClassVar
+
+import msgspec
+
+from kscale.capacity.consolidation.budgets import DisruptionBudget, check_budgets
+from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import check_fields
+from kscale.records import Record
+
+__all__ = [
+    "ConsolidationOptions",
+    "ConsolidationPlan",
+    "ConsolidationStep",
+    "Eviction",
+    "HeldNode",
+    "NewNode",
+    "Outlook",
+]
+
+
+class ConsolidationOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of a path, and where it stops.
+
+    Attributes
+    ----------
+    budgets : list of DisruptionBudget
+        How many nodes a step may remove, by time. Default: 10 %, as Karpenter's.
+    max_evictions : int, optional
+        Maximum number of pods that a step evicts.
+    max_waves : int
+        Maximum number of waves of evictions that a node may need because of PodDisruptionBudgets.
+    max_steps : int
+        Maximum number of steps.
+    step_time : timedelta
+        Time from the start of a step to the start of the next one.
+    min_saving : float
+        A step that saves less per hour ends the path.
+    eviction_cost : float
+        Cost of one eviction, in the unit of the prices. A node is removed only if it saves more within ``payback``
+        than its evictions cost.
+    payback : timedelta
+        Time in which a removed node must repay its evictions.
+    replace : bool
+        Whether nodes may be replaced by new, cheaper ones. If False, nodes are only removed.
+    bound_effort : int
+        Work for the lower bound, in units of about a microsecond; 0 leaves the bound out.
+    """
+
+    budgets: list[DisruptionBudget] = msgspec.field(default_factory=lambda: [DisruptionBudget()])
+    max_evictions: int | None = None
+    max_waves: int = 10
+    max_steps: int = 200
+    step_time: timedelta = timedelta(minutes=10)
+    min_saving: float = 0.0
+    eviction_cost: float = 0.0
+    payback: timedelta = timedelta(hours=24)
+    replace: bool = True
+    bound_effort: int = 1_500_000
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def check(self) -> None:
+        """Raise InputError for invalid values; the message names the option."""
+        check_budgets(self.budgets)
+        problems = []
+        for name, least in (("max_evictions", 0), ("max_waves", 1), ("max_steps", 0), ("bound_effort", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                problems.append(Problem(f"{value} is less than {least}", field=name))
+        for name in ("min_saving", "eviction_cost"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value >= 0):
+                problems.append(Problem(f"{value} is not an amount of money", field=name))
+        for name in ("step_time", "payback"):
+            value = getattr(self, name)
+            if not timedelta(0) < value <= timedelta(days=365):
+                problems.append(Problem(f"{value} is not a time above zero, of a year at most", field=name))
+        if problems:
+            raise InputError(problems)
+
+
+class Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """Base of the parts of a plan's record."""
+
+
+class NewNode(Part, frozen=True):
+    """A node to create: its name in the plan, the node group, the instance type and the price per hour."""
+
+    name: str
+    group: str
+    type: str
+    price: float
+
+
+class Eviction(Part, frozen=True, rename={"from_node": "from"}):
+    """A pod that is evicted in ``wave``, from the node ``from_node`` to the node ``to``, which kube-scheduler chooses.
+
+    A pod that was evicted in an earlier step has a new name in the cluster; the plan keeps its first name.
+    """
+
+    pod: str
+    from_node: str
+    to: str
+    wave: int
+
+
+class ConsolidationStep(Part, frozen=True):
+    """Step ``number``: create the nodes ``add``, cordon the nodes ``remove``, evict their pods, delete them.
+
+    Attributes
+    ----------
+    kind : str
+        ``empty`` (nodes without pods to move), ``remove`` (their pods fit on other nodes) or ``replace`` (new, cheaper
+        nodes take pods, too).
+    at : str
+        When the step may start at the earliest.
+    evict : list of Eviction
+        The evictions, in ``waves`` waves. The disruption budgets allow every wave at once. The next wave begins when
+        the evicted pods are ready elsewhere.
+    saves : float
+        Difference of the cost per hour.
+    nodes, cost : int, float
+        Number of nodes and cost per hour after the step.
+    peak : float
+        Cost per hour while old and new nodes exist.
+    """
+
+    number: int
+    kind: str
+    at: str
+    add: list[NewNode]
+    evict: list[Eviction]
+    remove: list[str]
+    waves: int
+    saves: float
+    nodes: int
+    cost: float
+    peak: float
+
+
+class Outlook(Part, frozen=True):
+    """A state of the cluster: ``today``, ``path`` (the end of the path) or ``optimum`` (no nodes cost less).
+
+    ``cost`` per hour, and what it ``saves`` against today. ``nodes`` is None for the optimum, which is a bound of the
+    cost.
+    """
+
+    state: str
+    nodes: int | None
+    cost: float
+    saves: float
+
+
+class HeldNode(Part, frozen=True):
+    """A node that the path cannot remove, whatever is done to others: scale-down's ``reason``, explained by ``why``."""
+
+    node: str
+    reason: str
+    why: str
+
+
+class ConsolidationPlan(Record, frozen=True):
+    """A path from the running cluster to a cheaper one.
+
+    ``table``: today, the end of the path and, if it is proven for the question as stated, the optimum; else
+    ``no_bound`` says why there is none. ``evictions``: of all steps. ``stopped`` says why the path ends:
+    ``nothing-saves``, ``min-saving``, ``budgets`` (no disruption is allowed within a week) or ``max-steps``.
+    ``held``: nodes that cannot be removed. ``unpriced``: nodes without a known price, which are never removed and not
+    counted in costs. ``pending``: pods that are pending today and stay so. ``unmodelled``: properties of pods that no
+    decision takes into account.
+    """
+
+    KIND: ClassVar[str] = "ConsolidationPlan"
+    ROWS: ClassVar[str] = "steps"
+
+    table: list[Outlook]
+    steps: list[ConsolidationStep]
+    evictions: int
+    stopped: str
+    held: list[HeldNode]
+    unpriced: int
+    pending: int
+    no_bound: str = ""
+    unmodelled: list[str] = msgspec.field(default_factory=list)

@@ -1,0 +1,155 @@
+"""``kscale drain``: which pods leave drained nodes, what blocks the others, and where the evicted pods go.
+
+Not in upstream: ``kubectl drain`` only tries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.moving_pods import CODE_DAEMON_SET
+from kscale.capacity.evictions import Evictions, relocate
+from kscale.effects import Moment, moment
+from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import typed
+from kscale.records import Record
+from kscale.scheduling.coercion import SnapshotLike, snapshot_of
+from kscale.scheduling.place import place
+from kscale.scheduling.scores.options import ScoreOptions
+
+__all__ = ["BLOCKED", "DAEMON_SET", "ENDS", "EVICTED", "PENDING", "DrainReport", "DrainedPod", "drain"]
+
+EVICTED, PENDING, BLOCKED, DAEMON_SET, ENDS = "evicted", "pending", "blocked", "daemonset", "ends"
+
+
+class DrainedPod(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """A pod of a drained node and its ``fate``.
+
+    - ``evicted``: in wave number ``wave``; kube-scheduler places it on the node ``to``
+    - ``pending``: evicted in wave ``wave``, and no node takes it; ``why`` is kube-scheduler's message
+    - ``blocked``: ``rule`` keeps it on its node, for ``reason``, which ``why`` explains; ``budget``: the
+      PodDisruptionBudget that allows no eviction
+    - ``daemonset``: of a DaemonSet, ends with the node
+    - ``ends``: a mirror pod or a pod that is terminating for too long, ends with the node
+    """
+
+    pod: str
+    node: str
+    fate: str
+    wave: int | None = None
+    to: str | None = None
+    rule: str = ""
+    reason: str = ""
+    why: str = ""
+    budget: str = ""
+
+
+class DrainReport(Record, frozen=True):
+    """What draining ``nodes`` together does. ``complete``: every pod leaves, and every evicted pod gets a node.
+
+    ``waves``: evictions that the disruption budgets allow at once are one wave; the next one begins when the evicted
+    pods are ready elsewhere. ``evicted`` = pods with a new node; ``pending``, ``blocked``: numbers of such pods;
+    ``ending``: pods that end with their node. ``pods``: blocked and pending ones first.
+    """
+
+    KIND: ClassVar[str] = "DrainReport"
+    ROWS: ClassVar[str] = "pods"
+
+    nodes: list[str]
+    complete: bool
+    waves: int
+    evicted: int
+    pending: int
+    blocked: int
+    ending: int
+    pods: list[DrainedPod]
+
+
+@typed
+def drain(
+    snapshot: SnapshotLike,
+    nodes: Sequence[str],
+    *,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+    scores: ScoreOptions | None = None,
+) -> DrainReport:
+    """Simulate draining nodes together: cordon them all, then evict their pods.
+
+    Parameters
+    ----------
+    snapshot : Snapshot or Cluster
+        Cluster state. A Cluster is snapshotted first.
+    nodes : sequence of str
+        Names of the nodes.
+    now : datetime or Moment
+        Time of the drain: the age of kube-system pods matters.
+    options : AutoscalingOptions, optional
+        Options of the drain rules (``skip_nodes_with_local_storage`` and others). Default: upstream's.
+    scores : ScoreOptions, optional
+        Options of the scheduler. Default: those of its default profile.
+
+    Returns
+    -------
+    DrainReport
+        The fate of each pod of these nodes.
+
+    Raises
+    ------
+    InputError
+        For nodes that do not exist, for no node, and for a disruption budget with an invalid selector.
+
+    Notes
+    -----
+    Pods that are pending now are placed first, where they fit. Nothing is preempted for an evicted pod.
+    """
+    snapshot = snapshot_of(snapshot)
+    names = list(dict.fromkeys(nodes))
+    unknown = [name for name in names if name not in snapshot.columns.index]
+    if unknown:
+        raise InputError([Problem(f'there is no node "{name}"', field="nodes") for name in unknown])
+    if not names:
+        raise InputError("no node is named")
+    at, scores = moment(now), scores or ScoreOptions()
+    count = len(snapshot.pods)
+    before = place(snapshot, scores=scores, unacceptable_nodes=names).snapshot_after
+    evictions = Evictions(snapshot, at, options or AutoscalingOptions())
+    indices = np.array([snapshot.columns.index[name] for name in names], dtype=np.int64)
+    leaving = [i for i in np.flatnonzero(np.isin(snapshot.placed_node, indices)).tolist() if i < count]
+    holds = {i: hold for i in leaving if (hold := evictions.holds(i)) is not None}
+    moving = [i for i in leaving if evictions.moves[i] and i not in holds]
+    waves = evictions.split_into_waves(moving)
+    relocation = relocate(before, names, waves, scores)
+    wave_of = {pod: number for number, wave in enumerate(waves, 1) for pod in wave}
+    pods = []
+    for i in leaving:
+        pod = DrainedPod(pod=snapshot.pods[i], node=snapshot.nodes[snapshot.placed_node[i]], fate=EVICTED)
+        if i in holds:
+            hold = holds[i]
+            changes = {"fate": BLOCKED, "rule": hold.rule, "reason": hold.reason, "why": hold.why,
+                       "budget": hold.budget}  # fmt: skip
+        elif i in relocation.targets:
+            changes = {"wave": wave_of[i], "to": relocation.targets[i]}
+        elif i in relocation.pending:
+            changes = {"fate": PENDING, "wave": wave_of[i], "why": relocation.pending[i]}
+        else:
+            changes = {"fate": DAEMON_SET if evictions.codes[i] == CODE_DAEMON_SET else ENDS}
+        pods.append(msgspec.structs.replace(pod, **changes))
+    order = [BLOCKED, PENDING, EVICTED, DAEMON_SET, ENDS]
+    pods.sort(key=lambda pod: (order.index(pod.fate), pod.wave or 0))
+    return DrainReport(
+        nodes=names,
+        complete=not holds and not relocation.pending,
+        waves=len(waves),
+        evicted=len(relocation.targets),
+        pending=len(relocation.pending),
+        blocked=len(holds),
+        ending=sum(pod.fate in (DAEMON_SET, ENDS) for pod in pods),
+        pods=pods,
+    )
