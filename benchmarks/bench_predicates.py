@@ -189,9 +189,7 @@ def test_placing_by_scores(benchmark: Any) -> None:
     every = kscale.ScoreOptions(percentage_of_nodes_to_score=100)
     result = benchmark.pedantic(kscale.place, (snapshot,), {"scores": every}, rounds=2)
     assert len(result.placed) == 8_000
-    zones = [
-        sum(int(node[1:]) % 4 == z for p, node in result.placed.items() if int(p[9:]) % 5 == 3) for z in range(4)
-    ]
+    zones = [sum(int(node[1:]) % 4 == z for p, node in result.placed.items() if int(p[9:]) % 5 == 3) for z in range(4)]
     assert max(zones) - min(zones) <= 1
 
 

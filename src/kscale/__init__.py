@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_up.plan import ScaleUpPlan
-    from kscale.capacity.fit import fit_manifests
     from kscale.capacity.consolidation import ConsolidationOptions, ConsolidationPlan, DisruptionBudget, consolidate
     from kscale.capacity.diff import ClusterDiff, diff
     from kscale.capacity.drain import DrainReport, drain
+    from kscale.capacity.fit import fit_manifests
     from kscale.capacity.groups import read_groups
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
     from kscale.capacity.node_usage import NodeUsageReport, node_usage
