@@ -45,7 +45,7 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
     web = EXAMPLES / "simulate-web.yaml"
     if kind == "Explanation":
         estimate = json.loads(kscale("estimate", *dump, *groups, "-o", "json").stdout)
-        return ("explain", *dump, *groups, estimate["nowherePods"][0])
+        return ("explain", *dump, *groups, estimate["unschedulable"][0])
     return {
         "CatalogueList": ("catalogue", "import", EXAMPLES / "data" / "aws.csv"),
         "CostReport": ("cost", *dump, *groups, "--budget", 0.1),
