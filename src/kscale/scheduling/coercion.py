@@ -195,7 +195,7 @@ def _is_manifest(item: Any) -> bool:
         return item.get("kind", "Pod") != "Pod"
     if isinstance(item, bytes | PathLike | KubeObject):
         return True
-    return is_client_object(item) and to_plain(item).get("kind") != "Pod"
+    return is_client_object(item) and bool(to_plain(item).get("kind") != "Pod")
 
 
 def pods_of(snapshot: Snapshot, pods: PodsLike, *, waiting: bool = False) -> Sequence[PodRecord]:

@@ -74,16 +74,19 @@ def test_nothing_can_repair_it() -> None:
 @pytest.mark.parametrize(
     ("repair", "text"),
     [
-        (Repair(cost=0.0, nodes=0, offers={}, nowhere=2), "2 pods fit on no new node"),
+        (Repair(cost=0.0, nodes=0, offers={}, unschedulable_count=2), "2 pods fit on no new node"),
         (
-            Repair(cost=0.0, nodes=0, offers={}, nowhere=1, limits_reached=["a", "b"]),
+            Repair(cost=0.0, nodes=0, offers={}, unschedulable_count=1, limits_reached=["a", "b"]),
             "1 pod fits on no new node (at their limit: a, b)",
         ),
         (
-            Repair(cost=0.0, nodes=0, offers={}, nowhere=0),
+            Repair(cost=0.0, nodes=0, offers={}, unschedulable_count=0),
             "no new nodes: in another order the pods fit on the nodes that are left",
         ),
-        (Repair(cost=0.5, nodes=2, offers={"a": 2}, nowhere=1), "2 x a, $0.500/h; 1 pod fits on no new node"),
+        (
+            Repair(cost=0.5, nodes=2, offers={"a": 2}, unschedulable_count=1),
+            "2 x a, $0.500/h; 1 pod fits on no new node",
+        ),
     ],
 )
 def test_a_repair_without_nodes_says_why(repair: Repair, text: str) -> None:

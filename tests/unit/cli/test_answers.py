@@ -151,9 +151,9 @@ def test_the_flag_for_csi_nodes_is_that_of_the_cluster_autoscaler(tmp_path: Path
 def test_the_record_is_whole_and_fits_its_schema(dump: Path, groups: Path) -> None:
     record = json.loads(kscale("estimate", "-f", dump, "-g", groups, "-o", "json").stdout)
     jsonschema.validate(record, schema("EstimateReport"))
-    assert record["existing"] == {"a/web-0": "n1"}
-    assert record["nowherePods"] == ["b/huge-0"]
-    assert sorted(record["groups"][0]["placement"]) == ["a/web-1", "a/web-2", "a/web-3", "a/web-4"]
+    assert record["placed"] == {"a/web-0": "n1"}
+    assert record["unschedulable"] == ["b/huge-0"]
+    assert sorted(record["groups"][0]["placed"]) == ["a/web-1", "a/web-2", "a/web-3", "a/web-4"]
     assert record["groups"][1]["price"] == 1.0
     same = yaml.safe_load(kscale("estimate", "-f", dump, "-g", groups, "-o", "yaml").stdout)
     assert same == record

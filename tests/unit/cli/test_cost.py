@@ -20,7 +20,7 @@ GROUPS = ("-g", EXAMPLES / "groups.yaml")
 def test_cost_with_the_cheapest_mix_beside() -> None:
     got = kscale("cost", *DUMP, *GROUPS, "--budget", 0.2, "-o", "json")
     report = json.loads(got.stdout)
-    assert (got.code, report["nodes"], report["unpriced"]) == (0, 40, 0)
+    assert (got.code, report["nodeCount"], report["unpriced"]) == (0, 40, 0)
     assert report["ideal"]["cost"] > 0
     table = kscale("cost", *DUMP, *GROUPS, "--budget", 0).stdout
     assert table.startswith("$27.87/h for 40 nodes: $23.68 requested, $4.19 idle.\n")

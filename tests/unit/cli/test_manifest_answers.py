@@ -159,7 +159,7 @@ def test_of_manifests_of_one_name_the_last_counts(command: str, dump: Path, tmp_
     words = ["--node", "n"] if command == "estimate" else []
     got = kscale(command, "-f", dump, "--pod", path, *words, "-o", "json")
     answer = json.loads(got.stdout)
-    field, expected = {"fit": ("fit", 1), "headroom": ("more", 40), "estimate": ("pending", 1)}[command]
+    field, expected = {"fit": ("fit", 1), "headroom": ("more", 40), "estimate": ("pendingCount", 1)}[command]
     assert answer[field] == expected
     assert "(Deployment shop/web): comes twice; the last one counts" in got.stderr
 

@@ -39,8 +39,8 @@ def test_types_of_a_catalogue(tmp_path: Path, dump: Path) -> None:
         "--to-groups", tmp_path / "groups.json", "--to-nodepool", tmp_path / "pool.json",
     )  # fmt: skip
     plan = json.loads(west.stdout)
-    assert (plan["cost"], plan["nowhere"], plan["types"]) == (0.8, 0, 2)
-    assert sum(len(each["pods"]) for each in plan["placement"]) == 9
+    assert (plan["cost"], plan["unschedulableCount"], plan["types"]) == (0.8, 0, 2)
+    assert sum(len(each["pods"]) for each in plan["nodes"]) == 9
     groups = read_groups(tmp_path / "groups.json")
     assert {group.id: group.max_size for group in groups} == plan["offers"]
     pool = json.loads((tmp_path / "pool.json").read_text())

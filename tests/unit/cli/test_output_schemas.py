@@ -46,7 +46,7 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
     web = EXAMPLES / "simulate-web.yaml"
     if kind == "Explanation":
         estimate = json.loads(kscale("estimate", *dump, *groups, "-o", "json").stdout)
-        return ("explain", *dump, *groups, estimate["nowherePods"][0])
+        return ("explain", *dump, *groups, estimate["unschedulable"][0])
     if kind in ("PreemptionReport", "DrainReport"):
         snapshot = load(folder / "c.json").snapshot()
         return ("preempt", snapshot.pending[0], *dump) if kind[0] == "P" else ("drain", snapshot.nodes[0], *dump)

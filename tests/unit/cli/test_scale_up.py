@@ -86,7 +86,8 @@ def test_every_format(tmp_path: Path, form: Format) -> None:
     if form is Format.JSON:
         plan = json.loads(got.stdout)
         jsonschema.validate(plan, schema("ScaleUpPlan"))
-        assert plan["pending"][0]["rejected"]["a"]["numbers"] == [{"resource": "cpu", "asked": 64000, "free": 4000}]
+        (left, *_) = plan["remainUnschedulable"]
+        assert left["rejected"]["a"]["numbers"] == [{"resource": "cpu", "asked": 64000, "free": 4000}]
     elif form is Format.NAME:
         assert got.stdout == "nodegroup/a\n"
     else:
@@ -391,8 +392,10 @@ def test_without_a_groups_file_the_bounds_are_unknown_and_every_pod_is_explained
     got = run("scale-up", "-f", file, "-o", "json")
     plan = json.loads(got.stdout)
     assert "sizes have no limit" in got.stderr
-    assert plan["lists"]["asked"] == len(plan["triggered"]) + sum(len(found["pods"]) for found in plan["pending"])
-    for found in plan["pending"]:
+    assert plan["lists"]["asked"] == len(plan["triggered"]) + sum(
+        len(found["pods"]) for found in plan["remainUnschedulable"]
+    )
+    for found in plan["remainUnschedulable"]:
         assert found["why"]
         skipped = {choice["group"] for choice in plan["options"] if choice["skipped"]}
         assert {*found["rejected"], *found["takenBy"], *skipped} == {choice["group"] for choice in plan["options"]}

@@ -55,7 +55,7 @@ def report(
     *groups: GroupEstimate, pending: int = 412, nowhere: int = 6, gated: int = 0, running: int = 0, unjudged: str = ""
 ) -> EstimateReport:
     return EstimateReport(
-        pending=pending,
+        pending_count=pending,
         gated=gated,
         expendable=0,
         terminating=0,
@@ -63,10 +63,10 @@ def report(
         daemon_set=0,
         on_existing=96 if pending else 0,
         need_new=pending - 96 - nowhere if groups else 0,
-        nowhere=nowhere,
+        unschedulable_count=nowhere,
         ignored_existing=False,
         groups=list(groups),
-        nowhere_pods=[f"team-a/train-{n}" for n in range(nowhere)],
+        unschedulable=[f"team-a/train-{n}" for n in range(nowhere)],
         unmodelled=[unjudged] if unjudged else [],
         expendable_running=running,
         expendable_cutoff=-10,

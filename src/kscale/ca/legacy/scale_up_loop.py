@@ -80,7 +80,7 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         state: LoopState,
         groups: Groups,
         asked: Sequence[PodRecord] = (),
-        existing: Mapping[str, str] | None = None,
+        placed: Mapping[str, str] | None = None,
         done: LegacyScaleUpResult | None = None,
     ) -> None:
         super().__init__(result=result, before=before, state=state, groups=groups)
@@ -94,7 +94,7 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         helped = list(best.pods) if best is not None else []
         # Set the base class's lazy attributes at once, as they are small here.
         attributes = self.__dict__
-        attributes["placed"] = dict(existing or {})
+        attributes["placed"] = dict(placed or {})
         attributes["triggered"] = [keys[i] for i in helped]
         attributes["options"] = _build_choices(done, best.group if best is not None else None)
         attributes["remain_unschedulable"] = _build_unschedulable_pods(done, keys, set(helped), result)

@@ -100,8 +100,8 @@ def test_on_the_clusters_own_pools_memory_may_rise(cluster: Path) -> None:
     groups.write_text(yaml.safe_dump(pools))
     effect = answer(recommend(cluster, lines, "--effect", "-g", groups, "-o", "json"))["effect"]
     before, after = effect["poolsBefore"], effect["poolsAfter"]
-    assert (before["nodes"], before["cost"], before["nowhere"]) == ({"general": 2}, 0.8, 0)
-    assert (after["nodes"], after["cost"], after["nowhere"]) == ({"memory": 1}, 1.0, 0)
+    assert (before["nodes"], before["cost"], before["unschedulableCount"]) == ({"general": 2}, 0.8, 0)
+    assert (after["nodes"], after["cost"], after["unschedulableCount"]) == ({"memory": 1}, 1.0, 0)
     assert after["millicores"] < before["millicores"]
     assert after["bytes"] > before["bytes"]
     said = recommend(cluster, lines, "--effect", "-g", groups).stdout
