@@ -182,7 +182,7 @@ def _belongs(pod: Pod, workload: KubeObject, controllers: Controllers) -> bool:
 
 def _with_one_replica(workload: KubeObject) -> KubeObject:
     """Return the workload with at least one replica, if its kind has replicas."""
-    spec = getattr(workload, "spec", None)
+    spec: Any = getattr(workload, "spec", None)
     if getattr(spec, "replicas", None) == 0:
         return replace(workload, spec=replace(spec, replicas=1))
     return workload
