@@ -35,7 +35,7 @@ NOW = ("--now", "2026-07-01T00:00:00Z")
         (("whatif", EXAMPLES / "scenarios.yaml", *DUMP, *GROUPS, *NOW), ("cheap-memory", "QUESTION")),
         (("simulate", EXAMPLES / "simulate-web.yaml", "--horizon", "5m", "-q"), ("Cores", "5 min", "time since")),
         (("cost", *DUMP, *GROUPS, "--budget", "0"), ("$27.87/h for 40 nodes", "Node groups")),
-        (("nodes", *DUMP, *GROUPS, *NOW), ("Nodes now", "NoPlaceToMovePods", "What keeps nodes")),
+        (("nodes", *DUMP, *GROUPS, *NOW), ("Nodes now", "NoPlaceToMovePods", "27.87/h")),
         (("drain", "ip-10-0-1-37.ec2.internal", *DUMP, *NOW), ("Nodes before the drain", "pending: 3 pods")),
         (
             ("consolidate", *DUMP, "-g", EXAMPLES / "reserved.yaml", *NOW, "--max-steps", "1", "--no-bound"),

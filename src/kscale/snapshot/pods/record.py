@@ -87,6 +87,8 @@ class PodRecord:
         "uid",
     )
 
+    _non_zero: tuple[int, int]
+
     def __init__(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None = None) -> None:
         self._pod: Pod | None = pod
         self.raw = raw
