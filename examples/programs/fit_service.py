@@ -28,7 +28,7 @@ def answer(cluster: kscale.Cluster, groups: list[kscale.NodeGroup], manifest: by
         plan = kscale.mix(applied.cluster, groups, pods=applied.pods)
         result["newNodes"] = {line.type: line.nodes for line in plan.lines}
         result["costPerHour"] = plan.cost
-        result["withoutPlace"] = len(plan.nowhere_pods)
+        result["withoutPlace"] = len(plan.unschedulable)
     return result
 
 

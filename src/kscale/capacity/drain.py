@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -132,7 +132,7 @@ def drain(
         pod = DrainedPod(pod=snapshot.pods[i], node=snapshot.nodes[snapshot.placed_node[i]], fate=EVICTED)
         if i in holds:
             hold = holds[i]
-            changes = {"fate": BLOCKED, "rule": hold.rule, "reason": hold.reason, "why": hold.why,
+            changes: dict[str, Any] = {"fate": BLOCKED, "rule": hold.rule, "reason": hold.reason, "why": hold.why,
                        "budget": hold.budget}  # fmt: skip
         elif i in relocation.targets:
             changes = {"wave": wave_of[i], "to": relocation.targets[i]}

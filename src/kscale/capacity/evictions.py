@@ -153,8 +153,9 @@ class Evictions:
         exhausted = np.zeros(len(self._coverage.start), dtype=bool)
         for s, (begin, end) in enumerate(zip(self._coverage.start[:-1], self._coverage.start[1:], strict=True)):
             exhausted[s] = bool((self.allowed[self._coverage.ids[begin:end]] < 1).any())
-        held: NDArray[np.bool_] = self.moves & exhausted[self._coverage.of_pod]
-        return held | (self.codes == CODE_BLOCKS) | (self.codes == CODE_WAITS)
+        is_held: NDArray[np.bool_] = self.moves & exhausted[self._coverage.of_pod]
+        is_held |= (self.codes == CODE_BLOCKS) | (self.codes == CODE_WAITS)
+        return is_held
 
     def count_waves(self, pods: Sequence[int]) -> int:
         """Return in how many waves pods can be evicted: each budget allows its disruptions once a wave.
@@ -281,8 +282,8 @@ def relocate(
         by_key = dict(zip((pod.key for pod in pods), tried, strict=True))
         placed = place(current, pods, scores=scores, unacceptable_nodes=nodes)
         current = placed.snapshot_after
-        origin = np.append(origin, [by_key[key] for key in placed.placement]).astype(np.int64)
-        targets.update((by_key[key], node) for key, node in placed.placement.items())
+        origin = np.append(origin, [by_key[key] for key in placed.placed]).astype(np.int64)
+        targets.update((by_key[key], node) for key, node in placed.placed.items())
         waiting_pods = [by_key[key] for key in placed.unschedulable]
         if waiting_pods and wave is waves[-1]:
             for record in placed.unschedulable_records:

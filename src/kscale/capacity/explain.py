@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from kscale.ca.pod_lists.lists import drop_expendable_pods, is_expendable
 from kscale.capacity import estimate
 from kscale.capacity.estimate import EXPENDABLE_CUTOFF
-from kscale.capacity.manifests import with_manifests
 from kscale.capacity.records import Explanation, GroupAnswer, Nearest, NodeVerdict, Shortage
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
@@ -24,6 +23,7 @@ from kscale.scheduling.fit import fit as fit_pods
 from kscale.scheduling.place import place
 from kscale.scheduling.status import fit_error
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.manifests import with_manifests
 from kscale.snapshot.snapshot import Snapshot
 from kscale.vpa.controllers import Controllers, TargetError, read_controllers
 from kscale.vpa.target import find_topmost_owner

@@ -192,7 +192,7 @@ _NAMES_AND_PODS: Final = {str, Pod, PodRecord, msgspec.Raw}
 
 def _is_manifest(item: Any) -> bool:
     if isinstance(item, dict):
-        return item.get("kind", "Pod") != "Pod"
+        return bool(item.get("kind", "Pod") != "Pod")
     if isinstance(item, bytes | PathLike | KubeObject):
         return True
     return is_client_object(item) and bool(to_plain(item).get("kind") != "Pod")

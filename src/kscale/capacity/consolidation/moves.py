@@ -209,7 +209,7 @@ class Moves:
         """Return nodes without pods to move, the most expensive first."""
         spare = dict(limits.spare)
         nodes = [n for n in range(len(self.names)) if self.is_candidate(n, spare) and not self.movers(n)]
-        chosen = []
+        chosen: list[int] = []
         for node in sorted(nodes, key=lambda n: -(self.prices[n] or 0.0)):
             group = self.group_of[node] or ""
             if len(chosen) < limits.nodes and spare[group] > 0:

@@ -347,7 +347,7 @@ class _Path:
         moves = self._moves
         removed = [node for part in parts for node in part.nodes]
         names = [moves.names[node] for node in removed]
-        added = []
+        added: list[tuple[int, str]] = []
         templates = []
         for part in parts:
             if part.offer is not None:
@@ -444,7 +444,7 @@ class _Path:
             ConsolidationStep(
                 number=len(self.steps) + 1,
                 kind=kind,
-                at=to_text(self._time),
+                at=to_text(self._time) or "",
                 add=[
                     NewNode(
                         name=name,

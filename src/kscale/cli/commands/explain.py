@@ -91,7 +91,7 @@ def _workload(text: str, namespace: str | None, cluster: Cluster) -> KubeObject 
     if f"{typed}/{name}" in cluster.keys("Pod"):
         return None
     key = f"{namespace or 'default'}/{name}"
-    workload = next((item for item in cluster.all(kind) if item.key == key), None)
+    workload: KubeObject | None = next((item for item in cluster.all(kind) if item.key == key), None)
     if workload is None:
         raise InputError(f'there is no {kind} "{key}" in the input')
     return workload

@@ -109,7 +109,7 @@ def command(
     if workloads is None:
         pod_names = source.select_pods(cluster, snapshot, show.terminal)
     else:
-        from kscale.capacity.manifests import completing_classes, with_manifests
+        from kscale.snapshot.manifests import completing_classes, with_manifests
 
         unmodelled = [*workloads.list_unmodelled(cluster), *workloads.unknown_classes(completing_classes(cluster))]
         cluster, pod_names = with_manifests(cluster, workloads.workloads)
