@@ -6,6 +6,7 @@ Not in upstream.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -96,7 +97,6 @@ def run_with_client(
     :func:`load`; ``limits``: of what is read; ``user_agent``: the User-Agent header (default: kscale with its version).
     Raises what ``request`` raises, and InputError if the kubeconfig cannot be used.
     """
-    from kscale import __version__
     from kscale.world.clock import SystemClock
     from kscale.world.kubernetes.aiohttp_transport import connect
     from kscale.world.kubernetes.kubeconfig import load_access
@@ -108,7 +108,7 @@ def run_with_client(
         client = connect(
             access,
             SystemClock(),
-            user_agent=user_agent or f"kscale/{__version__}",
+            user_agent=user_agent or f"kscale/{sys.modules['kscale'].__version__}",  # the facade is above this package
             qps=_QPS,
             burst=_BURST,
             limits=limits or ServerLimits(),

@@ -96,7 +96,7 @@ def test_the_cheapest_mix_is_for_the_pods_that_run() -> None:
     limited = [msgspec.structs.replace(group, max_size=0) for group in groups]
     assert ideal_mix(cluster, limited).unschedulable_count == 3
     unpriced = ideal_mix(cluster, groups, groups=groups[:1])
-    assert (unpriced.cost, unpriced.nodes) == (pytest.approx(0.8), 1), "what runs on the GPU node is not counted"
+    assert (unpriced.cost, unpriced.node_count) == (pytest.approx(0.8), 1), "what runs on the GPU node is not counted"
     assert cluster.snapshot().pending == ("shop/waits",)
 
 

@@ -135,7 +135,7 @@ def explanation(fits_on: list[str], *verdicts: NodeVerdict, **more: object) -> E
         "event": "",
         "fits_after_eviction": [],
         "expendable_cutoff": -10,
-        "nodes": len(fits_on) + len(verdicts),
+        "node_count": len(fits_on) + len(verdicts),
         **more,
     }
     return Explanation(

@@ -174,7 +174,7 @@ def test_pods_are_tried_alone_on_nodes_that_exist(placed: list[Pod], left: list[
     cheap = running("s3", 4000, "n", priority=1)
     cluster = Cluster([machine("n", 2000), cheap, *placed, *pending])
     found = legacy(cluster, [], {"expendable_pods_priority_cutoff": 10})
-    assert sorted(name for part in found.pending for name in part.pods) == [f"default/{name}" for name in left]
+    assert sorted(name for part in found.remain_unschedulable for name in part.pods) == [f"default/{name}" for name in left]
     snapshot = cluster.snapshot()
     assert find_schedulable_pods(snapshot, list(snapshot.pending_records), set()) == {}
 
@@ -194,7 +194,7 @@ def test_remaining_pods_are_told_even_after_a_scale_up() -> None:
     told = {event.about: event.message for event in found.events if event.reason == "NotTriggerScaleUp"}
     assert told == {"Pod/default/huge": "pod didn't trigger scale-up (it wouldn't fit if a new node is added)"}
     assert found.unschedulable_count == 1
-    assert found.pending[0].rejected["ng2"].reasons == ["Insufficient cpu"]
+    assert found.remain_unschedulable[0].rejected["ng2"].reasons == ["Insufficient cpu"]
 
 
 @pytest.mark.parametrize(
