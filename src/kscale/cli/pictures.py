@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "consolidation_blocks",
-    "drain_blocks",
     "cost_blocks",
+    "drain_blocks",
     "estimate_blocks",
     "headroom_blocks",
     "hpa_blocks",

@@ -75,7 +75,8 @@ def command(
     if follows and show.terminal.stdout.isatty():
         from kscale.cli.live_view import follow_cluster
 
-        return follow_cluster(source, show.terminal, nanoseconds / 1e9, outlooks.view)
+        follow_cluster(source, show.terminal, nanoseconds / 1e9, outlooks.view)
+        return None
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     cluster, snapshot = read(source, show.terminal)
     with show.terminal.step("deciding"):

@@ -38,8 +38,8 @@ def validation_view(record: Validation) -> View:
     ]
     tables = [Table([Column("KIND"), Column("OBJECTS", "right"), Column("READ")], kinds)]
     tables += [
-        Table([Column(title)], [[Cell(text, tone)] for text in texts], limit=50)
-        for title, tone, texts in (("PROBLEM", "bad", record.problems), ("WARNING", "warn", record.warnings))
+        Table([Column("PROBLEM")], [[Cell(text, "bad")] for text in record.problems], limit=50),
+        Table([Column("WARNING")], [[Cell(text, "warn")] for text in record.warnings], limit=50),
     ]
     footer = []
     if record.unreadable:
