@@ -11,8 +11,8 @@ A ``typer.Option(...)`` in the annotation adds what these cannot say: other name
 before the ``*`` is an argument. A ``bool`` is switched on by ``--name``; a :data:`Switch` has ``--no-name``, too, which
 Go's ``--name=false`` needs.
 
-``--help`` shows up to ten common options: those that are required, those that option groups name as ``common``, and
-the command's own in their order. ``--help-all`` shows all options, below the ``title`` of their group.
+``--help`` shows ten common options: those that are required, those that option groups name as ``common``, the
+command's own in their order, and then others. ``--help-all`` shows all options, below the ``title`` of their group.
 """
 
 from __future__ import annotations
@@ -159,8 +159,9 @@ def command_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         else:
             declared.append(_declare(parameter, docs))
             own.append(parameter.name)
-    _mark_common(declared, (*common, *own))
-    return sorted(declared, key=lambda option: option.name in last)
+    declared.sort(key=lambda option: option.name in last)
+    _mark_common(declared, (*common, *own, *(option.name for option in declared)))
+    return declared
 
 
 def _mark_common(declared: Sequence[inspect.Parameter], names: Iterable[str]) -> None:

@@ -54,6 +54,7 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
         "CatalogueList": ("catalogue", "import", EXAMPLES / "data" / "aws.csv"),
         "ClusterDiff": ("diff", folder / "c.json", EXAMPLES / "cluster.json.gz", *groups),
         "ConsolidationPlan": ("consolidate", *dump, *groups),
+        "ClusterOverview": ("top", *dump, *groups),
         "CostReport": ("cost", *dump, *groups, "--budget", 0.1),
         "DecisionReplay": ("replay", "decisions", web, EXAMPLES / "data" / "web_decisions.jsonl", "--horizon", "6m"),
         "EstimateReport": ("estimate", *dump, *groups),
