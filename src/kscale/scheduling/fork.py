@@ -71,7 +71,7 @@ def fork(
         If a pod or a template cannot be read.
     """
     snapshot, pods = inputs_of(snapshot, pods)
-    if not isinstance(templates, Sequence) or isinstance(templates, str | bytes):
+    if isinstance(templates, str | bytes):
         raise ArgumentError("templates", short(templates), "a list of node templates", type(templates).__name__)
     prepared = [template_of(template, snapshot.columns.objects) for template in templates]
     return Fork(snapshot, pods, templates=prepared, profile=profile, cursor=cursor)
