@@ -15,7 +15,7 @@ import numpy as np
 
 from kscale.ca.nodes import is_ready
 from kscale.capacity.catalogue import InstanceType
-from kscale.capacity.cost import price_of, name_workloads
+from kscale.capacity.cost import name_workloads, price_of
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
