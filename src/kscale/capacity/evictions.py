@@ -46,6 +46,7 @@ __all__ = [
     "Evictions",
     "PodHold",
     "Relocation",
+    "get_protection",
     "node_hold",
     "relocate",
 ]
@@ -101,7 +102,7 @@ class Evictions:
         DaemonSet and mirror pods count as well, as in Karpenter.
         """
         pods = self.pods
-        values = pods.compute_per_kind(("do not disrupt",), _get_protection)
+        values = pods.compute_per_kind(("do not disrupt",), get_protection)
         protected = np.array([value == "true" for value in values], dtype=bool)[pods.kind_of]
         timed = np.array([value not in (None, "true") for value in values], dtype=bool)
         for i in np.flatnonzero(timed[pods.kind_of]).tolist():
@@ -187,7 +188,7 @@ class Evictions:
         return waves
 
 
-def _get_protection(pod: Pod) -> str | None:
+def get_protection(pod: Pod) -> str | None:
     """Return the value of ``karpenter.sh/do-not-disrupt`` of an active pod if it can protect the pod, else None."""
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed"):
         return None
