@@ -128,7 +128,7 @@ def test_formats() -> None:
 @pytest.mark.parametrize("cloud", ["externalgrpc", "kwok", "clusterapi"])
 def test_its_flags_are_flags_of_the_program(cloud: str) -> None:
     (container,) = printed("--cloud-provider", cloud)["Deployment"]["spec"]["template"]["spec"]["containers"]
-    help_ = run("run", "cluster-autoscaler", "--help").stdout
+    help_ = run("run", "cluster-autoscaler", "--help-all").stdout
     for argument in container["args"][2:]:
         assert argument.partition("=")[0] in help_
 
@@ -332,7 +332,7 @@ def test_the_other_autoscalers(program: str) -> None:
     (container,) = pod["containers"]
     assert container["args"][:2] == ["run", program]
     assert container["args"][-1] == "--kube-api-qps=7"
-    help_ = run("run", program, "--help").stdout
+    help_ = run("run", program, "--help-all").stdout
     for argument in container["args"][2:]:
         assert argument.partition("=")[0] in help_, argument
     assert pod["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"] == name

@@ -397,7 +397,7 @@ def test_what_it_does_not_begin_with(arguments: list[str], said: str, tmp_path: 
 
 
 def test_help_has_every_flag() -> None:
-    found = run(*RUN, "--help")
+    found = run(*RUN, "--help-all")
     assert found.code == 0
     for name in fields(LoopFlags):
         assert f"--{name.replace('_', '-')}" in found.stdout

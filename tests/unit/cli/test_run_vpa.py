@@ -210,7 +210,7 @@ def test_every_flag_of_upstream() -> None:
         prometheus-query-timeout prometheus-bearer-token prometheus-bearer-token-file username password history-length
         history-resolution history-cpu-metric history-memory-metric metric-for-pod-labels pod-label-prefix
         pod-namespace-label pod-name-label container-namespace-label container-pod-name-label container-name-label"""
-    text = run("run", "vpa-recommender", "--help").stdout
+    text = run("run", "vpa-recommender", "--help-all").stdout
     missing = [flag for flag in upstream.split() if f"--{flag}" not in text]
     assert missing == []
 
@@ -341,7 +341,7 @@ def test_what_the_admission_controller_refuses(files: list[str], argument: str, 
     ],
 )
 def test_every_flag_of_the_others(program: str, flags: str) -> None:
-    text = run("run", program, "--help").stdout
+    text = run("run", program, "--help-all").stdout
     assert [flag for flag in flags.split() if f"--{flag}" not in text] == []
 
 

@@ -27,7 +27,7 @@ SOURCE = Path(kscale.__file__).parent
 EXAMPLES = SOURCE / "examples"
 READ = {
     "--aws-instance-types", "--catalogue", "--client-ca-file", "--cloud-config", "--filename", "--groups",
-    "--grpc-expander-cert", "--history", "--kubeconfig", "--metrics", "--pod", "--priority-config",
+    "--grpc-expander-cert", "--history", "--kubeconfig", "--metrics", "--pod", "--price-list", "--priority-config",
     "--prometheus-bearer-token-file", "--replicas", "--scenario", "--scheduler-config-file", "--simulation", "--state",
     "--tls-cert-file", "--tls-private-key", "--tls-private-key-file", "catalogue", "decisions", "file", "--prices",
     "scenario", "scenarios",
@@ -230,6 +230,7 @@ OTHERS = Counter({
     ("kscale/files.py", "open"): 2, ("kscale/files.py", "replace"): 1,  # what is tested here
     ("kscale/hpa/replay.py", "savefig"): 1,  # into a stream of kscale.files
     ("kscale/cli/app.py", "open"): 1,  # the null device
+    ("kscale/cli/help.py", "write_text"): 1,  # into the text of a help
     ("kscale/world/rpc.py", "NamedTemporaryFile"): 1,  # without memfd_create
     ("kscale/capacity/sweep.py", "mkstemp"): 1, ("kscale/capacity/sweep.py", "fdopen"): 1,  # shared memory
 })  # fmt: skip

@@ -35,7 +35,7 @@ class Report(Record, frozen=True):
 
 def test_a_record() -> None:
     shown = Report(total=3, names=["a", "<b>"], lines=[Line(name=f"n{i}", count=i) for i in range(60)])._repr_html_()
-    assert shown.startswith("<div><p><strong>Report</strong></p>")
+    assert shown.startswith("<div><p><strong>Report: total=3, 2 names, 60 lines</strong></p>")
     assert "<td>total</td><td>3</td>" in shown
     assert "<td>names</td><td>a, &lt;b&gt;</td>" in shown
     assert "<caption>lines</caption><thead><tr><th>name</th><th>count</th></tr></thead>" in shown
@@ -105,9 +105,9 @@ def test_scale_down_and_a_whole_loop() -> None:
     assert "<td>full</td><td>stays</td><td></td><td>NotUnderutilized</td>" in down
     report = kscale.ca.run_once(cluster, groups, now=1_800_000_000 * SECOND, options=options)
     whole = report._repr_html_()
-    assert whole.startswith("<div><p><strong>LoopReport(scale_up=")
+    assert whole.startswith("<div><p><strong>&lt;LoopReport: scale_up=")
     assert whole.endswith("</div>")
-    assert "<strong>ScaleUpPlan(" in whole
+    assert "<strong>&lt;ScaleUpPlan: " in whole
     assert down.partition("<table>")[2] in whole
 
 

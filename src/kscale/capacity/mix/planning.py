@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 
 from kscale.capacity.architectures import arch_of
-from kscale.capacity.catalogue.names import parse_type_name
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.mix.check import CheckedPlacement, PlannedPlacement, RemainingNodes, check
 from kscale.capacity.mix.exact import SmallMix
@@ -23,6 +22,7 @@ from kscale.capacity.mix.offers import ALL, MixOptions, Offer, offers_of, subjec
 from kscale.capacity.mix.packing import assign_pods_to_nodes
 from kscale.capacity.mix.records import Bound, MixLine, MixPlan, PlannedNode, Repairs, TypesPoint
 from kscale.capacity.mix.solve import Budget, Solution, choose_few_types, prove_least_cost, solve
+from kscale.capacity.type_names import parse_type_name
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup

@@ -76,7 +76,7 @@ def command(
     min_saving : AMOUNT
         Stop at a step that saves less an hour.
     eviction_cost : AMOUNT
-        What an eviction costs. A node goes only if it repays its evictions within the payback time.
+        Cost of an eviction. A node goes only if it repays its evictions within the payback time.
     payback : TIME
         Time in which a node must repay its evictions.
     no_replace

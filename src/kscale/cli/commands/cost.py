@@ -48,8 +48,8 @@ class AllocationOptions(OptionGroup):
     by : KEY
         Divide the cost by namespace (the default), workload, controller, label:KEY or annotation:KEY.
     idle
-        Who pays for what nobody requested: everybody in proportion (proportional), a line of its own (separate), or
-        nobody (none). The default is proportional.
+        Cost that nobody requested: divided in proportion (proportional), a line of its own (separate), or left out
+        (none). The default is proportional.
     window : DURATION
         Cost of so much time, such as 24h or 30d (default 1h). Usage is its average in this time.
     storage_price : CLASS=PRICE
