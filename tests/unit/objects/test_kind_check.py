@@ -56,11 +56,11 @@ QUESTIONS: dict[str, Callable[[kscale.Snapshot, Any], object]] = {
 OTHER_KINDS: dict[str, tuple[Any, str]] = {
     "a Deployment's data": (
         DEPLOYMENT,
-        "Deployment d/w is not a Pod: a workload needs a Cluster instead of a snapshot, or pass the pods",
+        "Deployment d/w is not a Pod: a workload needs a Cluster",
     ),
     "a Deployment's data without kind": (
         {"metadata": DEPLOYMENT["metadata"], "spec": DEPLOYMENT["spec"]},
-        "an object without kind, d/w with a pod template, is not a Pod: a workload needs a Cluster instead of a snapshot, or pass the pods",
+        "an object without kind, d/w with a pod template, is not a Pod: a workload needs a Cluster",
     ),
     "a Deployment's text": (msgspec.Raw(msgspec.json.encode(DEPLOYMENT)), "Deployment d/w is not a Pod"),
     "a Deployment struct": (from_dict(DEPLOYMENT, Deployment), "Deployment d/w is not a Pod"),

@@ -430,7 +430,7 @@ def test_plans_say_what_they_are() -> None:
     down = kscale.scale_down(
         cluster, [group("g1", "n1 n2")], now=N0, options=ca.AutoscalingOptions(scale_down_unneeded_time=timedelta())
     )
-    assert repr(down) == ("ScaleDownPlan(ScaleDownNodeDeleteStarted: 1 of 2 candidates unneeded, deletes n2)")
+    assert repr(down) == ("<ScaleDownPlan: ScaleDownNodeDeleteStarted, 1 of 2 candidates unneeded, deletes n2>")
 
 
 def test_failures_of_earlier_loops_are_forgotten() -> None:
