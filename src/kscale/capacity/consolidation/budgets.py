@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kscale.effects import SECOND, Moment, to_datetime
+from kscale.effects import SECOND, Moment, moment, to_datetime
 from kscale.errors import InputError, Problem
 from kscale.objects.times import parse_duration
 from kscale.objects.validation import share_of
