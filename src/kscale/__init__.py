@@ -4,7 +4,8 @@
 Read            ``load`` (files, data, a live cluster), ``read_groups``, ``apply_manifests``, ``from_columns``
 Schedule        ``fit``, ``place``, ``node_scores``, ``fork``
 Scale nodes     ``estimate``, ``estimate_many``, ``scale_up``, ``scale_down``, ``ca.run_once``
-Plan            ``mix``, ``whatif``, ``sweep``, ``fit_manifests``
+Plan            ``mix``, ``whatif``, ``sweep``, ``fit_manifests``, ``consolidate``, ``drain``, ``preempt``
+Compare         ``node_usage``, ``diff``
 Scale pods      ``hpa``, ``vpa``
 Objects         ``Cluster``, ``Snapshot``, ``NodeGroup``, ``NodeTemplate``, ``Offer``, ``Quantity``
 Options         ``EstimateOptions``, ``MixOptions``, ``PlaceState``, ``scheduler_profile``, ``score_options``

@@ -58,6 +58,7 @@ INSTANCES: Final[dict[str, Callable[[], Any]]] = {
     "HorizontalController": lambda: drivers.HorizontalController(hpa.HPAOptions()),
     "WorkQueue": lambda: drivers.WorkQueue("q"),
     "VirtualTime": lambda: effects.VirtualTime(lambda action, at: effects.Outcome(at=at), now=0),
+    "DisruptionBudget": kscale.DisruptionBudget,
     "HourlyPrices": ca.HourlyPrices,
     "HPAOptions": hpa.HPAOptions,
     "Timeline": lambda: simulation.Timeline("x"),

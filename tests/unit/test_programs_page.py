@@ -97,7 +97,9 @@ def test_the_page_lists_the_flags_and_defaults_of_the_updater_of_2020() -> None:
 
 def test_the_help_of_the_profiles_names_the_page() -> None:
     for command in ("cluster-autoscaler", "vpa-updater"):
-        text = "".join(kscale("run", command, "--help-all").stdout.replace("│", " ").split())  # lines are broken anywhere
+        text = "".join(
+            kscale("run", command, "--help-all").stdout.replace("│", " ").split()
+        )  # lines are broken anywhere
         assert "docs/programs-of-2018-2020.md" in text
 
 

@@ -356,6 +356,7 @@ def _rates(snapshot: Snapshot, price: NDArray[np.float64]) -> NDArray[np.float64
     return rates
 
 
+@typed
 def name_workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
     """Return ``namespace/Kind/name`` of each pod's topmost controller, or of the pod itself.
 

@@ -60,6 +60,7 @@ class IdleRule(StrEnum):
     """It is left out, so that the lines add up to less than the cluster costs."""
 
 
+@typed
 def apportion(total: int, weights: Sequence[int]) -> list[int]:
     """Divide an amount in proportion to weights, by largest remainders.
 

@@ -109,6 +109,7 @@ def drain(
     -----
     Pods that are pending now are placed first, where they fit. Nothing is preempted for an evicted pod.
     """
+    at = moment(now)
     snapshot = snapshot_of(snapshot)
     names = list(dict.fromkeys(nodes))
     unknown = [name for name in names if name not in snapshot.columns.index]
@@ -116,7 +117,7 @@ def drain(
         raise InputError([Problem(f'there is no node "{name}"', field="nodes") for name in unknown])
     if not names:
         raise InputError("no node is named")
-    at, scores = moment(now), scores or ScoreOptions()
+    scores = scores or ScoreOptions()
     count = len(snapshot.pods)
     before = place(snapshot, scores=scores, unacceptable_nodes=names).snapshot_after
     evictions = Evictions(snapshot, at, options or AutoscalingOptions())

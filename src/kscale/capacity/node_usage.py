@@ -225,6 +225,7 @@ def node_usage(
     return NodeUsageReport(nodes=rows, totals=_add_up(rows), pending=len(snapshot.pending))
 
 
+@typed
 def fullness(row: NodeUsage) -> float:
     """Return the greater of the shares of cpu and memory of a node (``row``) that are requested."""
     return max((use.requests / use.allocatable for use in (row.cpu, row.memory) if use.allocatable > 0), default=0.0)

@@ -96,7 +96,7 @@ def fit(
     return FitResult(snapshot, checked_pods, list(snapshot.nodes if nodes is None else nodes), profile)
 
 
-@typed_methods()
+@typed_methods(late=True)
 class FitResult(Result):
     """Verdicts by pod and node. ``pods``, ``nodes``: their names, in order.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from kscale._native import _engine
 from kscale.errors import ArgumentError, InputError, StateError
@@ -73,7 +73,7 @@ def fork(
         If ``templates`` is a text instead of a list of templates.
     """
     snapshot, pods = inputs_of(snapshot, pods)
-    if isinstance(templates, str | bytes):
+    if not isinstance(cast("object", templates), Sequence) or isinstance(templates, str | bytes):
         raise ArgumentError("templates", short(templates), "a list of node templates", type(templates).__name__)
     prepared = [template_of(template, snapshot.columns.objects) for template in templates]
     return Fork(snapshot, pods, templates=prepared, profile=profile, cursor=cursor)

@@ -258,10 +258,10 @@ def test_a_mix_keeps_to_the_limits_of_a_pool_together() -> None:
     groups = with_templates(cluster, cluster.snapshot(), converted.groups)
     options = kscale.MixOptions(shared_limits=converted.limits)
     plan = kscale.mix(cluster, groups, options=options)
-    assert (plan.nodes, plan.nowhere, plan.bound.cost) == (3, 1, None)
+    assert (plan.node_count, plan.unschedulable_count, plan.bound.cost) == (3, 1, None)
     three = kscale.load([pod(f"p{i}", "6") for i in range(3)])
     plan = kscale.mix(three, groups, options=options)
-    assert (plan.nodes, plan.nowhere, plan.cost, plan.bound.cost) == (3, 0, 0.9, 0.9)
+    assert (plan.node_count, plan.unschedulable_count, plan.cost, plan.bound.cost) == (3, 0, 0.9, 0.9)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_room_that_is_there_costs_nothing(solver: bool) -> None:
     assert (plan.on_existing, plan.on_new, plan.node_count, plan.cost) == (4, 2, 1, 0.1)
     placed_again(objects, [SMALL], plan)
     alone = mix(kscale.load(objects), [SMALL], options=MixOptions(existing=False))
-    assert (alone.on_existing, alone.nodes) == (0, 3)
+    assert (alone.on_existing, alone.node_count) == (0, 3)
 
 
 def test_all_pods_as_if_the_cluster_were_built_anew(solver: bool) -> None:
@@ -145,7 +145,7 @@ def test_all_pods_as_if_the_cluster_were_built_anew(solver: bool) -> None:
     with pytest.raises(kscale.InputError, match="needs a Cluster"):
         mix(cluster.snapshot(), [SMALL], pods="all")
     some = mix(cluster, [SMALL], pods=["a/p0"], options=MixOptions(existing=False))
-    assert (some.pods, some.nodes) == (1, 1)
+    assert (some.pods, some.node_count) == (1, 1)
 
 
 def test_minima_maxima_and_quotas(solver: bool) -> None:
@@ -271,7 +271,7 @@ def test_pods_that_nothing_holds() -> None:
     plan = mix(kscale.load([*pods(2), pod("huge", "99")]), [SMALL])
     assert (plan.unschedulable_count, plan.unschedulable, plan.node_count) == (1, ["a/huge"], 1)
     nothing = mix(kscale.load([node("n", 1, 1)]), [SMALL])
-    assert (nothing.pods, nothing.nodes, nothing.cost, nothing.bound.cost) == (0, 0, 0, 0)
+    assert (nothing.pods, nothing.node_count, nothing.cost, nothing.bound.cost) == (0, 0, 0, 0)
 
 
 def test_the_same_again_with_any_number_of_threads() -> None:

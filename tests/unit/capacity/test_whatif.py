@@ -280,7 +280,7 @@ def test_another_instance_type_says_what_stays_and_what_a_rebuild_costs() -> Non
     before, rebuilt = rows(edit, question="rebuild", catalogue=aws)
     assert rebuilt.notes == []
     old = kscale.mix(kscale.load(CLUSTER), described(GROUPS), pods="all")
-    assert (before.nodes, before.cost, before.bound) == (old.nodes, old.cost, old.bound.cost)
+    assert (before.nodes, before.cost, before.bound) == (old.node_count, old.cost, old.bound.cost)
     assert before.groups == {name: count for name in ("small", "big")
                              if (count := old.offers.get(name, 0) - {"small": 3, "big": 1}[name])}  # fmt: skip
     assert rebuilt.cost == pytest.approx(2 * 0.9)

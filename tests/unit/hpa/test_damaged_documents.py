@@ -199,7 +199,7 @@ def check_both_ways(listed: dict[str, Any]) -> None:
 def contents_of(dump: Dump) -> tuple[Any, ...]:
     """All that depends on what a dump has, without where its objects are."""
     usage = dump.metrics.usage()
-    items = sorted((to_dict(usage.item(row)) for row in range(len(usage))), key=lambda item: item["metadata"]["name"])
+    items = sorted((to_dict(usage.item(row)) for row in range(len(usage))), key=repr)
     return dump.newest, dump.total, dict(dump.read), sorted(dump.duplicates), dump.hpas, pods_of(dump), items
 
 

@@ -45,19 +45,22 @@ class V1Deployment:
         self.metadata, self.spec = DEPLOYMENT["metadata"], DEPLOYMENT["spec"]
 
 
-QUESTIONS: dict[str, Callable[[kscale.Cluster, Any], object]] = {
-    "place": lambda cluster, pod: kscale.place(cluster, [pod]),
-    "fit": lambda cluster, pod: kscale.fit(cluster, [pod]),
-    "fork": lambda cluster, pod: kscale.fork(cluster, [pod]),
-    "estimate": lambda cluster, pod: kscale.estimate(cluster, [pod], template=NODE),
-    "estimate_many": lambda cluster, pod: kscale.estimate_many(cluster, [pod], templates=[NODE]),
-    "node_scores": lambda cluster, pod: kscale.node_scores(cluster, pod),
+QUESTIONS: dict[str, Callable[[kscale.Snapshot, Any], object]] = {
+    "place": lambda snapshot, pod: kscale.place(snapshot, [pod]),
+    "fit": lambda snapshot, pod: kscale.fit(snapshot, [pod]),
+    "fork": lambda snapshot, pod: kscale.fork(snapshot, [pod]),
+    "estimate": lambda snapshot, pod: kscale.estimate(snapshot, [pod], template=NODE),
+    "estimate_many": lambda snapshot, pod: kscale.estimate_many(snapshot, [pod], templates=[NODE]),
+    "node_scores": lambda snapshot, pod: kscale.node_scores(snapshot, pod),
 }
 OTHER_KINDS: dict[str, tuple[Any, str]] = {
-    "a Deployment's data": (DEPLOYMENT, "Deployment d/w is not a Pod: pass the pods that it would create"),
+    "a Deployment's data": (
+        DEPLOYMENT,
+        "Deployment d/w is not a Pod: a workload needs a Cluster",
+    ),
     "a Deployment's data without kind": (
         {"metadata": DEPLOYMENT["metadata"], "spec": DEPLOYMENT["spec"]},
-        "an object without kind, d/w with a pod template, is not a Pod: pass the pods that it would create",
+        "an object without kind, d/w with a pod template, is not a Pod: a workload needs a Cluster",
     ),
     "a Deployment's text": (msgspec.Raw(msgspec.json.encode(DEPLOYMENT)), "Deployment d/w is not a Pod"),
     "a Deployment struct": (from_dict(DEPLOYMENT, Deployment), "Deployment d/w is not a Pod"),
@@ -79,7 +82,7 @@ OTHER_KINDS: dict[str, tuple[Any, str]] = {
 def test_another_kind_is_no_empty_pod(question: str, case: str) -> None:
     value, message = OTHER_KINDS[case]
     with pytest.raises(kscale.InputError, match=message):
-        QUESTIONS[question](kscale.Cluster([NODE]), value)
+        QUESTIONS[question](kscale.Cluster([NODE]).snapshot(), value)
 
 
 def test_what_to_pass_for_a_workload_answers() -> None:

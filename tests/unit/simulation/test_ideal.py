@@ -137,7 +137,7 @@ def test_what_is_said_of_it() -> None:
     assert report.ideal is not None
     first = simulation_view(report).footer[0]
     assert first.startswith("Paid $7.00 = $2.00 cheapest mix found for the load (at least $1.")
-    assert first.endswith("+ 4.00 packing + 1.00 nodes without pods (CA) + 0.00 booting.")
+    assert first.endswith("+ $4.00 packing + $1.00 nodes without pods (CA) + $0.00 booting.")
     other = replace(report, ideal=replace(report.ideal, methods=["column_generation", "volume"], unplaced=3))
     said = simulation_view(other).footer[0]
     assert "for the load (without 3 pods that it had no place for: nodes as paid)" in said

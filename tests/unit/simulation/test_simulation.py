@@ -522,7 +522,7 @@ def test_nodes_of_no_group_are_told_and_not_priced() -> None:
     assert (report.node_hours, report.ungrouped_node_hours) == (1.0, 0.5)
     assert report.cost == pytest.approx(0.2)
     headline = simulation_view(report).headline
-    assert "1.0 node-hours, 0.20; 0.5 more of nodes of no group, which have no price." in headline
+    assert "1.0 node-hours, $0.20; 0.5 more of nodes of no group, which have no price." in headline
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_same_as_from_objects() -> None:
     assert np.array_equal(kscale.fit(found).ok, kscale.fit(expected).ok)
     results = [kscale.estimate(each, template=TEMPLATE) for each in (found, expected)]
     assert results[0].placed == results[1].placed
-    assert results[0].groups == results[1].groups
+    assert results[0].pod_groups == results[1].pod_groups
     assert results[0].node_count > 0
     again = pickle.loads(pickle.dumps(found, protocol=5))
     assert kscale.estimate(again, template=TEMPLATE).placed == results[0].placed

@@ -493,7 +493,7 @@ def test_texts_of_placed_pods_are_not_kept() -> None:
     cluster.watched(line("MODIFIED", waiting))
     assert cluster.pod("x/b").spec.hostname == ""
     cluster.apply(pod("c", nodeName="n", metadata={"managedFields": MANAGED}))
-    with pytest.raises(ValueError, match='texts is "all" or "pending"'):
+    with pytest.raises(ValueError, match="texts is 'none', not 'all' or 'pending'"):
         Cluster(texts="none")  # type: ignore[arg-type]  # what is refused
 
 

@@ -83,10 +83,11 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
     def is_active(self, now: Moment) -> bool:
         """Return whether the budget holds at a moment."""
+        at = moment(now)
         if self.schedule is None or self.duration is None:
             return True
-        last = _find_last_time(_parse_schedule(self.schedule), now)
-        return last is not None and now - last < parse_duration(self.duration)
+        last = _find_last_time(_parse_schedule(self.schedule), at)
+        return last is not None and at - last < parse_duration(self.duration)
 
 
 def allowed_nodes(budgets: Iterable[DisruptionBudget], now: Moment, total: int, reason: str) -> int | None:

@@ -20,6 +20,7 @@ from kscale.capacity.records import UNLIMITED
 from kscale.capacity.type_names import Cloud, parse_type_name
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import to_integers
 
@@ -112,6 +113,7 @@ def offering_requirements(zone: str, capacity_type: str) -> Requirements:
     return Requirements(requirement(key, Operator.IN, [value]) for key, value in labels.items())
 
 
+@typed
 def groups_of_pools(
     pools: NodePools,
     kinds: Sequence[InstanceType],

@@ -174,7 +174,9 @@ def test_pods_are_tried_alone_on_nodes_that_exist(placed: list[Pod], left: list[
     cheap = running("s3", 4000, "n", priority=1)
     cluster = Cluster([machine("n", 2000), cheap, *placed, *pending])
     found = legacy(cluster, [], {"expendable_pods_priority_cutoff": 10})
-    assert sorted(name for part in found.remain_unschedulable for name in part.pods) == [f"default/{name}" for name in left]
+    assert sorted(name for part in found.remain_unschedulable for name in part.pods) == [
+        f"default/{name}" for name in left
+    ]
     snapshot = cluster.snapshot()
     assert find_schedulable_pods(snapshot, list(snapshot.pending_records), set()) == {}
 

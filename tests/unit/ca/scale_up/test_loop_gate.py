@@ -179,8 +179,9 @@ def test_a_loop_without_ready_nodes_does_nothing() -> None:
 def test_what_stopped_the_loop_is_said_in_words() -> None:
     limited = _loop(9, max_nodes_total=1)
     assert limited.result == "ScaleUpLimitedByMaxNodesTotal"
-    assert [(len(each.pods), each.why) for each in limited.pending] == [(5, "max total nodes in cluster reached")]
+    (stays,) = limited.remain_unschedulable
+    assert (len(stays.pods), stays.why) == (5, "max total nodes in cluster reached")
     reserved = _loop(10, degraded=3, enable_graceful_degradation=True, max_looks=16)
-    assert [each.why for each in reserved.pending] == [
+    assert [each.why for each in reserved.remain_unschedulable] == [
         "this loop does not scale up: the pods are too new, or it is reserved for scale-down"
     ]

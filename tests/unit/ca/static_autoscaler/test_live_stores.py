@@ -427,6 +427,7 @@ OTHER_ANNOTATIONS = {
     "ca/templates.py": "copies those of a DaemonSet's template",
     "hpa/api/keda.py": "of HPAs and ScaledObjects",
     "snapshot/classes/facets.py": "checks whether there are any",
+    "snapshot/manifests.py": "of objects that manifests change",
     "hpa/api/v1_conversion.py": "of HPAs",
     "hpa/api/validation.py": "of HPAs",
     "scheduling/compile/node_classes.py": "of CSINodes",

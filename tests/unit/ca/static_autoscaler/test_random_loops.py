@@ -20,10 +20,11 @@ from builders import N0, container, node, owner, pod, template
 from ca_loops import Cloud, Life
 from ca_world import NOT_FOUND
 from kscale import ca
-from kscale.ca.entry_points.loops import RunOnceAction
+from kscale.ca.legacy.run_once import LegacyLoopAction
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, is_ready
 from kscale.ca.provisioning_requests import BEST_EFFORT_ATOMIC_CLASS, CHECK_CAPACITY_CLASS
 from kscale.ca.scale_down.actuation.batch_deletion import delete_nodes_async
+from kscale.ca.static_autoscaler.loop import LoopAction
 from kscale.effects import (
     LEGAL_OUTCOMES,
     SECOND,
@@ -109,7 +110,11 @@ FLAGS: dict[str, Any] = {
     "enable_provisioning_requests": True,
 }
 
-IN_LOOPS: Final = {*get_args(RunOnceAction), *get_args(get_args(get_type_hints(delete_nodes_async)["return"])[0])}
+IN_LOOPS: Final = {
+    *get_args(LoopAction),
+    *get_args(LegacyLoopAction),
+    *get_args(get_args(get_type_hints(delete_nodes_async)["return"])[0]),
+}
 """What a loop asks for, and the deletions that it starts in the background."""
 NOT_IN_LOOPS: Final = {
     GetUnstructured: "asked by the controller of capacity buffers, beside the loop",

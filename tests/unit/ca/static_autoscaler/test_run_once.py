@@ -97,7 +97,7 @@ def test_the_order_of_a_loop() -> None:
     assert names == ["Refresh", "HasInstances", "IncreaseSize", "IncreaseSize", "Get", "Create"]
     assert [action.group for action in report.actions if isinstance(action, IncreaseSize)] == ["g1", "low"]
     assert {each.name for each in report.observations} <= set(METRICS)
-    assert repr(report).startswith("LoopReport(scale_up=ScaleUpSuccessful {g1 2->3 (max: 10)} {low 0->1 (max: 10)}")
+    assert repr(report).startswith("<LoopReport: scale_up=ScaleUpSuccessful {g1 2->3 (max: 10)} {low 0->1 (max: 10)}")
 
 
 def test_scale_down_sees_what_scale_up_placed() -> None:
@@ -426,11 +426,11 @@ def test_groups_that_limits_hold_back_are_counted() -> None:
 def test_plans_say_what_they_are() -> None:
     cluster = kscale.Cluster([machine("n1"), machine("n2"), running("p1", 900, "n1"), waiting("p2", 950)])
     up = kscale.scale_up(cluster, [group("g1", "n1 n2")], now=N0)
-    assert repr(up) == "ScaleUpPlan(ScaleUpNotNeeded: 0 pods helped, 0 not, 1 fit already)"
+    assert repr(up) == "<ScaleUpPlan: ScaleUpNotNeeded, 0 pods helped, 0 not, 1 fit already>"
     down = kscale.scale_down(
         cluster, [group("g1", "n1 n2")], now=N0, options=ca.AutoscalingOptions(scale_down_unneeded_time=timedelta())
     )
-    assert repr(down) == ("ScaleDownPlan(ScaleDownNodeDeleteStarted: 1 of 2 candidates unneeded, deletes n2)")
+    assert repr(down) == ("<ScaleDownPlan: ScaleDownNodeDeleteStarted, 1 of 2 candidates unneeded, deletes n2>")
 
 
 def test_failures_of_earlier_loops_are_forgotten() -> None:
