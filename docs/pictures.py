@@ -200,6 +200,51 @@ def mixes() -> str:
     return bars(title, f"$ {line}", rows)
 
 
+def karpenter() -> str:
+    """Cost of what Karpenter would launch, of the cheapest mix within the same NodePools, and the lower bound."""
+    line = f"kscale mix {DUMP} -g examples/nodepools.yaml --catalogue examples/data/aws.csv --budget 0"
+    plan = run(line)
+    launched = plan["karpenter"]
+    rows = [
+        Bar(name, cost, f"${cost:.2f}/h, {nodes} nodes for {pods} pods", tone)
+        for name, cost, nodes, pods, tone in (
+            ("Karpenter", launched["cost"], launched["nodes"], launched["onNew"], "dim"),
+            ("cheapest mix", plan["cost"], plan["nodeCount"], plan["onNew"], "good"),
+        )
+    ]
+    bound = plan["bound"]["cost"]
+    if bound is not None:
+        rows.append(Bar("lower bound", bound, f"${bound:.2f}/h, no mix costs less", "warn"))
+    return bars("What Karpenter would launch, and the cheapest mix of the same NodePools", f"$ {line}", rows)
+
+
+def consolidation() -> str:
+    """Cost after each step of a consolidation, and the lower bound of the cost."""
+    line = f"kscale consolidate {DUMP} -g examples/reserved.yaml --now 2026-07-01T00:00:00Z"
+    plan = run(line)
+    today, *_, optimum = plan["table"]
+    rows = [
+        Bar("today", today["cost"], f"${today['cost']:.2f}/h, {today['nodes']} nodes", "dim"),
+        *(
+            Bar(f"step {step['number']}", step["cost"], f"${step['cost']:.2f}/h, {step['nodes']} nodes", "good")
+            for step in plan["steps"]
+        ),
+        Bar("optimum", optimum["cost"], f"${optimum['cost']:.2f}/h at least", "warn"),
+    ]
+    return bars("Cost after each step, and what the optimum costs at least", f"$ {line}", rows)
+
+
+def usage() -> str:
+    """Nodes by the share of cpu that is requested."""
+    line = f"kscale nodes {GROUPS} --now 2026-07-01T00:00:00Z"
+    tenths = Counter(min(9, 10 * node["cpu"]["requests"] // node["cpu"]["allocatable"]) for node in run(line)["nodes"])
+    rows = [
+        Bar(f"{10 * tenth}% to {10 * tenth + 10}%", tenths[tenth], f"{tenths[tenth]} nodes")
+        for tenth in range(max(tenths), min(tenths) - 1, -1)
+    ]
+    return bars("Nodes by the share of their cpu that is requested", f"$ {line}", rows)
+
+
 def scenarios() -> str:
     """Nodes by what-if scenario."""
     line = f"kscale whatif examples/scenarios.yaml {GROUPS}"
@@ -413,6 +458,9 @@ PICTURES: dict[str, Callable[[], str]] = {
     "scale-up": whole_loop,
     "cost": costs,
     "mix": mixes,
+    "karpenter": karpenter,
+    "consolidate": consolidation,
+    "node-maintenance": usage,
     "whatif": scenarios,
     "sweep": sweeps,
     "scale-down": removals,

@@ -147,7 +147,8 @@ class IdealMix(Part, frozen=True):
     """The cheapest set of nodes found for the pods of the report, as if there were no nodes, and a lower bound of the
     cost.
 
-    The bound is null if it does not cover the same pods, of which ``unschedulableCount`` are unschedulable.
+    The bound is null if it does not cover the same pods, of which ``unschedulable_count`` are unschedulable.
+    ``node_count``: number of nodes in the set.
     """
 
     cost: float
@@ -203,10 +204,10 @@ class CostAllocation(Part, frozen=True):
 class CostReport(Record, frozen=True):
     """Cost of the nodes per hour: ``cost`` = ``requested`` + ``idle``.
 
-    ``unpriced`` nodes have no known price and are not counted; pods on them are not part of ``namespaces`` and
-    ``workloads``, which are sorted by cost. The price of a node is divided among its resources, a GiB of memory as
-    1/7.5
-    of a core and a GPU as 30 cores, and each part among the pods by their requests relative to what the node offers.
+    ``node_count``: number of nodes. ``unpriced`` of them have no known price and no share of the cost; pods on them are
+    not part of ``namespaces`` and ``workloads``, which are sorted by cost. The price of a node is divided among its
+    resources, a GiB of memory as 1/7.5 of a core and a GPU as 30 cores, and each part among the pods by their requests
+    relative to what the node offers.
     ``ideal``: if requested.
     """
 
@@ -357,7 +358,20 @@ def _rates(snapshot: Snapshot, price: NDArray[np.float64]) -> NDArray[np.float64
 
 @typed
 def name_workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
-    """Return ``namespace/Kind/name`` of each pod's topmost controller, or of the pod itself."""
+    """Return ``namespace/Kind/name`` of each pod's topmost controller, or of the pod itself.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Cluster with the pods and their controllers.
+    names : sequence of str
+        Names of the pods, as ``namespace/name``.
+
+    Returns
+    -------
+    list of str
+        One name per pod, in the order of ``names``.
+    """
     controllers = read_controllers(cluster)
     result = []
     for name in names:

@@ -83,7 +83,7 @@ _FIRST = 3  # number of homeless pods that a loss names
 class Repair(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """The cheapest new nodes found for the homeless pods of a loss.
 
-    ``offers`` counts the nodes by group, ``cost`` is $/h. ``unschedulableCount`` pods fit none of the groups either;
+    ``offers`` counts the nodes by group, ``cost`` is $/h. ``unschedulable_count`` pods fit none of the groups either;
     lost zones offer no nodes. ``limits_reached``: groups at their maximum size. A repair without nodes and without
     unschedulable pods means that all pods fit on the remaining nodes, in another order than the one in which they were
     homeless.

@@ -69,6 +69,8 @@ def fork(
     ------
     InputError
         If a pod or a template cannot be read.
+    ArgumentError
+        If ``templates`` is a text instead of a list of templates.
     """
     snapshot, pods = inputs_of(snapshot, pods)
     if not isinstance(cast("object", templates), Sequence) or isinstance(templates, str | bytes):

@@ -110,17 +110,17 @@ class MixPlan(Record, frozen=True, dict=True):
 
     - Three costs of new nodes, per hour: ``bound.cost`` <= the cost of any plan; ``planned`` is that of the plan before
       the exact predicates had placed every pod, ``cost`` after (``repairs`` has the difference).
-    - ``pods`` = ``onExisting`` + ``onNew`` + ``unschedulableCount``; ``unschedulable`` names the pods that no offer and
-      no existing node holds, or for which limits leave no node.
-    - ``nodeCount``: new nodes, ``offers``: how many of each offer; ``types``: number of types; ``lines``: what to buy,
+    - ``pods`` = ``on_existing`` + ``on_new`` + ``unschedulable_count``; ``unschedulable`` names the pods that no offer
+      and no existing node holds, or for which limits leave no node.
+    - ``node_count``: new nodes, ``offers``: how many of each offer; ``types``: number of types; ``lines``: what to buy,
       per type; ``curve``: the cost by the number of types allowed.
     - ``nodes`` (if requested): the new nodes with their pods; ``placed`` (if requested): pod -> node, of all pods with
       a place.
     - ``effort`` (for the bound, for the plan) repeats the same search; ``stopped`` says what ended it: empty (nothing
       more to find), ``effort`` or ``time``.
-    - ``limitsReached``: groups at their maximum; ``unmodelled``: properties of pods that no plan takes into account.
+    - ``limits_reached``: groups at their maximum; ``unmodelled``: properties of pods that no plan takes into account.
 
-    In Python, names have underscores: ``on_existing``, ``node_count``.
+    In JSON, names are in camelCase: ``onExisting``, ``nodeCount``.
     """
 
     KIND: ClassVar[str] = "MixPlan"
