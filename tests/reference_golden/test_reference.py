@@ -1,7 +1,8 @@
 """The reference against the recorded answers of the kinds `fit`, `estimate` and `filter-schedulable`.
 
 All cases run, except estimates tagged `large` whose pods times new nodes exceed LARGE (they take minutes in plain
-Python); `--reference-all` runs those, too. BEYOND names what the reference does not model. Left out of the comparison: `debug`, and `message` from `debugInfo=` on.
+Python); `--reference-all` runs those, too. BEYOND names what the reference does not model. Left out of the comparison:
+`debug`, and `message` from `debugInfo=` on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from reference_golden import recorded
 KINDS = ["fit", "estimate", "filter-schedulable"]
 LARGE = 50_000
 BEYOND = ("-dra-cel-", "-resize-beyond-64-bits-")
-"""Errors of CEL as cel-go words them (the reference asks cel-python), and sums beyond 64 bits (it has exact integers)."""
+"""Errors as cel-go words them (the reference asks cel-python), and sums beyond 64 bits (it has exact integers)."""
 
 
 def is_large(case: dict[str, Any]) -> bool:
