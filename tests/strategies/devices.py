@@ -205,6 +205,14 @@ def everything_class(selectors: list[Json]) -> Json:
 
 
 @st.composite
+def extended_init_containers(draw: st.DrawFn) -> Json:
+    """An init container or a sidecar that asks for the extended resource."""
+    amount = {pieces.EXTENDED: str(draw(st.integers(1, 3)))}
+    sidecar = {"restartPolicy": "Always"} if draw(st.booleans()) else {}
+    return {"name": "i", "image": "registry.example.com/app:1", "resources": {"requests": amount}, **sidecar}
+
+
+@st.composite
 def competitions(draw: st.DrawFn, node_names: list[str]) -> tuple[list[Json], list[Json]]:
     """(objects, pods): pods with claims of their own whose requests are for any device, or all by model, so that the
     sets of devices they can have are equal or disjoint; some ask for the extended resource of the class."""
@@ -219,6 +227,8 @@ def competitions(draw: st.DrawFn, node_names: list[str]) -> tuple[list[Json], li
         if not by_model and draw(chance(3)):
             requests = pod["spec"]["containers"][0]["resources"]["requests"]
             requests[pieces.EXTENDED] = str(draw(st.integers(1, 2)))
+            if draw(chance(3)):
+                pod["spec"]["initContainers"] = [draw(extended_init_containers())]
             continue
         asked = []
         for r in range(draw(st.integers(1, 2))):
@@ -271,6 +281,8 @@ def free_for_all(draw: st.DrawFn, node_names: list[str]) -> tuple[list[Json], li
         kinds = draw(st.sets(st.sampled_from(["own", "shared", "extended"]), min_size=1))
         if "extended" in kinds:
             pod["spec"]["containers"][0]["resources"]["requests"][pieces.EXTENDED] = "1"
+            if draw(chance(3)):
+                pod["spec"]["initContainers"] = [draw(extended_init_containers())]
             if draw(chance(4)):
                 exact = {"deviceClassName": DRIVER, "count": 1}
                 objects.append(leftover(pod, [{"name": "container-0-request-0", "exactly": exact}]))

@@ -33,7 +33,7 @@ class Wanted:
 
     allocated: list[Json]
     open: list[Json]
-    extended: dict[str, int]
+    extended: dict[str, list[tuple[str, int]]]
     stale: bool = False
 
 
@@ -76,14 +76,39 @@ def is_allocated(claim: Json) -> bool:
     return (claim.get("status") or {}).get("allocation") is not None
 
 
-def extended_resources(pod: Json, cluster: Cluster) -> dict[str, int]:
-    """The extended resources of the pod that a DeviceClass stands for."""
+def extended_resources(pod: Json, cluster: Cluster) -> dict[str, list[tuple[str, int]]]:
+    """The extended resources of the pod that a DeviceClass stands for, with name and count of the device requests."""
     numbers = resources.as_integers(resources.demand(pod))
     return {
-        name: number
+        name: device_requests(pod, name)
         for name, number in numbers.items()
-        if number > 0 and resources.is_scalar(name) and resources_fit.device_class_of(name, cluster) is not None
+        if number > 0 and may_be_devices(name) and resources_fit.device_class_of(name, cluster) is not None
     }
+
+
+def may_be_devices(name: str) -> bool:
+    return resources.is_extended(name) or name.startswith("deviceclass.resource.kubernetes.io/")
+
+
+def device_requests(pod: Json, resource: str) -> list[tuple[str, int]]:
+    """One request for each container and sidecar that asks for the resource, and one for all init containers: for what
+    the greediest of them needs beyond what later containers have."""
+    init = pod["spec"].get("initContainers") or []
+    lasting: list[tuple[int, str, int]] = []
+    passing: list[tuple[int, str, int]] = []
+    for i, container in enumerate([*init, *pod["spec"]["containers"]]):
+        requests = (container.get("resources") or {}).get("requests") or {}
+        if int(requests.get(resource, "0")) == 0:
+            continue
+        entry = i, f"container-{i}-request-{sorted(requests).index(resource)}", int(requests[resource])
+        ends = i < len(init) and container.get("restartPolicy") != "Always"
+        (passing if ends else lasting).append(entry)
+    result = [(name, count) for _, name, count in lasting]
+    beyond = [(n - sum(count for at, _, count in lasting if at > i), name) for i, name, n in passing]
+    most = max((count for count, _ in beyond), default=0)
+    if most > 0:
+        result.append((next(name for count, name in beyond if count == most), most))
+    return result
 
 
 def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
@@ -143,26 +168,29 @@ def has_failed(claim: Json) -> bool:
     return False
 
 
-def claims_to_allocate(state: Wanted, node: NodeState, cluster: Cluster) -> list[Json]:
+def claims_to_allocate(state: Wanted, pod: Json, node: NodeState, cluster: Cluster) -> list[Json]:
     """The open claims, and one for the extended resources that this node does not offer itself."""
     status = node.node.get("status") or {}
     allocatable = resources.as_integers(resources.quantities(status.get("allocatable")))
     requests = []
-    for name, number in sorted(state.extended.items()):
-        if resources_fit.delegated_to_dra(name, allocatable, cluster):
-            device_class = resources_fit.device_class_of(name, cluster)
-            assert device_class is not None
-            exactly = {"deviceClassName": device_class["metadata"]["name"], "count": number}
-            requests.append({"name": f"request-{len(requests)}", "exactly": exactly})
-    if not requests:
+    delegated = [name for name in state.extended if resources_fit.delegated_to_dra(name, allocatable, cluster)]
+    for resource in delegated:
+        device_class = resources_fit.device_class_of(resource, cluster)
+        assert device_class is not None
+        for name, count in state.extended[resource]:
+            exactly = {"deviceClassName": device_class["metadata"]["name"], "count": count}
+            requests.append({"name": name, "exactly": exactly})
+    if not delegated:
         return state.open
-    return [*state.open, {"metadata": {"name": "<extended-resources>"}, "spec": {"devices": {"requests": requests}}}]
+    metadata = {"name": "<extended-resources>", "namespace": namespace_of(pod)}
+    requests.sort(key=lambda request: request["name"])
+    return [*state.open, {"metadata": metadata, "spec": {"devices": {"requests": requests}}}]
 
 
 def check(state: Wanted, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:
     if state.stale:
         return unresolvable("cannot schedule extended resource claim")
-    wanted = claims_to_allocate(state, node, cluster)
+    wanted = claims_to_allocate(state, pod, node, cluster)
     try:
         if wanted and devices.allocate(wanted, node, cluster) is None:
             return unresolvable("cannot allocate all claims")
@@ -183,7 +211,7 @@ def reserve(pod: Json, node: NodeState, cluster: Cluster) -> None:
     state = pre_filter(pod, cluster).state
     if not isinstance(state, Wanted) or not pod["spec"].get("resourceClaims"):
         return
-    wanted = claims_to_allocate(state, node, cluster)
+    wanted = claims_to_allocate(state, pod, node, cluster)
     allocations = devices.allocate(wanted, node, cluster) or []
     for claim, results in zip(wanted, allocations, strict=True):
         allocation: Json = {"devices": {"results": results}}

@@ -207,3 +207,12 @@ def test_which_devices_are_wanted() -> None:
     wanted = simple("new", resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
     asked = {"claim": "default/c", "request": "r", "deviceClass": "gpu", "wanted": 2, "free": 1, "devices": 2}
     assert numbers_of(objects, wanted, "DynamicResources", dra=True) == (asked,)
+    objects[0]["spec"] = {"extendedResourceName": "example.com/gpu"}
+    requests = [{"resources": {"requests": {"example.com/gpu": amount}}} for amount in ("1", "2")]
+    sidecar = {"name": "s", "restartPolicy": "Always", **requests[1]}
+    wanted = simple("new", containers=[{"name": "c", **requests[0]}], initContainers=[sidecar])
+    extended = {"claim": "extended resources", "deviceClass": "gpu", "free": 1, "devices": 2}
+    assert numbers_of(objects, wanted, "DynamicResources", dra=True) == (
+        {**extended, "request": "container-0-request-0", "wanted": 2},
+        {**extended, "request": "container-1-request-0", "wanted": 1},
+    )

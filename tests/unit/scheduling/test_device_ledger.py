@@ -426,3 +426,21 @@ def test_extended_resources_hold_no_device() -> None:
     assert sorted(result.snapshot_after.informers.resource_claims) == [
         ("default", "<extended-resources> p0"), ("default", "a"), ("default", "b"),
     ]  # fmt: skip
+
+
+def test_containers_reserve_devices_under_their_own_requests() -> None:
+    asking = {"gputest.io/dev": "1"}
+    several = pod("p", "a", requests=asking)
+    sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1m", "gputest.io/dev": "2"}}}
+    several["spec"]["initContainers"] = [sidecar]
+    few, enough = (
+        snapshot(node("n"), device_class(extendedResourceName="gputest.io/dev"), devices("n", *found), claim("a"))
+        for found in ([{}] * 3, [{}] * 4)
+    )
+    assert not kscale.place(few, [several]).placed
+    claims = kscale.place(enough, [several]).snapshot_after.informers.resource_claims
+    special = claims["default", "<extended-resources> p"]
+    assert special.key == "default/<extended-resources>"
+    assert [(result.request, result.device) for result in special.status.allocation.devices.results] == [
+        ("container-0-request-1", "dev1"), ("container-0-request-1", "dev2"), ("container-1-request-0", "dev3"),
+    ]  # fmt: skip

@@ -198,6 +198,113 @@ def test_a_claim_left_over_from_an_earlier_attempt_is_in_the_way_of_its_pod_alon
     assert "DynamicResources" not in {v.plugin for v in kscale.fit(without).verdicts("default/p", "n")}
 
 
+SHARED = {
+    "allowMultipleAllocations": True,
+    "capacity": {"memory": {"value": "7", "requestPolicy": {"default": "2", "validValues": ["1", "2", "4"]}}},
+}
+"""A device that three requests can share."""
+
+
+def container(amount: str, *, sidecar: bool = False, resource: str = "example.com/gpu") -> Json:
+    requests = {"cpu": "1m", resource: amount}
+    return {"name": "c", "resources": {"requests": requests}, **({"restartPolicy": "Always"} if sidecar else {})}
+
+
+def check_extended(
+    containers: list[Json], init: list[Json], *found: Json, resource: str = "example.com/gpu", **spec: Any
+) -> tuple[str, ...]:
+    """Return why a pod with these containers does not fit a node with these devices."""
+    of_class = device_class(extendedResourceName=resource)
+    wants = pod("p")
+    wants["spec"] |= {"containers": containers, "initContainers": init, **spec}
+    verdict = kscale.fit(snapshot(node("n"), of_class, devices("n", *found)), [wants]).verdict("default/p", "n")
+    return verdict.reasons
+
+
+NO_DEVICES = ("cannot allocate all claims",)
+
+
+@pytest.mark.parametrize(
+    ("containers", "init", "reasons"),
+    [
+        ([container("3")], [], NO_DEVICES),
+        ([container("1"), container("2")], [], ()),
+        ([container("2"), container("2")], [], ()),
+        ([container("1")], [container("2", sidecar=True)], ()),
+        ([container("1")], [container("3")], ()),
+        ([container("1")], [container("4")], NO_DEVICES),
+        ([container("1")], [container("2"), container("3")], ()),
+        ([container("1")], [container("5"), container("2", sidecar=True)], ()),
+        ([container("1")], [container("2", sidecar=True), container("4")], NO_DEVICES),
+        ([container("2")] * 4, [], NO_DEVICES),
+    ],
+)
+def test_each_container_requests_devices_of_its_own(
+    containers: list[Json], init: list[Json], reasons: tuple[str, ...]
+) -> None:
+    """A request takes distinct devices, but requests of one claim may share them."""
+    assert check_extended(containers, init, SHARED, SHARED) == reasons
+
+
+@pytest.mark.parametrize(("number", "reasons"), [(3, ()), (2, NO_DEVICES)])
+def test_init_containers_use_the_devices_of_later_containers(number: int, reasons: tuple[str, ...]) -> None:
+    init = [container("3"), container("1", sidecar=True), container("2")]
+    assert check_extended([container("1")], init, *[{}] * number) == reasons
+
+
+@pytest.mark.parametrize(
+    ("containers", "init", "request_", "count", "before"),
+    [
+        ([container("33")], [], "container-0-request-1", 33, 0),
+        ([container("20"), container("20")], [], "container-1-request-1", 20, 20),
+        ([container("20")], [container("33")], "container-1-request-1", 20, 13),
+        ([container("1")], [container("40"), container("41")], "container-1-request-1", 40, 0),
+        ([container("1")], [container("40"), container("40")], "container-0-request-1", 39, 0),
+        ([container("3")] * 12, [], "container-8-request-1", 3, 30),  # 10 and 11 come before 2
+    ],
+)
+def test_errors_name_the_claim_and_the_containers_request(
+    containers: list[Json], init: list[Json], request_: str, count: int, before: int
+) -> None:
+    (reason,) = check_extended(containers, init)
+    assert reason == (
+        f'running "DynamicResources" filter plugin: claim default/<extended-resources>, request {request_}: '
+        f"adding {count} devices exceeds the claim limit of 32, with {before} already accounted for"
+    )
+
+
+@pytest.mark.parametrize(
+    ("amount", "reasons"),
+    [("1", NO_DEVICES), ("1e0", NO_DEVICES), ("500m", ()), ("1000m", ()), ("10E", ())],
+)
+def test_amounts_that_are_no_plain_integers_request_no_device(amount: str, reasons: tuple[str, ...]) -> None:
+    assert check_extended([container(amount)], []) == reasons
+
+
+def test_negative_amounts_request_no_device() -> None:
+    assert check_extended([container("-1"), container("2")], [], {}, {}) == ()
+    assert check_extended([container("3"), container("-1")], [], {}, {}) == NO_DEVICES  # though the pod's total is 2
+
+
+def test_overhead_requests_no_device() -> None:
+    assert check_extended([container("1")], [], {}, overhead={"example.com/gpu": "2"}) == ()
+    assert check_extended([container("0")], [], overhead={"example.com/gpu": "2"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("resource", "reasons"),
+    [
+        (f"deviceclass.resource.kubernetes.io/{GPU}", NO_DEVICES),
+        ("kubernetes.io/gpu", ()),
+        ("hugepages-2Mi", ()),
+        ("attachable-volumes-x", ()),
+    ],
+)
+def test_resources_of_kubernetes_itself_are_no_devices(resource: str, reasons: tuple[str, ...]) -> None:
+    """NodeResourcesFit leaves them to the class of their name, but DynamicResources does not look at them."""
+    assert check_extended([container("1", resource=resource)], [], resource=resource) == reasons
+
+
 TAINTED = {"taints": [{"key": "broken", "effect": "NoExecute"}]}
 TOLERANT = [{"key": "broken", "operator": "Exists"}]
 

@@ -13,7 +13,7 @@ from kscale.objects.api.resource import ExactDeviceRequest, ResourceClaim
 from kscale.objects.node_selectors import first_untolerated
 from kscale.scheduling.compile.node_classes import NodeClasses
 from kscale.scheduling.devices.allocator import AllocationError, taints_of
-from kscale.scheduling.devices.claims import ClaimRequests, Claims, Devices, device_class_of, extended_claim
+from kscale.scheduling.devices.claims import ClaimRequests, Claims, Devices, extended_claim
 from kscale.scheduling.devices.inventory import DeviceId
 from kscale.scheduling.profile import DEVICES, Context, NodeFacts
 from kscale.snapshot.classes.interner import PodClass
@@ -93,12 +93,12 @@ class DeviceCounting:
                     self.exact = False
                 elif exact.device_class_name in classes:
                     yield self._kind(claim, exact, ""), exact.count or 1
-        for name, amount in need.extended:
-            if device_class_of(name, classes) is not None:
-                claim = extended_claim(((name, amount),), classes)
-                exact = claim.spec.devices.requests[0].exactly
+        for extended in need.extended:
+            claim = extended_claim(need.namespace, [extended] if extended.amount else [], classes)
+            for request in claim.spec.devices.requests:
+                exact = request.exactly
                 assert exact is not None
-                yield self._kind(claim, exact, name), amount
+                yield self._kind(claim, exact, extended.resource), max(0, exact.count or 0)
 
     def _kind(self, claim: ResourceClaim, exact: ExactDeviceRequest, resource: str) -> _Kind:
         key = exact.device_class_name, _encode(exact.selectors), _encode(exact.tolerations), resource

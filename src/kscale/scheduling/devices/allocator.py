@@ -276,7 +276,7 @@ class _Search:
     def _fill(self, i: int, part: _Part, allocated_count: int, start: int) -> bool:
         if part.all is not None and not part.all:
             return False  # "all" of no devices is not satisfied
-        if allocated_count == part.count:
+        if allocated_count >= part.count:  # the count for an extended resource may be negative
             return self._request(i + 1)
         if allocated_count == 0 and sum(t.part.claim == part.claim for t in self.taken) + part.count > MAX_DEVICES:
             raise _TooManyDevicesError

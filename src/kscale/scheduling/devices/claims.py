@@ -21,8 +21,8 @@ from kscale.objects.api.resource import (
     ResourceClaimSpec,
     ResourceSlice,
 )
+from kscale.objects.extended_requests import DEVICE_CLASS_PREFIX, ExtendedRequest
 from kscale.objects.node_selectors import compile_node_selector
-from kscale.objects.pod_resources import is_scalar
 from kscale.objects.times import duration, moment_of
 from kscale.scheduling.devices.allocator import Allocator
 from kscale.scheduling.devices.inventory import Inventory
@@ -30,6 +30,7 @@ from kscale.scheduling.profile import Context, NodeFacts
 from kscale.snapshot.classes.interner import PodClass
 
 __all__ = [
+    "EXTENDED_CLAIM",
     "MAX_CONSUMERS",
     "ClaimError",
     "ClaimRequests",
@@ -47,8 +48,8 @@ __all__ = [
 MAX_CONSUMERS = 256
 """Maximum number of consumers of a claim (``ResourceClaimReservedForMaxSize``)."""
 
-_IMPLICIT = "deviceclass.resource.kubernetes.io/"
-_EXTENDED_CLAIM = "<extended-resources>"
+EXTENDED_CLAIM = "<extended-resources>"
+"""Name of the claim that stands for a pod's extended resources while it is scheduled."""
 
 
 class ClaimError(Exception):
@@ -57,14 +58,15 @@ class ClaimError(Exception):
 
 class ClaimRequests(msgspec.Struct, frozen=True):
     """What a pod requests. ``allocated``: claims that have devices; ``open``: claims that need some; ``extended``:
-    amounts of extended resources that a device class provides. ``stale``: an earlier claim for these resources is in
-    the way.
+    extended resources that a device class provides. ``namespace``: the pod's, of its claim for extended resources.
+    ``stale``: an earlier claim for these resources is in the way.
     """
 
     allocated: tuple[ResourceClaim, ...] = ()
     open: tuple[ResourceClaim, ...] = ()
-    extended: tuple[tuple[str, int], ...] = ()
+    extended: tuple[ExtendedRequest, ...] = ()
     stale: bool = False
+    namespace: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -78,7 +80,7 @@ def device_class_of(resource: str, classes: Mapping[str, DeviceClass]) -> Device
     It is the first class that declares the resource, or whose implicit resource name it is.
     """
     for device_class in classes.values():
-        if resource in (device_class.spec.extended_resource_name, _IMPLICIT + device_class.name):
+        if resource in (device_class.spec.extended_resource_name, DEVICE_CLASS_PREFIX + device_class.name):
             return device_class
     return None
 
@@ -105,18 +107,11 @@ class Claims:
             self._delegable[resource] = delegable
         return delegable
 
-    def get_extended_requests(self, pod: PodClass) -> tuple[tuple[str, int], ...]:
-        """Return the extended resources that the pod requests and a device class provides.
-
-        They are (resource, amount), sorted by name.
-        """
-        if not self._dra or not self._informers.device_classes:
+    def get_extended_requests(self, pod: PodClass) -> tuple[ExtendedRequest, ...]:
+        """Return the extended resources that the pod requests and a device class provides, sorted by name."""
+        if not pod.extended or not self._dra or not self._informers.device_classes:
             return ()
-        return tuple(
-            (name, amount)
-            for name, amount in sorted(pod.demand.items())
-            if amount > 0 and is_scalar(name) and self.delegable(name)
-        )
+        return tuple(request for request in pod.extended if self.delegable(request.resource))
 
     def any_request_devices(self, pods: Iterable[PodClass]) -> bool:
         """Check whether any of the pods may request devices."""
@@ -180,9 +175,9 @@ class Claims:
             if not is_consumer and len(consumers) >= MAX_CONSUMERS:
                 raise ClaimError("resourceclaim in use")
             allocated.append(claim)
-        return ClaimRequests(tuple(allocated), tuple(still_open), *self.get_special_requests(pod))
+        return ClaimRequests(tuple(allocated), tuple(still_open), *self.get_special_requests(pod), pod.namespace)
 
-    def get_special_requests(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
+    def get_special_requests(self, pod: PodClass) -> tuple[tuple[ExtendedRequest, ...], bool]:
         """Return extended resources to allocate, and whether an earlier claim for them is in the way.
 
         Raises ClaimError if the earlier claim is in use by too many pods.
@@ -208,22 +203,28 @@ class Claims:
         return claim
 
 
-def extended_claim(amounts: tuple[tuple[str, int], ...], classes: Mapping[str, DeviceClass]) -> ResourceClaim:
-    """Build a claim that requests extended resources, with one request per resource."""
+def extended_claim(
+    namespace: str, extended: Iterable[ExtendedRequest], classes: Mapping[str, DeviceClass]
+) -> ResourceClaim:
+    """Build a claim that requests devices for extended resources, with its requests sorted by name."""
     requests = []
-    for i, (name, amount) in enumerate(amounts):
-        device_class = device_class_of(name, classes)
-        exact = ExactDeviceRequest(device_class_name=device_class.name if device_class else "", count=amount)
-        requests.append(DeviceRequest(name=f"request-{i}", exactly=exact))
+    for resource, _, devices in extended:
+        device_class = device_class_of(resource, classes)
+        class_name = device_class.name if device_class else ""
+        for name, count in devices:
+            exact = ExactDeviceRequest(device_class_name=class_name, count=count)
+            requests.append(DeviceRequest(name=name, exactly=exact))
+    requests.sort(key=lambda request: request.name)
     return ResourceClaim(
-        metadata=ObjectMeta(name=_EXTENDED_CLAIM), spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests))
+        metadata=ObjectMeta(name=EXTENDED_CLAIM, namespace=namespace),
+        spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)),
     )
 
 
 def to_allocate(need: ClaimRequests, node: NodeFacts, classes: Mapping[str, DeviceClass]) -> tuple[ResourceClaim, ...]:
     """Return the open claims, and one for the extended resources that the node does not offer itself."""
-    amounts = tuple((name, amount) for name, amount in need.extended if name not in node.offered)
-    return (*need.open, extended_claim(amounts, classes)) if amounts else need.open
+    extended = [request for request in need.extended if request.amount and request.resource not in node.offered]
+    return (*need.open, extended_claim(need.namespace, extended, classes)) if extended else need.open
 
 
 _OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"

@@ -25,6 +25,7 @@ from kscale.objects.api.resource import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
+from kscale.objects.extended_requests import ExtendedRequest
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.devices.allocator import AllocatedDevice, AllocationError
 from kscale.scheduling.devices.claims import (
@@ -175,7 +176,7 @@ class Needs:
             if any(o.controller and o.uid == pod.pod_uid for o in self.observed[key].claim.metadata.owner_references)
         )
 
-    def _special_requests(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
+    def _special_requests(self, pod: PodClass) -> tuple[tuple[ExtendedRequest, ...], bool]:
         """Return the pod's extended resources, and whether they cannot be allocated."""
         try:
             return self._claims.get_special_requests(pod)
@@ -206,7 +207,12 @@ class Needs:
             if len(state.consumers) >= MAX_CONSUMERS and not any(c.uid == uid for c in state.consumers):
                 return None
             allocated.append(state.claim_with_status)
-        requests = ClaimRequests(tuple(allocated), tuple(claim for _, claim in still_open), *self._extended[pod])
+        requests = ClaimRequests(
+            tuple(allocated),
+            tuple(claim for _, claim in still_open),
+            *self._extended[pod],
+            self._pods[pod].namespace,
+        )
         parts = (
             tuple(_encode(claim.spec) for claim in requests.open),
             tuple(_encode(a.node_selector) for a in (claim.status.allocation for claim in requests.allocated) if a),

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from kscale.objects.api.meta import enc_hook
-from kscale.objects.pod_resources import is_scalar
 from kscale.scheduling.devices.allocator import AllocationError
 from kscale.scheduling.devices.claims import (
+    EXTENDED_CLAIM,
     ClaimError,
     Claims,
     Devices,
@@ -55,7 +55,7 @@ class DynamicResources(Plugin):
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
         if pod.claims:
             return None
-        if not ctx.dra or not any(map(is_scalar, pod.demand)):
+        if not ctx.dra or not pod.extended:
             return ()
         return None if Claims.of(ctx).get_extended_requests(pod) else (ctx.informers.device_classes,)
 
@@ -96,6 +96,7 @@ class DynamicResources(Plugin):
             tuple(_encode(claim.spec) for claim in need.open),
             tuple(_encode(allocation.node_selector) for allocation in allocations),
             need.extended,
+            need.namespace if need.extended else "",  # errors name it
             need.stale,
             optional,
             any(binding_failed(claim, now, timeout) for claim in need.allocated),
@@ -128,7 +129,7 @@ class DynamicResources(Plugin):
                         continue
                     requests.append(
                         {
-                            "claim": claim.key if claim.namespace else "extended resources",
+                            "claim": "extended resources" if claim.name == EXTENDED_CLAIM else claim.key,
                             "request": request.name,
                             "deviceClass": exact.device_class_name,
                             "wanted": None if exact.allocation_mode == "All" else exact.count or 1,

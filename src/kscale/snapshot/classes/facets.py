@@ -15,6 +15,7 @@ from kscale.objects.api.core import Affinity, Container, Pod
 from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.volumes import Volume
 from kscale.objects.conditions import find
+from kscale.objects.extended_requests import list_extended_requests
 from kscale.objects.pod_owners import DAEMONSET_POD, SCALE_UP_DELAY, pod_annotation
 from kscale.objects.pod_resources import CPU, MEMORY, clamp_at_zero, is_sidecar, takes_what_it_asks, to_integers
 from kscale.objects.pod_resources import demand as demand_of
@@ -199,13 +200,21 @@ def amounts_facet(pod: Pod) -> AmountsFacet:
     occupancy = to_integers(occupied)
     demand = clamp_at_zero(occupancy) if occupied is requests else to_integers(requests, floor=True)
     first, requested = _first_request(pod), _get_exact_requests(occupied, occupancy)
+    extended = list_extended_requests(pod, requests)
     key = (
         tuple(sorted(demand.items())),
         tuple(sorted(occupancy.items())) if occupancy is not demand and occupancy != demand else None,
         first,
         requested,
+        extended,
     )
-    return key, {"demand": demand, "occupancy": occupancy, "first_request": first, "requested": requested}
+    return key, {
+        "demand": demand,
+        "extended": extended,
+        "occupancy": occupancy,
+        "first_request": first,
+        "requested": requested,
+    }
 
 
 def frame_key(pod: Pod, placed: bool, named: bool) -> FrameKey:

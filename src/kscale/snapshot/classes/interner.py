@@ -24,6 +24,7 @@ from kscale.objects.api.core import (
     WeightedPodAffinityTerm,
 )
 from kscale.objects.api.volumes import Volume
+from kscale.objects.extended_requests import ExtendedRequest
 from kscale.objects.pod_owners import controller_of
 from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.facets import (
@@ -166,6 +167,7 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True, gc=False):
     node_affinity: NodeSelector | None
     ports: tuple[HostPort, ...]
     demand: dict[str, int]
+    extended: tuple[ExtendedRequest, ...]
     occupancy: dict[str, int]
     affinity: tuple[PodAffinityTerm, ...]
     anti_affinity: tuple[PodAffinityTerm, ...]
@@ -195,10 +197,10 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True, gc=False):
 
 REMOVED_CLASS: Final = PodClass(
     index=-1, namespace="", labels=None, terminating=False, node_name="", tolerations=(), node_selector=None,
-    node_affinity=None, ports=(), demand={}, occupancy={}, affinity=(), anti_affinity=(), preferred_affinity=(),
-    preferred_anti_affinity=(), spread=None, volumes=(), pod_name="", pod_uid="", claims=(), claim_statuses=(),
-    features=frozenset(), owner=None, first_request=None, requested=(0, 0), tolerations_id=-1, selection_id=-1,
-    identity_id=-1,
+    node_affinity=None, ports=(), demand={}, extended=(), occupancy={}, affinity=(), anti_affinity=(),
+    preferred_affinity=(), preferred_anti_affinity=(), spread=None, volumes=(), pod_name="", pod_uid="", claims=(),
+    claim_statuses=(), features=frozenset(), owner=None, first_request=None, requested=(0, 0), tolerations_id=-1,
+    selection_id=-1, identity_id=-1,
 )  # fmt: skip
 """What stands where a class was that nothing uses any more."""
 
@@ -402,7 +404,7 @@ class Interner:
         cached = None if number is None else self._base_of_frame.get(number)
         if cached is None:
             cached = PodClass(
-                index=-1, labels=None, demand={}, occupancy={}, volumes=(), owner=None, first_request=None,
+                index=-1, labels=None, demand={}, extended=(), occupancy={}, volumes=(), owner=None, first_request=None,
                 requested=(0, 0), identity_id=-1, selection_id=-1, tolerations_id=-1,
                 **NO_AFFINITY[1], **frame_fields(pod, key),
             )  # fmt: skip
