@@ -243,7 +243,9 @@ def test_mix_of_a_generated_cluster(benchmark: Any) -> None:
     program = solve(instance.bound, instance.plan, parts, Budget(threads=THREADS)).relaxation / MONEY
     plan = benchmark.pedantic(lambda: kscale.mix(cluster, groups, pods="all", options=options), rounds=1)
     print(f"\n{plan.pods} pods: {plan.node_count} nodes, ${plan.cost:.2f}/h, the linear program ${program:.2f}, ")
-    print(f"at least ${plan.bound.cost} ({plan.bound.method}), {plan.repairs}, {plan.unschedulable_count} unschedulable")
+    print(
+        f"at least ${plan.bound.cost} ({plan.bound.method}), {plan.repairs}, {plan.unschedulable_count} unschedulable"
+    )
     assert plan.repairs.moved == 0
     assert plan.cost <= 1.01 * program
     assert plan.bound.gap is not None
