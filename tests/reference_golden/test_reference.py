@@ -27,7 +27,7 @@ BEYOND = (
     "-extended-overhead-beyond-64-bits",
     "-extended-left-over-claim",
 )
-"""What the reference lacks: errors as cel-go words them (it asks cel-python), sums beyond 64 bits (it has exact integers),
+"""What the reference lacks: errors as cel-go words them (it asks cel-python), sums beyond 64 bits (it has integers),
 and of extended resources the errors that name a request, and amounts that are no integers."""
 
 
