@@ -320,6 +320,9 @@ HOSTILE = {
     "leaves its output to a child": (
         "import subprocess; subprocess.Popen(['sleep', '3600.0625'])", "it has not ended in 0.5 s",
     ),
+    "leaves its output to a session of its own": (
+        "import subprocess; subprocess.Popen(['sleep', '2.0625'], start_new_session=True)", "it has not ended in 0.5 s",
+    ),
     "noise": ("import os; os.write(1, bytes(range(256)))", "decoding stdout"),
     "deep": ("print('[' * 100000)", "decoding stdout"),
     "HTML": ("print('<html>')", "decoding stdout"),
@@ -330,18 +333,34 @@ HOSTILE = {
 
 @pytest.mark.parametrize(("script", "said"), HOSTILE.values(), ids=HOSTILE)
 def test_a_program_that_does_anything(script: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request fails then, and the program does not outlive it."""
+    """The request fails, the program does not outlive it, and its output is closed."""
     if "has not ended" in said:  # otherwise a slow machine could not run it in time
         monkeypatch.setattr("kscale.world.kubernetes.credentials.PLUGIN_SECONDS", 0.5)
     exec_ = ExecConfig(command=sys.executable, args=("-c", script), interactive_mode="Never")
     credentials = Credentials(Access(server="https://h", exec=exec_), SystemClock())
-    with pytest.raises(CredentialError, match=said):
-        asyncio.run(credentials.identity())
+
+    async def open_files_before_and_after() -> tuple[set[str], set[str]]:
+        before = open_files()
+        with pytest.raises(CredentialError, match=said):
+            await credentials.identity()
+        return before, open_files()
+
+    before, after = asyncio.run(open_files_before_and_after())
+    assert after <= before
     # Other tests run beside this one: only the processes of this script count.
     marks = [mark for mark in (script, "3600.0625") if mark and mark in script]
     deadline = time.monotonic() + 30  # a killed process is listed until the kernel has ended it
     while lines := [line for line in command_lines() if any(mark in line for mark in marks)]:
         assert time.monotonic() < deadline, lines
+
+
+def open_files() -> set[str]:
+    """Return the open pipes, sockets and files of this process."""
+    targets = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the descriptor of the listing itself
+            targets.add(f"{each.name} {each.readlink()}")
+    return targets
 
 
 def command_lines() -> list[str]:

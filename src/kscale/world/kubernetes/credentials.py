@@ -302,45 +302,61 @@ PLUGIN_SECONDS: Final = 60.0
 
 
 async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool) -> bytes:
-    process = await asyncio.create_subprocess_exec(
+    transport, program = await asyncio.get_running_loop().subprocess_exec(
+        _PluginProtocol,
         *words,
         env=dict(env),
         stdin=None if interactive else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
+        stderr=None,
         process_group=None if interactive else 0,  # so that its own children end with it
     )
-    assert process.stdout is not None
     try:
         async with asyncio.timeout(None if interactive else PLUGIN_SECONDS):
-            printed = await _read_at_most(process.stdout, PLUGIN_BYTES)
-            if printed is None:
-                raise CredentialError(f"exec: {words[0]}: its output is larger than {PLUGIN_BYTES:,} bytes")
-            await process.wait()
-    except BaseException as error:
-        await _kill(process, group=not interactive)
-        if isinstance(error, TimeoutError):
-            raise CredentialError(f"exec: {words[0]}: it has not ended in {PLUGIN_SECONDS:g} s") from None
-        raise
-    if process.returncode:
-        raise CredentialError(f"exec: executable {words[0]} failed with exit code {process.returncode}")
-    return printed
+            await program.finished
+        if len(program.output) > PLUGIN_BYTES:
+            raise CredentialError(f"exec: {words[0]}: its output is larger than {PLUGIN_BYTES:,} bytes")
+    except TimeoutError:
+        raise CredentialError(f"exec: {words[0]}: it has not ended in {PLUGIN_SECONDS:g} s") from None
+    finally:
+        if not program.closed.done():
+            _kill(transport, group=not interactive)
+        # A child in a process group of its own may hold the output open: do not wait for its end.
+        transport.close()
+        await program.closed
+    if transport.get_returncode():
+        raise CredentialError(f"exec: executable {words[0]} failed with exit code {transport.get_returncode()}")
+    return bytes(program.output)
 
 
-async def _read_at_most(stream: asyncio.StreamReader, most: int) -> bytes | None:
-    """Return all output, or None if it is longer than ``most`` bytes."""
-    data = bytearray()
-    while some := await stream.read(1 << 16):
-        data += some
-        if len(data) > most:
-            return None
-    return bytes(data)
+class _PluginProtocol(asyncio.SubprocessProtocol):
+    """Collect the output of a plug-in, up to one read beyond ``PLUGIN_BYTES``."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.output = bytearray()
+        self.finished: asyncio.Future[None] = loop.create_future()
+        """Set when the output is too long, or when the process and its output have ended."""
+        self.closed: asyncio.Future[None] = loop.create_future()
+        """Set when the process has ended and its output is closed."""
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:  # noqa: ARG002 - only stdout is a pipe
+        assert isinstance(data, bytes)
+        if len(self.output) <= PLUGIN_BYTES:
+            self.output += data
+        if len(self.output) > PLUGIN_BYTES and not self.finished.done():
+            self.finished.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the exit code tells more
+        for future in (self.finished, self.closed):
+            if not future.done():
+                future.set_result(None)
 
 
-async def _kill(process: asyncio.subprocess.Process, *, group: bool) -> None:
+def _kill(transport: asyncio.SubprocessTransport, *, group: bool) -> None:
     """Kill a process, and with ``group`` also its children, which may hold its output open after its end."""
     with suppress(ProcessLookupError):
         if group:
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(transport.get_pid(), signal.SIGKILL)
         else:
-            process.kill()
-    await process.wait()
+            transport.kill()
