@@ -6,6 +6,7 @@ An event is either a repetition of an earlier one (its count is patched), one of
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -113,30 +114,35 @@ def make_event(event: Event, *, component: str, now: Moment) -> EventObject:
 
 
 class _Recent(Generic[_T]):
-    """LRU cache of ``size`` entries."""
+    """LRU cache of ``size`` entries. Keys are digests: the memory does not depend on the texts of events."""
 
     __slots__ = ("_entries", "_size")
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._entries: OrderedDict[Hashable, _T] = OrderedDict()
+        self._entries: OrderedDict[bytes, _T] = OrderedDict()
 
-    def get(self, key: Hashable) -> _T | None:
+    def get(self, key: bytes) -> _T | None:
         value = self._entries.get(key)
         if value is not None:
             self._entries.move_to_end(key)
         return value
 
-    def put(self, key: Hashable, value: _T) -> None:
+    def put(self, key: bytes, value: _T) -> None:
         self._entries[key] = value
         self._entries.move_to_end(key)
         if len(self._entries) > self._size:
             self._entries.popitem(last=False)
 
 
+def _digest(key: Hashable) -> bytes:
+    return hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
+
+
 @dataclass(slots=True)
 class _Group:
-    messages: dict[str, None]
+    messages: dict[bytes, None]
+    """Digests of the messages, the oldest first."""
     last: Moment
 
 
@@ -188,24 +194,28 @@ class EventCorrelator:
                 break
         return False
 
-    def _aggregate(self, event: EventObject, now: Moment) -> tuple[EventObject, Hashable]:
+    def _aggregate(self, event: EventObject, now: Moment) -> tuple[EventObject, bytes]:
         """Return the event, or the one that combines it with similar ones, and its key (``EventAggregate``)."""
         ref, source = event.involved_object, event.source
-        similar = (
-            source.component, source.host, ref.kind, ref.namespace, ref.name, ref.uid, ref.api_version, event.type,
-            event.reason, event.reporting_component, event.reporting_instance,
+        similar = _digest(
+            (
+                source.component, source.host, ref.kind, ref.namespace, ref.name, ref.uid, ref.api_version, event.type,
+                event.reason, event.reporting_component, event.reporting_instance,
+            )
         )  # fmt: skip
         group = self._groups.get(similar)
         if group is None or now - group.last > self._options.max_interval:
             group = _Group({}, now)
-        group.messages[event.message] = None
+        group.messages[_digest(event.message)] = None
         group.last = now
         self._groups.put(similar, group)
         if len(group.messages) < self._options.max_events:
-            return event, (
-                source.component, source.host,
-                ref.kind, ref.namespace, ref.name, ref.field_path, ref.uid, ref.api_version,
-                event.type, event.reason, event.message,
+            return event, _digest(
+                (
+                    source.component, source.host,
+                    ref.kind, ref.namespace, ref.name, ref.field_path, ref.uid, ref.api_version,
+                    event.type, event.reason, event.message,
+                )
             )  # fmt: skip
         del group.messages[next(iter(group.messages))]
         combined = EventObject(
@@ -223,7 +233,7 @@ class EventCorrelator:
         )
         return combined, similar
 
-    def _observe(self, event: EventObject, key: Hashable) -> Correlated:
+    def _observe(self, event: EventObject, key: bytes) -> Correlated:
         """Return the event with its count, and the patch if it is a repetition (``eventObserve``)."""
         earlier = self._recent_events.get(key)
         patch = None
@@ -241,7 +251,7 @@ class EventCorrelator:
         return Correlated(event, patch)
 
     def _is_wanted(self, event: EventObject, now: Moment) -> bool:
-        key = self._options.spam_key(event)
+        key = _digest(self._options.spam_key(event))
         bucket = self._buckets.get(key) or TokenBucket(self._options.qps, self._options.burst)
         self._buckets.put(key, bucket)
         return bucket.try_accept(now)

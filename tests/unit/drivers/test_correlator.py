@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import msgspec
 import pytest
 
@@ -236,3 +238,17 @@ def test_spam_is_not_sent() -> None:
     correlator, sink = EventCorrelator(CLUSTER_AUTOSCALER), Sink()
     assert [sent(correlator, sink, FIRST)[0] for _ in range(2)] == [True, False]
     assert len(sink.asked) == 1
+
+
+def test_caches_hold_no_text_of_events() -> None:
+    """Messages may be as long as a tenant likes: the memory depends on the number of entries alone."""
+    correlator = EventCorrelator()
+    tracemalloc.start()
+    try:
+        for i in range(100):
+            pod = msgspec.structs.replace(POD, uid=f"other-{i}")
+            assert correlator.correlate(make_event(event("r", f"{i}" * 50_000, pod), component="c", now=T0 + i), T0)
+        current, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert current < 1_000_000
