@@ -17,6 +17,7 @@ from kscale.ca.expander.price import GIB_PER_CORE
 from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.groups import members_of
 from kscale.capacity.mix import ALL, MixOptions, mix
+from kscale.capacity.records import Part, round_money
 from kscale.capacity.type_names import instance_type_of
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
@@ -111,10 +112,6 @@ CORES_PER_GPU = 30
 """So many cores cost as much as one GPU: 0.95 and 0.031611 $/h in the default prices of OpenCost."""
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 _NO_OWNER = "Pod"
-
-
-class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """Base of the parts of a cost report."""
 
 
 class CostShare(Part, frozen=True):
@@ -285,9 +282,9 @@ def cost(
         node_count=len(prices),
         unpriced=unpriced,
         pods=int(counts.sum()),
-        cost=_money(total),
-        requested=_money(float(requested.sum())),
-        idle=_money(total - float(requested.sum())),
+        cost=round_money(total),
+        requested=round_money(float(requested.sum())),
+        idle=round_money(total - float(requested.sum())),
         namespaces=[
             msgspec.structs.replace(share, biggest=biggest[share.name]) for share in _divide_cost(spaces, *shares)
         ],
@@ -398,7 +395,7 @@ def _divide_cost(
         CostShare(
             name=name,
             pods=pods[name],
-            cost=_money(float(sums[0][i])),
+            cost=round_money(float(sums[0][i])),
             share=round(float(sums[0][i]) / total, 6) if total else 0.0,
             cpu=int(sums[1][i]),
             memory=int(sums[2][i]),
@@ -424,11 +421,11 @@ def _pools(
         if rows:
             total = float(price[rows].sum())
             lines.append(
-                PoolCost(name=name, nodes=len(rows), cost=_money(total), idle=_money(total - float(asked[rows].sum())))
+                PoolCost(
+                    name=name,
+                    nodes=len(rows),
+                    cost=round_money(total),
+                    idle=round_money(total - float(asked[rows].sum())),
+                )
             )
     return sorted(lines, key=lambda line: (-line.cost, line.name))
-
-
-def _money(amount: float) -> float:
-    """Round a sum to nine decimals, without accumulated rounding errors and negative zero."""
-    return round(amount, 9) + 0.0

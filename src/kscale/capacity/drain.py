@@ -15,6 +15,7 @@ import numpy as np
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.moving_pods import CODE_DAEMON_SET
 from kscale.capacity.evictions import Evictions, relocate
+from kscale.capacity.records import Part
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import typed
@@ -28,7 +29,7 @@ __all__ = ["BLOCKED", "DAEMON_SET", "ENDS", "EVICTED", "PENDING", "DrainReport",
 EVICTED, PENDING, BLOCKED, DAEMON_SET, ENDS = "evicted", "pending", "blocked", "daemonset", "ends"
 
 
-class DrainedPod(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+class DrainedPod(Part, frozen=True):
     """A pod of a drained node and its ``fate``.
 
     - ``evicted``: in wave number ``wave``; kube-scheduler places it on the node ``to``

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -30,6 +29,7 @@ from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
 from kscale.ca.unremovable_reasons import NOT_ENOUGH_PDB
 from kscale.capacity.fit import summarize_rejections
 from kscale.capacity.losses import waiting
+from kscale.capacity.records import Part
 from kscale.effects import Moment
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.pod_owners import DO_NOT_DISRUPT, pod_annotation
@@ -56,7 +56,7 @@ SEVERAL_BUDGETS = "SeveralPodDisruptionBudgets"
 WAITS_FOR_COMPLETION = "WaitsForCompletion"
 
 
-class PodHold(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+class PodHold(Part, frozen=True):
     """A pod that keeps its node.
 
     ``rule``: the drain rule that decides, ``reason``: its reason as upstream names it, ``why``: the same in words.

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import ClassVar, Final, NamedTuple
 
-import msgspec
 import numpy as np
 
 from kscale.ca.entry_points.loops import scale_up
@@ -19,6 +18,7 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.ca.state.loop_state import LoopState
 from kscale.capacity.group_templates import loop_groups, with_members
+from kscale.capacity.records import Part
 from kscale.capacity.scale_down import ScaleDownReport, report_scale_down
 from kscale.effects import Moment, moment, to_text
 from kscale.objects.api.core import Pod
@@ -34,7 +34,7 @@ __all__ = ["ClusterOverview", "GroupGrowth", "Outlook", "OverviewNode", "Pending
 _NOT_COUNTED: Final = "the scheduler has not said yet that it is unschedulable"
 
 
-class OverviewNode(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+class OverviewNode(Part, frozen=True):
     """A node. ``cpu`` and ``allocatableCpu`` are milli-cores, ``memory`` and ``allocatableMemory`` bytes; ``cpu`` and
     ``memory`` are the requests of the node's pods.
 
@@ -54,7 +54,7 @@ class OverviewNode(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     why: str = ""
 
 
-class PendingSummary(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+class PendingSummary(Part, frozen=True):
     """Pending pods with the same prospect. ``pod``: one of them; ``since``: the creation of the oldest.
 
     ``prospect`` is ``fits`` (on a node that exists or is coming), ``new node``, ``stays pending`` or ``not counted``;
@@ -68,7 +68,7 @@ class PendingSummary(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     since: str | None = None
 
 
-class GroupGrowth(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+class GroupGrowth(Part, frozen=True):
     """Growth of a node group from its ``current`` to its ``new`` size."""
 
     group: str

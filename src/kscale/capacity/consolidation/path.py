@@ -34,6 +34,8 @@ from kscale.capacity.cost import price_of, set_prices
 from kscale.capacity.evictions import Evictions, node_hold, relocate
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.losses import is_lost_with_node, waiting
+from kscale.capacity.records import round_money
+from kscale.capacity.type_names import instance_type_of
 from kscale.effects import Moment, duration, moment, to_text
 from kscale.errors import InputError
 from kscale.objects.api.core import Pod
@@ -56,7 +58,6 @@ _PATIENCE: Final = timedelta(days=7)
 """If no disruption is allowed for so long, the path ends."""
 _REFUSALS: Final = 12
 """After so many proposals in a row that the scheduler's choices refuse, the kind of step is given up."""
-_TYPES: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 
 
 @typed
@@ -449,7 +450,7 @@ class _Path:
                     NewNode(
                         name=name,
                         group=self._offers[offer].group,
-                        type=_type_of(self._offers[offer]),
+                        type=instance_type_of(self._offers[offer].template.node),
                         price=self._offers[offer].price,
                     )
                     for offer, name in checked.added
@@ -461,10 +462,10 @@ class _Path:
                 ],
                 remove=removed,
                 waves=len(checked.waves),
-                saves=_money(saving),
+                saves=round_money(saving),
                 nodes=sum(moves.alive),
-                cost=_money(self.cost),
-                peak=_money(peak),
+                cost=round_money(self.cost),
+                peak=round_money(peak),
             )
         )
         self._time += self._step_time
@@ -492,17 +493,19 @@ class _Path:
             effort=self._options.bound_effort,
         )
         table = [
-            Outlook(state="today", nodes=len(nodes), cost=_money(self._before), saves=0.0),
+            Outlook(state="today", nodes=len(nodes), cost=round_money(self._before), saves=0.0),
             Outlook(
                 state="path",
                 nodes=sum(self._moves.alive),
-                cost=_money(self.cost),
-                saves=_money(self._before - self.cost),
+                cost=round_money(self.cost),
+                saves=round_money(self._before - self.cost),
             ),
         ]
         if bound is not None:
             checked_bound(bound, self.cost, "consolidate")
-            table.append(Outlook(state="optimum", nodes=None, cost=_money(bound), saves=_money(self._before - bound)))
+            table.append(
+                Outlook(state="optimum", nodes=None, cost=round_money(bound), saves=round_money(self._before - bound))
+            )
         return ConsolidationPlan(
             table=table,
             steps=self.steps,
@@ -534,13 +537,3 @@ def _name_template(template: NodeTemplate, name: str) -> NodeTemplate:
         for pod in template.pods
     ]
     return replace(template, node=node, pods=pods)
-
-
-def _type_of(offer: Offered) -> str:
-    labels = offer.template.node.metadata.labels or {}
-    return next((labels[key] for key in _TYPES if labels.get(key)), "")
-
-
-def _money(amount: float) -> float:
-    """Round a sum to nine decimals, without accumulated rounding errors and negative zero."""
-    return round(amount, 9) + 0.0
