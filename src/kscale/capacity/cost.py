@@ -65,12 +65,22 @@ def price_of(
         if group.price is not None and _is_in_group(group, node, labels):
             return group.price
     name = instance_type_of(node)
-    if catalogue is None or name not in set(catalogue):
+    if catalogue is None or name not in catalogue:
         return None
     kind = catalogue[name]
     region = next((labels[key] for key in _REGIONS if key in labels), "")
     price = kind.price(region)
     return kind.price() if price is None else price
+
+
+def prices_of(
+    nodes: Iterable[Node], groups: Sequence[NodeGroup] = (), catalogue: Mapping[str, InstanceType] | None = None
+) -> list[float | None]:
+    """Return the price of each node per hour (:func:`price_of`). Raises InputError if none of the prices is known."""
+    prices = [price_of(node, groups, catalogue) for node in nodes]
+    if prices and all(price is None for price in prices):
+        raise InputError("no node has a known price: name groups with prices (-g), or a catalogue that knows the types")
+    return prices
 
 
 def _is_in_group(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> bool:
@@ -258,10 +268,8 @@ def cost(
     """
     snapshot = cluster.snapshot(dra=True)
     groups = list(groups)
-    prices = [price_of(node, groups, catalogue) for node in snapshot.columns.objects]
+    prices = prices_of(snapshot.columns.objects, groups, catalogue)
     unpriced = sum(price is None for price in prices)
-    if prices and unpriced == len(prices):
-        raise InputError("no node has a known price: name groups with prices (-g), or a catalogue that knows the types")
     price = np.array([share or 0.0 for share in prices])
     is_priced = np.array([share is not None for share in prices], dtype=bool)
     amounts, rates = _amounts(snapshot), _rates(snapshot, price)

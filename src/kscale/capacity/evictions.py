@@ -158,23 +158,11 @@ class Evictions:
         is_held |= (self.codes == CODE_BLOCKS) | (self.codes == CODE_WAITS)
         return is_held
 
-    def count_waves(self, pods: Sequence[int]) -> int:
-        """Return in how many waves pods can be evicted: each budget allows its disruptions once a wave.
-
-        Between waves the evicted pods become ready elsewhere. Returns 0 for no pods. Pods of an exhausted budget must
-        not be among them.
-        """
-        counts: dict[int, int] = {}
-        for pod in pods:
-            for budget in self.covering(pod):
-                counts[budget] = counts.get(budget, 0) + 1
-        waves = 1 if pods else 0
-        for budget, count in counts.items():
-            waves = max(waves, -(-count // max(1, int(self.allowed[budget]))))
-        return waves
-
     def split_into_waves(self, pods: Sequence[int]) -> list[list[int]]:
-        """Split pods into as few waves as their budgets allow, in order (:meth:`count_waves`)."""
+        """Split pods into as few waves as their budgets allow, in order: each allows its disruptions once a wave.
+
+        Between waves the evicted pods become ready elsewhere. Pods of an exhausted budget must not be among them.
+        """
         waves: list[list[int]] = []
         used: dict[int, int] = {}
         for pod in pods:

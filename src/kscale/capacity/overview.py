@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import ClassVar, Final, NamedTuple
 
-import numpy as np
 
 from kscale.ca.entry_points.loops import scale_up
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
@@ -170,12 +169,11 @@ def report_overview(
 
 
 def _summarize_nodes(snapshot: Snapshot, report: ScaleDownReport) -> list[OverviewNode]:
-    pods = np.bincount(snapshot.placed_node, minlength=len(snapshot.nodes)).tolist()
-    amounts: dict[str, tuple[list[int], list[int]]] = {}
-    for resource in (CPU, MEMORY):
-        column = snapshot.columns.allocatable.get(resource)
-        room = np.zeros(len(snapshot.nodes), np.int64) if column is None else column
-        amounts[resource] = (room - snapshot.free(resource)).tolist(), room.tolist()
+    pods = snapshot.pod_count.tolist()
+    used, allocatable = (
+        {resource: table[resource].tolist() for resource in (CPU, MEMORY)}
+        for table in (snapshot.used, snapshot.columns.allocatable)
+    )
     decisions = {item.node: item for item in report.nodes}
     result = []
     for i, node in enumerate(snapshot.columns.objects):
@@ -187,10 +185,10 @@ def _summarize_nodes(snapshot: Snapshot, report: ScaleDownReport) -> list[Overvi
                 ready=is_true(node.status.conditions or (), "Ready"),
                 unschedulable=node.spec.unschedulable,
                 pods=pods[i],
-                cpu=amounts[CPU][0][i],
-                allocatable_cpu=amounts[CPU][1][i],
-                memory=amounts[MEMORY][0][i],
-                allocatable_memory=amounts[MEMORY][1][i],
+                cpu=used[CPU][i],
+                allocatable_cpu=allocatable[CPU][i],
+                memory=used[MEMORY][i],
+                allocatable_memory=allocatable[MEMORY][i],
                 decision=item.decision,
                 why=item.why,
             )

@@ -131,7 +131,7 @@ def preempt(
     examination = examine(
         snapshot, pod, profile=profile, least_percentage=least_percentage, least_candidates=least_candidates
     )
-    best = None if examination.never or examination.fitting else examination.best
+    best = None if examination.fitting else examination.best
     position = None if best is None else examination.deciding_criterion()
     victims = [] if best is None else _list_victims(best)
     if examination.never:
