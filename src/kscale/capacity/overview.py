@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import ClassVar, Final, NamedTuple
 
-
 from kscale.ca.entry_points.loops import scale_up
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.loop_context import LoopInputs
