@@ -103,7 +103,7 @@ def world_of(name: str, data_dir: Path) -> World:
         if case.chosen(kind) and (price := kind.price())
     ]
     snapshot = kscale.load(pods_of(rows(data_dir / "openb_pod_list_default.csv.gz"), case.gpus)).snapshot()
-    nowhere = kscale.mix(snapshot, offers, options=kscale.MixOptions(plan_effort=0, bound_effort=0)).nowhere_pods
+    nowhere = kscale.mix(snapshot, offers, options=kscale.MixOptions(plan_effort=0, bound_effort=0)).unschedulable
     return World(snapshot, offers, sorted({*snapshot.pending} - {*nowhere}), len(snapshot.pending))
 
 
@@ -214,7 +214,7 @@ def test_mix_of_many_pods_in_three_zones(benchmark: Any, data_dir: Path) -> None
     for kind in cheapest:
         own = [offer for offer in offers if offer.type == kind.name]
         plan = kscale.mix(snapshot, own, options=kscale.MixOptions(bound_effort=0, plan_effort=0))
-        if not plan.nowhere:
+        if not plan.unschedulable_count:
             single.append(plan.cost)
     print(f"the cheapest of {len(single)} single types: ${min(single):.3f}/h")
     assert plans[0].cost <= min(single)

@@ -17,6 +17,7 @@ from kscale.ca.expander.price import GIB_PER_CORE
 from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.groups import members_of
 from kscale.capacity.mix import ALL, MixOptions, mix
+from kscale.capacity.records import Part, round_money
 from kscale.capacity.type_names import instance_type_of
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
@@ -64,12 +65,22 @@ def price_of(
         if group.price is not None and _is_in_group(group, node, labels):
             return group.price
     name = instance_type_of(node)
-    if catalogue is None or name not in set(catalogue):
+    if catalogue is None or name not in catalogue:
         return None
     kind = catalogue[name]
     region = next((labels[key] for key in _REGIONS if key in labels), "")
     price = kind.price(region)
     return kind.price() if price is None else price
+
+
+def prices_of(
+    nodes: Iterable[Node], groups: Sequence[NodeGroup] = (), catalogue: Mapping[str, InstanceType] | None = None
+) -> list[float | None]:
+    """Return the price of each node per hour (:func:`price_of`). Raises InputError if none of the prices is known."""
+    prices = [price_of(node, groups, catalogue) for node in nodes]
+    if prices and all(price is None for price in prices):
+        raise InputError("no node has a known price: name groups with prices (-g), or a catalogue that knows the types")
+    return prices
 
 
 def _is_in_group(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> bool:
@@ -111,10 +122,6 @@ CORES_PER_GPU = 30
 """So many cores cost as much as one GPU: 0.95 and 0.031611 $/h in the default prices of OpenCost."""
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 _NO_OWNER = "Pod"
-
-
-class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """Base of the parts of a cost report."""
 
 
 class CostShare(Part, frozen=True):
@@ -261,10 +268,8 @@ def cost(
     """
     snapshot = cluster.snapshot(dra=True)
     groups = list(groups)
-    prices = [price_of(node, groups, catalogue) for node in snapshot.columns.objects]
+    prices = prices_of(snapshot.columns.objects, groups, catalogue)
     unpriced = sum(price is None for price in prices)
-    if prices and unpriced == len(prices):
-        raise InputError("no node has a known price: name groups with prices (-g), or a catalogue that knows the types")
     price = np.array([share or 0.0 for share in prices])
     is_priced = np.array([share is not None for share in prices], dtype=bool)
     amounts, rates = _amounts(snapshot), _rates(snapshot, price)
@@ -285,9 +290,9 @@ def cost(
         node_count=len(prices),
         unpriced=unpriced,
         pods=int(counts.sum()),
-        cost=_money(total),
-        requested=_money(float(requested.sum())),
-        idle=_money(total - float(requested.sum())),
+        cost=round_money(total),
+        requested=round_money(float(requested.sum())),
+        idle=round_money(total - float(requested.sum())),
         namespaces=[
             msgspec.structs.replace(share, biggest=biggest[share.name]) for share in _divide_cost(spaces, *shares)
         ],
@@ -398,7 +403,7 @@ def _divide_cost(
         CostShare(
             name=name,
             pods=pods[name],
-            cost=_money(float(sums[0][i])),
+            cost=round_money(float(sums[0][i])),
             share=round(float(sums[0][i]) / total, 6) if total else 0.0,
             cpu=int(sums[1][i]),
             memory=int(sums[2][i]),
@@ -424,11 +429,11 @@ def _pools(
         if rows:
             total = float(price[rows].sum())
             lines.append(
-                PoolCost(name=name, nodes=len(rows), cost=_money(total), idle=_money(total - float(asked[rows].sum())))
+                PoolCost(
+                    name=name,
+                    nodes=len(rows),
+                    cost=round_money(total),
+                    idle=round_money(total - float(asked[rows].sum())),
+                )
             )
     return sorted(lines, key=lambda line: (-line.cost, line.name))
-
-
-def _money(amount: float) -> float:
-    """Round a sum to nine decimals, without accumulated rounding errors and negative zero."""
-    return round(amount, 9) + 0.0

@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 
 from kscale.capacity.catalogue import InstanceType
-from kscale.capacity.cost import CORES_PER_GPU, GPUS, AllocatedCost, CostAllocation, name_workloads, price_of
+from kscale.capacity.cost import CORES_PER_GPU, GPUS, AllocatedCost, CostAllocation, name_workloads, prices_of
 from kscale.errors import InputError
 from kscale.objects.api.core import Pod
 from kscale.objects.api.storage import PersistentVolume, PersistentVolumeClaim
@@ -237,9 +237,7 @@ def allocate_cost(
     groups = list(groups)
     names = _names_of_pods(cluster, by)
     lines = _Lines()
-    prices = [_over(price_of(node, groups, catalogue), hours) for node in snapshot.columns.objects]
-    if prices and all(price is None for price in prices):
-        raise InputError("no node has a known price: name groups with prices (-g), or a catalogue that knows the types")
+    prices = [_over(price, hours) for price in prices_of(snapshot.columns.objects, groups, catalogue)]
     pods_on = _placed(snapshot)
     counted = [name for pods, price in zip(pods_on, prices, strict=True) if price is not None for name, _ in pods]
     for name in counted:

@@ -16,6 +16,7 @@ import numpy as np
 from kscale.ca.nodes import is_ready
 from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.cost import name_workloads, price_of
+from kscale.capacity.records import Part, round_money
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
@@ -39,10 +40,6 @@ __all__ = [
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 ABSENT = "absent"
-
-
-class Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Base of the parts of a comparison's record."""
 
 
 class ClusterTotals(Part, frozen=True):
@@ -89,7 +86,7 @@ class NodeDiff(Part, frozen=True):
     change: str
     pods_before: int
     pods_after: int
-    fields: list[FieldChange] = []
+    fields: list[FieldChange] = msgspec.field(default_factory=list)
 
 
 class WorkloadDiff(Part, frozen=True):
@@ -273,7 +270,7 @@ class _State:
             memory=sum(pod.memory for pod in placed),
             cpu_allocatable=int(snapshot.columns.allocatable[CPU].sum()),
             memory_allocatable=int(snapshot.columns.allocatable[MEMORY].sum()),
-            cost=round(sum(known), 9) if known else None,
+            cost=round_money(sum(known)) if known else None,
             unpriced=len(self.prices) - len(known),
         )
 

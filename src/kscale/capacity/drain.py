@@ -15,6 +15,7 @@ import numpy as np
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.moving_pods import CODE_DAEMON_SET
 from kscale.capacity.evictions import Evictions, relocate
+from kscale.capacity.records import Part
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import typed
@@ -28,7 +29,7 @@ __all__ = ["BLOCKED", "DAEMON_SET", "ENDS", "EVICTED", "PENDING", "DrainReport",
 EVICTED, PENDING, BLOCKED, DAEMON_SET, ENDS = "evicted", "pending", "blocked", "daemonset", "ends"
 
 
-class DrainedPod(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+class DrainedPod(Part, frozen=True):
     """A pod of a drained node and its ``fate``.
 
     - ``evicted``: in wave number ``wave``; kube-scheduler places it on the node ``to``
@@ -118,11 +119,10 @@ def drain(
     if not names:
         raise InputError("no node is named")
     scores = scores or ScoreOptions()
-    count = len(snapshot.pods)
     before = place(snapshot, scores=scores, unacceptable_nodes=names).snapshot_after
     evictions = Evictions(snapshot, at, options or AutoscalingOptions())
     indices = np.array([snapshot.columns.index[name] for name in names], dtype=np.int64)
-    leaving = [i for i in np.flatnonzero(np.isin(snapshot.placed_node, indices)).tolist() if i < count]
+    leaving = np.flatnonzero(np.isin(snapshot.placed_node, indices)).tolist()
     holds = {i: hold for i in leaving if (hold := evictions.holds(i)) is not None}
     moving = [i for i in leaving if evictions.moves[i] and i not in holds]
     waves = evictions.split_into_waves(moving)
@@ -130,18 +130,17 @@ def drain(
     wave_of = {pod: number for number, wave in enumerate(waves, 1) for pod in wave}
     pods = []
     for i in leaving:
-        pod = DrainedPod(pod=snapshot.pods[i], node=snapshot.nodes[snapshot.placed_node[i]], fate=EVICTED)
+        fate: dict[str, Any]
         if i in holds:
-            hold = holds[i]
-            changes: dict[str, Any] = {"fate": BLOCKED, "rule": hold.rule, "reason": hold.reason, "why": hold.why,
-                       "budget": hold.budget}  # fmt: skip
+            fate = {"fate": BLOCKED, **msgspec.structs.asdict(holds[i])}
         elif i in relocation.targets:
-            changes = {"wave": wave_of[i], "to": relocation.targets[i]}
+            fate = {"fate": EVICTED, "wave": wave_of[i], "to": relocation.targets[i]}
         elif i in relocation.pending:
-            changes = {"fate": PENDING, "wave": wave_of[i], "why": relocation.pending[i]}
+            fate = {"fate": PENDING, "wave": wave_of[i], "why": relocation.pending[i]}
         else:
-            changes = {"fate": DAEMON_SET if evictions.codes[i] == CODE_DAEMON_SET else ENDS}
-        pods.append(msgspec.structs.replace(pod, **changes))
+            fate = {"fate": DAEMON_SET if evictions.codes[i] == CODE_DAEMON_SET else ENDS}
+        node = snapshot.nodes[snapshot.placed_node[i]]
+        pods.append(DrainedPod(**{"pod": snapshot.pods[i], "node": node, **fate}))
     order = [BLOCKED, PENDING, EVICTED, DAEMON_SET, ENDS]
     pods.sort(key=lambda pod: (order.index(pod.fate), pod.wave or 0))
     return DrainReport(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -30,6 +29,7 @@ from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
 from kscale.ca.unremovable_reasons import NOT_ENOUGH_PDB
 from kscale.capacity.fit import summarize_rejections
 from kscale.capacity.losses import waiting
+from kscale.capacity.records import Part
 from kscale.effects import Moment
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.pod_owners import DO_NOT_DISRUPT, pod_annotation
@@ -56,7 +56,7 @@ SEVERAL_BUDGETS = "SeveralPodDisruptionBudgets"
 WAITS_FOR_COMPLETION = "WaitsForCompletion"
 
 
-class PodHold(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+class PodHold(Part, frozen=True):
     """A pod that keeps its node.
 
     ``rule``: the drain rule that decides, ``reason``: its reason as upstream names it, ``why``: the same in words.
@@ -158,23 +158,11 @@ class Evictions:
         is_held |= (self.codes == CODE_BLOCKS) | (self.codes == CODE_WAITS)
         return is_held
 
-    def count_waves(self, pods: Sequence[int]) -> int:
-        """Return in how many waves pods can be evicted: each budget allows its disruptions once a wave.
-
-        Between waves the evicted pods become ready elsewhere. Returns 0 for no pods. Pods of an exhausted budget must
-        not be among them.
-        """
-        counts: dict[int, int] = {}
-        for pod in pods:
-            for budget in self.covering(pod):
-                counts[budget] = counts.get(budget, 0) + 1
-        waves = 1 if pods else 0
-        for budget, count in counts.items():
-            waves = max(waves, -(-count // max(1, int(self.allowed[budget]))))
-        return waves
-
     def split_into_waves(self, pods: Sequence[int]) -> list[list[int]]:
-        """Split pods into as few waves as their budgets allow, in order (:meth:`count_waves`)."""
+        """Split pods into as few waves as their budgets allow, in order: each allows its disruptions once a wave.
+
+        Between waves the evicted pods become ready elsewhere. Pods of an exhausted budget must not be among them.
+        """
         waves: list[list[int]] = []
         used: dict[int, int] = {}
         for pod in pods:

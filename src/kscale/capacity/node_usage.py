@@ -22,6 +22,7 @@ from kscale.ca.scale_down.removal import RemovalSimulator, UnremovableCandidate
 from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.cost import price_of
 from kscale.capacity.evictions import Evictions, PodHold, node_hold
+from kscale.capacity.records import Part, round_money
 from kscale.effects import Moment, moment
 from kscale.objects.api.core import Pod
 from kscale.objects.api.metrics import PodMetrics
@@ -39,7 +40,7 @@ _EXPLAINED = 20
 """Of so many nodes it is explained why a pod fits on no other node: each explanation checks all nodes."""
 
 
-class ResourceUse(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+class ResourceUse(Part, frozen=True):
     """One resource of a node or of all nodes. Amounts are milli-cores of cpu, bytes of memory, else units.
 
     Attributes
@@ -61,7 +62,7 @@ class ResourceUse(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     usage: int | None = None
 
 
-class NodeUsage(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+class NodeUsage(Part, frozen=True):
     """One node.
 
     Attributes
@@ -95,10 +96,10 @@ class NodeUsage(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     removable: bool
     reason: str | None = None
     why: str = ""
-    held_by: list[PodHold] = []
+    held_by: list[PodHold] = msgspec.field(default_factory=list)
 
 
-class NodeTotals(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+class NodeTotals(Part, frozen=True):
     """Sums over all ``nodes`` and the ``pods`` on them; fields are those of :class:`NodeUsage`.
 
     Attributes
@@ -340,7 +341,7 @@ def _add_up(rows: Sequence[NodeUsage]) -> NodeTotals:
         cpu=_add_uses(row.cpu for row in rows),
         memory=_add_uses(row.memory for row in rows),
         others={name: _add_uses(row.others[name] for row in rows if name in row.others) for name in others},
-        price=round(sum(row.price or 0.0 for row in rows), 9),
+        price=round_money(sum(row.price or 0.0 for row in rows)),
         unpriced=sum(row.price is None for row in rows),
         removable=sum(row.removable for row in rows),
         measured=sum(row.cpu.usage is not None or row.memory.usage is not None for row in rows),

@@ -9,9 +9,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import ClassVar, Final, NamedTuple
 
-import msgspec
-import numpy as np
-
 from kscale.ca.entry_points.loops import scale_up
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.loop_context import LoopInputs
@@ -19,6 +16,7 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.ca.state.loop_state import LoopState
 from kscale.capacity.group_templates import loop_groups, with_members
+from kscale.capacity.records import Part
 from kscale.capacity.scale_down import ScaleDownReport, report_scale_down
 from kscale.effects import Moment, moment, to_text
 from kscale.objects.api.core import Pod
@@ -34,7 +32,7 @@ __all__ = ["ClusterOverview", "GroupGrowth", "Outlook", "OverviewNode", "Pending
 _NOT_COUNTED: Final = "the scheduler has not said yet that it is unschedulable"
 
 
-class OverviewNode(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+class OverviewNode(Part, frozen=True):
     """A node. ``cpu`` and ``allocatableCpu`` are milli-cores, ``memory`` and ``allocatableMemory`` bytes; ``cpu`` and
     ``memory`` are the requests of the node's pods.
 
@@ -54,7 +52,7 @@ class OverviewNode(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     why: str = ""
 
 
-class PendingSummary(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+class PendingSummary(Part, frozen=True):
     """Pending pods with the same prospect. ``pod``: one of them; ``since``: the creation of the oldest.
 
     ``prospect`` is ``fits`` (on a node that exists or is coming), ``new node``, ``stays pending`` or ``not counted``;
@@ -68,7 +66,7 @@ class PendingSummary(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     since: str | None = None
 
 
-class GroupGrowth(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+class GroupGrowth(Part, frozen=True):
     """Growth of a node group from its ``current`` to its ``new`` size."""
 
     group: str
@@ -170,12 +168,11 @@ def report_overview(
 
 
 def _summarize_nodes(snapshot: Snapshot, report: ScaleDownReport) -> list[OverviewNode]:
-    pods = np.bincount(snapshot.placed_node, minlength=len(snapshot.nodes)).tolist()
-    amounts: dict[str, tuple[list[int], list[int]]] = {}
-    for resource in (CPU, MEMORY):
-        column = snapshot.columns.allocatable.get(resource)
-        room = np.zeros(len(snapshot.nodes), np.int64) if column is None else column
-        amounts[resource] = (room - snapshot.free(resource)).tolist(), room.tolist()
+    pods = snapshot.pod_count.tolist()
+    used, allocatable = (
+        {resource: table[resource].tolist() for resource in (CPU, MEMORY)}
+        for table in (snapshot.used, snapshot.columns.allocatable)
+    )
     decisions = {item.node: item for item in report.nodes}
     result = []
     for i, node in enumerate(snapshot.columns.objects):
@@ -187,10 +184,10 @@ def _summarize_nodes(snapshot: Snapshot, report: ScaleDownReport) -> list[Overvi
                 ready=is_true(node.status.conditions or (), "Ready"),
                 unschedulable=node.spec.unschedulable,
                 pods=pods[i],
-                cpu=amounts[CPU][0][i],
-                allocatable_cpu=amounts[CPU][1][i],
-                memory=amounts[MEMORY][0][i],
-                allocatable_memory=amounts[MEMORY][1][i],
+                cpu=used[CPU][i],
+                allocatable_cpu=allocatable[CPU][i],
+                memory=used[MEMORY][i],
+                allocatable_memory=allocatable[MEMORY][i],
                 decision=item.decision,
                 why=item.why,
             )

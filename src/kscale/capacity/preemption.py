@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import msgspec
 
+from kscale.capacity.records import Part
 from kscale.objects.argument_types import typed
 from kscale.objects.times import printed_time
 from kscale.records import Record
@@ -30,7 +31,7 @@ from kscale.scheduling.status import fit_error
 __all__ = ["PreemptionNode", "PreemptionReport", "VictimPod", "preempt"]
 
 
-class VictimPod(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+class VictimPod(Part, frozen=True):
     """A ``pod`` of a ``priority`` that would be evicted. ``started`` is null if it has not started;
     ``violates``: whether its eviction violates a disruption budget.
     """
@@ -41,7 +42,7 @@ class VictimPod(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     violates: bool
 
 
-class PreemptionNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+class PreemptionNode(Part, frozen=True):
     """How a node is judged: its ``outcome``.
 
     - ``chosen``, ``candidate``: evicting ``victims`` makes room
@@ -58,9 +59,9 @@ class PreemptionNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
     node: str
     outcome: str
-    reasons: list[str] = []
-    causes: list[str] = []
-    victims: list[VictimPod] = []
+    reasons: list[str] = msgspec.field(default_factory=list)
+    causes: list[str] = msgspec.field(default_factory=list)
+    victims: list[VictimPod] = msgspec.field(default_factory=list)
     violations: int | None = None
     highest_priority: int | None = None
     priority_sum: int | None = None
@@ -130,7 +131,7 @@ def preempt(
     examination = examine(
         snapshot, pod, profile=profile, least_percentage=least_percentage, least_candidates=least_candidates
     )
-    best = None if examination.never or examination.fitting else examination.best
+    best = None if examination.fitting else examination.best
     position = None if best is None else examination.deciding_criterion()
     victims = [] if best is None else _list_victims(best)
     if examination.never:

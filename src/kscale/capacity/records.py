@@ -19,10 +19,12 @@ __all__ = [
     "KarpenterLine",
     "Nearest",
     "NodeVerdict",
+    "Part",
     "PluginVerdict",
     "Rejection",
     "Shortage",
     "WorkloadFit",
+    "round_money",
 ]
 
 
@@ -31,6 +33,11 @@ UNLIMITED = 2**31 - 1  # the maximum size of a group without a stated limit
 
 class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     """Base of the parts of records."""
+
+
+def round_money(amount: float) -> float:
+    """Round an amount of money to nine decimals, without accumulated rounding errors and negative zero."""
+    return round(amount, 9) + 0.0
 
 
 class Rejection(Part, frozen=True):

@@ -113,7 +113,7 @@ def preempt(
         least_candidates=least_candidates,
         explain=False,
     )
-    best = None if examination.never else examination.best
+    best = examination.best
     if best is None:
         return None
     victims = tuple(victim.record.key for victim in best.victims)

@@ -289,6 +289,9 @@ class Catalogue(Mapping[str, InstanceType]):
         near = get_close_matches(family, families, n=1)
         return f'no family "{family}" in the catalogue' + (f"; did you mean {near[0]}?" if near else "")
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._types  # without the search for similar names
+
     def __len__(self) -> int:
         return len(self._types)
 

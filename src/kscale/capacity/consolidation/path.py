@@ -30,12 +30,13 @@ from kscale.capacity.consolidation.records import (
     NewNode,
     Outlook,
 )
-from kscale.capacity.cost import price_of, set_prices
+from kscale.capacity.cost import prices_of, set_prices
 from kscale.capacity.evictions import Evictions, node_hold, relocate
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.losses import is_lost_with_node, waiting
+from kscale.capacity.records import round_money
+from kscale.capacity.type_names import instance_type_of
 from kscale.effects import Moment, duration, moment, to_text
-from kscale.errors import InputError
 from kscale.objects.api.core import Pod
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -56,7 +57,6 @@ _PATIENCE: Final = timedelta(days=7)
 """If no disruption is allowed for so long, the path ends."""
 _REFUSALS: Final = 12
 """After so many proposals in a row that the scheduler's choices refuse, the kind of step is given up."""
-_TYPES: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 
 
 @typed
@@ -148,9 +148,7 @@ class _Path:
         completed = {group.id: group for group in with_templates(cluster, snapshot, incomplete, now=now)}
         groups = set_prices([completed.get(group.id, group) for group in groups], catalogue, nodes)
         self._groups = Groups.of(groups, nodes)
-        prices = [price_of(node, groups, catalogue) for node in nodes]
-        if nodes and all(price is None for price in prices):
-            raise InputError("no node has a known price: name groups with prices, or a catalogue that knows the types")
+        prices = prices_of(nodes, groups, catalogue)
         self._unpriced = sum(price is None for price in prices)
         placed = place(snapshot, scores=self._scores) if snapshot.pending else None
         self._snapshot = self._first = snapshot if placed is None else placed.snapshot_after
@@ -162,49 +160,45 @@ class _Path:
             for group in self._groups
             if options.replace and group.template is not None and group.price is not None and group.max_size
         ]
+        fixed = [node_hold(node) for node in nodes]
         self._moves = Moves(
             self._first,
             self._evictions,
             self._offers,
-            prices,
+            [price if hold is None else None for price, hold in zip(prices, fixed, strict=True)],
             self._groups.ids_of_nodes(list(snapshot.nodes)),
         )
-        self._fixed = [node_hold(node) for node in nodes]
         self._spare = {group.id: group.size - group.min_size for group in self._groups}
         self._room = {group.id: group.max_size - group.size for group in self._groups}
-        self._held = self._list_held(nodes)
-        for n, hold in enumerate(self._fixed):
-            if hold is not None:
-                self._moves.prices[n] = None  # as no candidate; the plan reads ``self._prices``
+        self._held = self._list_held(fixed)
         self._prices = {name: price for name, price in zip(snapshot.nodes, prices, strict=True) if price is not None}
         self._young = self._find_young(rules)
         self._failed: set[int] = set()
         self._records: dict[int, PodRecord] = {}
         self._waiting_classes: dict[int, PodClass] = {}
         self._waiting_exemplars: dict[int, Pod] = {}
-        self._misplaced = list_misplaced_pods(self._moves)
+        self._misplaced = list_misplaced_pods(self._moves) if options.bound_effort else set()
         self.cost = self._before = sum(self._prices.values())
         self.steps: list[ConsolidationStep] = []
 
-    def _list_held(self, nodes: Sequence[object]) -> list[HeldNode]:
-        """Return the nodes that cannot be removed whatever happens to others, with the first reason."""
-        held = []
-        moves, evictions = self._moves, self._evictions
-        for n in range(len(nodes)):
-            name, group = moves.names[n], moves.group_of[n]
-            reason, why = self._fixed[n] or (None, "")
-            if reason is None and moves.prices[n] is None:
-                reason, why = "NoPrice", "its price is not known"
-            elif reason is None and group is None:
-                reason, why = unremovable_reasons.NOT_AUTOSCALED, "belongs to no node group"
-            elif reason is None:
-                pod = next((pod for pod in moves.pods_on[n] if moves.held[pod]), None)
-                hold = None if pod is None else evictions.holds(pod)
-                if hold is not None:
-                    reason, why = unremovable_reasons.BLOCKED_BY_POD, hold.why
-            if reason is not None:
-                held.append(HeldNode(node=name, reason=reason, why=why))
-        return held
+    def _list_held(self, fixed: Sequence[tuple[str, str] | None]) -> list[HeldNode]:
+        """Return the nodes that cannot be removed whatever happens to others, with the first reason.
+
+        ``fixed``: the reason and explanation of nodes with an annotation or taint against removal.
+        """
+        blocks = [hold or self._find_block(n) for n, hold in enumerate(fixed)]
+        names = self._moves.names
+        return [HeldNode(node=names[n], reason=each[0], why=each[1]) for n, each in enumerate(blocks) if each]
+
+    def _find_block(self, node: int) -> tuple[str, str] | None:
+        """Return the reason and explanation if the price, the group or a pod of a node keeps it, else None."""
+        moves = self._moves
+        if moves.prices[node] is None:
+            return "NoPrice", "its price is not known"
+        if moves.group_of[node] is None:
+            return unremovable_reasons.NOT_AUTOSCALED, "belongs to no node group"
+        holds = (self._evictions.holds(pod) for pod in moves.pods_on[node] if moves.held[pod])
+        return next(((unremovable_reasons.BLOCKED_BY_POD, hold.why) for hold in holds if hold is not None), None)
 
     def _find_young(self, rules: AutoscalingOptions) -> NDArray[np.bool_]:
         """Return which pods must not be evicted a second time: bool[pods].
@@ -377,8 +371,7 @@ class _Path:
         index = moved.snapshot.columns.index
         stays = ~np.isin(moved.snapshot.placed_node, [index[name] for name in names])
         after = moved.snapshot.with_nodes(without=names)
-        by_position = dict(zip(position.tolist(), range(len(position)), strict=True))
-        targets = {by_position[at]: node for at, node in moved.targets.items()}
+        targets = {int(origin[at]): node for at, node in moved.targets.items()}
         return _Checked(after, after_moves[stays], removed, added, waves, targets)
 
     def _record(self, pod: int) -> PodRecord:
@@ -408,7 +401,7 @@ class _Path:
 
     def _new_name(self, group: str, taken: Sequence[str]) -> str:
         """Return an unused name for a new node of a group."""
-        known = {*self._snapshot.columns.index, *taken, *self._moves.names}
+        known = {*taken, *self._moves.names}
         number = 1
         while (name := f"{group}-new-{number}") in known:
             number += 1
@@ -449,7 +442,7 @@ class _Path:
                     NewNode(
                         name=name,
                         group=self._offers[offer].group,
-                        type=_type_of(self._offers[offer]),
+                        type=instance_type_of(self._offers[offer].template.node),
                         price=self._offers[offer].price,
                     )
                     for offer, name in checked.added
@@ -461,10 +454,10 @@ class _Path:
                 ],
                 remove=removed,
                 waves=len(checked.waves),
-                saves=_money(saving),
+                saves=round_money(saving),
                 nodes=sum(moves.alive),
-                cost=_money(self.cost),
-                peak=_money(peak),
+                cost=round_money(self.cost),
+                peak=round_money(peak),
             )
         )
         self._time += self._step_time
@@ -472,7 +465,10 @@ class _Path:
     def _list_bounded_pods(self) -> list[int]:
         """Return the pods that the bound is about: those that run and would be created again, on a node they fit."""
         pods = self._evictions.pods
-        lost = np.array([is_lost_with_node(each) or _is_terminating(each) for each in pods.exemplars], dtype=bool)
+        lost = np.array(
+            [is_lost_with_node(each) or each.metadata.deletion_timestamp is not None for each in pods.exemplars],
+            dtype=bool,
+        )
         counted = ~lost[pods.kind_of]
         counted[sorted(self._misplaced)] = False
         bounded: list[int] = np.flatnonzero(counted).tolist()
@@ -492,17 +488,19 @@ class _Path:
             effort=self._options.bound_effort,
         )
         table = [
-            Outlook(state="today", nodes=len(nodes), cost=_money(self._before), saves=0.0),
+            Outlook(state="today", nodes=len(nodes), cost=round_money(self._before), saves=0.0),
             Outlook(
                 state="path",
                 nodes=sum(self._moves.alive),
-                cost=_money(self.cost),
-                saves=_money(self._before - self.cost),
+                cost=round_money(self.cost),
+                saves=round_money(self._before - self.cost),
             ),
         ]
         if bound is not None:
             checked_bound(bound, self.cost, "consolidate")
-            table.append(Outlook(state="optimum", nodes=None, cost=_money(bound), saves=_money(self._before - bound)))
+            table.append(
+                Outlook(state="optimum", nodes=None, cost=round_money(bound), saves=round_money(self._before - bound))
+            )
         return ConsolidationPlan(
             table=table,
             steps=self.steps,
@@ -514,10 +512,6 @@ class _Path:
             no_bound=why,
             unmodelled=self._unmodelled,
         )
-
-
-def _is_terminating(pod: Pod) -> bool:
-    return pod.metadata.deletion_timestamp is not None
 
 
 def _name_template(template: NodeTemplate, name: str) -> NodeTemplate:
@@ -534,13 +528,3 @@ def _name_template(template: NodeTemplate, name: str) -> NodeTemplate:
         for pod in template.pods
     ]
     return replace(template, node=node, pods=pods)
-
-
-def _type_of(offer: Offered) -> str:
-    labels = offer.template.node.metadata.labels or {}
-    return next((labels[key] for key in _TYPES if labels.get(key)), "")
-
-
-def _money(amount: float) -> float:
-    """Round a sum to nine decimals, without accumulated rounding errors and negative zero."""
-    return round(amount, 9) + 0.0

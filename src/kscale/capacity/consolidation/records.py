@@ -9,6 +9,7 @@ from typing import ClassVar
 import msgspec
 
 from kscale.capacity.consolidation.budgets import DisruptionBudget, check_budgets
+from kscale.capacity.records import Part
 from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import check_fields
 from kscale.records import Record
@@ -84,10 +85,6 @@ class ConsolidationOptions(msgspec.Struct, frozen=True, kw_only=True):
                 problems.append(Problem(f"{value} is not a time above zero, of a year at most", field=name))
         if problems:
             raise InputError(problems)
-
-
-class Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Base of the parts of a plan's record."""
 
 
 class NewNode(Part, frozen=True):

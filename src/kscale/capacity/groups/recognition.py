@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from kscale.ca.templates import TaintConfig, build_template_from_group, build_template_from_node
+from kscale.capacity.type_names import instance_type_of
 from kscale.effects import SECOND, ZERO_TIME, Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.api.apps import DaemonSet
@@ -40,7 +41,6 @@ _TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 _UNREADY_TAINTS = frozenset(
     f"node.kubernetes.io/{suffix}" for suffix in ("not-ready", "disk-pressure", "network-unavailable")
 )
-_INSTANCE_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 _ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _MACHINE_SUFFIX = re.compile(r"-[a-z0-9]{5}$")
 
@@ -123,19 +123,16 @@ def recognise_groups(nodes: Iterable[Node], *, now: datetime | Moment | None = N
     return Recognised(groups, others)
 
 
-def _first(labels: dict[str, str], keys: Iterable[str]) -> str:
-    return next((labels[key] for key in keys if labels.get(key)), "")
-
-
 def _name_by_type(node: Node, pool: str) -> str:
     """Return pool/instance type, as a Karpenter pool creates nodes of many types and a group has only one."""
-    kind = _first(node.metadata.labels or {}, _INSTANCE_TYPES)
+    kind = instance_type_of(node)
     return f"{pool}/{kind}" if kind else pool
 
 
 def _name_by_zone(node: Node, pool: str) -> str:
     """Return pool/zone, as a GKE pool has one managed instance group per zone, which is what scales."""
-    zone = _first(node.metadata.labels or {}, _ZONES)
+    labels = node.metadata.labels or {}
+    zone = next((labels[key] for key in _ZONES if labels.get(key)), "")
     return f"{pool}/{zone}" if zone else pool
 
 

@@ -28,7 +28,7 @@ from kscale.capacity.karpenter.offerings import (
 )
 from kscale.capacity.karpenter.requirements import WELL_KNOWN, Operator, Requirement, Requirements, requirement
 from kscale.capacity.mix.offers import ON_DEMAND, RESERVED, SPOT
-from kscale.capacity.records import KarpenterChoice, KarpenterLine
+from kscale.capacity.records import KarpenterChoice, KarpenterLine, round_money
 from kscale.objects.api.core import NodeSelectorTerm, Pod, TopologySpreadConstraint
 from kscale.objects.argument_types import typed
 from kscale.objects.node_selectors import tolerates_all
@@ -301,7 +301,7 @@ class _Scheduler:
             on_existing=len(self._names) - len(waiting),
             on_new=on_new,
             nodes=len(self._claims),
-            cost=None if None in costs else round(sum(cost for cost in costs if cost is not None), 9),
+            cost=None if None in costs else round_money(sum(cost for cost in costs if cost is not None)),
             lines=lines,
             unschedulable=unschedulable,
             unmodelled=[f"{text}: {count:,} pods" for text, count in self._unmodelled.items()],
@@ -536,7 +536,7 @@ class _Scheduler:
                 nodes=count,
                 pods=pods[key],
                 price=price,
-                cost=None if price is None else round(price * count, 9),
+                cost=None if price is None else round_money(price * count),
             )
             for key, count in nodes.items()
             for price in (prices[key],)

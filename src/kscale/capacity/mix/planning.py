@@ -22,6 +22,7 @@ from kscale.capacity.mix.offers import ALL, MixOptions, Offer, offers_of, subjec
 from kscale.capacity.mix.packing import assign_pods_to_nodes
 from kscale.capacity.mix.records import Bound, MixLine, MixPlan, PlannedNode, Repairs, TypesPoint
 from kscale.capacity.mix.solve import Budget, Solution, choose_few_types, prove_least_cost, solve
+from kscale.capacity.records import round_money
 from kscale.capacity.type_names import parse_type_name
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
@@ -70,17 +71,19 @@ def plan_of(
         unschedulable_count=len(lost),
         node_count=len(checked.nodes),
         types=len({line.type for line in lines}),
-        cost=_money(cost),
-        planned=_money(before),
+        cost=round_money(cost),
+        planned=round_money(before),
         bound=Bound(
-            cost=_money(bound) if proven else None,
+            cost=round_money(bound) if proven else None,
             method=solution.method,
             gap=_gap(cost, bound) if proven else None,
             relaxed=list_relaxed_constraints(instance),
         ),
         lines=lines,
         repairs=Repairs(
-            moved=int(checked.moved), added=checked.added, cost=_money(sum(offers[node.offer].price for node in added))
+            moved=int(checked.moved),
+            added=checked.added,
+            cost=round_money(sum(offers[node.offer].price for node in added)),
         ),
         curve=[],
         unschedulable=lost,
@@ -96,11 +99,6 @@ def plan_of(
 
 def _gap(cost: float, bound: float) -> float:
     return round(cost / bound - 1.0, 6) + 0.0 if bound > 0 else 0.0  # avoids a negative zero
-
-
-def _money(amount: float) -> float:
-    """Round a sum to nine decimals, without accumulated rounding errors."""
-    return round(amount, 9)
 
 
 def _lines(instance: Instance, checked: CheckedPlacement) -> list[MixLine]:
@@ -131,8 +129,8 @@ def _lines(instance: Instance, checked: CheckedPlacement) -> list[MixLine]:
                 nodes=len(members),
                 pods=int(pods_on[members].sum()),
                 utilization=shares,
-                price=_money(cost / len(members)),
-                cost=_money(cost),
+                price=round_money(cost / len(members)),
+                cost=round_money(cost),
                 share=round(cost / total, 6) if total else 0.0,
                 zones=_count_names(offers[checked.nodes[i].offer].zone for i in members),
                 groups=_count_names(offers[checked.nodes[i].offer].group for i in members),
@@ -477,7 +475,7 @@ def _part(effort: int | None) -> int:
 
 def _point(number: int | None, result: _Result) -> TypesPoint:
     return TypesPoint(
-        types=number, cost=round(result.cost, 9), chosen=result.types, unschedulable_count=result.homeless
+        types=number, cost=round_money(result.cost), chosen=result.types, unschedulable_count=result.homeless
     )
 
 
