@@ -65,15 +65,15 @@ WORDS: dict[str, str] = {
     "validate": "-f dump.json",
     "generate": "--nodes 2 --pods 2 --to -",
     "schema": "",
+    **{
+        f"run {program}": "--world simulated --scenario short.yaml"
+        for program in ("cluster-autoscaler", "horizontal", "vpa-recommender", "vpa-updater", "vpa-admission")
+    },
 }
-"""The arguments of every command that prints an answer."""
+"""The arguments of every command that prints an answer; programs print one about a simulated cluster."""
 OTHERS = {
     "example": "writes files only",
     "serve expander": "runs until it is stopped, and prints nothing on stdout",
-    **{
-        f"run {program}": "runs until it is stopped; its report of a simulated world is tested below"
-        for program in ("cluster-autoscaler", "horizontal", "vpa-recommender", "vpa-updater", "vpa-admission")
-    },
 }
 """Commands that print no answer, and why."""
 
