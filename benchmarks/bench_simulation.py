@@ -149,7 +149,7 @@ def test_pod_events(benchmark) -> None:  # type: ignore[no-untyped-def]
     seconds = time.process_time() - begin
     pods = APPS * EACH
     assert found.pod_events == (4 + 2 + 4) * pods
-    assert (found.pending.at_end, found.pending.pods) == (0, 2 * pods)
+    assert (found.pending_pods.at_end, found.pending_pods.pods) == (0, 2 * pods)
     print(f"\n{found.pod_events:,} pod events, {found.pod_events / seconds:,.0f} a second of CPU time")
     benchmark.extra_info["pod events"] = found.pod_events
 
@@ -160,7 +160,7 @@ def test_simulated(benchmark, horizon: str, vpa: bool) -> None:  # type: ignore[
     found = benchmark.pedantic(run, args=(horizon,), kwargs={"vpa": vpa}, rounds=1, iterations=1)
     report = found.report
     assert report.pod_events >= 4 * APPS * EACH
-    assert report.pending.at_end == 0
+    assert report.pending_pods.at_end == 0
     benchmark.extra_info["pod events"] = report.pod_events
     benchmark.extra_info["rounds"] = {each.name: (each.rounds, each.skipped) for each in report.controllers}
 
@@ -173,7 +173,7 @@ def test_day(benchmark, curve: Curve, vpa: bool) -> None:  # type: ignore[no-unt
     report = benchmark.pedantic(run, args=(f"{HOURS}h",), kwargs=kwargs, rounds=1, iterations=1).report
     seconds = time.process_time() - begin
     assert (report.rescales > 0) == (curve is daily)
-    assert report.pending.at_end == 0
+    assert report.pending_pods.at_end == 0
     rounds = sum(each.rounds for each in report.controllers)
     skipped = sum(each.skipped for each in report.controllers)
     renewals = sum(each.rounds for each in report.controllers if each.name == RENEWING)

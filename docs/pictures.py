@@ -398,7 +398,7 @@ def simulated() -> str:
     """Nodes and pods of a simulated quarter of an hour."""
     line = "kscale simulate examples/simulate-web.yaml --horizon 15m"
     report = run(line)
-    pending = report["pending"]
+    pending = report["pendingPods"]
     rows = [
         Bar(f"{name} of pending pods", pending[key], f"{pending[key]:.0f} s", tone)
         for name, key, tone in (

@@ -26,6 +26,7 @@ from kscale.errors import ConcurrentUseError, InputError
 from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 from kscale.records import Record, Result
+from kscale.schemas import DOCUMENTS, record_type
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
@@ -186,6 +187,25 @@ def test_the_cost_is_none_without_a_price() -> None:
     free = [msgspec.structs.replace(group, price=None) for group in groups()]
     assert kscale.scale_up(cluster(), free, now=NOW).cost is None
     assert kscale.scale_up(kscale.load([node("n1")]), free, now=NOW).cost == 0.0
+
+
+RECORD_FIELDS: dict[str, set[object]] = {
+    "pending": {list[str]},
+    "placed": {dict[str, str], dict[str, str] | None},
+    "unschedulable": {list[str]},
+    "cost": {float, float | None},
+}
+"""The types of the glossary's words as fields of a record."""
+
+
+def test_fields_of_all_records_have_the_types_of_the_glossary() -> None:
+    wrong = []
+    for kind in DOCUMENTS:
+        for item in msgspec.structs.fields(record_type(kind)):
+            allowed = {int} if item.name.endswith("_count") else RECORD_FIELDS.get(item.name, {item.type})
+            if item.type not in allowed:
+                wrong.append(f"{kind}.{item.name}: {item.type}")
+    assert not wrong
 
 
 EXPLAINED = [

@@ -55,7 +55,7 @@ class DrainReport(Record, frozen=True):
     """What draining ``nodes`` together does. ``complete``: every pod leaves, and every evicted pod gets a node.
 
     ``waves``: evictions that the disruption budgets allow at once are one wave; the next one begins when the evicted
-    pods are ready elsewhere. ``evicted`` = pods with a new node; ``pending``, ``blocked``: numbers of such pods;
+    pods are ready elsewhere. ``evicted`` = pods with a new node; ``pending_count``, ``blocked``: numbers of such pods;
     ``ending``: pods that end with their node. ``pods``: blocked and pending ones first.
     """
 
@@ -66,7 +66,7 @@ class DrainReport(Record, frozen=True):
     complete: bool
     waves: int
     evicted: int
-    pending: int
+    pending_count: int
     blocked: int
     ending: int
     pods: list[DrainedPod]
@@ -148,7 +148,7 @@ def drain(
         complete=not holds and not relocation.pending,
         waves=len(waves),
         evicted=len(relocation.targets),
-        pending=len(relocation.pending),
+        pending_count=len(relocation.pending),
         blocked=len(holds),
         ending=sum(pod.fate in (DAEMON_SET, ENDS) for pod in pods),
         pods=pods,

@@ -133,7 +133,7 @@ class NodeTotals(Part, frozen=True):
 class NodeUsageReport(Record, frozen=True):
     """How full each of the ``nodes`` is, and what keeps it; ``totals`` are sums over all of them.
 
-    ``pending``: number of pods without a node, which count nowhere.
+    ``pending_count``: number of pods without a node, which count nowhere.
     """
 
     KIND: ClassVar[str] = "NodeUsageReport"
@@ -141,7 +141,7 @@ class NodeUsageReport(Record, frozen=True):
 
     nodes: list[NodeUsage]
     totals: NodeTotals
-    pending: int
+    pending_count: int
 
 
 @typed
@@ -223,7 +223,7 @@ def node_usage(
         homeless = failures[rows[i].node].homeless or ""
         why = f"{rows[i].why}: {explain_no_place(rows[i].node, homeless, snapshot, options)}"
         rows[i] = msgspec.structs.replace(rows[i], why=why)
-    return NodeUsageReport(nodes=rows, totals=_add_up(rows), pending=len(snapshot.pending))
+    return NodeUsageReport(nodes=rows, totals=_add_up(rows), pending_count=len(snapshot.pending))
 
 
 @typed

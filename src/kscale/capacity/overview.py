@@ -89,7 +89,7 @@ class ClusterOverview(Record, frozen=True):
     scale_up: str
     growth: list[GroupGrowth]
     scale_down: str
-    pending: list[PendingSummary]
+    pending_summaries: list[PendingSummary]
     nodes: list[OverviewNode]
 
 
@@ -161,7 +161,7 @@ def report_overview(
         scale_up=up.result,
         growth=[GroupGrowth(group=info.group, current=info.current, new=info.new) for info in up.scale_ups],
         scale_down=down.result,
-        pending=_summarize_pending(snapshot, up),
+        pending_summaries=_summarize_pending(snapshot, up),
         nodes=nodes,
     )
     return Outlook(overview, up, down, after)

@@ -271,22 +271,18 @@ class SimulationReport(Record, frozen=True):
     """A run of a scenario.
 
     ``begin``: when the simulated time begins (RFC 3339, UTC, whole seconds); ``seed``: that of the scenario.
-    ``seconds``:
-    duration of the simulated time; less than ``horizon_seconds`` if it was ``interrupted``. ``cost`` is absent if a
-    group
-    that had machines has no price; it does not include nodes of no group (``ungrouped_node_hours``), nor does
-    ``node_hours``. ``most_nodes``: the maximum number of nodes at once, of groups or not, ready or not. ``pending``:
-    pods
-    without a node; ``cores``: core-hours of the run; ``queues``: of each workload with a queue. ``late``: the share of
-    the
-    work that arrived at all queues that waited for too long; absent if none arrived.
+    ``seconds``: duration of the simulated time; less than ``horizon_seconds`` if it was ``interrupted``. ``cost`` is
+    absent if a group that had machines has no price; it does not include nodes of no group (``ungrouped_node_hours``),
+    nor does ``node_hours``. ``most_nodes``: the maximum number of nodes at once, of groups or not, ready or not.
+    ``pending_pods``: how long pods were without a node; ``cores``: core-hours of the run; ``queues``: of each workload
+    with a queue. ``late``: the share of the work that arrived at all queues that waited for too long; absent if none
+    arrived.
 
     ``actions``: how often autoscalers made each request that was not refused; ``refusals``: those that were. Of
     ``actions``: ``rescales`` (``PutScale``, by HPAs), ``evictions`` (``Evict``, by the Cluster Autoscaler and the VPA's
     updater) and ``resizes`` of pods in place (``Resize``, by the VPA's updater). ``pod_events``: how often pods were
     created, changed or deleted. ``recommendations``: of VPAs, at the end. ``interruptions``: machines that were lost,
-    of
-    all groups; ``interrupted_pods``: pods that were lost with their node before they finished (except those of
+    of all groups; ``interrupted_pods``: pods that were lost with their node before they finished (except those of
     DaemonSets). ``outages``: of zones that began during the run. ``jobs``: the result of each job; ``job_totals``:
     their sums and quantiles, absent without jobs. ``ideal``: if requested. ``warnings``: what of the scenario was not
     simulated, and why.
@@ -306,7 +302,7 @@ class SimulationReport(Record, frozen=True):
     ungrouped_node_hours: float
     most_nodes: int
     groups: list[GroupUse]
-    pending: PendingPods
+    pending_pods: PendingPods
     cores: CoreHours
     queues: list[QueueUse]
     late: float | None

@@ -315,7 +315,7 @@ class _Run:
             ungrouped_node_hours=_hours(ledger.ungrouped_time),
             most_nodes=ledger.most_nodes,
             groups=groups,
-            pending=self._pending(),
+            pending_pods=self._pending(),
             cores=CoreHours(
                 provisioned=_hours(ledger.allocatable_time) / 1000,
                 requested=_hours(ledger.requested_time) / 1000,
@@ -464,7 +464,7 @@ class Simulator:
             node_hours={group.group: group.node_hours for group in run.report.groups},
             nodes=len(setup.world.api.get_all("Node")),
             waiting=frozenset(pending),
-            pending_seconds=run.report.pending.pod_seconds,
+            pending_seconds=run.report.pending_pods.pod_seconds,
             decisions=[_format_decision(entry, now) for entry in run.decisions.entries],
             change={group.group: group.added - group.removed - group.lost for group in run.report.groups},
         )

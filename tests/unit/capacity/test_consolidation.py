@@ -191,7 +191,7 @@ def test_pending_pods_that_fit_take_their_room_first() -> None:
     items = [node("n1"), node("n2"), pod("a", "n1", "3"), pod("early", cpu="3"), pod("huge", cpu="30")]
     plan = plan_of(*items)
     assert plan.steps == [], "both nodes are needed"
-    assert plan.pending == 1
+    assert plan.pending_count == 1
     assert kinds(plan_of(*items[:3])) == [("empty", [], ["n2"])]
 
 

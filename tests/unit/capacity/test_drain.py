@@ -37,7 +37,7 @@ def test_every_pod_of_the_nodes_has_a_fate() -> None:
         "big": ("pending", 2, None),
         "static": ("ends", None, None),
     }
-    assert (report.evicted, report.pending, report.blocked, report.ending) == (1, 2, 2, 1)
+    assert (report.evicted, report.pending_count, report.blocked, report.ending) == (1, 2, 2, 1)
     assert not report.complete
     assert report.waves == 2
     assert "Insufficient cpu" in next(pod.why for pod in report.pods if pod.fate == "pending")
@@ -70,8 +70,8 @@ def test_an_exhausted_budget_is_named() -> None:
 
 def test_pending_pods_that_fit_take_their_room_first() -> None:
     items = [node("n1"), node("n2", "1"), pod("a", "n1"), pod("early")]
-    assert drained(*items).pending == 1
-    assert drained(*items[:3]).pending == 0
+    assert drained(*items).pending_count == 1
+    assert drained(*items[:3]).pending_count == 0
 
 
 def test_spread_counts_the_cordoned_node_while_its_pods_leave() -> None:
@@ -83,11 +83,11 @@ def test_spread_counts_the_cordoned_node_while_its_pods_leave() -> None:
     }
     spec = {"topologySpreadConstraints": [constraint]}
     items = [node("n1"), node("n2"), pod("a", "n1", spec=spec), pod("b", "n2", spec=spec)]
-    assert drained(*items).pending == 1, "a second pod on n2 would be two more than on the empty, cordoned node"
+    assert drained(*items).pending_count == 1, "a second pod on n2 would be two more than on the empty, cordoned node"
     tolerant = {"topologySpreadConstraints": [{**constraint, "nodeTaintsPolicy": "Honor"}]}
     items[0] = node("n1", taints=[{"key": "leaves", "effect": "NoSchedule"}])
     items[2:] = [pod("a", "n1", spec=tolerant), pod("b", "n2", spec=tolerant)]
-    assert drained(*items).pending == 0, "a node that the pod does not tolerate is no domain"
+    assert drained(*items).pending_count == 0, "a node that the pod does not tolerate is no domain"
 
 
 def test_unknown_nodes_are_all_named() -> None:

@@ -43,7 +43,7 @@ def test_requests_limits_and_usage_are_summed_by_node() -> None:
     assert (memory.requests, memory.limits, memory.unlimited, memory.usage) == (2 * GI, 2 * GI, 1, 3 * GI)
     assert rows["n2"].cpu.usage == 200, "without NodeMetrics the metrics of its pods"
     assert (report.totals.cpu.requests, report.totals.cpu.usage, report.totals.measured) == (1750, 950, 2)
-    assert (report.totals.pods, report.pending) == (3, 1)
+    assert (report.totals.pods, report.pending_count) == (3, 1)
     assert (rows["n1"].pods, rows["n1"].pod_slots) == (2, 20)
 
 

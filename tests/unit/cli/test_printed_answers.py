@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 import kscale
-from kscale.cli import registry
+from kscale.cli import output, registry
 from kscale.cli.app import run
+from kscale.views import View, as_cell
 from unit.cli.test_hostile import GROUPS, NODE, POD, USAGE, gone_reader, gone_terminal, listed
 from unit.cli.test_mix import CATALOGUE
 from unit.cli.test_replay_hpa import HPA
@@ -65,15 +66,15 @@ WORDS: dict[str, str] = {
     "validate": "-f dump.json",
     "generate": "--nodes 2 --pods 2 --to -",
     "schema": "",
+    **{
+        f"run {program}": "--world simulated --scenario short.yaml"
+        for program in ("cluster-autoscaler", "horizontal", "vpa-recommender", "vpa-updater", "vpa-admission")
+    },
 }
-"""The arguments of every command that prints an answer."""
+"""The arguments of every command that prints an answer; programs print one about a simulated cluster."""
 OTHERS = {
     "example": "writes files only",
     "serve expander": "runs until it is stopped, and prints nothing on stdout",
-    **{
-        f"run {program}": "runs until it is stopped; its report of a simulated world is tested below"
-        for program in ("cluster-autoscaler", "horizontal", "vpa-recommender", "vpa-updater", "vpa-admission")
-    },
 }
 """Commands that print no answer, and why."""
 
@@ -174,6 +175,37 @@ FAULTS: dict[str, tuple[Callable[[], int], type[io.FileIO], int, str]] = {
     "SIGINT": (file, Interrupted, 130, "error: interrupted\n"),
 }
 """Each: what stdout is, how it is written, the exit status, and what stderr says."""
+
+
+WITH_UNITS = {"CURRENT", "TARGET"}
+"""Columns of amounts of different units: ``50%``, ``200m a pod``."""
+
+
+TABULAR = [name for name in WORDS if name != "catalogue show" and not name.startswith(("manifests ", "run "))]
+"""Commands whose CSV has numbers. ``catalogue show`` prints Kubernetes' quantities, to be read again."""
+
+
+@pytest.mark.parametrize("name", TABULAR)
+def test_right_aligned_columns_are_bare_numbers_in_csv(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Texts such as ``37,335`` or ``4..48`` cannot be read as numbers by a spreadsheet."""
+    monkeypatch.chdir(inputs)
+    monkeypatch.setenv("XDG_DATA_HOME", str(inputs))
+    views: list[View] = []
+    monkeypatch.setattr(output, "_csv", lambda view: views.append(view) or "")
+    kscale_with(monkeypatch, f"{name} {WORDS[name]} -o csv", os.open(os.devnull, os.O_WRONLY))
+    texts = [
+        (column.title, value)
+        for view in views
+        for table in view.tables[:1]
+        for row in table.rows
+        for column, cell in zip(table.columns, row, strict=True)
+        if column.align == "right" and column.title not in WITH_UNITS
+        for value in output._values(as_cell(cell))
+        if value != "" and not isinstance(value, int | float)
+    ]
+    assert not texts
 
 
 @pytest.mark.parametrize("name", WORDS)

@@ -103,7 +103,7 @@ def test_figures_are_what_was_there(data: dict[str, Any]) -> None:
         report = simulate(setup, stop=looks).report
     looks()
     waits = sorted([*looks.waits, *((setup.world.time.now - each) / SECOND for each in looks.begun.values())])
-    pending = report.pending
+    pending = report.pending_pods
     assert (pending.pods, pending.at_end) == (len(waits), len(looks.begun))
     assert pending.pod_seconds == pytest.approx(looks.hours["pending"] * 3600)
     shares = (pending.p50, 0.5), (pending.p90, 0.9), (pending.p95, 0.95), (pending.p99, 0.99), (pending.max, 1.0)

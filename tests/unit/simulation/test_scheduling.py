@@ -62,7 +62,7 @@ def test_filters_are_configured_too(tmp_path: Path) -> None:
 
     def waiting(**world: Any) -> int:
         data = scenario(horizon="1m", objects=[web], controllers={}, world={"scheduler": "scores", **world})
-        return simulate(build(msgspec.convert(data, Scenario), folder=tmp_path)).report.pending.at_end
+        return simulate(build(msgspec.convert(data, Scenario), folder=tmp_path)).report.pending_pods.at_end
 
     assert (waiting(), waiting(schedulerConfiguration=configuration(**more))) == (4, 0)
 

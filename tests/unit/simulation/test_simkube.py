@@ -89,7 +89,7 @@ def test_objects_come_change_and_go_when_they_did(tmp_path: Path) -> None:
     found = run(tmp_path, sample="30s", horizon="180s")
     columns = found.timeline.columns()
     assert columns["pods"].tolist() == [0, 3, 3, 5, 5, 5, 5]  # rows are taken before what follows on the trace
-    assert found.report.pending.pods == 6
+    assert found.report.pending_pods.pods == 6
     held = found.workloads.columns()
     rows = list(zip(held["workload"], held["replicas"].tolist(), strict=True))
     assert [n for name, n in rows if name == "Deployment/shop/web"] == [2, 2, 4, 4, 4, 4, 4]
@@ -157,7 +157,7 @@ def test_volumes_of_what_comes_later(tmp_path: Path) -> None:
 def test_a_pod_looks_for_a_node_of_its_own(tmp_path: Path) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {**POD_SPEC, "nodeName": "gone"}}
     found = run(tmp_path, {**TRACE, "events": [event(0, pod), event(60, {**pod, "metadata": {"name": "q"}})]})
-    assert found.report.pending.pods == 2
+    assert found.report.pending_pods.pods == 2
 
 
 def test_what_is_applied_again_is_replaced(tmp_path: Path) -> None:

@@ -64,17 +64,17 @@ def problems(data: dict[str, Any], tmp_path: Path) -> list[tuple[str, str]]:
 def test_what_a_run_comes_to() -> None:
     run = ran(machines=[{"boot": "90s", "deletion": "10s"}])
     report = run.report
-    assert (report.most_nodes, report.actions["IncreaseSize"], report.pending.at_end) == (2, 1, 0)
-    assert (report.pending.pods, report.pending.p50) == (6, 0)
-    assert 90 < report.pending.max < 110
-    assert report.pending.pod_seconds == pytest.approx(2 * report.pending.max)
+    assert (report.most_nodes, report.actions["IncreaseSize"], report.pending_pods.at_end) == (2, 1, 0)
+    assert (report.pending_pods.pods, report.pending_pods.p50) == (6, 0)
+    assert 90 < report.pending_pods.max < 110
+    assert report.pending_pods.pod_seconds == pytest.approx(2 * report.pending_pods.max)
     group = report.groups[0]
-    booted = 300 - (report.pending.max - 90)
+    booted = 300 - (report.pending_pods.max - 90)
     assert group.node_hours == pytest.approx((300 + booted) / 3600)
     assert report.cost == pytest.approx(0.2 * group.node_hours)
     assert (group.instance_type, group.added, group.removed) == ("big", 1, 0)
-    assert report.cores.provisioned == pytest.approx(4 * (600 - report.pending.max) / 3600)
-    assert report.cores.under_provisioned == pytest.approx(2 * report.pending.max / 3600)
+    assert report.cores.provisioned == pytest.approx(4 * (600 - report.pending_pods.max) / 3600)
+    assert report.cores.under_provisioned == pytest.approx(2 * report.pending_pods.max / 3600)
     assert report.cores.requested + report.cores.over_provisioned == pytest.approx(report.cores.provisioned)
 
 
@@ -491,7 +491,7 @@ def test_a_dump_without_replica_sets_keeps_its_pods(tmp_path: Path) -> None:
         "web-new": 3,
         "web-old": 0,
     }
-    assert report.pending.pods == 0
+    assert report.pending_pods.pods == 0
 
 
 def test_a_class_of_storage_that_nobody_gave_is_made_up() -> None:

@@ -108,4 +108,4 @@ def test_work_that_is_usual_is_not_that_of_pods_that_are_started_again() -> None
     job = workload("Job", "once", None)
     run = ran(objects=[workload("Deployment", "web", 2), job], pods=[{"work": "30s"}])
     assert run.timeline.columns()["pods"][-1] == 2  # that of the job has ended
-    assert run.report.pending.pods == 3  # none was made in the place of another
+    assert run.report.pending_pods.pods == 3  # none was made in the place of another

@@ -508,7 +508,7 @@ class _Path:
             stopped=stopped,
             held=self._held,
             unpriced=self._unpriced,
-            pending=len(self._first.pending),
+            pending_count=len(self._first.pending),
             no_bound=why,
             unmodelled=self._unmodelled,
         )

@@ -170,8 +170,8 @@ class ConsolidationPlan(Record, frozen=True):
     ``no_bound`` says why there is none. ``evictions``: of all steps. ``stopped`` says why the path ends:
     ``nothing-saves``, ``min-saving``, ``budgets`` (no disruption is allowed within a week) or ``max-steps``.
     ``held``: nodes that cannot be removed. ``unpriced``: nodes without a known price, which are never removed and not
-    counted in costs. ``pending``: pods that are pending today and stay so. ``unmodelled``: properties of pods that no
-    decision takes into account.
+    counted in costs. ``pending_count``: pods that are pending today and stay so. ``unmodelled``: properties of pods
+    that no decision takes into account.
     """
 
     KIND: ClassVar[str] = "ConsolidationPlan"
@@ -183,6 +183,6 @@ class ConsolidationPlan(Record, frozen=True):
     stopped: str
     held: list[HeldNode]
     unpriced: int
-    pending: int
+    pending_count: int
     no_bound: str = ""
     unmodelled: list[str] = msgspec.field(default_factory=list)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kscale.cli.commands.simulate import HorizonOption, SeedOption
-from kscale.cli.output import Answer, Column, Row, Show, Table, View, money_cell
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, money_cell
 
 if TYPE_CHECKING:
     from kscale.simulation import ComparedDecision, ComparedRun, ProfileComparison, ReleaseRule
@@ -120,10 +120,10 @@ def _format_rule(rule: ReleaseRule, decisions: Sequence[ComparedDecision]) -> li
 def _run(run: ComparedRun) -> Row:
     return [
         run.profile,
-        f"{run.node_hours:,.1f}",
+        Cell(f"{run.node_hours:,.1f}", value=run.node_hours),
         money_cell(run.cost),
-        f"{run.most_nodes:,}",
-        f"{run.pending_p95:,.0f} s",
+        run.most_nodes,
+        Cell(f"{run.pending_p95:,.0f} s", value=run.pending_p95),
     ]
 
 

@@ -18,7 +18,7 @@ from kscale.cli.commands.simulate import HorizonOption, SeedOption, setup_of
 from kscale.cli.inputs import parse_duration_option, parse_moment
 from kscale.cli.live_inputs import BeginningCluster
 from kscale.cli.options import option_errors
-from kscale.cli.output import Answer, Column, Row, Show, Table, View, make_columns
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.prometheus_options import PrometheusFlags
 from kscale.cli.terminal import object_name
 from kscale.effects import moment
@@ -234,20 +234,20 @@ def _view(report: ReplayReport) -> View:
     rows: list[Row] = [
         [
             each.name,
-            f"{each.pod_hours:,.1f}",
-            f"{each.under_provisioned_seconds:,.0f}",
+            Cell(f"{each.pod_hours:,.1f}", value=each.pod_hours),
+            Cell(f"{each.under_provisioned_seconds:,.0f}", value=each.under_provisioned_seconds),
             each.rescales,
-            f"{each.min_replicas}..{each.max_replicas}",
-            None if each.agreement is None else f"{each.agreement:.1%}",
+            Cell(f"{each.min_replicas}..{each.max_replicas}", value=(each.min_replicas, each.max_replicas)),
+            None if each.agreement is None else Cell(f"{each.agreement:.1%}", value=each.agreement),
             ", ".join(f"{name} {count:,}" for name, count in each.decided_by.items()),
         ]
         for each in report.summaries
     ]
     columns = [
         Column("HPA"),
-        *make_columns(
-            "POD-HOURS", "SECONDS UNDER-PROVISIONED", "RESCALES", "REPLICAS", "AGREES WITH RECORD", align="right"
-        ),
+        *make_columns("POD-HOURS", "SECONDS UNDER-PROVISIONED", "RESCALES", align="right"),
+        Column("REPLICAS", "right", fields=("min_replicas", "max_replicas")),
+        Column("AGREES WITH RECORD", "right"),
         Column("SYNCS DECIDED BY", wide=True),
     ]
     plant_report = report.plant

@@ -121,7 +121,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 
 def simulation_view(report: SimulationReport) -> View:
     """Build the view of a simulation: node groups, queues, and what the autoscalers did."""
-    pending, cores = report.pending, report.cores
+    pending, cores = report.pending_pods, report.cores
     cost = "" if report.cost is None else f", ${report.cost:,.2f}"
     name = f"{report.name}: " if report.name else ""
     parts = [f"{name}{_time(report.seconds)} simulated: {report.node_hours:,.1f} node-hours{cost}"]
@@ -138,7 +138,7 @@ def simulation_view(report: SimulationReport) -> View:
         [
             each.group,
             each.instance_type or None,
-            f"{each.node_hours:,.1f}",
+            Cell(f"{each.node_hours:,.1f}", value=each.node_hours),
             money_cell(each.cost),
             each.added,
             each.removed,
@@ -147,7 +147,13 @@ def simulation_view(report: SimulationReport) -> View:
         for each in report.groups
     ]
     queues: list[Row] = [
-        [each.workload, f"{each.arrived:,.0f}", f"{each.late:.1%}", f"{each.left:,.0f}"] for each in report.queues
+        [
+            each.workload,
+            Cell(f"{each.arrived:,.0f}", value=each.arrived),
+            Cell(f"{each.late:.1%}", value=each.late),
+            Cell(f"{each.left:,.0f}", value=each.left),
+        ]
+        for each in report.queues
     ]
     offered = f"{cores.provisioned:,.1f} offered, {cores.requested:,.1f} asked for by pods on nodes"
     offered += f", {cores.over_provisioned:,.1f} nobody asked for, {cores.under_provisioned:,.2f} missing"
@@ -215,7 +221,7 @@ def _jobs(report: SimulationReport) -> Table:
 
 def _waits(report: SimulationReport, left: str) -> list[str]:
     """Return lines on how long pods waited for a node, and how many at once."""
-    pending, length = report.pending, report.pending.length
+    pending, length = report.pending_pods, report.pending_pods.length
     if not pending.pods:
         return ["Pods: 0 looked for a node."]
     times = ", ".join(f"{name} {_time(getattr(pending, name))}" for name in ("p50", "p90", "p99"))

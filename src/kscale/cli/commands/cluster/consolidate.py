@@ -184,8 +184,8 @@ def consolidation_view(plan: ConsolidationPlan) -> View:
         reasons = Counter(node.reason for node in plan.held)
         shown = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
         footer.append(f"Nodes that cannot be removed: {shown} (kscale nodes).")
-    if plan.pending:
-        footer.append(f"{pods(plan.pending)} pending today, left out.")
+    if plan.pending_count:
+        footer.append(f"{pods(plan.pending_count)} pending today, left out.")
     if plan.unmodelled:
         footer.append(f"Not judged yet: {', '.join(plan.unmodelled)}.")
     return View(

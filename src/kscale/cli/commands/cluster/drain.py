@@ -78,12 +78,12 @@ def drain_view(report: DrainReport) -> View:
 
 def _headline(report: DrainReport) -> str:
     named = ", ".join(report.nodes[:3]) + (f" and {len(report.nodes) - 3:,} more" if len(report.nodes) > 3 else "")
-    moved = report.evicted + report.pending
+    moved = report.evicted + report.pending_count
     parts = (
         [f"{pods(moved)} evicted in {report.waves:,} {plural('wave', report.waves)}"] if moved else ["no pod evicted"]
     )
-    if report.pending:
-        parts.append(f"{report.pending:,} of them {'finds' if report.pending == 1 else 'find'} no node")
+    if report.pending_count:
+        parts.append(f"{report.pending_count:,} of them {'finds' if report.pending_count == 1 else 'find'} no node")
     if report.blocked:
         parts.append(f"{report.blocked:,} blocked")
     if report.ending:

@@ -147,7 +147,7 @@ def test_the_record_has_nodes_pending_pods_and_the_next_loop(files: list[object]
     record = json.loads(kscale("top", *files, *NOW, "-o", "json").stdout)
     assert record["kind"] == "ClusterOverview"
     jsonschema.validate(record, strict(schema("ClusterOverview")))
-    prospects = [(item["pod"], item["prospect"]) for item in record["pending"]]
+    prospects = [(item["pod"], item["prospect"]) for item in record["pendingSummaries"]]
     assert prospects == [
         ("shop/huge", "stays pending"),
         ("shop/pinned", "stays pending"),
@@ -180,7 +180,7 @@ def test_one_view_of_a_live_cluster_is_that_of_its_dump(server: FakeApiServer, f
         answer = kscale("top", *words, *later)
         assert answer.code == 1
         record = json.loads(answer.stdout)
-        for item in record["pending"]:
+        for item in record["pendingSummaries"]:
             item["since"] = None  # the server's time
         records.append(record)
     assert records[0] == records[1] == records[2]

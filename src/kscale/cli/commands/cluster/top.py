@@ -84,7 +84,7 @@ def command(
     return Answer(
         outlook.overview,
         lambda: overview_view(outlook),
-        exit_code=1 if any(item.prospect == "stays pending" for item in outlook.overview.pending) else 0,
+        exit_code=1 if any(item.prospect == "stays pending" for item in outlook.overview.pending_summaries) else 0,
     )
 
 
@@ -150,13 +150,14 @@ def overview_view(outlook: Outlook) -> View:
 
     overview = outlook.overview
     nodes = sorted(overview.nodes, key=lambda node: (-max(_share(node)), node.name))
+    pending = [_pending_row(item, overview.time) for item in overview.pending_summaries]
     up = scale_up_view(outlook.scale_up, "", all_groups=False).headline
     down = scale_down_view(outlook.scale_down).headline
     return View(
         headline=f"{_summary(overview)}\nNext: {up}\nNext: {down}",
         tables=[
             Table(_NODE_COLUMNS, [_node_row(node) for node in nodes], "Nodes", limit=_SHOWN),
-            Table(_PENDING_COLUMNS, [_pending_row(item, overview.time) for item in overview.pending], "Pending pods"),
+            Table(_PENDING_COLUMNS, pending, "Pending pods"),
         ],
         names=[f"node/{node.name}" for node in overview.nodes],
     )
@@ -169,7 +170,7 @@ def _summary(overview: ClusterOverview) -> str:
     cpu, room = sum(node.cpu for node in nodes), sum(node.allocatable_cpu for node in nodes)
     memory, memory_room = sum(node.memory for node in nodes), sum(node.allocatable_memory for node in nodes)
     used = f"CPU {_percent(cpu, room)} of {_cores(room)} cores, memory {_percent(memory, memory_room)} of "
-    pending = sum(item.pods for item in overview.pending)
+    pending = sum(item.pods for item in overview.pending_summaries)
     return f"{count}: requested {used}{_gib(memory_room)}; {pods(pending)} pending."
 
 

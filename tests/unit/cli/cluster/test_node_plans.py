@@ -150,7 +150,7 @@ def test_bad_limits_are_named(words: tuple[str, ...], text: str, dump: Path, gro
 
 def test_types_of_a_catalogue_are_offered_beside_the_groups_of_the_labels(tmp_path: Path) -> None:
     labels = {"eks.amazonaws.com/nodegroup": "workers", "node.kubernetes.io/instance-type": "m5.4xlarge"}
-    examples = Path(__file__).parents[3] / "examples"
+    examples = Path(__file__).parents[4] / "examples"
     path = write(tmp_path / "dump.json", node("n1", "15", "50Gi", labels=labels), pod("a", "n1"))
     words = ("--catalogue", examples / "data" / "aws.csv", "--instance-type", "m5.large", "--no-bound", "-o", "json")
     plan = json.loads(ask("consolidate", path, *words).stdout)

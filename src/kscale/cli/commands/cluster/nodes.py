@@ -107,8 +107,8 @@ def nodes_view(report: NodeUsageReport, sort: Order = Order.REQUESTS) -> View:
         )
     if totals.unpriced and totals.unpriced < totals.nodes:
         footer.append(f"{totals.unpriced:,} {plural('node', totals.unpriced)} without a known price.")
-    if report.pending:
-        footer.append(f"{pods(report.pending)} pending, on no node.")
+    if report.pending_count:
+        footer.append(f"{pods(report.pending_count)} pending, on no node.")
     return View(
         headline=_headline(report),
         tables=[Table(columns, rows, limit=SHOWN)],
