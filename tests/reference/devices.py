@@ -6,18 +6,13 @@ shared counters and consumable capacity (whole numbers only).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from typing import Any
 
-import celpy
-from celpy import celtypes
-
+from reference import cel
 from reference.cluster import Cluster, Json, NodeState, namespace_of
 from reference.labels import node_selector_matches, tolerates
 from reference.resources import quantity
-
-CEL = celpy.Environment()  # here and not later: it raises the recursion limit
 
 DeviceId = tuple[str, str, str]
 MOST_DEVICES = 32
@@ -331,41 +326,10 @@ def selected(claim: Json, exact: Json, identity: DeviceId, device: Json, cluster
     ):
         for index, selector in enumerate(selectors or []):
             try:
-                verdict = evaluate(selector["cel"]["expression"], identity[0], device)
-            except celpy.CELEvalError as problem:
+                verdict = cel.selects(selector["cel"]["expression"], identity[0], device)
+            except cel.CelError as problem:
                 where = f"{title}: selector #{index} on device {'/'.join(identity)}"
-                raise AllocationError(f"{where}: CEL runtime error: {problem.args[0]}") from problem
+                raise AllocationError(f"{where}: CEL runtime error: {problem}") from problem
             if not verdict:
                 return False
     return True
-
-
-def evaluate(expression: str, driver: str, device: Json) -> bool:
-    """A CEL selector over `device.driver`, `device.attributes[domain].name` and `device.capacity[domain].name`."""
-
-    def by_domain(entries: Json, convert: Callable[[Json], Any]) -> Any:
-        domains: dict[str, dict[str, Any]] = {driver: {}}
-        for key, raw in entries.items():
-            domain, _, name = key.rpartition("/")
-            domains.setdefault(domain or driver, {})[name] = convert(raw)
-        return domains
-
-    view = {
-        "driver": driver,
-        "attributes": by_domain(device.get("attributes") or {}, lambda raw: next(iter(raw.values()))),
-        # Thousandths stand for a quantity: CEL integers are 64 bits wide.
-        "capacity": by_domain(device.get("capacity") or {}, lambda raw: quantity(raw["value"]).milli()),
-    }
-    functions = {
-        "quantity": lambda text: celtypes.IntType(quantity(str(text)).milli()),
-        "compareTo": lambda a, b: celtypes.IntType((a > b) - (a < b)),
-        "isGreaterThan": lambda a, b: celtypes.BoolType(a > b),
-        "isLessThan": lambda a, b: celtypes.BoolType(a < b),
-    }
-    program = CEL.program(compiled(expression), functions=functions)
-    return bool(program.evaluate({"device": celpy.json_to_cel(view)}))
-
-
-@cache
-def compiled(expression: str) -> Any:
-    return CEL.compile(expression)
