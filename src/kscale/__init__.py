@@ -18,10 +18,10 @@ imported on first use.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kscale.errors import InputError, KscaleError
+from kscale.lazy import import_on_use
 
 if TYPE_CHECKING:
     from kscale import ca, hpa, plugin, vpa
@@ -50,65 +50,12 @@ if TYPE_CHECKING:
     from kscale.scheduling.scores.choosing import node_scores
     from kscale.scheduling.scores.options import ScoreOptions
     from kscale.snapshot.cluster import Cluster
+    from kscale.snapshot.from_columns import from_columns
     from kscale.snapshot.manifests import AppliedManifests, apply_manifests
     from kscale.snapshot.snapshot import Snapshot
     from kscale.world.load import load
 
 __version__ = "0.1.0"
-
-# Public name -> the module that defines it. A name that equals its module's name is a module itself.
-_LAZY: dict[str, str] = {
-    "AppliedManifests": "kscale.snapshot.manifests",
-    "apply_manifests": "kscale.snapshot.manifests",
-    "fit_manifests": "kscale.capacity.fit",
-    "build_info": "kscale.build",
-    "Quantity": "kscale.objects.quantity",
-    "mix": "kscale.capacity.mix",
-    "MixOptions": "kscale.capacity.mix",
-    "MixPlan": "kscale.capacity.mix",
-    "Offer": "kscale.capacity.mix",
-    "ca": "kscale.ca",
-    "Cluster": "kscale.snapshot.cluster",
-    "ConsolidationOptions": "kscale.capacity.consolidation",
-    "ConsolidationPlan": "kscale.capacity.consolidation",
-    "DisruptionBudget": "kscale.capacity.consolidation",
-    "consolidate": "kscale.capacity.consolidation",
-    "diff": "kscale.capacity.diff",
-    "ClusterDiff": "kscale.capacity.diff",
-    "drain": "kscale.capacity.drain",
-    "DrainReport": "kscale.capacity.drain",
-    "EstimateOptions": "kscale.ca.estimator",
-    "NodeGroup": "kscale.objects.nodegroup",
-    "NodeTemplate": "kscale.objects.nodegroup",
-    "PlaceState": "kscale.scheduling.place",
-    "SchedulerProfile": "kscale.scheduling.profile",
-    "ScoreOptions": "kscale.scheduling.scores.options",
-    "node_usage": "kscale.capacity.node_usage",
-    "NodeUsageReport": "kscale.capacity.node_usage",
-    "node_scores": "kscale.scheduling.scores.choosing",
-    "score_options": "kscale.scheduling.configuration",
-    "scheduler_profile": "kscale.scheduling.configuration",
-    "Snapshot": "kscale.snapshot.snapshot",
-    "estimate": "kscale.ca.estimator",
-    "estimate_many": "kscale.ca.estimator",
-    "fit": "kscale.scheduling.fit",
-    "fork": "kscale.scheduling.fork",
-    "from_columns": "kscale.snapshot.from_columns",
-    "load": "kscale.world.load",
-    "preempt": "kscale.capacity.preemption",
-    "PreemptionReport": "kscale.capacity.preemption",
-    "place": "kscale.scheduling.place",
-    "read_groups": "kscale.capacity.groups",
-    "scale_up": "kscale.ca.entry_points.loops",
-    "ScaleUpPlan": "kscale.ca.scale_up.plan",
-    "scale_down": "kscale.ca.entry_points.loops",
-    "ScaleDownPlan": "kscale.ca.scale_down.plan",
-    "plugin": "kscale.plugin",
-    "hpa": "kscale.hpa",
-    "sweep": "kscale.capacity.sweep",
-    "vpa": "kscale.vpa",
-    "whatif": "kscale.capacity.whatif",
-}
 
 __all__ = [
     "AppliedManifests",
@@ -167,14 +114,41 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(_LAZY[name])
-    value = module if _LAZY[name] == f"kscale.{name}" and not hasattr(module, name) else getattr(module, name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+import_on_use(
+    __name__,
+    {
+        "build": ("build_info",),
+        "ca": (),
+        "ca.entry_points.loops": ("scale_down", "scale_up"),
+        "ca.estimator": ("EstimateOptions", "estimate", "estimate_many"),
+        "ca.scale_down.plan": ("ScaleDownPlan",),
+        "ca.scale_up.plan": ("ScaleUpPlan",),
+        "capacity.consolidation": ("ConsolidationOptions", "ConsolidationPlan", "DisruptionBudget", "consolidate"),
+        "capacity.diff": ("ClusterDiff", "diff"),
+        "capacity.drain": ("DrainReport", "drain"),
+        "capacity.fit": ("fit_manifests",),
+        "capacity.groups": ("read_groups",),
+        "capacity.mix": ("MixOptions", "MixPlan", "Offer", "mix"),
+        "capacity.node_usage": ("NodeUsageReport", "node_usage"),
+        "capacity.preemption": ("PreemptionReport", "preempt"),
+        "capacity.sweep": ("sweep",),
+        "capacity.whatif": ("whatif",),
+        "hpa": (),
+        "objects.nodegroup": ("NodeGroup", "NodeTemplate"),
+        "objects.quantity": ("Quantity",),
+        "plugin": (),
+        "scheduling.configuration": ("scheduler_profile", "score_options"),
+        "scheduling.fit": ("fit",),
+        "scheduling.fork": ("fork",),
+        "scheduling.place": ("PlaceState", "place"),
+        "scheduling.profile": ("SchedulerProfile",),
+        "scheduling.scores.choosing": ("node_scores",),
+        "scheduling.scores.options": ("ScoreOptions",),
+        "snapshot.cluster": ("Cluster",),
+        "snapshot.from_columns": ("from_columns",),
+        "snapshot.manifests": ("AppliedManifests", "apply_manifests"),
+        "snapshot.snapshot": ("Snapshot",),
+        "vpa": (),
+        "world.load": ("load",),
+    },
+)

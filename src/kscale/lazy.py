@@ -42,6 +42,6 @@ def import_on_use(package: str, modules: Mapping[str, Iterable[str]]) -> None:
                 super().__setattr__(name, value)
 
         def __dir__(self) -> list[str]:
-            return sorted({*self.__dict__, *homes, *own})
+            return sorted(self.__dict__["__all__"])
 
     sys.modules[package].__class__ = Package

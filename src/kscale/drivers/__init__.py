@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from kscale.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from kscale.drivers.grpc_expander import GrpcExpander as GrpcExpander
-    from kscale.drivers.horizontal_queue import HorizontalController as HorizontalController
-    from kscale.drivers.horizontal_queue import Tombstone as Tombstone
-    from kscale.drivers.work_queue import WorkQueue as WorkQueue
+    from kscale.drivers.grpc_expander import GrpcExpander
+    from kscale.drivers.horizontal_queue import HorizontalController, Tombstone
+    from kscale.drivers.work_queue import WorkQueue
 
 __all__ = ["GrpcExpander", "HorizontalController", "Tombstone", "WorkQueue"]
 

@@ -14,44 +14,22 @@ from typing import TYPE_CHECKING
 from kscale.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from kscale.hpa.api.admission import Admission as Admission
-    from kscale.hpa.api.admission import admit as admit
-    from kscale.hpa.api.v1_conversion import from_v1 as from_v1
-    from kscale.hpa.api.v1_conversion import to_v1 as to_v1
-    from kscale.hpa.api.validation import apply_defaults as apply_defaults
-    from kscale.hpa.api.validation import validate as validate
-    from kscale.hpa.api.validation import validate_status as validate_status
-    from kscale.hpa.batch.columns import StateStore as StateStore
-    from kscale.hpa.batch.decisions import Decisions as Decisions
-    from kscale.hpa.batch.decisions import decide as decide
-    from kscale.hpa.batch.decisions import decide_columns as decide_columns
-    from kscale.hpa.batch.reconcile_all import BatchResult as BatchResult
-    from kscale.hpa.batch.reconcile_all import CurrentObjects as CurrentObjects
-    from kscale.hpa.batch.reconcile_all import reconcile_all as reconcile_all
-    from kscale.hpa.batch.requests import MetricLists as MetricLists
-    from kscale.hpa.controller.monitor import METRICS as METRICS
-    from kscale.hpa.controller.reconcile import ReconcileResult as ReconcileResult
-    from kscale.hpa.controller.reconcile import ReconcileSteps as ReconcileSteps
-    from kscale.hpa.controller.reconcile import reconcile as reconcile
-    from kscale.hpa.controller.replica_calculator import CalculatedReplicas as CalculatedReplicas
-    from kscale.hpa.controller.replica_calculator import ReplicaCalculator as ReplicaCalculator
-    from kscale.hpa.controller.replica_calculator import Tolerances as Tolerances
-    from kscale.hpa.controller.scale_target import SelectorStore as SelectorStore
-    from kscale.hpa.controller.state import ControllerState as ControllerState
-    from kscale.hpa.controller.state import HPAState as HPAState
-    from kscale.hpa.controller.state import stable_state as stable_state
-    from kscale.hpa.dump.dump import Dump as Dump
-    from kscale.hpa.dump.dump import read_dump as read_dump
-    from kscale.hpa.dump.report import HPAReport as HPAReport
-    from kscale.hpa.dump.report import hpa_report as hpa_report
-    from kscale.hpa.options import FEATURE_GATES as FEATURE_GATES
-    from kscale.hpa.options import HPAOptions as HPAOptions
-    from kscale.hpa.replay import Load as Load
-    from kscale.hpa.replay import Plant as Plant
-    from kscale.hpa.replay import Replay as Replay
-    from kscale.hpa.replay import ReplayReport as ReplayReport
-    from kscale.hpa.replay import replay as replay
-    from kscale.hpa.replay import replay_report as replay_report
+    from kscale.hpa.api.admission import Admission, admit
+    from kscale.hpa.api.v1_conversion import from_v1, to_v1
+    from kscale.hpa.api.validation import apply_defaults, validate, validate_status
+    from kscale.hpa.batch.columns import StateStore
+    from kscale.hpa.batch.decisions import Decisions, decide, decide_columns
+    from kscale.hpa.batch.reconcile_all import BatchResult, CurrentObjects, reconcile_all
+    from kscale.hpa.batch.requests import MetricLists
+    from kscale.hpa.controller.monitor import METRICS
+    from kscale.hpa.controller.reconcile import ReconcileResult, ReconcileSteps, reconcile
+    from kscale.hpa.controller.replica_calculator import CalculatedReplicas, ReplicaCalculator, Tolerances
+    from kscale.hpa.controller.scale_target import SelectorStore
+    from kscale.hpa.controller.state import ControllerState, HPAState, stable_state
+    from kscale.hpa.dump.dump import Dump, read_dump
+    from kscale.hpa.dump.report import HPAReport, hpa_report
+    from kscale.hpa.options import FEATURE_GATES, HPAOptions
+    from kscale.hpa.replay import Load, Plant, Replay, ReplayReport, replay, replay_report
 
 __all__ = [
     "FEATURE_GATES",

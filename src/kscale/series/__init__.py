@@ -14,14 +14,10 @@ from typing import TYPE_CHECKING
 from kscale.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from kscale.series.columns import Series as Series
-    from kscale.series.columns import SeriesKey as SeriesKey
-    from kscale.series.columns import bin_events as bin_events
-    from kscale.series.prometheus import PrometheusHistory as PrometheusHistory
-    from kscale.series.prometheus import read_prometheus as read_prometheus
-    from kscale.series.reader import read as read
-    from kscale.series.table_readers import read_csv as read_csv
-    from kscale.series.table_readers import read_parquet as read_parquet
+    from kscale.series.columns import Series, SeriesKey, bin_events
+    from kscale.series.prometheus import PrometheusHistory, read_prometheus
+    from kscale.series.reader import read
+    from kscale.series.table_readers import read_csv, read_parquet
 
 __all__ = [
     "PrometheusHistory",

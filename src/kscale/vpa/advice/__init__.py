@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING
 from kscale.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from kscale.vpa.advice.records import ContainerAdvice as ContainerAdvice
-    from kscale.vpa.advice.records import RecommendationReport as RecommendationReport
-    from kscale.vpa.advice.records import ResourceAdvice as ResourceAdvice
-    from kscale.vpa.advice.records import with_quality as with_quality
-    from kscale.vpa.advice.report import recommend as recommend
+    from kscale.vpa.advice.records import ContainerAdvice, RecommendationReport, ResourceAdvice, with_quality
+    from kscale.vpa.advice.report import recommend
 
 __all__ = ["ContainerAdvice", "RecommendationReport", "ResourceAdvice", "recommend", "with_quality"]
 

@@ -11,19 +11,25 @@ from typing import TYPE_CHECKING
 from kscale.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from kscale.vpa.recommender.cluster_feeder import convert_pod_metrics as convert_pod_metrics
-    from kscale.vpa.recommender.cluster_feeder import external_metrics_steps as external_metrics_steps
-    from kscale.vpa.recommender.cluster_feeder import init_from_prometheus_steps as init_from_prometheus_steps
-    from kscale.vpa.recommender.loop import init_from_checkpoints as init_from_checkpoints
-    from kscale.vpa.recommender.loop import init_from_checkpoints_steps as init_from_checkpoints_steps
-    from kscale.vpa.recommender.loop import recommender_steps as recommender_steps
-    from kscale.vpa.recommender.loop import run_once as run_once
-    from kscale.vpa.recommender.records import PodChanges as PodChanges
-    from kscale.vpa.recommender.records import RecommenderAction as RecommenderAction
-    from kscale.vpa.recommender.records import RecommenderResult as RecommenderResult
-    from kscale.vpa.recommender.records import RecommenderRound as RecommenderRound
-    from kscale.vpa.recommender.records import VpaResult as VpaResult
-    from kscale.vpa.recommender.records import diff_pods as diff_pods
+    from kscale.vpa.recommender.cluster_feeder import (
+        convert_pod_metrics,
+        external_metrics_steps,
+        init_from_prometheus_steps,
+    )
+    from kscale.vpa.recommender.loop import (
+        init_from_checkpoints,
+        init_from_checkpoints_steps,
+        recommender_steps,
+        run_once,
+    )
+    from kscale.vpa.recommender.records import (
+        PodChanges,
+        RecommenderAction,
+        RecommenderResult,
+        RecommenderRound,
+        VpaResult,
+        diff_pods,
+    )
 
 __all__ = [
     "PodChanges",
