@@ -1,32 +1,24 @@
-"""CEL selectors of devices as cel-go evaluates them (6.13): a parser of its own, and one function per kind of expression.
+"""CEL selectors of devices as cel-go evaluates them (6.13): one function for each kind of expression.
 
-Errors are values, as in cel-go: `||`, `&&`, macros and comparisons of lists may ignore them. What the reference does not
-read (bytes, unsigned numbers, optional values, macros of two variables, most library functions) is a NotImplementedError.
+Errors are values, as in cel-go: `||`, `&&`, macros and comparisons of lists may ignore them. Unknown syntax, functions
+and texts raise a NotImplementedError (bytes, unsigned numbers, most library functions, invalid versions). Types are not
+checked before an expression is evaluated: it is taken to compile.
 """
 
 from __future__ import annotations
 
-import ast
+import ipaddress
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
+from reference.cel_parser import Tree, parse
 from reference.resources import Quantity, quantity
 
 NO_OVERLOAD = "no such overload"
-MISSING_HINT = (
-    ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
-)
-TOKEN = re.compile(
-    r"""\s*(?:(?P<string>'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")|(?P<double>\d+\.\d+(?:[eE][+-]?\d+)?)"""
-    r"""|(?P<int>\d+)(?![\w.])|(?P<name>[A-Za-z_]\w*)|(?P<mark>&&|\|\||==|!=|<=|>=|[-+*/%!<>?:.,()\[\]{}]))"""
-)
-LEVELS = [["||"], ["&&"], ["==", "!=", "<", "<=", ">", ">=", "in"], ["+", "-"], ["*", "/", "%"]]
-MACROS = ("all", "exists", "exists_one", "map", "filter")
+MISSING_HINT = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
 
-Tree = tuple[Any, ...]
 Variables = dict[str, Any]
 
 
@@ -41,164 +33,80 @@ class Failure:
     text: str
 
 
+@dataclass(frozen=True)
+class OptionalValue:
+    """A list of one value, or of none."""
+
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class TypeValue:
+    """A type as a value, such as the result of `type`."""
+
+    name: str
+
+
 class Version:
-    """A semantic version; what is built from is not compared."""
+    """A semantic version. Build metadata is not compared."""
 
     def __init__(self, text: str) -> None:
-        numbers, _, release = text.partition("+")[0].partition("-")
-        self.key = (*map(int, numbers.split(".")), not release, [precedence(part) for part in release.split(".")])
+        release, _, pre_release = text.partition("+")[0].partition("-")
+        if not re.fullmatch(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)", release):
+            raise NotImplementedError(f"version {text}")
+        self.numbers = [*map(int, release.split("."))]
+        self.key = (*self.numbers, not pre_release, [precedence(part) for part in pre_release.split(".")])
 
 
 def precedence(identifier: str) -> tuple[bool, int, str]:
-    """Numbers go before words."""
+    """Return the sort key of a part of a pre-release: numbers go before words."""
     return (False, int(identifier), "") if identifier.isdigit() else (True, 0, identifier)
 
 
 class Domains(dict[str, Any]):
-    """Attributes or capacities by domain; a domain that is not there has none."""
+    """Attributes or capacities by domain. An absent domain is empty."""
 
     def __missing__(self, domain: str) -> dict[str, Any]:
         return {}
 
 
-# -- Reading -----------------------------------------------------------------------------------------------------------
+class DeviceView(dict[str, Any]):
+    """The variable `device`. Other fields do not compile."""
+
+    def __missing__(self, field: str) -> Any:
+        raise NotImplementedError(f"device.{field}")
 
 
-class Parser:
-    def __init__(self, text: str) -> None:
-        self.tokens = list(tokens_of(text))
-
-    def peek(self) -> str:
-        return self.tokens[0][1] if self.tokens and self.tokens[0][0] in ("mark", "name") else ""
-
-    def take(self, *marks: str) -> str:
-        """The next token if it is one of these, or nothing."""
-        return self.tokens.pop(0)[1] if self.peek() in marks else ""
-
-    def expect(self, mark: str) -> None:
-        if not self.take(mark):
-            raise NotImplementedError(f"{mark} expected before {self.tokens}")
-
-    def expression(self) -> Tree:
-        condition = self.binary(0)
-        if not self.take("?"):
-            return condition
-        yes = self.binary(0)
-        self.expect(":")
-        return "choice", condition, yes, self.expression()
-
-    def binary(self, level: int) -> Tree:
-        if level == len(LEVELS):
-            return self.unary()
-        left = self.binary(level + 1)
-        while mark := self.take(*LEVELS[level]):
-            left = "operator", f"_{mark}_", left, self.binary(level + 1)
-        return left
-
-    def unary(self) -> Tree:
-        mark = self.take("-", "!")
-        return ("operator", f"{mark}_", self.unary()) if mark else self.member()
-
-    def member(self) -> Tree:
-        tree = self.primary()
-        while mark := self.take(".", "["):
-            if mark == "[":
-                tree = "element", tree, self.expression()
-                self.expect("]")
-                continue
-            name = self.tokens.pop(0)[1]
-            if not self.take("("):
-                tree = "element", tree, ("literal", name)
-            elif name in MACROS:
-                variable, *body = self.listed(")")
-                if len(body) != 1:
-                    raise NotImplementedError(f"{name} of {len(body)} parts")
-                tree = "macro", name, tree, variable, *body
-            elif (name, tree) == ("bind", ("name", "cel")):
-                tree = "bind", *self.listed(")")
-            else:
-                tree = "call", name, tree, *self.listed(")")
-        return tree
-
-    def primary(self) -> Tree:
-        if self.take("("):
-            tree = self.expression()
-            self.expect(")")
-            return tree
-        if self.take("["):
-            return "list", *self.listed("]")
-        if self.take("{"):
-            return "map", *self.listed("}", pairs=True)
-        kind, text = self.tokens.pop(0)
-        if kind == "name":
-            if text in ("true", "false", "null"):
-                return "literal", {"true": True, "false": False, "null": None}[text]
-            return ("call", text, *self.listed(")")) if self.take("(") else ("name", text)
-        if kind == "mark":
-            raise NotImplementedError(f"{text} begins no expression")
-        return "literal", {"string": ast.literal_eval, "int": int, "double": float}[kind](text)
-
-    def listed(self, end: str, *, pairs: bool = False) -> list[Tree]:
-        parts = []
-        while not self.take(end):
-            part = self.expression()
-            if pairs:
-                self.expect(":")
-                part = part, self.expression()
-            parts.append(part)
-            if self.peek() != end:
-                self.expect(",")
-        return parts
-
-
-def tokens_of(text: str) -> Iterator[tuple[str, str]]:
-    position = 0
-    while text[position:].strip():
-        match = TOKEN.match(text, position)
-        if match is None or match.lastgroup is None:
-            raise NotImplementedError(text[position:])
-        yield match.lastgroup, match[match.lastgroup]
-        position = match.end()
-
-
-@cache
-def parse(text: str) -> Tree:
-    parser = Parser(text)
-    tree = parser.expression()
-    if parser.tokens:
-        raise NotImplementedError(f"{parser.tokens} follows the expression")
-    return tree
-
-
-# -- Evaluating --------------------------------------------------------------------------------------------------------
+# -- Expressions -------------------------------------------------------------------------------------------------------
 
 
 def evaluate(tree: Tree, variables: Variables) -> Any:
-    """The value of an expression, or a Failure."""
+    """Return the value of an expression, or a Failure."""
     kind, *parts = tree
     match kind:
         case "literal":
             return parts[0]
         case "name":
-            if parts[0] not in variables:
-                raise NotImplementedError(parts[0])
-            return variables[parts[0]]
+            return evaluate_name(parts[0], variables)
         case "choice":
             condition = evaluate(parts[0], variables)
             if not isinstance(condition, bool):
-                return no_boolean(condition)
+                return expect_boolean(condition)
             return evaluate(parts[1] if condition else parts[2], variables)
         case "macro":
-            name, items, variable, body = parts
-            return fold(name, evaluate(items, variables), variable[1], body, variables)
+            name, items, names, *bodies = parts
+            return fold(name, evaluate(items, variables), names, bodies, variables)
         case "bind":
-            (_, name), value, body = parts
+            name, value, body = parts
             return evaluate(body, {**variables, name: evaluate(value, variables)})
         case "operator" if parts[0] in ("_||_", "_&&_"):
             return join(parts[0], *(evaluate(each, variables) for each in parts[1:]))
-        case "call" if parts[0] == "has":
-            _, of, key = parts[1]
-            return is_there(evaluate(of, variables), evaluate(key, variables))
+        case "has":
+            return has(*(evaluate(each, variables) for each in parts))
+        case "or_value" | "opt_map":
+            return evaluate_optional(kind, parts, variables)
+        case "list":
+            return build_list(parts, variables)
     operands = parts[1:] if kind in ("operator", "call") else parts
     if kind == "map":
         operands = [each for pair in parts for each in pair]
@@ -207,57 +115,104 @@ def evaluate(tree: Tree, variables: Variables) -> Any:
         if isinstance(value, Failure):
             return value
     match kind:
-        case "list":
-            return values
         case "map":
+            if {type_of(key) for key in values[::2]} not in KEY_TYPES:
+                raise NotImplementedError(f"keys {values[::2]}")
             return dict(zip(values[::2], values[1::2], strict=True))
-        case "element":
-            return element(*values)
+        case "field" | "index":
+            return select(*values)
+        case "?field" | "?index":
+            return select_optional(*values)
         case "operator":
             return operate(parts[0], *values)
-        case _:
+        case "call":
             return call(parts[0], *values)
+    raise NotImplementedError(kind)
 
 
-def no_boolean(value: Any) -> Failure:
+def evaluate_name(name: str, variables: Variables) -> Any:
+    if name in variables:
+        return variables[name]
+    if name in ("bool", "int", "double", "string", "list", "map"):
+        return TypeValue(name)
+    raise NotImplementedError(name)
+
+
+def evaluate_optional(kind: str, parts: list[Any], variables: Variables) -> Any:
+    """Return the value of `a.orValue(b)` or `a.optMap(name, body)`; the second part is evaluated only if needed."""
+    optional = evaluate(parts[0], variables)
+    if isinstance(optional, Failure):
+        return optional
+    if not isinstance(optional, OptionalValue):
+        return Failure(NO_OVERLOAD if kind == "or_value" else f"{NO_OVERLOAD}: hasValue({type_of(optional)})")
+    if kind == "or_value":
+        return optional.values[0] if optional.values else evaluate(parts[1], variables)
+    if not optional.values:
+        return optional
+    result = evaluate(parts[2], {**variables, parts[1]: optional.values[0]})
+    return result if isinstance(result, Failure) else OptionalValue((result,))
+
+
+def build_list(parts: list[Any], variables: Variables) -> Any:
+    items: list[Any] = []
+    for kind, *rest in parts:
+        value = evaluate(rest[0] if kind == "optional" else (kind, *rest), variables)
+        if isinstance(value, Failure):
+            return value
+        if kind != "optional":
+            items.append(value)
+        elif isinstance(value, OptionalValue):
+            items += value.values
+        else:
+            raise NotImplementedError(f"optional element {value}")
+    return items
+
+
+def expect_boolean(value: Any) -> Failure:
     return value if isinstance(value, Failure) else Failure(NO_OVERLOAD)
 
 
 def join(operator: str, *sides: Any) -> Any:
-    """One side may decide; otherwise the first that is no boolean is the error."""
+    """Return the result of `||` or `&&`. One side may decide; otherwise the first that is no boolean is the error."""
     decisive = operator == "_||_"
     if any(side is decisive for side in sides):
         return decisive
     for side in sides:
         if not isinstance(side, bool):
-            return no_boolean(side)
+            return expect_boolean(side)
     return not decisive
 
 
-def fold(name: str, items: Any, variable: str, body: Tree, variables: Variables) -> Any:
-    """The loop that cel-go makes of a macro: every element changes what was accumulated, which may be a Failure."""
+def fold(name: str, items: Any, names: list[str], bodies: list[Tree], variables: Variables) -> Any:
+    """Run the loop that cel-go expands a macro to. What it accumulates may be a Failure and is still updated."""
     if isinstance(items, Failure):
         return items
     if not isinstance(items, list | dict):
         return Failure(f"got '{GO_TYPES[type_of(items)]}', expected iterable type")
-    accumulated: Any = {"all": True, "exists": False, "exists_one": 0, "map": [], "filter": []}[name]
-    for item in items:
-        value = evaluate(body, {**variables, variable: item})
+    if isinstance(items, dict) and len(items) > 1:
+        raise NotImplementedError(f"{name} over a map of several entries, whose order is random")
+    pairs = list(enumerate(items)) if isinstance(items, list) else list(items.items())
+    accumulated: Any = {"all": True, "exists": False, "exists_one": 0}.get(name, [])
+    for pair in pairs:
+        values = pair if len(names) == 2 else [pair[isinstance(items, list)]]
+        scope = {**variables, **dict(zip(names, values, strict=True))}
+        value = evaluate(bodies[0], scope)
         if name in ("all", "exists"):
+            accumulated = join("_&&_" if name == "all" else "_||_", accumulated, value)
             if accumulated is (name == "exists"):
                 break
-            accumulated = join("_&&_" if name == "all" else "_||_", accumulated, value)
         elif name == "map":
             accumulated = add(accumulated, [value], value)
         elif not isinstance(value, bool):
-            accumulated = no_boolean(value)
+            accumulated = expect_boolean(value)
         elif value:
+            item = values[0] if name == "filter" else evaluate(bodies[1], scope) if name == "filtered_map" else None
             accumulated = add(accumulated, 1 if name == "exists_one" else [item], item)
     return accumulated == 1 if name == "exists_one" and not isinstance(accumulated, Failure) else accumulated
 
 
 def add(accumulated: Any, more: Any, value: Any) -> Any:
-    """What was accumulated and one more; the older error is the one that counts."""
+    """Return what was accumulated and `more`, or the older error of the two operands."""
     if isinstance(accumulated, Failure):
         return accumulated
     return value if isinstance(value, Failure) else accumulated + more
@@ -266,33 +221,41 @@ def add(accumulated: Any, more: Any, value: Any) -> Any:
 # -- Types, elements, comparisons --------------------------------------------------------------------------------------
 
 NUMBERS = ("int", "double")
+QUANTITY, SEMVER, OPTIONAL = "kubernetes.Quantity", "kubernetes.Semver", "optional_type"
+IP, CIDR = "net.IP", "net.CIDR"
 GO_TYPES = {
     "bool": "types.Bool", "int": "types.Int", "double": "types.Double", "string": "types.String",
-    "null_type": "types.Null", "kubernetes.Quantity": "cel.Quantity", "kubernetes.Semver": "cel.Semver",
+    "null_type": "types.Null", "type": "*types.Type", QUANTITY: "cel.Quantity", SEMVER: "cel.Semver",
+    OPTIONAL: "*types.Optional", IP: "cel.IP", CIDR: "cel.CIDR",
 }  # fmt: skip
+TYPES = {
+    bool: "bool", int: "int", float: "double", str: "string", type(None): "null_type", TypeValue: "type",
+    list: "list", dict: "map", Domains: "map", Quantity: QUANTITY, Version: SEMVER, OptionalValue: OPTIONAL,
+    ipaddress.IPv4Address: IP, ipaddress.IPv6Address: IP, ipaddress.IPv4Interface: CIDR, ipaddress.IPv6Interface: CIDR,
+}  # fmt: skip
+KEY_TYPES = [set(), {"bool"}, {"int"}, {"string"}]
+OPAQUE = (QUANTITY, SEMVER, IP, CIDR)
 
 
 def type_of(value: Any) -> str:
-    names = {
-        bool: "bool", int: "int", float: "double", str: "string", list: "list", dict: "map", Domains: "map",
-        Quantity: "kubernetes.Quantity", Version: "kubernetes.Semver", type(None): "null_type",
-    }  # fmt: skip
-    return names[type(value)]
+    return TYPES[type(value)]
 
 
-def shown(key: Any) -> str:
+def format_key(key: Any) -> str:
     return str(key).lower() if isinstance(key, bool) else f"{key:g}" if isinstance(key, float) else str(key)
 
 
 def look_up(value: Any, key: Any) -> tuple[bool, Any]:
-    """(is it there, the element); without it what a selection of it fails with."""
+    """Return whether the element exists, and the element or the Failure of its selection."""
+    if isinstance(value, DeviceView):
+        return True, value[key]
     if type_of(key) not in ("string", "bool", *NUMBERS):
         return False, Failure(f"invalid qualifier type: {GO_TYPES.get(type_of(key), type_of(key))}")
     if isinstance(value, list):
         if type_of(key) not in NUMBERS:
             return False, Failure(f"unsupported index type '{type_of(key)}' in list")
         if key != int(key):
-            return False, Failure(f"unsupported index value {shown(key)} in list")
+            return False, Failure(f"unsupported index value {format_key(key)} in list")
         if not 0 <= key < len(value):
             return False, Failure(f"index out of bounds: {int(key)}")
         return True, value[int(key)]
@@ -302,48 +265,65 @@ def look_up(value: Any, key: Any) -> tuple[bool, Any]:
         for each in value:
             if equal(each, key) is True:
                 return True, value[each]
-    return False, Failure(f"no such key: {shown(key)}")
+    return False, Failure(f"no such key: {format_key(key)}")
 
 
-def element(value: Any, key: Any) -> Any:
-    return look_up(value, key)[1]
+def select(value: Any, key: Any) -> Any:
+    return select_optional(value, key) if isinstance(value, OptionalValue) else look_up(value, key)[1]
 
 
-def is_there(value: Any, key: Any) -> Any:
+def select_optional(value: Any, key: Any) -> Any:
+    """Return the OptionalValue of `value.?key`. Only a key of the wrong type is a Failure."""
+    if isinstance(value, OptionalValue):
+        return select_optional(value.values[0], key) if value.values else value
+    exists, result = look_up(value, key)
+    if exists:
+        return OptionalValue((result,))
+    return OptionalValue() if result.text.startswith(("no such key", "index out of bounds")) else result
+
+
+def has(value: Any, key: Any) -> Any:
     if isinstance(value, Failure):
         return value
-    there, result = look_up(value, key)
-    failed = isinstance(value, list) and not result.text.startswith("index out of bounds") if not there else False
-    return result if failed else there
+    result = select_optional(value, key)
+    return bool(result.values) if isinstance(result, OptionalValue) else result
 
 
 def equal(a: Any, b: Any) -> Any:
-    """Numbers by value; other types differ, except that quantities and versions only compare with their like."""
+    """Compare numbers by value. Other types differ, except that opaque values only compare with their own type."""
     if type_of(a) in NUMBERS and type_of(b) in NUMBERS:
         return bool(a == b)
     if type_of(a) != type_of(b):
-        return Failure(NO_OVERLOAD) if isinstance(a, Quantity | Version) and b is not None else False
+        return Failure(NO_OVERLOAD) if type_of(a) in OPAQUE and b is not None else False
     if isinstance(a, Quantity):
         return bool(a.nano() == b.nano())
     if isinstance(a, Version):
         return bool(a.key == b.key)
+    if isinstance(a, OptionalValue):
+        a, b = list(a.values), list(b.values)
     if isinstance(a, list):
         return len(a) == len(b) and all(equal(x, y) is not False for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):
         pairs = [(value, look_up(b, key)) for key, value in a.items()]
-        return len(a) == len(b) and all(there and equal(value, other) is not False for value, (there, other) in pairs)
+        return len(a) == len(b) and all(exists and equal(value, other) is not False for value, (exists, other) in pairs)
     return bool(a == b)
 
 
 # -- Operators ---------------------------------------------------------------------------------------------------------
 
-# What the type of the left operand must be able to do. A string is asked for the rest itself, and has nothing.
-ABLE = {
+CAPABLE = {
     "_+_": ("int", "double", "string", "list"), "_-_": NUMBERS, "_*_": NUMBERS, "_/_": NUMBERS, "_%_": ("int",),
     "-_": (*NUMBERS, "bool"), "_<_": ("bool", "string", *NUMBERS), "size": ("string", "list", "map"),
     "matches": ("string",),
 }  # fmt: skip
-ABLE |= dict.fromkeys(("_<=_", "_>_", "_>=_"), ABLE["_<_"])
+"""Types of the first operand that have the trait of an operator. A string without it is asked to receive the call."""
+CAPABLE |= dict.fromkeys(("_<=_", "_>_", "_>=_"), CAPABLE["_<_"])
+ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "_<_": lambda a, b: bool(a < b),
+    "_<=_": lambda a, b: bool(a <= b),
+    "_>_": lambda a, b: bool(a > b),
+    "_>=_": lambda a, b: bool(a >= b),
+}
 
 
 def operate(operator: str, *operands: Any) -> Any:
@@ -354,88 +334,191 @@ def operate(operator: str, *operands: Any) -> Any:
     if operator == "_in_":
         if not isinstance(operands[1], list | dict):
             return Failure(NO_OVERLOAD)
+        if isinstance(operands[1], dict) and types[0] in OPAQUE:
+            raise NotImplementedError(f"{types[0]} in a map")
         return any(equal(first, each) is True for each in operands[1])
     if operator == "!_":
         return not first if isinstance(first, bool) else Failure(NO_OVERLOAD)
-    if types[0] not in ABLE[operator]:
-        return unable(first, operator)
+    if types[0] not in CAPABLE[operator]:
+        return lack_trait(first, operator)
     if operator == "-_":
-        return Failure(NO_OVERLOAD) if isinstance(first, bool) else whole(-first)
-    if operator in ORDERS and {*types} <= {*NUMBERS} or types[0] == types[1]:
+        return Failure(NO_OVERLOAD) if isinstance(first, bool) else check_overflow(-first)
+    if (operator in ORDERS and {*types} <= {*NUMBERS}) or types[0] == types[1]:
         return ORDERS[operator](*operands) if operator in ORDERS else compute(operator, *operands)
     return Failure(NO_OVERLOAD)
 
 
-def unable(value: Any, function: str) -> Failure:
+def lack_trait(value: Any, function: str) -> Failure:
     return Failure(NO_OVERLOAD if isinstance(value, str) else f"{NO_OVERLOAD}: {function}")
-
-
-ORDERS: dict[str, Callable[[Any, Any], bool]] = {
-    "_<_": lambda a, b: bool(a < b),
-    "_<=_": lambda a, b: bool(a <= b),
-    "_>_": lambda a, b: bool(a > b),
-    "_>=_": lambda a, b: bool(a >= b),
-}
 
 
 def compute(operator: str, a: Any, b: Any) -> Any:
     match operator:
         case "_+_":
-            return whole(a + b)
+            return check_overflow(a + b)
         case "_-_":
-            return whole(a - b)
+            return check_overflow(a - b)
         case "_*_":
-            return whole(a * b)
+            return check_overflow(a * b)
     if isinstance(a, float):
         return a / b if b else a * float("inf")
     if b == 0:
         return Failure("division by zero" if operator == "_/_" else "modulus by zero")
     quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-    return whole(quotient) if operator == "_/_" else a - quotient * b
+    return check_overflow(quotient) if operator == "_/_" else a - quotient * b
 
 
-def whole(value: Any) -> Any:
+def check_overflow(value: Any) -> Any:
     overflows = isinstance(value, int) and not -(2**63) <= value < 2**63
     return Failure("integer overflow") if overflows else value
 
 
 # -- Functions ---------------------------------------------------------------------------------------------------------
 
-
-def read_int(value: Any) -> Any:
-    if isinstance(value, str) and not re.fullmatch("[+-]?[0-9]+", value):
-        raise ValueError(value)
-    return whole(int(value))
+TRUE, FALSE = ("1", "t", "T", "true", "True", "TRUE"), ("0", "f", "F", "false", "False", "FALSE")
 
 
-def read_bool(value: Any) -> bool:
-    texts = {"1": True, "t": True, "T": True, "true": True, "True": True, "TRUE": True}
-    texts |= {"0": False, "f": False, "F": False, "false": False, "False": False, "FALSE": False}
-    if value not in texts and not isinstance(value, bool):
-        raise ValueError(value)
-    return value if isinstance(value, bool) else texts[value]
+def convert(name: str, value: Any) -> Any:
+    """Return the value of `int(value)`, `double(value)` or `bool(value)`."""
+    failure = Failure(f"type conversion error from 'string' to '{name}'")
+    if not isinstance(value, str):
+        return check_overflow({"int": int, "double": float, "bool": bool}[name](value))
+    if name == "bool":
+        return value in TRUE if value in TRUE + FALSE else failure
+    if re.fullmatch("[+-]?[0-9]+", value):
+        if name == "double":
+            return float(value)
+        return int(value) if -(2**63) <= int(value) < 2**63 else failure
+    if name == "double" and re.search("[0-9]|inf|nan", value.lower()):
+        raise NotImplementedError(f"double({value!r})")
+    return failure
 
 
-def compared(a: Any, b: Any) -> int:
+def matches(text: str, pattern: str) -> bool:
+    if "\n" in text or not re.fullmatch(r"[\w^$.*+?|()\[\]-]*", pattern):
+        raise NotImplementedError(f"{pattern!r} in {text!r}")
+    return re.search(pattern, text) is not None
+
+
+def substring(text: str, start: int, end: int | None = None) -> Any:
+    stop = len(text) if end is None else end
+    if end is not None and start > end:
+        return Failure(f"invalid substring range. start: {start}, end: {end}")
+    for index in (start, stop):
+        if not 0 <= index <= len(text):
+            return Failure(f"index out of range: {index}")
+    return text[start:stop]
+
+
+def split(text: str, separator: str) -> list[str]:
+    return text.split(separator) if separator else [*text]
+
+
+def join_texts(items: list[Any], *separator: str) -> Any:
+    are_texts = [isinstance(item, str) for item in items]
+    if all(are_texts):
+        return "".join(separator).join(items)
+    if any(are_texts):
+        raise NotImplementedError(f"join of {items}")
+    return Failure(f"{NO_OVERLOAD}: join({', '.join(['list', *(type_of(each) for each in separator)])})")
+
+
+def trim(text: str) -> str:
+    if not text.isascii() or re.search("[\x1c-\x1f]", text):
+        raise NotImplementedError(f"trim of {text!r}")
+    return text.strip()
+
+
+def upper_ascii(text: str) -> str:
+    return "".join(letter.upper() if letter.isascii() else letter for letter in text)
+
+
+def lower_ascii(text: str) -> str:
+    return "".join(letter.lower() if letter.isascii() else letter for letter in text)
+
+
+def add_quantities(a: Quantity, b: Any) -> Quantity:
+    return a + (b if isinstance(b, Quantity) else Quantity(b, 0, False))
+
+
+def as_integer(amount: Quantity) -> Any:
+    number = amount.as_int64()
+    return Failure("cannot convert value to integer") if number is None else number
+
+
+def normal_version(text: str) -> Version:
+    """Read a version that may begin with `v` and may lack numbers."""
+    numbers = text.removeprefix("v").split(".")
+    if not all(re.fullmatch("[0-9]+", each) for each in numbers) or len(numbers) > 3:
+        raise NotImplementedError(f"version {text}")
+    return Version(".".join(str(int(each)) for each in [*numbers, "0", "0"][:3]))
+
+
+def semver(text: str, normalize: bool = False) -> Version:
+    return normal_version(text) if normalize else Version(text)
+
+
+def parse_address(text: str) -> Any:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+){3}", text):
+        raise NotImplementedError(f"address {text}")
+    return ipaddress.ip_address(text)
+
+
+def parse_cidr(text: str) -> Any:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+){3}/[0-9]+", text):
+        raise NotImplementedError(f"network {text}")
+    return ipaddress.ip_interface(text)
+
+
+def contains_ip(network: Any, address: Any) -> bool:
+    return (parse_address(address) if isinstance(address, str) else address) in network.network
+
+
+def compare(a: Any, b: Any) -> int:
     x, y = (a.nano(), b.nano()) if isinstance(a, Quantity) else (a.key, b.key)
     return int(x > y) - int(x < y)
 
 
-ORDERED = ["kubernetes.Quantity kubernetes.Quantity", "kubernetes.Semver kubernetes.Semver"]
-# Functions that find an overload by the types of all arguments, and those types.
+ORDERED = [f"{QUANTITY} {QUANTITY}", f"{SEMVER} {SEMVER}"]
 DISPATCHED: dict[str, tuple[list[str], Callable[..., Any]]] = {
-    "int": (["int", "double", "string"], read_int),
-    "double": (["double", "int", "string"], float),
-    "bool": (["bool", "string"], read_bool),
-    "string": (["string", "int", "bool"], shown),
-    "split": (["string string"], lambda text, mark: text.split(mark)),
+    "int": (["int", "double", "string"], lambda value: convert("int", value)),
+    "double": (["double", "int", "string"], lambda value: convert("double", value)),
+    "bool": (["bool", "string"], lambda value: convert("bool", value)),
+    "string": (["string", "int", "bool"], format_key),
+    "trim": (["string"], trim),
+    "upperAscii": (["string"], upper_ascii),
+    "lowerAscii": (["string"], lower_ascii),
+    "split": (["string string"], split),
+    "substring": (["string int", "string int int"], substring),
+    "indexOf": (["string string"], lambda text, part: text.find(part)),
+    "join": (["list", "list string"], join_texts),
     "quantity": (["string"], quantity),
-    "semver": (["string"], Version),
-    "compareTo": (ORDERED, compared),
-    "isGreaterThan": (ORDERED, lambda a, b: compared(a, b) > 0),
-    "isLessThan": (ORDERED, lambda a, b: compared(a, b) < 0),
+    "add": ([f"{QUANTITY} {QUANTITY}", f"{QUANTITY} int"], add_quantities),
+    "asInteger": ([QUANTITY], as_integer),
+    "isInteger": ([QUANTITY], lambda amount: amount.as_int64() is not None),
+    "semver": (["string", "string bool"], semver),
+    "major": ([SEMVER], lambda version: version.numbers[0]),
+    "minor": ([SEMVER], lambda version: version.numbers[1]),
+    "patch": ([SEMVER], lambda version: version.numbers[2]),
+    "compareTo": (ORDERED, compare),
+    "isGreaterThan": (ORDERED, lambda a, b: compare(a, b) > 0),
+    "isLessThan": (ORDERED, lambda a, b: compare(a, b) < 0),
+    "ip": (["string"], parse_address),
+    "family": ([IP], lambda address: address.version),
+    "cidr": (["string"], parse_cidr),
+    "containsIP": ([f"{CIDR} string", f"{CIDR} {IP}"], contains_ip),
+    "hasValue": ([OPTIONAL], lambda optional: bool(optional.values)),
+    "value": (
+        [OPTIONAL],
+        lambda optional: optional.values[0] if optional.values else Failure("optional.none() dereference"),
+    ),
 }
-NOT_READ = (("string", "double"), ("semver", "string", "bool"), ("split", "string", "string", "int"))
+"""Functions that cel-go dispatches by the types of all arguments: those types, and the function."""
+UNKNOWN_OVERLOADS = (
+    "string double", f"string {IP}", f"string {CIDR}", "split string string int", "indexOf string string int",
+    f"ip {CIDR}",
+)  # fmt: skip
+"""Overloads that upstream has and the reference lacks. ``indexOf`` of lists is another."""
 OF_STRINGS: dict[str, Callable[[str, str], bool]] = {
     "startsWith": lambda text, part: text.startswith(part),
     "endsWith": lambda text, part: text.endswith(part),
@@ -445,55 +528,63 @@ OF_STRINGS: dict[str, Callable[[str, str], bool]] = {
 
 def call(name: str, *values: Any) -> Any:
     types = [type_of(each) for each in values]
+    if name == "type":
+        return TypeValue(types[0])
     if name in OF_STRINGS:
         return OF_STRINGS[name](*values) if {*types} == {"string"} else Failure(NO_OVERLOAD)
     if name in ("size", "matches"):
-        if types[0] not in ABLE[name]:
-            return unable(values[0], name)
+        if types[0] not in CAPABLE[name]:
+            return lack_trait(values[0], name)
         if name == "size":
             return len(values[0])
-        return re.search(values[1], values[0]) is not None if types[1] == "string" else Failure(NO_OVERLOAD)
-    if name not in DISPATCHED:
-        raise NotImplementedError(name)
-    overloads, function = DISPATCHED[name]
-    if (name, *types) in NOT_READ:
+        return matches(*values) if types[1] == "string" else Failure(NO_OVERLOAD)
+    if (
+        name not in DISPATCHED
+        or " ".join([name, *types]) in UNKNOWN_OVERLOADS
+        or (name, types[0]) == ("indexOf", "list")
+    ):
         raise NotImplementedError(f"{name}({types})")
+    overloads, function = DISPATCHED[name]
     if " ".join(types) not in overloads:
         return Failure(f"{NO_OVERLOAD}: {name}({', '.join(types)})")
-    if name not in ("int", "double", "bool"):
-        return function(*values)
-    try:
-        return function(*values)
-    except ValueError:
-        return Failure(f"type conversion error from 'string' to '{name}'")
+    return function(*values)
 
 
 # -- Devices -----------------------------------------------------------------------------------------------------------
 
+NOT_CONVERTED = {
+    "string": "unsupported native conversion from string to 'bool'",
+    "int": "unsupported type conversion from 'int' to bool",
+    SEMVER: "type conversion error from 'Semver' to 'bool'",
+}
+
 
 def selects(expression: str, driver: str, device: dict[str, Any]) -> bool:
-    """Whether the expression is true for a device. Raises CelError."""
+    """Return whether the expression is true for a device. Raises CelError."""
 
-    def by_domain(entries: dict[str, Any], convert: Callable[[dict[str, Any]], Any]) -> Domains:
+    def by_domain(entries: dict[str, Any], convert_entry: Callable[[dict[str, Any]], Any]) -> Domains:
         domains = Domains()
         for key, raw in entries.items():
             domain, _, name = key.rpartition("/")
-            domains.setdefault(domain or driver, {})[name] = convert(raw)
+            domains.setdefault(domain or driver, {})[name] = convert_entry(raw)
         return domains
 
     def attribute(raw: dict[str, Any]) -> Any:
         kind, value = next(iter(raw.items()))
         return Version(value) if kind == "version" else value
 
-    view = {
-        "driver": driver,
-        "attributes": by_domain(device.get("attributes") or {}, attribute),
-        "capacity": by_domain(device.get("capacity") or {}, lambda raw: quantity(raw["value"])),
-        "allowMultipleAllocations": bool(device.get("allowMultipleAllocations")),
-    }
+    view = DeviceView(
+        driver=driver,
+        attributes=by_domain(device.get("attributes") or {}, attribute),
+        capacity=by_domain(device.get("capacity") or {}, lambda raw: quantity(raw["value"])),
+        allowMultipleAllocations=bool(device.get("allowMultipleAllocations")),
+    )
     value = evaluate(parse(expression), {"device": view})
     if isinstance(value, Failure):
         raise CelError(value.text + (MISSING_HINT if value.text.startswith("no such key") else ""))
     if not isinstance(value, bool):
-        raise NotImplementedError(f"{expression} is {value!r}")
+        if type_of(value) not in NOT_CONVERTED:
+            raise NotImplementedError(f"{expression} is {value}")
+        why = NOT_CONVERTED[type_of(value)]
+        raise CelError(f"CEL result of type {type_of(value)} could not be converted to bool: {why}")
     return value
