@@ -67,6 +67,10 @@ class PoolGroups:
     limits: list[SharedLimit]
     assumptions: list[str]
 
+    def remaining(self, pool: str) -> dict[str, int]:
+        """Return what the limits of a NodePool leave for new nodes, by resource."""
+        return {each.resource: each.most for each in self.limits if each.name == f"NodePool {pool}"}
+
 
 def labels_of_type(kind: InstanceType) -> dict[str, str]:
     """Return the labels that Karpenter's provider gives nodes of an instance type, as far as they are known."""
