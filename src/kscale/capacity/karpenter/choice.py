@@ -141,14 +141,24 @@ class PlannedClaim:
     offerings : list of PoolOffering
         What it may become, in the order in which Karpenter launches: one capacity type (reserved, else spot, else
         on-demand), the cheapest first.
-    types : int
-        Number of instance types that suit its pods.
+    types : frozenset of str
+        The instance types that suit its pods.
+    min_values : mapping
+        How many different values the types must have, and the values of each type, by label (``minValues``).
     """
 
     pool: str
     pods: list[str]
     offerings: list[PoolOffering]
-    types: int
+    types: frozenset[str]
+    min_values: Mapping[str, tuple[int, Mapping[str, frozenset[str]]]] = field(default_factory=dict)
+
+    def has_minimum_values(self) -> bool:
+        """Check whether the types have as many different values of each label as ``minValues`` demands."""
+        return all(
+            len({value for name in self.types for value in values[name]}) >= minimum
+            for minimum, values in self.min_values.values()
+        )
 
     @property
     def zone(self) -> str:
@@ -717,8 +727,18 @@ class _Scheduler:
         capacity_type = next(each for each in _PREFERENCE if any(one.capacity_type == each for one in offerings))
         offerings = [each for each in offerings if each.capacity_type == capacity_type]
         offerings.sort(key=lambda each: (each.price is None, each.price or 0.0, each.kind.name, each.zone))
-        pods = [self._names[i] for i in claim.members]
-        return PlannedClaim(claim.pool.pool.name, pods, offerings, int(claim.options.sum()))
+        options = [claim.pool.options[i] for i in np.flatnonzero(claim.options).tolist()]
+        return PlannedClaim(
+            pool=claim.pool.pool.name,
+            pods=[self._names[i] for i in claim.members],
+            offerings=offerings,
+            types=frozenset(option.name for option in options),
+            min_values={
+                key: (each.min_values, {option.name: option.requirements.of(key).values for option in options})
+                for key, each in claim.requirements.items()
+                if each.min_values is not None
+            },
+        )
 
 
 def _alternatives(pod: PodClass, example: Pod) -> Iterator[_Alternative]:

@@ -243,6 +243,12 @@ def _used(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
     return result
 
 
+def remaining_of_pools(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
+    """Return what the limits of each NodePool leave beside nodes, and node claims without a node, by resource."""
+    used = _used(pools, nodes)
+    return {pool.name: _remaining(pool, used.get(pool.name, {})) for pool in pools.pools}
+
+
 def _remaining(pool: NodePool, used: Mapping[str, int]) -> dict[str, int]:
     """Return how much of each limited resource new nodes of the pool may have."""
     limits = dict(pool.spec.limits or {})
