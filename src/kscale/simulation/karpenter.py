@@ -226,6 +226,8 @@ class KarpenterState:
         """
         before = {machine for group in (yield from progress.act(Refresh())).value for machine in group.instance_ids}
         for offering in claim.offerings:
+            if self.unavailable.get(offering.group, progress.now) > progress.now:
+                continue  # another claim of this round found that out
             outcome = yield from progress.act(IncreaseSize(group=offering.group, delta=1, atomic=True))
             if outcome.error is not None:
                 self.unavailable[offering.group] = progress.now + _UNAVAILABLE
@@ -265,7 +267,8 @@ class Provisioner:
         self._batch: set[str] = set()
         self._first: Moment | None = None
         self._last: Moment = 0
-        self._retry: Moment | None = None
+        self._retry: Moment = 0
+        self._tried: set[str] = set()
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -281,6 +284,7 @@ class Provisioner:
                 self._trigger(item.metadata.uid or item.key, now)
             else:
                 self._pending.discard(item.key)
+                self._tried.discard(item.key)
         elif isinstance(change.new, Node) and _is_tainted(change.new):
             old = change.old
             if not isinstance(old, Node) or not _is_tainted(old):
@@ -296,7 +300,7 @@ class Provisioner:
     def next_due(self) -> Moment | None:
         """Return the end of the batch, or of the one that pods which stay pending begin; None without such pods."""
         due = [] if self._first is None else [min(self._last + self._idle, self._first + self._longest)]
-        if self._retry is not None and (self._pending or self._state.deleting):
+        if self._tried and not self._tried.isdisjoint(self._pending | self._state.deleting):
             due.append(self._retry + self._idle)
         return min(due, default=None)
 
@@ -304,7 +308,8 @@ class Provisioner:
         """End the batch, and return the objects that its placement reads."""
         del now
         self._batch.clear()
-        self._first = self._retry = None
+        self._first = None
+        self._tried.clear()
         return _observe(stores)
 
     def steps(self, sight: Observed, now: Moment) -> Steps[None]:
@@ -316,6 +321,7 @@ class Provisioner:
         for claim in placement.claims:
             yield from self._state.launch_steps(progress, claim)
         self._retry = progress.now + _RETRY
+        self._tried = self._pending | self._state.deleting
 
 
 def _is_tainted(node: Node) -> bool:
