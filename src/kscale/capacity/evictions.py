@@ -47,6 +47,7 @@ __all__ = [
     "PodHold",
     "Relocation",
     "get_protection",
+    "is_protected",
     "node_hold",
     "relocate",
 ]
@@ -106,9 +107,7 @@ class Evictions:
         protected = np.array([value == "true" for value in values], dtype=bool)[pods.kind_of]
         timed = np.array([value not in (None, "true") for value in values], dtype=bool)
         for i in np.flatnonzero(timed[pods.kind_of]).tolist():
-            started = pods.pod(i).status.start_time
-            limit = _parse_protection(values[pods.kind_of[i]] or "")
-            protected[i] = limit is not None and (started is None or self.now - nanoseconds(started) < limit)
+            protected[i] = is_protected(pods.pod(i), self.now)
         return protected
 
     def covering(self, pod: int) -> list[int]:
@@ -182,6 +181,18 @@ def get_protection(pod: Pod) -> str | None:
         return None
     value = pod_annotation(pod, DO_NOT_DISRUPT)
     return value if value == "true" or (value is not None and _parse_protection(value) is not None) else None
+
+
+def is_protected(pod: Pod, now: Moment) -> bool:
+    """Check whether the annotation ``karpenter.sh/do-not-disrupt`` protects a pod at a moment.
+
+    Its value is ``true``, or how long the pod is protected after its start.
+    """
+    value = get_protection(pod)
+    if value is None or value == "true":
+        return value == "true"
+    limit, started = _parse_protection(value), pod.status.start_time
+    return limit is not None and (started is None or now - nanoseconds(started) < limit)
 
 
 def _parse_protection(value: str) -> int | None:

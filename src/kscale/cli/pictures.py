@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
+    "compared_simulation_blocks",
     "consolidation_blocks",
     "cost_blocks",
     "drain_blocks",
@@ -53,6 +54,8 @@ _CHARTS = {
     "Cores": ("allocatable_cores", "requested_cores", "pending_cores"),
 }
 """Columns of a simulation's timeline, by the title of their chart."""
+_COMPARED = {"Machines": "machines", "Cores": "allocatable_cores", "Waiting pods": "pending"}
+"""The column of each chart that compares simulations, by its title."""
 
 
 def estimate_blocks(report: EstimateReport, groups: Iterable[NodeGroup], snapshot: Snapshot) -> list[Block]:
@@ -364,4 +367,26 @@ def simulation_blocks(run: Simulation) -> list[Block]:
             unit=title.lower(),
         )
         for title, names in _CHARTS.items()
+    ]
+
+
+def compared_simulation_blocks(runs: Mapping[str, Simulation]) -> list[Block]:
+    """Return charts that show the same column of several runs, by the name of the run; empty without samples.
+
+    Runs that were interrupted are shown up to the end of the shortest one.
+    """
+    columns = {name: run.timeline.columns() for name, run in runs.items()}
+    count = min(len(each["time"]) for each in columns.values())
+    if not count:
+        return []
+    times = next(iter(columns.values()))["time"]
+    x = [(int(times[i]) - int(times[0])) / 1e9 for i in range(count)]
+    return [
+        Chart(
+            title,
+            x,
+            {name: [float(value) for value in each[column][:count]] for name, each in columns.items()},
+            unit=title.lower(),
+        )
+        for title, column in _COMPARED.items()
     ]

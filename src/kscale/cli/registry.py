@@ -64,7 +64,7 @@ COMMANDS: tuple[Entry, ...] = (
         (
             "compare",
             "compare:command",
-            "A scenario with the autoscalers of 2018 to 2020 and with today's, side by side.",
+            "A scenario with the autoscalers of 2018 to 2020 and with today's, or with Karpenter, side by side.",
         ),
     ),
     *_section(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         ReleaseRule,
         compare_profiles,
     )
+    from kscale.simulation.provisioners import ProvisionerComparison, ProvisionerRun, compare_provisioners
     from kscale.simulation.records import Decision, DecisionLog, SimulationReport
     from kscale.simulation.replaying import DecisionReplay, read_decisions, replay_decisions
     from kscale.simulation.running import Simulation, Simulator, Timeline, simulate
@@ -33,6 +34,8 @@ __all__ = [
     "DecisionLog",
     "DecisionReplay",
     "ProfileComparison",
+    "ProvisionerComparison",
+    "ProvisionerRun",
     "ReleaseRule",
     "Scenario",
     "Setup",
@@ -42,6 +45,7 @@ __all__ = [
     "Timeline",
     "build",
     "compare_profiles",
+    "compare_provisioners",
     "read_decisions",
     "read_scenario",
     "replay_decisions",
@@ -54,6 +58,7 @@ import_on_use(
     {
         "building": ("BUNDLED", "BUNDLED_VPA", "Setup", "build", "read_scenario"),
         "comparing": ("ComparedDecision", "ComparedRun", "ProfileComparison", "ReleaseRule", "compare_profiles"),
+        "provisioners": ("ProvisionerComparison", "ProvisionerRun", "compare_provisioners"),
         "records": ("Decision", "DecisionLog", "SimulationReport"),
         "replaying": ("DecisionReplay", "read_decisions", "replay_decisions"),
         "running": ("Simulation", "Simulator", "Timeline", "simulate"),

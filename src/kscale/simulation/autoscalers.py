@@ -30,7 +30,8 @@ from kscale.errors import InputError
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict, to_dict
-from kscale.simulation.scenario import ControllerFlags, Controllers, Values, options_of
+from kscale.simulation.karpenter import KarpenterState, karpenter_drivers
+from kscale.simulation.scenario import CLUSTER_AUTOSCALER, ControllerFlags, Controllers, Values, options_of
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from kscale.world.simulated.api_server import json_patch
 from kscale.world.simulated.world import SimulatedWorld
@@ -81,7 +82,8 @@ class Autoscalers:
     """The autoscalers that run in a world, as ``controllers`` configures them; mistakes are added to ``values``.
 
     ``given``: options of controllers (``cluster_autoscaler``, ``horizontal``, ...) that replace the scenario's;
-    ``frequent_loops``: whether a Cluster Autoscaler with such options has frequent loops.
+    ``frequent_loops``: whether a Cluster Autoscaler with such options has frequent loops; ``karpenter``: the state of
+    Karpenter's controllers if they run instead of a Cluster Autoscaler.
     """
 
     controllers: Controllers
@@ -89,6 +91,8 @@ class Autoscalers:
     world: SimulatedWorld
     given: Mapping[str, Any]
     frequent_loops: bool
+    provisioner: str
+    karpenter: KarpenterState | None = None
 
     def drivers(self) -> list[Driver[Any]]:
         """Build the drivers, in the order of their ranks."""
@@ -107,6 +111,10 @@ class Autoscalers:
         autoscaling: AutoscalingOptions | None = self.given.get("cluster_autoscaler")
         flags = self.controllers.cluster_autoscaler
         frequent = self.frequent_loops
+        if self.karpenter is not None:
+            return [*result, *karpenter_drivers(self.karpenter)]
+        if self.provisioner == CLUSTER_AUTOSCALER and flags is None:
+            flags = ControllerFlags()
         if autoscaling is None and flags is not None:
             autoscaling, frequent = self._autoscaling_options(flags)
         if autoscaling is not None:

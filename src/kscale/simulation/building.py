@@ -42,9 +42,19 @@ from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.simulation.autoscalers import Autoscalers
 from kscale.simulation.outages import ZoneOutage, schedule_outages, with_outages, zone_of_group, zone_of_node
+from kscale.simulation.pool_groups import SimulatedPools, provisioner_of, read_pools
 from kscale.simulation.recorded_cluster import RESTARTED, TimesByOwner, complete_objects
 from kscale.simulation.records import OutageUse
-from kscale.simulation.scenario import MachineEntry, OutageEntry, OutOfStock, PodEntry, Scenario, Values, WorldEntry
+from kscale.simulation.scenario import (
+    KARPENTER,
+    MachineEntry,
+    OutageEntry,
+    OutOfStock,
+    PodEntry,
+    Scenario,
+    Values,
+    WorldEntry,
+)
 from kscale.simulation.traces import Arrivals, SimkubeObjects, openb_arrivals, simkube_objects
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import LoadReport, load_objects
@@ -286,7 +296,8 @@ class Setup:
     ``drivers`` in the order of their ranks. ``horizon``: duration of the run, ``sample``: interval of the timelines,
     both
     in nanoseconds. ``prices``: $/h by group; ``warnings``: what of the scenario is not simulated, and why. ``outages``:
-    outages of zones that have begun so far.
+    outages of zones that have begun so far. ``many_groups``: whether reports leave groups without machines out, as most
+    offerings of NodePools have none.
     """
 
     scenario: Scenario
@@ -297,6 +308,7 @@ class Setup:
     prices: Mapping[str, float | None]
     warnings: Sequence[str] = ()
     outages: Sequence[OutageUse] = ()
+    many_groups: bool = False
 
 
 def read_scenario(path: str | os.PathLike[str]) -> Scenario:
@@ -399,9 +411,11 @@ class _Builder:
         custom = self._custom(objects, more)
         all_objects = [*objects, *custom.objects, *traced.applied]
         self._check_pod_names(arrivals, all_objects)
-        groups = self._groups(objects)
+        provisioner = provisioner_of(scenario, values)
+        pools = self._pools(objects, provisioner)
+        groups = self._groups(objects, pools)
         outages = self._outages(groups, objects)
-        machines = self._machines(groups)
+        machines = self._machines(groups, pools, provisioner)
         for group in groups:
             machines[group.id] = with_outages(machines[group.id], zone_of_group(group), outages)
         times = arrivals.times(self._times(all_objects))
@@ -430,7 +444,11 @@ class _Builder:
         world.metrics.external = external
         arrivals.enter(world)
         traced.enter(world)
-        drivers = autoscalers(controllers=scenario.controllers, values=values, world=world).drivers()
+        karpenter = pools.state(groups) if pools is not None and provisioner == KARPENTER else None
+        running = autoscalers(
+            controllers=scenario.controllers, values=values, world=world, provisioner=provisioner, karpenter=karpenter
+        )
+        drivers = running.drivers()
         self._check()
         return Setup(
             scenario=scenario,
@@ -439,7 +457,12 @@ class _Builder:
             horizon=horizon,
             sample=sample,
             prices={group.id: group.price for group in groups},
-            warnings=[*custom.warnings, *self._list_ignored_objects(objects, custom)],
+            warnings=[
+                *custom.warnings,
+                *self._list_ignored_objects(objects, custom),
+                *(pools.warnings if pools is not None else ()),
+            ],
+            many_groups=pools is not None,
             outages=schedule_outages(world, outages),
         )
 
@@ -545,12 +568,24 @@ class _Builder:
                 return admission.hpa
         return item
 
-    def _groups(self, objects: Sequence[KubeObject]) -> list[NodeGroup]:
+    def _pools(self, objects: Sequence[KubeObject], provisioner: str) -> SimulatedPools | None:
+        """Read the NodePools if they are what nodes come from: with Karpenter, and without other groups."""
+        entry = self.scenario.controllers.karpenter
+        if entry is None or not (provisioner == KARPENTER or (not self.scenario.groups and not self._more_groups)):
+            return None
+        nodes = [item for item in objects if isinstance(item, Node)]
+        pools = read_pools(entry, self.values, nodes, unlimited=provisioner == KARPENTER)
+        self._check()
+        return pools
+
+    def _groups(self, objects: Sequence[KubeObject], pools: SimulatedPools | None) -> list[NodeGroup]:
         """Read the node groups and complete them with templates and target sizes."""
         nodes = [item for item in objects if isinstance(item, Node)]
         names = {node.name for node in nodes}
         entries, folder = self.scenario.groups, self.values.folder
         groups = list(self._more_groups)
+        if pools is not None:
+            groups, entries = list(pools.converted.groups), []
         if isinstance(entries, str):
             groups += read_groups(folder / entries, node_names=names) if entries else []
         elif entries:
@@ -567,19 +602,30 @@ class _Builder:
 
     # -- machines, pods and metrics ------------------------------------------------------------------------------------
 
-    def _machines(self, groups: Sequence[NodeGroup]) -> dict[str, GroupTimes]:
+    def _machines(
+        self, groups: Sequence[NodeGroup], pools: SimulatedPools | None, provisioner: str
+    ) -> dict[str, GroupTimes]:
         """Read the times of the machines of each group."""
         group_ids = {group.id for group in groups}
+        pool_of = {each.group: each.pool for each in pools.converted.offerings} if pools is not None else {}
         times_by_group: dict[str, GroupTimes] = {}
         for i, entry in enumerate(self.scenario.machines):
             field = f"machines[{i}]"
-            if entry.group and entry.group not in group_ids:
+            if entry.group and entry.group not in group_ids and entry.group not in pool_of.values():
                 self.values.wrong(f"{field}.group", f"there is no node group {entry.group!r}")
             if entry.group in times_by_group:
                 self.values.wrong(f"{field}.group", "has an entry already")
             times_by_group[entry.group] = self._group_times(entry, field)
         usual = times_by_group.get("", GroupTimes())
-        return {group: times_by_group.get(group, usual) for group in group_ids}
+        result = {}
+        for group in group_ids:
+            pool = pool_of.get(group, "")
+            times = times_by_group.get(group) or times_by_group.get(pool, usual)
+            if pools is not None:
+                startup = pools.startup_taints(pool)
+                times = with_fields(times, startup_taints=startup, replaced=provisioner != KARPENTER)
+            result[group] = times
+        return result
 
     def _group_times(self, entry: MachineEntry, field: str) -> GroupTimes:
         """Read the times of a group's machines."""
@@ -592,6 +638,7 @@ class _Builder:
             boot=values.spread(entry.boot, f"{field}.boot"),
             apart=values.duration(entry.apart, f"{field}.apart"),
             ready=values.spread(entry.ready, f"{field}.ready"),
+            startup=values.spread(entry.startup, f"{field}.startup"),
             deletion=values.spread(entry.deletion, f"{field}.deletion"),
             lifetime=None
             if entry.lifetime is None

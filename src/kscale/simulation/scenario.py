@@ -24,9 +24,12 @@ from kscale.world.simulated.load import MILLION, DurationDistribution
 from kscale.world.simulated.load import Signal as signals_Signal
 
 __all__ = [
+    "CLUSTER_AUTOSCALER",
+    "KARPENTER",
     "ControllerFlags",
     "Controllers",
     "ExternalSource",
+    "KarpenterEntry",
     "LoadEntry",
     "MachineEntry",
     "MetricsEntry",
@@ -43,6 +46,10 @@ __all__ = [
     "simulation_schema_text",
 ]
 
+
+CLUSTER_AUTOSCALER: Final = "cluster-autoscaler"
+KARPENTER: Final = "karpenter"
+"""The provisioners: programs that add and remove nodes."""
 
 Time = str | dict[str, str]
 """A duration as Go writes it (``90s``), or durations by their quantiles (``{p0: 40s, p50: 1m, p100: 5m}``)."""
@@ -127,7 +134,10 @@ class OutOfStock(ApiStruct, forbid_unknown_fields=True):
 
 
 class MachineEntry(ApiStruct, forbid_unknown_fields=True):
-    """Behaviour of the machines of node groups. ``group``: its id; empty: all groups without their own entry."""
+    """Behaviour of the machines of node groups.
+
+    ``group``: its id, or the name of a NodePool for all of its groups; empty: all groups without their own entry.
+    """
 
     group: str = ""
     boot: Time = "60s"
@@ -136,9 +146,11 @@ class MachineEntry(ApiStruct, forbid_unknown_fields=True):
     """The machines of one increase become nodes each so much later than the one before."""
     ready: Time = "0s"
     """From then to being ready."""
+    startup: Time = "0s"
+    """From then to losing the ``startupTaints`` of its NodePool."""
     deletion: Time = "30s"
     lifetime: Time | None = None
-    """After this time, at least a second, a machine is lost, and another one comes in its place."""
+    """After this time, at least a second, a machine is lost. Its group creates another one, but not with Karpenter."""
     failures: float = 0.0
     """The share of machines that never become nodes."""
     stock: int | None = None
@@ -194,10 +206,26 @@ class ControllerFlags(ApiStruct, forbid_unknown_fields=True):
     flags: dict[str, str | int | float | bool | list[str]] = {}
 
 
+class KarpenterEntry(ApiStruct, forbid_unknown_fields=True):
+    """Karpenter, with what it may launch. ``flags``: ``batch-idle-duration`` and ``batch-max-duration``."""
+
+    node_pools: list[dict[str, Any]] | str
+    """NodePools (``karpenter.sh/v1``), or the name of a file of them, relative to the scenario."""
+    catalogue: str
+    """A file of instance types and prices, relative to the scenario."""
+    zones: list[str] = []
+    """Zones of new nodes; empty: those that each NodePool names."""
+    region: str = ""
+    """The region whose prices count."""
+    flags: dict[str, str | int | float | bool | list[str]] = {}
+
+
 class Controllers(ApiStruct, forbid_unknown_fields=True):
     """The autoscalers to run; omitted ones do not run."""
 
     cluster_autoscaler: ControllerFlags | None = None
+    karpenter: KarpenterEntry | None = None
+    """Instead of the Cluster Autoscaler; with both, ``provisioner`` says which one runs."""
     horizontal: ControllerFlags | None = None
     vpa_recommender: ControllerFlags | None = None
     vpa_updater: ControllerFlags | None = None
@@ -248,6 +276,9 @@ class Scenario(ApiStruct, forbid_unknown_fields=True):
     metrics: MetricsEntry = msgspec.field(default_factory=MetricsEntry)
     """The metrics pipeline, and the external metrics that there are."""
     controllers: Controllers = msgspec.field(default_factory=Controllers)
+    provisioner: Literal["", "cluster-autoscaler", "karpenter"] = ""
+    """The program that adds and removes nodes, if ``controllers`` has two; empty: the one that it has. Without
+    ``groups``, the Cluster Autoscaler has one group for each offering of Karpenter's NodePools."""
     world: WorldEntry = msgspec.field(default_factory=WorldEntry)
     """How the API server and the scheduler behave."""
     sample: str = "1m"

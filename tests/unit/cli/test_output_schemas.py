@@ -66,6 +66,7 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
         "RecommendationReport": ("recommend", *dump, "--history", folder / "u.csv", "--effect"),
         "NodeUsageReport": ("nodes", *dump, *groups),
         "ProfileComparison": ("compare", web, "--horizon", "3m"),
+        "ProvisionerComparison": ("compare", EXAMPLES / "simulate-karpenter.yaml", "--provisioners", "--horizon", "1m"),
         "ReplayReport": ("replay", "hpa", folder / "load.csv", "-f", folder / "hpa.yaml", "--request", "500m"),
         "ScaleDownReport": ("scale-down", *dump, *groups, "--now", "2026-01-01T00:00:00Z"),
         "ScaleUpPlan": ("scale-up", *dump, *groups),

@@ -1,4 +1,7 @@
-"""Which nodes Karpenter would launch for pending pods: first-fit decreasing onto node claims, then the cheapest type.
+"""Where Karpenter would place pods: first-fit decreasing onto nodes and node claims, then the cheapest type.
+
+:func:`place_pods` is the only implementation of this rule. Plans (:func:`choose_nodes`), what-if scenarios and the
+simulated Karpenter all call it.
 
 Upstream: ``sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling`` (``scheduler.go``, ``nodeclaim.go``,
 ``queue.go``, ``preferences.go``) and ``pkg/cloudprovider/types.go``.
@@ -8,8 +11,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +40,15 @@ from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.pod_resources import CPU, MEMORY, PODS, occupancy, to_integers
 from kscale.objects.selectors import Selector, compile_selector
+from kscale.scheduling.coercion import pods_of
 from kscale.scheduling.fork import fork
 from kscale.scheduling.profile import HOSTNAME
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["choose_nodes", "karpenter_choice"]
+__all__ = ["OfferedPools", "Placement", "PlannedClaim", "choose_nodes", "karpenter_choice", "place_pods", "summarize"]
 
 _ALL_EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 _POD_OPERATORS = (
@@ -68,6 +74,123 @@ class _Option:
     room: NDArray[np.int64]
     capacity: Mapping[str, int]
     offerings: Sequence[tuple[PoolOffering, Requirements]]
+
+
+@dataclass(frozen=True, slots=True)
+class _OfferedType:
+    """An instance type of a pool: what new nodes have, what the pods of DaemonSets take of it, and its offerings."""
+
+    name: str
+    requirements: Requirements
+    allocatable: Mapping[str, int]
+    daemons: Sequence[Mapping[str, int]]
+    capacity: Mapping[str, int]
+    offerings: Sequence[tuple[PoolOffering, Requirements]]
+
+
+class OfferedPools:
+    """NodePools that were converted to groups, prepared once for any number of placements.
+
+    Parameters
+    ----------
+    pools : NodePools
+        The NodePools.
+    converted : PoolGroups
+        Their offerings (:func:`~kscale.capacity.karpenter.groups_of_pools`).
+    groups : iterable of NodeGroup
+        The groups of ``converted`` with their templates, which have the pods of DaemonSets.
+    """
+
+    def __init__(self, pools: NodePools, converted: PoolGroups, groups: Iterable[NodeGroup]) -> None:
+        self.pools, self.offerings = pools.pools, converted.offerings
+        self.remaining = {pool.name: converted.remaining(pool.name) for pool in pools.pools}
+        self.undefined = WELL_KNOWN | {key for offering in self.offerings for key in labels_of_type(offering.kind)}
+        templates = {group.id: group for group in groups}
+        self.types = {pool.name: list(self._types_of(pool.name, templates)) for pool in pools.pools}
+
+    def _types_of(self, pool: str, templates: Mapping[str, NodeGroup]) -> Iterator[_OfferedType]:
+        by_type: dict[str, list[PoolOffering]] = defaultdict(list)
+        for offering in self.offerings:
+            if offering.pool == pool:
+                by_type[offering.kind.name].append(offering)
+        for name, offerings in by_type.items():
+            template = templates[offerings[0].group].node_template
+            allocatable = template.node.status.allocatable or {}
+            slots = {PODS: allocatable[PODS].value()} if PODS in allocatable else {}
+            zones = list(dict.fromkeys(offering.zone for offering in offerings))
+            yield _OfferedType(
+                name,
+                requirements_of_type(offerings[0].kind, zones, ""),
+                {**to_integers(allocatable), **slots},
+                [{**to_integers(occupancy(pod)), PODS: 1} for pod in template.pods],
+                {"nodes": 1, **to_integers(offerings[0].kind.capacity)},
+                [(each, offering_requirements(each.zone, each.capacity_type)) for each in offerings],
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedClaim:
+    """A node to launch.
+
+    Attributes
+    ----------
+    pool : str
+        Its NodePool.
+    pods : list of str
+        Names of the pods that it is for.
+    offerings : list of PoolOffering
+        What it may become, in the order in which Karpenter launches: one capacity type (reserved, else spot, else
+        on-demand), the cheapest first.
+    types : frozenset of str
+        The instance types that suit its pods.
+    min_values : mapping
+        How many different values the types must have, and the values of each type, by label (``minValues``).
+    """
+
+    pool: str
+    pods: list[str]
+    offerings: list[PoolOffering]
+    types: frozenset[str]
+    min_values: Mapping[str, tuple[int, Mapping[str, frozenset[str]]]] = field(default_factory=dict)
+
+    def has_minimum_values(self) -> bool:
+        """Check whether the types have as many different values of each label as ``minValues`` demands."""
+        return all(
+            len({value for name in self.types for value in values[name]}) >= minimum
+            for minimum, values in self.min_values.values()
+        )
+
+    @property
+    def zone(self) -> str:
+        """Return the zone of the cheapest offering; empty if another zone has the same price."""
+        best = self.offerings[0]
+        zones = {one.zone for one in self.offerings if one.kind is best.kind and one.price == best.price}
+        return best.zone if len(zones) == 1 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where pods would go.
+
+    Attributes
+    ----------
+    pods : list of str
+        The pods that were asked about, without those of DaemonSets.
+    existing : dict
+        Node of the snapshot by pod.
+    claims : list of PlannedClaim
+        New nodes.
+    unschedulable : list of str
+        Pods that nothing takes.
+    unmodelled : list of str
+        Constraints of pods that the placement ignores, with their number of pods.
+    """
+
+    pods: list[str]
+    existing: dict[str, str]
+    claims: list[PlannedClaim]
+    unschedulable: list[str]
+    unmodelled: list[str]
 
 
 @dataclass(slots=True)
@@ -127,7 +250,12 @@ class _Claim:
     options: NDArray[np.bool_]
     request: NDArray[np.int64]
     shapes: Counter[int] = field(default_factory=Counter)
-    pods: int = 0
+    members: list[int] = field(default_factory=list)
+
+    @property
+    def pods(self) -> int:
+        """Return the number of pods."""
+        return len(self.members)
 
 
 @typed
@@ -189,34 +317,113 @@ def choose_nodes(
 
     ``groups`` are those of ``converted`` with their templates, which have the pods of DaemonSets.
     """
-    records = snapshot.records(list(pods))
-    names = [name for name, record in zip(pods, records, strict=True) if not is_daemonset_pod(record.pod)]
-    return _Scheduler(snapshot, names, pools, converted, groups).solve()
+    return summarize(place_pods(snapshot, pods, OfferedPools(pools, converted, groups)))
+
+
+def place_pods(
+    snapshot: Snapshot,
+    pods: Sequence[str | Pod],
+    offered: OfferedPools,
+    *,
+    remaining: Mapping[str, Mapping[str, int]] | None = None,
+    last: Collection[str] = (),
+    unavailable: Collection[str] = (),
+) -> Placement:
+    """Place pods as Karpenter's scheduler does.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The nodes that pods may go to, with their pods.
+    pods : sequence of str or Pod
+        Pods without a node: names of the snapshot's pending pods, or pods that are not in the snapshot. Those of
+        DaemonSets are left out.
+    offered : OfferedPools
+        What new nodes may be.
+    remaining : mapping, optional
+        What the limits of each NodePool leave, by pool and resource. Default: what they leave beside the nodes for
+        which the pools were converted.
+    last : collection of str
+        Nodes that are tried after all others, as they are not initialized yet.
+    unavailable : collection of str
+        Groups of offerings that the cloud cannot launch now.
+
+    Returns
+    -------
+    Placement
+        The node or node claim of each pod.
+
+    Notes
+    -----
+    Upstream: ``pkg/controllers/provisioning/scheduling/scheduler.go`` (``Solve``, ``add``). All pods are tried on
+    existing nodes first, in the order of the queue; upstream does that pod by pod, which differs only where a pod on a
+    new node changes what the spread or affinity of a later pod allows on an existing one.
+    """
+    records = pods_of(snapshot, pods)
+    movable = [pod for pod, record in zip(pods, records, strict=True) if not is_daemonset_pod(record.pod)]
+    if len(movable) < len(records):
+        records = pods_of(snapshot, movable)
+    limits = offered.remaining if remaining is None else remaining
+    return _Scheduler(snapshot, records, offered, limits, frozenset(last), frozenset(unavailable)).solve()
+
+
+def summarize(placement: Placement) -> KarpenterChoice:
+    """Return the record of a placement: its new nodes by type, the most expensive first."""
+    claims = placement.claims
+    by_key: dict[tuple[str, str, str, str], list[PlannedClaim]] = defaultdict(list)
+    for claim in claims:
+        best = claim.offerings[0]
+        by_key[claim.pool, best.kind.name, best.capacity_type, claim.zone].append(claim)
+    lines = [
+        KarpenterLine(
+            node_pool=key[0],
+            type=key[1],
+            capacity_type=key[2],
+            zone=key[3],
+            nodes=len(equal),
+            pods=sum(len(claim.pods) for claim in equal),
+            price=price,
+            cost=None if price is None else round_money(price * len(equal)),
+        )
+        for key, equal in by_key.items()
+        for price in (equal[0].offerings[0].price,)
+    ]
+    lines.sort(key=lambda line: (-(line.cost or 0.0), line.node_pool, line.type, line.zone))
+    costs = [line.cost for line in lines]
+    return KarpenterChoice(
+        pods=len(placement.pods),
+        on_existing=len(placement.existing),
+        on_new=sum(line.pods for line in lines),
+        nodes=len(claims),
+        cost=None if None in costs else round_money(sum(cost for cost in costs if cost is not None)),
+        lines=lines,
+        unschedulable=placement.unschedulable,
+        unmodelled=placement.unmodelled,
+    )
 
 
 class _Scheduler:
     def __init__(
         self,
         snapshot: Snapshot,
-        pods: Sequence[str],
-        pools: NodePools,
-        converted: PoolGroups,
-        groups: Iterable[NodeGroup],
+        records: Sequence[PodRecord],
+        offered: OfferedPools,
+        remaining: Mapping[str, Mapping[str, int]],
+        last: frozenset[str],
+        unavailable: frozenset[str],
     ) -> None:
-        self._snapshot, self._names = snapshot, list(pods)
-        self._records = snapshot.records(self._names)
+        self._snapshot, self._records, self._offered = snapshot, records, offered
+        self._names = [record.key for record in records]
+        self._last, self._unavailable = last, unavailable
         self._classes, numbers = snapshot.distinct_classes(self._records)
         self._class_of = numbers.tolist()
-        templates = {group.id: group for group in groups}
         resources = {PODS: 0}
         for pod in self._classes:
             for name in pod.occupancy:
                 resources.setdefault(name, len(resources))
         self._resources = resources
-        self._undefined = WELL_KNOWN | {
-            key for offering in converted.offerings for key in labels_of_type(offering.kind)
-        }
-        self._pools = [self._make_pool(pool, converted, templates) for pool in pools.pools]
+        self._undefined = offered.undefined
+        self._remaining = {name: dict(amounts) for name, amounts in remaining.items()}
         self._unmodelled: Counter[str] = Counter()
         first = {number: i for i, number in reversed(list(enumerate(self._class_of)))}
         self._shapes = [
@@ -225,9 +432,10 @@ class _Scheduler:
         for number in self._class_of:
             for text in _unmodelled(self._classes[number]):
                 self._unmodelled[text] += 1
+        self._existing: dict[str, str] = {}
         self._claims: list[_Claim] = []
         self._masks: dict[tuple[int, frozenset[Requirement]], NDArray[np.bool_]] = {}
-        zones = {offering.zone for offering in converted.offerings}
+        zones = {offering.zone for offering in offered.offerings}
         labels = [node.metadata.labels or {} for node in snapshot.columns.objects]
         self._zone_of_node = [each.get(ZONE, "") for each in labels]
         self._zones = sorted((zones | set(self._zone_of_node)) - {""})
@@ -243,27 +451,22 @@ class _Scheduler:
             vector[position] = amounts.get(name, 0)
         return vector
 
-    def _make_pool(self, pool: NodePool, converted: PoolGroups, templates: Mapping[str, NodeGroup]) -> _Pool:
-        by_type: dict[str, list[PoolOffering]] = defaultdict(list)
-        for offering in converted.offerings:
-            if offering.pool == pool.name:
-                by_type[offering.kind.name].append(offering)
+    @cached_property
+    def _pools(self) -> list[_Pool]:
+        return [self._make_pool(pool) for pool in self._offered.pools]
+
+    def _make_pool(self, pool: NodePool) -> _Pool:
         options = []
-        for name, offerings in by_type.items():
-            template = templates[offerings[0].group].node_template
-            allocatable = template.node.status.allocatable or {}
-            slots = {PODS: allocatable[PODS].value()} if PODS in allocatable else {}
-            room = self._vector({**to_integers(allocatable), **slots})
-            for pod in template.pods:
-                room -= self._vector({**to_integers(occupancy(pod)), PODS: 1})
-            capacity = {"nodes": 1, **to_integers(offerings[0].kind.capacity)}
-            zones = [offering.zone for offering in offerings]
-            of_type = requirements_of_type(offerings[0].kind, list(dict.fromkeys(zones)), "")
-            with_needs = [(each, offering_requirements(each.zone, each.capacity_type)) for each in offerings]
-            options.append(_Option(name, of_type, room, capacity, with_needs))
+        for offered in self._offered.types[pool.name]:
+            offerings = [each for each in offered.offerings if each[0].group not in self._unavailable]
+            if not offerings:
+                continue
+            room = self._vector(offered.allocatable)
+            for daemon in offered.daemons:
+                room -= self._vector(daemon)
+            options.append(_Option(offered.name, offered.requirements, room, offered.capacity, offerings))
         rooms = np.array([option.room for option in options], dtype=np.int64).reshape(-1, len(self._resources))
-        remaining = {each.resource: each.most for each in converted.limits if each.name == f"NodePool {pool.name}"}
-        return _Pool(pool, pool.requirements(), options, rooms, remaining)
+        return _Pool(pool, pool.requirements(), options, rooms, self._remaining.get(pool.name, {}))
 
     def _make_shape(self, number: int, pod: PodClass, example: Pod) -> _Shape:
         request = self._vector({**pod.occupancy, PODS: 1})
@@ -282,28 +485,20 @@ class _Scheduler:
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
-    def solve(self) -> KarpenterChoice:
-        """Place all pods and launch the claims."""
+    def solve(self) -> Placement:
+        """Place all pods."""
         order = sorted(range(len(self._names)), key=self._sort_key)
-        waiting = self._place_on_existing(order)
-        left = waiting
+        left = self._place_on_existing(order)
         while True:  # a pod whose spread refused it may fit once others were placed
-            refused = [i for i in left if not self._add(self._shapes[self._class_of[i]])]
+            refused = [i for i in left if not self._add(i)]
             if len(refused) == len(left) or not refused:
                 break
             left = refused
-        unschedulable = [self._names[i] for i in sorted(refused)]
-        lines = self._launch()
-        costs = [line.cost for line in lines]
-        on_new = sum(line.pods for line in lines)
-        return KarpenterChoice(
-            pods=len(self._names),
-            on_existing=len(self._names) - len(waiting),
-            on_new=on_new,
-            nodes=len(self._claims),
-            cost=None if None in costs else round_money(sum(cost for cost in costs if cost is not None)),
-            lines=lines,
-            unschedulable=unschedulable,
+        return Placement(
+            pods=self._names,
+            existing=self._existing,
+            claims=[self._plan(claim) for claim in self._claims],
+            unschedulable=[self._names[i] for i in sorted(refused)],
             unmodelled=[f"{text}: {count:,} pods" for text, count in self._unmodelled.items()],
         )
 
@@ -314,7 +509,8 @@ class _Scheduler:
 
     def _place_on_existing(self, order: Sequence[int]) -> list[int]:
         """Place pods on existing nodes, by name, and return those that need new nodes."""
-        nodes = sorted(range(len(self._snapshot.nodes)), key=lambda n: self._snapshot.nodes[n])
+        names, last = self._snapshot.nodes, self._last
+        nodes = sorted(range(len(names)), key=lambda n: (names[n] in last, names[n]))
         if not nodes:
             return list(order)
         world = fork(self._snapshot, self._records)
@@ -332,21 +528,25 @@ class _Scheduler:
             if position == len(nodes):
                 waiting.append(i)
             else:
+                self._existing[self._names[i]] = names[nodes[position]]
                 self._count(self._shapes[self._class_of[i]], self._zone_of_node[nodes[position]])
         return waiting
 
-    def _add(self, shape: _Shape) -> bool:
+    def _add(self, i: int) -> bool:
         """Add a pod to a claim or to a new one, dropping its preferences one at a time; False if nothing takes it."""
+        shape = self._shapes[self._class_of[i]]
         if shape.is_hopeless:
             return False
         for which, alternative in enumerate(shape.alternatives):
-            if self._add_to_claim(shape, which) or self._add_to_new_claim(shape, alternative):
+            claim = self._add_to_claim(shape, which) or self._add_to_new_claim(shape, alternative)
+            if claim is not None:
+                claim.members.append(i)
                 return True
         # Claims only get narrower and limits smaller, but other pods may make room for a spread.
         shape.is_hopeless = not shape.pod.spread
         return False
 
-    def _add_to_claim(self, shape: _Shape, which: int) -> bool:
+    def _add_to_claim(self, shape: _Shape, which: int) -> _Claim | None:
         """Add the pod to the claim with the fewest pods that takes it.
 
         A claim that refused such a pod for another reason than zones refuses it for ever, as claims only get narrower.
@@ -356,23 +556,23 @@ class _Scheduler:
             heapq.heappush(heap, (self._claims[index].pods, index))
         shape.seen[which] = len(self._claims)
         refused_now: list[tuple[int, int]] = []
-        taken = False
-        while heap and not taken:
+        taken = None
+        while heap and taken is None:
             pods, index = heapq.heappop(heap)
             claim = self._claims[index]
             if claim.pods != pods:
                 heapq.heappush(heap, (claim.pods, index))
                 continue
-            taken = self._try(claim, shape, alternative)
-            if taken:
-                heapq.heappush(heap, (claim.pods, index))
+            if self._try(claim, shape, alternative):
+                taken = claim
+                heapq.heappush(heap, (claim.pods + 1, index))
             elif any(each.topology_key == ZONE for each in alternative.spread):
                 refused_now.append((pods, index))
         for entry in refused_now:
             heapq.heappush(heap, entry)
         return taken
 
-    def _add_to_new_claim(self, shape: _Shape, alternative: _Alternative) -> bool:
+    def _add_to_new_claim(self, shape: _Shape, alternative: _Alternative) -> _Claim | None:
         """Open a claim of the first NodePool that takes the pod."""
         for pool in self._pools:
             allowed = np.ones(len(pool.options), dtype=bool)
@@ -384,8 +584,8 @@ class _Scheduler:
                 # The largest type that is still possible counts towards the limits, as any of them may be launched.
                 for name in pool.remaining:
                     pool.remaining[name] -= int(pool.capacity_of(name)[claim.options].max())
-                return True
-        return False
+                return claim
+        return None
 
     def _try(self, claim: _Claim, shape: _Shape, alternative: _Alternative) -> bool:
         """Add a pod to a claim if the claim takes it."""
@@ -406,7 +606,6 @@ class _Scheduler:
             if options.any() and self._has_minimum_values(claim.pool, narrowed, options):
                 claim.requirements, claim.options, claim.request = narrowed, options, request
                 claim.shapes[shape.number] += 1
-                claim.pods += 1
                 only = narrowed.of(ZONE)
                 if only.operator is Operator.IN and len(only.values) == 1:
                     self._count(shape, next(iter(only.values)))
@@ -517,34 +716,8 @@ class _Scheduler:
 
     # -- output ------------------------------------------------------------------------------------------------------
 
-    def _launch(self) -> list[KarpenterLine]:
-        nodes: Counter[tuple[str, str, str, str]] = Counter()
-        pods: Counter[tuple[str, str, str, str]] = Counter()
-        prices: dict[tuple[str, str, str, str], float | None] = {}
-        for claim in self._claims:
-            offering, zone = self._cheapest(claim)
-            key = claim.pool.pool.name, offering.kind.name, offering.capacity_type, zone
-            nodes[key] += 1
-            pods[key] += claim.pods
-            prices[key] = offering.price
-        lines = [
-            KarpenterLine(
-                node_pool=key[0],
-                type=key[1],
-                capacity_type=key[2],
-                zone=key[3],
-                nodes=count,
-                pods=pods[key],
-                price=price,
-                cost=None if price is None else round_money(price * count),
-            )
-            for key, count in nodes.items()
-            for price in (prices[key],)
-        ]
-        return sorted(lines, key=lambda line: (-(line.cost or 0.0), line.node_pool, line.type, line.zone))
-
-    def _cheapest(self, claim: _Claim) -> tuple[PoolOffering, str]:
-        """Return the offering that a claim becomes, and its zone if no other zone has the same price."""
+    def _plan(self, claim: _Claim) -> PlannedClaim:
+        """Return what a claim may become, in the order in which Karpenter launches."""
         offerings = [
             offering
             for i in np.flatnonzero(claim.options).tolist()
@@ -553,9 +726,19 @@ class _Scheduler:
         ]
         capacity_type = next(each for each in _PREFERENCE if any(one.capacity_type == each for one in offerings))
         offerings = [each for each in offerings if each.capacity_type == capacity_type]
-        best = min(offerings, key=lambda each: (each.price is None, each.price or 0.0, each.kind.name, each.zone))
-        zones = {one.zone for one in offerings if one.kind is best.kind and one.price == best.price}
-        return best, best.zone if len(zones) == 1 else ""
+        offerings.sort(key=lambda each: (each.price is None, each.price or 0.0, each.kind.name, each.zone))
+        options = [claim.pool.options[i] for i in np.flatnonzero(claim.options).tolist()]
+        return PlannedClaim(
+            pool=claim.pool.pool.name,
+            pods=[self._names[i] for i in claim.members],
+            offerings=offerings,
+            types=frozenset(option.name for option in options),
+            min_values={
+                key: (each.min_values, {option.name: option.requirements.of(key).values for option in options})
+                for key, each in claim.requirements.items()
+                if each.min_values is not None
+            },
+        )
 
 
 def _alternatives(pod: PodClass, example: Pod) -> Iterator[_Alternative]:

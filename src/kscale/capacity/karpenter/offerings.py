@@ -67,6 +67,10 @@ class PoolGroups:
     limits: list[SharedLimit]
     assumptions: list[str]
 
+    def remaining(self, pool: str) -> dict[str, int]:
+        """Return what the limits of a NodePool leave for new nodes, by resource."""
+        return {each.resource: each.most for each in self.limits if each.name == f"NodePool {pool}"}
+
 
 def labels_of_type(kind: InstanceType) -> dict[str, str]:
     """Return the labels that Karpenter's provider gives nodes of an instance type, as far as they are known."""
@@ -237,6 +241,12 @@ def _used(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
         if pool is not None and claim.status.node_name not in named:
             add(pool, to_integers(claim.status.capacity or {}))
     return result
+
+
+def remaining_of_pools(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
+    """Return what the limits of each NodePool leave beside nodes, and node claims without a node, by resource."""
+    used = _used(pools, nodes)
+    return {pool.name: _remaining(pool, used.get(pool.name, {})) for pool in pools.pools}
 
 
 def _remaining(pool: NodePool, used: Mapping[str, int]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""``kscale compare``: the same scenario with the autoscalers of 2018 to 2020 and with today's."""
+"""``kscale compare``: the same scenario with two releases of the autoscalers, or with two provisioners."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kscale.cli.commands.simulate import HorizonOption, SeedOption
-from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, money_cell
+from kscale.cli.commands.simulate import INTERRUPTED, HorizonOption, SeedOption, format_time, interruptible
+from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, money_cell
+from kscale.cli.pictures import compared_simulation_blocks
 
 if TYPE_CHECKING:
-    from kscale.simulation import ComparedDecision, ComparedRun, ProfileComparison, ReleaseRule
+    from kscale.simulation import (
+        ComparedDecision,
+        ComparedRun,
+        ProfileComparison,
+        ProvisionerComparison,
+        ReleaseRule,
+        Scenario,
+    )
 
-__all__ = ["command", "comparison_view"]
+__all__ = ["command", "comparison_view", "provisioner_view"]
 
 
 def command(
@@ -22,9 +30,12 @@ def command(
     *,
     horizon: HorizonOption = "",
     seed: SeedOption = None,
+    provisioners: bool = False,
     show: Show,
 ) -> Answer:
     """Runs a scenario twice, with --profile legacy and with today's programs: what each decides, when, and why.
+
+    --provisioners compares the Cluster Autoscaler with Karpenter instead: what each costs, and how long pods wait.
 
     The Cluster Autoscaler of release 1.3, the HPA controller of Kubernetes 1.20 and the VPA's updater of 2020 run
     against the same simulated cluster as today's. Each difference names the rule that changed, with both sources,
@@ -34,6 +45,8 @@ def command(
     ----------
     scenario : SCENARIO
         A scenario file, YAML or JSON.
+    provisioners
+        Run the scenario with the Cluster Autoscaler and with Karpenter. It needs controllers.karpenter.
     """
     from kscale.simulation import compare_profiles, read_scenario
 
@@ -42,6 +55,8 @@ def command(
         parsed = replace(parsed, horizon=horizon)
     if seed is not None:
         parsed = replace(parsed, seed=seed)
+    if provisioners:
+        return _compare_provisioners(parsed, scenario, show)
     with show.terminal.step("simulating") as update:
         compared = compare_profiles(
             parsed,
@@ -50,6 +65,63 @@ def command(
             progress=lambda profile: update(f"simulating: {profile}"),
         )
     return Answer(compared, lambda: comparison_view(compared))
+
+
+def _compare_provisioners(scenario: Scenario, file: Path, show: Show) -> Answer:
+    from kscale.simulation import compare_provisioners
+
+    with show.terminal.step("simulating") as update, interruptible() as stop:
+        compared, runs = compare_provisioners(
+            scenario,
+            source=str(file),
+            folder=file.parent,
+            stop=stop,
+            progress=lambda name: update(f"simulating: {name}"),
+        )
+    names = [run.provisioner for run in compared.runs]
+    return Answer(
+        compared,
+        lambda: provisioner_view(compared),
+        exit_code=INTERRUPTED if compared.interrupted else 0,
+        blocks=lambda: compared_simulation_blocks(dict(zip(names, runs, strict=True))),
+    )
+
+
+def provisioner_view(compared: ProvisionerComparison) -> View:
+    """Build the view of two provisioners: their totals, and the machines that each used."""
+    name = f"{compared.name}: " if compared.name else ""
+    rows: list[Row] = [
+        [
+            run.provisioner,
+            f"{run.node_hours:,.1f}",
+            money_cell(run.cost),
+            f"{run.most_nodes:,}",
+            *(Cell(format_time(value), value=value) for value in (run.pending_p50, run.pending_p95, run.pending_max)),
+            run.pending_at_end,
+            run.added,
+            run.removed,
+            run.evictions,
+            f"{run.over_provisioned:,.1f}",
+        ]
+        for run in compared.runs
+    ]
+    totals = make_columns(
+        "NODE-HOURS", "COST", "MOST NODES", "P50 WAIT", "P95 WAIT", "LONGEST", "AT END", "ADDED", "REMOVED", "EVICTED",
+        "IDLE CORE-HOURS", align="right",
+    )  # fmt: skip
+    groups: list[Row] = [
+        [run.provisioner, each.group, each.instance_type, f"{each.node_hours:,.1f}", money_cell(each.cost)]
+        for run in compared.runs
+        for each in run.groups
+    ]
+    columns = [*make_columns("PROVISIONER", "GROUP", "TYPE"), *make_columns("NODE-HOURS", "COST", align="right")]
+    ended = " Interrupted." if compared.interrupted else ""
+    return View(
+        headline=f"{name}{format_time(compared.seconds)} simulated with each: {compared.summary()}.{ended}",
+        tables=[Table([Column("PROVISIONER"), *totals], rows), Table(columns, groups)],
+        footer=[f"Not simulated with {run.provisioner}: {text}." for run in compared.runs for text in run.warnings],
+        names=[run.provisioner for run in compared.runs],
+    )
 
 
 def comparison_view(compared: ProfileComparison) -> View:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Final
@@ -21,9 +22,27 @@ from kscale.cli.terminal import plural, pods, progress
 if TYPE_CHECKING:
     from kscale.simulation import Setup, SimulationReport
 
-__all__ = ["HorizonOption", "SeedOption", "command", "setup_of", "simulation_view"]
+__all__ = [
+    "INTERRUPTED",
+    "HorizonOption",
+    "Provisioner",
+    "SeedOption",
+    "command",
+    "format_time",
+    "interruptible",
+    "setup_of",
+    "simulation_view",
+]
 
-_INTERRUPTED = 130
+INTERRUPTED = 130
+
+
+class Provisioner(StrEnum):
+    """Programs that add and remove nodes."""
+
+    CLUSTER_AUTOSCALER = "cluster-autoscaler"
+    KARPENTER = "karpenter"
+
 
 HorizonOption = Annotated[
     str, typer.Option("--horizon", metavar="DURATION", help="Length of the run, instead of the scenario's.")
@@ -37,6 +56,7 @@ def command(
     source: BeginningCluster,
     horizon: HorizonOption = "",
     seed: SeedOption = None,
+    provisioner: Provisioner | None = None,
     to: Path | None = None,
     ideal: Annotated[int, typer.Option(min=0)] = 0,
     show: Show,
@@ -52,6 +72,8 @@ def command(
     ----------
     scenario : SCENARIO
         A scenario file, YAML or JSON.
+    provisioner : NAME
+        The program that adds and removes nodes, instead of the scenario's: cluster-autoscaler or karpenter.
     to : DIR
         Also write the report, the decisions (JSON lines) and timelines (Parquet).
     ideal : N
@@ -61,8 +83,8 @@ def command(
 
     source.check()
     source.check_alone(("--to", to))
-    setup = setup_of(scenario, source, horizon, seed, show)
-    with show.terminal.step("simulating") as update, _interruptible() as stop:
+    setup = setup_of(scenario, source, horizon, seed, show, "" if provisioner is None else provisioner.value)
+    with show.terminal.step("simulating") as update, interruptible() as stop:
         run = simulate(
             setup,
             stop=stop,
@@ -77,13 +99,15 @@ def command(
     return Answer(
         report,
         lambda: simulation_view(report),
-        exit_code=_INTERRUPTED if report.interrupted else 0,
+        exit_code=INTERRUPTED if report.interrupted else 0,
         blocks=lambda: simulation_blocks(run),
     )
 
 
-def setup_of(scenario: Path, source: BeginningCluster, horizon: str, seed: int | None, show: Show) -> Setup:
-    """Build a simulation from a scenario file, the initial cluster, and the options ``horizon`` and ``seed``.
+def setup_of(
+    scenario: Path, source: BeginningCluster, horizon: str, seed: int | None, show: Show, provisioner: str = ""
+) -> Setup:
+    """Build a simulation from a scenario file, the initial cluster, and options that replace fields of the scenario.
 
     Raises InputError.
     """
@@ -94,13 +118,15 @@ def setup_of(scenario: Path, source: BeginningCluster, horizon: str, seed: int |
         settings = replace(settings, horizon=horizon)
     if seed is not None:
         settings = replace(settings, seed=seed)
+    if provisioner:
+        settings = replace(settings, provisioner=provisioner)
     cluster = read_cluster(source, show.terminal) if source.has_input else ()
     with show.terminal.step("building"):
         return build(settings, source=str(scenario), folder=scenario.parent, cluster=cluster)
 
 
 @contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
+def interruptible() -> Iterator[Callable[[], bool]]:
     """Catch Ctrl-C; yields a function that returns whether it was pressed.
 
     The second Ctrl-C ends the program as usual.
@@ -124,11 +150,11 @@ def simulation_view(report: SimulationReport) -> View:
     pending, cores = report.pending_pods, report.cores
     cost = "" if report.cost is None else f", ${report.cost:,.2f}"
     name = f"{report.name}: " if report.name else ""
-    parts = [f"{name}{_time(report.seconds)} simulated: {report.node_hours:,.1f} node-hours{cost}"]
+    parts = [f"{name}{format_time(report.seconds)} simulated: {report.node_hours:,.1f} node-hours{cost}"]
     if report.ungrouped_node_hours:
         parts.append(f"{report.ungrouped_node_hours:,.1f} more of nodes of no group, which have no price")
     if pending.pods:
-        parts.append(f"a pod waited {_time(pending.p50)} for its node (p95 {_time(pending.p95)})")
+        parts.append(f"a pod waited {format_time(pending.p50)} for its node (p95 {format_time(pending.p95)})")
     if report.jobs:
         complete = sum(each.outcome == "complete" for each in report.jobs)
         parts.append(f"{complete:,} of {len(report.jobs):,} {plural('job', len(report.jobs))} completed")
@@ -210,9 +236,9 @@ def _jobs(report: SimulationReport) -> Table:
             each.completed,
             each.failed,
             each.restarts,
-            None if each.makespan is None else Cell(_time(each.makespan), value=each.makespan),
-            Cell(_time(each.work), value=each.work),
-            Cell(_time(each.lost_work), value=each.lost_work),
+            None if each.makespan is None else Cell(format_time(each.makespan), value=each.makespan),
+            Cell(format_time(each.work), value=each.work),
+            Cell(format_time(each.lost_work), value=each.lost_work),
         ]
         for each in jobs
     ]
@@ -224,10 +250,10 @@ def _waits(report: SimulationReport, left: str) -> list[str]:
     pending, length = report.pending_pods, report.pending_pods.length
     if not pending.pods:
         return ["Pods: 0 looked for a node."]
-    times = ", ".join(f"{name} {_time(getattr(pending, name))}" for name in ("p50", "p90", "p99"))
+    times = ", ".join(f"{name} {format_time(getattr(pending, name))}" for name in ("p50", "p90", "p99"))
     at_once = f"{length.mean:,.1f} pods on average, p90 {length.p90:,}, p99 {length.p99:,}, at most {length.max:,}"
     return [
-        f"Pods: {pending.pods:,} looked for a node: {times}, longest {_time(pending.max)}{left}.",
+        f"Pods: {pending.pods:,} looked for a node: {times}, longest {format_time(pending.max)}{left}.",
         f"Waiting at once: {at_once}.",
     ]
 
@@ -241,12 +267,14 @@ def _job_totals(report: SimulationReport) -> list[str]:
     counts = ", ".join(f"{count:,} {name}" for name in names if (count := getattr(totals, name)))
     parts = [counts]
     if (makespan := totals.makespan) is not None:
-        times = ", ".join(f"{name} {_time(getattr(makespan, name))}" for name in ("p50", "p90", "p99"))
-        parts.append(f"makespan {times}, longest {_time(makespan.max)}")
+        times = ", ".join(f"{name} {format_time(getattr(makespan, name))}" for name in ("p50", "p90", "p99"))
+        parts.append(f"makespan {times}, longest {format_time(makespan.max)}")
     if totals.restarts or totals.lost_work:
         lost, total = totals.lost_work, totals.lost_work + totals.work
         share = f" ({lost / total:.0%} of all work)" if total else ""
-        parts.append(f"{totals.restarts:,} {plural('restart', totals.restarts)}, {_time(lost)} of work lost{share}")
+        parts.append(
+            f"{totals.restarts:,} {plural('restart', totals.restarts)}, {format_time(lost)} of work lost{share}"
+        )
     if totals.cost_per_completed_job is not None:
         parts.append(f"{totals.cost_per_completed_job:,.2f} for machines per completed job")
     return [f"Jobs: {'; '.join(parts)}."]
@@ -254,7 +282,7 @@ def _job_totals(report: SimulationReport) -> list[str]:
 
 def _interruptions(report: SimulationReport) -> list[str]:
     lines = [
-        f"Outage of zone {each.zone} at {each.at}, for {_time(each.seconds)}: {each.machines:,} "
+        f"Outage of zone {each.zone} at {each.at}, for {format_time(each.seconds)}: {each.machines:,} "
         f"{plural('machine', each.machines)} and {pods(each.pods)} lost."
         for each in report.outages
     ]
@@ -293,7 +321,7 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
-def _time(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:,.0f} s"
     return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

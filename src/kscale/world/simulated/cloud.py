@@ -32,6 +32,8 @@ class GroupTimes(msgspec.Struct, frozen=True, kw_only=True):
     - ``failures``: share of machines, in millionths, that never register.
     - ``stock``: maximum number of machines (None: unlimited). ``out_of_stock``: (begin, end) intervals without stock.
     - ``creation``: time until a group that is created asynchronously exists.
+    - ``startup_taints``: taints that a node has until ``startup`` after it is ready.
+    - ``replaced``: whether the group replaces a lost machine.
     """
 
     boot: DurationDistribution = DurationDistribution.fixed(60 * SECOND)
@@ -43,6 +45,9 @@ class GroupTimes(msgspec.Struct, frozen=True, kw_only=True):
     stock: int | None = None
     out_of_stock: tuple[tuple[Moment, Moment], ...] = ()
     creation: int = 0
+    startup_taints: tuple[Taint, ...] = ()
+    startup: DurationDistribution = DurationDistribution.fixed(0)
+    replaced: bool = True
 
     def in_stock(self, running: int, now: Moment) -> bool:
         """Return whether the cloud can create another machine."""
@@ -241,16 +246,17 @@ class SimulatedCloud(Provider):
     # -- life cycle of machines ---------------------------------------------------------------------------------------
 
     def lose(self, node: str) -> None:
-        """Remove the machine of a node as lost; its group creates a replacement.
+        """Remove the machine of a node as lost; its group creates a replacement, unless its times say otherwise.
 
         Raises StopIteration if no group has a machine of this name.
         """
         pool = next(pool for pool in self.pools.values() if node in pool.machines)
         machine = pool.machines[node]
-        replaced = machine.state != "deleting"
-        pool.lost += replaced
+        was_wanted = machine.state != "deleting"
+        pool.lost += was_wanted
+        pool.target -= was_wanted and not pool.times.replaced
         self._remove_machine(pool, machine)
-        if replaced:
+        if was_wanted and pool.times.replaced:
             self._start_machine(pool)
 
     def _start_machine(self, pool: Pool, *, boots: bool = True, after: int = 0) -> None:
@@ -282,9 +288,13 @@ class SimulatedCloud(Provider):
             return
         machine.state, machine.node = "running", True
         ready = self._draws.duration(pool.times.ready, "ready", machine.name)
-        self._api.create(_node(pool.group, machine, ready=not ready, at=self._api.now_text))
+        startup = self._draws.duration(pool.times.startup, "startup", machine.name) if pool.times.startup_taints else 0
+        taints = pool.times.startup_taints if ready + startup else ()
+        self._api.create(_node(pool.group, machine, taints, ready=not ready, at=self._api.now_text))
         if ready:
             self._schedule(ready, machine, pool, self._mark_ready)
+        if taints:
+            self._schedule(ready + startup, machine, pool, self._finish_startup)
         self._age(pool, machine)
         self._invalidate()
 
@@ -303,6 +313,15 @@ class SimulatedCloud(Provider):
         self._api.put(
             replace(node, spec=replace(node.spec, taints=taints), status=replace(node.status, conditions=conditions))
         )
+
+    def _finish_startup(self, pool: Pool, machine: Machine) -> None:
+        """Remove the startup taints of a node, as the agents do that they wait for."""
+        node = self._api.find("Node", machine.name)
+        if node is None:
+            return
+        startup = {(taint.key, taint.effect) for taint in pool.times.startup_taints}
+        taints = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in startup]
+        self._api.put(replace(node, spec=replace(node.spec, taints=taints)))
 
     def _remove_machine(self, pool: Pool, machine: Machine) -> None:
         pool.count(self._time.now)
@@ -389,10 +408,10 @@ def _ready_condition(status: str, at: str) -> Condition:
     return Condition(type="Ready", status=status, last_transition_time=at, last_heartbeat_time=at)
 
 
-def _node(group: NodeGroup, machine: Machine, *, ready: bool, at: str) -> Node:
+def _node(group: NodeGroup, machine: Machine, startup: Sequence[Taint], *, ready: bool, at: str) -> Node:
     """Return the node object of a machine."""
     pattern = group.node_template.node
-    taints = [*pattern.spec.taints, *group.taints]
+    taints = [*pattern.spec.taints, *group.taints, *startup]
     conditions = with_condition(
         [condition for condition in pattern.status.conditions if condition.type != "Ready"],
         _ready_condition("True" if ready else "False", at),
