@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
 
 from kscale.errors import MissingExtraError
 
-__all__ = ["EXTRAS", "library"]
+__all__ = ["EXTRAS", "import_aiohttp_without_authorities", "library"]
 
 EXTRAS: Final = {
     "aiohttp": "kube",
@@ -40,3 +42,22 @@ def library(name: str, feature: str) -> Any:
         return import_module(name)
     except ImportError:
         raise MissingExtraError(feature, EXTRAS[name.partition(".")[0]]) from None
+
+
+def import_aiohttp_without_authorities() -> None:
+    """Import aiohttp, if it is installed, without the certificates of the system's authorities.
+
+    aiohttp reads them twice when it is imported, for default TLS contexts, which takes longer than the rest of its
+    import. kscale has TLS contexts of its own. Only for a process of kscale's own: aiohttp's default contexts trust
+    nobody afterwards.
+    """
+    variable = "SSL_CERT_FILE"  # names the file that OpenSSL reads instead of the system's
+    value = os.environ.get(variable)
+    os.environ[variable] = os.devnull
+    try:
+        with suppress(ImportError):
+            import_module("aiohttp")
+    finally:
+        del os.environ[variable]
+        if value is not None:
+            os.environ[variable] = value

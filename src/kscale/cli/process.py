@@ -23,6 +23,7 @@ from kscale.cli.process_flags import ProcessFlags
 from kscale.cli.terminal import on_one_line
 from kscale.effects import to_text
 from kscale.errors import InputError, KscaleError, Problem
+from kscale.libraries import import_aiohttp_without_authorities
 from kscale.records import Record
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def run_program(
     from kscale.world.kubernetes.kubeconfig import load_access, without_password
     from kscale.world.serve.app import parse_address
 
+    import_aiohttp_without_authorities()
     if election is not None and (problems := election.problems()):
         raise InputError(problems)
     if flags.address:

@@ -19,6 +19,7 @@ __all__ = [
     "MOST_BYTES",
     "RpcServer",
     "channel",
+    "default_context",
     "error_text",
     "grpc_library",
     "is_unimplemented",
@@ -26,6 +27,14 @@ __all__ = [
     "load_pair",
     "read_certificates",
 ]
+
+
+def default_context() -> ssl.SSLContext:
+    """Return a new TLS context for clients that trusts the authorities of the system.
+
+    aiohttp's own default context must not be used: a program imports aiohttp without the system's authorities.
+    """
+    return ssl.create_default_context()
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

@@ -194,9 +194,11 @@ class AiohttpTransport:
         self.client_error: type[Exception] = self._http.ClientError
         self._server = access.server
         self._clock = clock
-        self._tls = ClientTLS(access) if access.server.startswith("https://") else None
         self._server_name = access.server_name or None
         self._proxy = proxy_of(access, os.environ if environ is None else environ) or None
+        # As in Go, the same context is for a proxy that is reached by TLS.
+        uses_tls = any(url.startswith("https://") for url in (access.server, self._proxy or ""))
+        self._tls = ClientTLS(access) if uses_tls else None
         self._credentials = Credentials(access, clock, run=run)
         encoding = "gzip" if access.compress else "identity"
         self._session = self._http.ClientSession(

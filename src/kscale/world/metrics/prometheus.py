@@ -25,6 +25,7 @@ from kscale.series import Series
 from kscale.series.columns import SeriesKey
 from kscale.series.prometheus import read_prometheus, read_warnings
 from kscale.series.usage_reader import UsageBatch, usage_of
+from kscale.world.rpc import default_context
 from kscale.world.server_data import UnreadableError, integer, read_json
 
 __all__ = [
@@ -67,7 +68,7 @@ class Prometheus:
     API.
     """
 
-    __slots__ = ("_address", "_authorization", "_headers", "_http", "_insecure", "_response_bytes", "_timeout")
+    __slots__ = ("_address", "_authorization", "_headers", "_http", "_response_bytes", "_timeout", "_tls")
 
     def __init__(
         self,
@@ -84,9 +85,9 @@ class Prometheus:
         self._address = _split_address(address)
         self._authorization = authorization
         self._headers = dict(headers or {})
-        self._insecure = insecure
         self._response_bytes = response_bytes
         self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._tls = default_context() if self._address.scheme == "https" and not insecure else False
 
     @property
     def server(self) -> str:
@@ -115,7 +116,7 @@ class Prometheus:
             headers = {**self._headers, **({"Authorization": header} if header else {})}
             async with self._http.ClientSession(headers=headers, timeout=self._timeout) as session:
                 url = self._address._replace(path=f"{self._address.path}/api/v1/{path}").geturl()
-                async with session.post(url, data=parameters, ssl=not self._insecure, allow_redirects=False) as answer:
+                async with session.post(url, data=parameters, ssl=self._tls, allow_redirects=False) as answer:
                     limit = self._response_bytes if question.most_bytes is None else question.most_bytes
                     body = await _read(answer.content, limit)
                     if body is None:
