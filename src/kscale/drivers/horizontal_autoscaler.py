@@ -43,11 +43,11 @@ from kscale.hpa.batch.reconcile_all import (
 from kscale.hpa.batch.requests import has_built_in_targets
 from kscale.hpa.controller.monitor import DESIRED_REPLICAS, METRICS, NUM_HPAS
 from kscale.hpa.controller.reconcile import reconcile
-from kscale.hpa.controller.state import ControllerState, HPAState, is_older_version
+from kscale.hpa.controller.state import ControllerState, HPAState
 from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
-from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.meta import KubeObject, is_older_version
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, scale_of_workload
 from kscale.snapshot.caches import collector_relaxed

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Pod
-from kscale.objects.api.meta import KubeObject, ObjectMeta, Status, object_key
+from kscale.objects.api.meta import KubeObject, ObjectMeta, Status, is_older_version, object_key
 from kscale.objects.decode import ObjectHead, escape, from_json, object_head, refuse_depth
 from kscale.objects.kinds import find_kind, group_of, with_namespace
 from kscale.objects.validation import check_times, refuse_repeated_keys
@@ -230,7 +230,7 @@ class _Watch:
         self._lines = lines
         deleted = lines.type == _DELETED
         self._applying = Applying(contents, view, lines, deleted if deleted.any() else None)
-        self._version, self._version_at = "", -1
+        self._version = ""
         self._synced = False
         self._error: Status | None = None
         self._skipped: Counter[str] = Counter()
@@ -239,10 +239,9 @@ class _Watch:
         """Apply all lines."""
         lines, applying = self._lines, self._applying
         applying.run(self._line, "line {line}")
-        versions = lines.pods.column("version")
-        last = next((at for at in reversed(range(len(versions))) if versions[at] >= 0), -1)
-        if last >= 0 and applying.fast[last] > self._version_at:
-            self._version = str(int(versions[last]))
+        newest = int(lines.pods.column("version").max(initial=-1))
+        if newest >= 0:
+            self._note_version(str(newest))
         return Watched(
             used=lines.used,
             events=int(np.count_nonzero(lines.type >= 0)),
@@ -272,10 +271,10 @@ class _Watch:
                 metadata = from_json(text, _Head).metadata
             except InputError as error:
                 raise InputError(f"BOOKMARK without metadata: {error}") from None
-            self._note_version(metadata.resource_version, at)
+            self._note_version(metadata.resource_version)
             self._synced = self._synced or (metadata.annotations or {}).get(_SYNCED) == "true"
             return
-        self._note_version(object_head(text).resource_version, at)
+        self._note_version(object_head(text).resource_version)
         try:
             obj = decode_object(text)
         except InputError:
@@ -289,10 +288,10 @@ class _Watch:
         else:
             self._applying.put(at, obj, text)
 
-    def _note_version(self, version: str, at: int) -> None:
-        """Store the latest resource version and where it was read."""
-        if version:
-            self._version, self._version_at = version, at
+    def _note_version(self, version: str) -> None:
+        """Store a resource version if it is the newest of the lines so far."""
+        if version and not is_older_version(version, self._version):
+            self._version = version
 
     def _get_line(self, at: int) -> memoryview:
         """Return the full text of a line."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kscale import InputError
+from kscale import Cluster, InputError
 from kscale.effects import SECOND, Observation
 from kscale.objects.api.meta import KubeObject
 from kscale.world.clock import VirtualClock, run_in_virtual_time
@@ -19,6 +19,7 @@ from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.informer import Informer, ObjectSink
 from kscale.world.kubernetes.reflector import Reflector
 from kscale.world.kubernetes.resources import Resources
+from kscale.world.kubernetes.stores import ClusterSink
 from kscale.world.kubernetes.transport import FREE_BYTES, Answer, Buffers, Call, ServerLimits
 from kscale.world.protocols import Change, Clock, Watch
 from kscale.world.simulated.api_server import merge
@@ -687,6 +688,21 @@ def test_what_lines_were_is_told() -> None:
     assert [(change.old is None, change.new is None) for change in told] == [
         (True, False), (False, False), (False, True), (True, False)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("old", ["pod", "unreadable", "bookmark"])
+def test_the_version_of_lines_does_not_go_back(old: str) -> None:
+    """An event with an older version may arrive in one piece with newer ones, which were seen all the same."""
+    newer = {"type": "MODIFIED", "object": merge(pod("a"), {"metadata": {"resourceVersion": "179"}})}
+    metadata = {"name": "odd", "namespace": "default", "resourceVersion": "90"}
+    lines: dict[str, dict[str, Any]] = {
+        "pod": {"type": "ADDED", "object": merge(pod("b"), {"metadata": metadata})},
+        "unreadable": {"type": "ADDED", "object": merge(pod("b"), {"metadata": {**metadata, "generation": "x"}})},
+        "bookmark": {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": "90"}}},
+    }
+    both = b"".join(json.dumps(each).encode() + b"\n" for each in (newer, lines[old]))
+    assert ObjectSink(PODS, lambda change: None).events(both).version == "179"
+    assert ClusterSink(Cluster(), "Pod").events(both).version == "179"
 
 
 def test_another_object_of_the_same_name() -> None:

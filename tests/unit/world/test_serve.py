@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 import threading
+import tracemalloc
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -130,6 +131,25 @@ def test_quantiles_are_of_the_last_hour() -> None:
     now[0] += 3600 * SECOND
     assert [line.rsplit(" ", 1)[1] for line in text(made) if line.startswith("s{")] == ["NaN"] * 3
     assert text(made)[-2:] == ['s_count{a="x"} 100.0', 's_sum{a="x"} 4950.0']
+
+
+def test_observations_of_a_summary_are_dropped_without_a_scrape() -> None:
+    """A program may run for months and never be scraped: it keeps the last hour, in 16 bytes an observation."""
+    now = [0]
+    metrics = [Metric("h", "histogram", (), (1.0,)), Metric("s", "summary", of="h")]
+    made = MetricStore(metrics, process=False, now=lambda: now[0])
+    seen = [Observation(name="h", value=1.5)]
+    made.observe(seen)
+    tracemalloc.start()
+    try:
+        for second in range(20_000):
+            now[0] = second * SECOND
+            made.observe(seen)
+        current, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert max(current, peak) < 2 * 3600 * 16 + 100_000
+    assert text(made)[-2:] == ["s_count 20001.0", "s_sum 30001.5"]
 
 
 def test_a_histogram_with_bounds_below_zero_has_a_sum_and_a_count() -> None:

@@ -63,7 +63,7 @@ from kscale.hpa.controller.scale_target import (
     find_scale,
     put_scale,
 )
-from kscale.hpa.controller.state import HPAState, Recommendation, is_older_version
+from kscale.hpa.controller.state import HPAState, Recommendation
 from kscale.hpa.controller.status import (
     SCALING_LIMITED_CONDITIONS,
     STABILIZED_CONDITIONS,
@@ -78,6 +78,7 @@ from kscale.objects.api.autoscaling import (
     MetricStatus,
     Scale,
 )
+from kscale.objects.api.meta import is_older_version
 from kscale.objects.argument_types import typed
 from kscale.objects.rest_mapping import RESTMapper
 

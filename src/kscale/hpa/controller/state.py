@@ -22,7 +22,6 @@ __all__ = [
     "Recommendation",
     "ScaleEvent",
     "WrittenVersion",
-    "is_older_version",
     "stable_state",
 ]
 
@@ -159,14 +158,3 @@ def _check_state(key: str, state: HPAState) -> None:
 def stable_state() -> HPAState:
     """Return a state without past recommendations and scale events, so that no window restrains a change."""
     return HPAState(recommendations=())
-
-
-def is_older_version(read: str, written: str) -> bool:
-    """Check whether a resource version is older. Versions that cannot be compared count as fresh."""
-    if read == written:
-        return False
-    return _is_version(read) and _is_version(written) and (len(read), read) < (len(written), written)
-
-
-def _is_version(text: str) -> bool:
-    return text.isascii() and text.isdigit() and not text.startswith("0")

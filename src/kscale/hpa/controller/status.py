@@ -12,7 +12,7 @@ import msgspec
 
 from kscale.effects import Emit, Event, Moment, Progress, StepsOf, WriteStatus, to_text
 from kscale.hpa.api.v1_conversion import to_v1
-from kscale.hpa.controller.state import HPAState, WrittenVersion, is_older_version
+from kscale.hpa.controller.state import HPAState, WrittenVersion
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import (
     HorizontalPodAutoscaler,
@@ -21,6 +21,7 @@ from kscale.objects.api.autoscaling import (
     MetricStatus,
 )
 from kscale.objects.api.core import ObjectReference
+from kscale.objects.api.meta import is_older_version
 
 __all__ = [
     "SCALING_LIMITED_CONDITIONS",

@@ -28,6 +28,7 @@ __all__ = [
     "StatusDetails",
     "dec_hook",
     "enc_hook",
+    "is_older_version",
     "object_key",
     "shorten",
 ]
@@ -193,6 +194,18 @@ class CustomWorkload(KubeObject):
 def object_key(namespace: str, name: str) -> str:
     """Return upstream's identity of an object, ``namespace/name`` or ``name`` without a namespace."""
     return f"{namespace}/{name}" if namespace else name
+
+
+def is_older_version(version: str, other: str) -> bool:
+    """Check whether a resource version is older than another one.
+
+    False for versions that cannot be compared (upstream: ``apimachinery/pkg/util/resourceversion``).
+    """
+    return _is_number(version) and _is_number(other) and (len(version), version) < (len(other), other)
+
+
+def _is_number(version: str) -> bool:
+    return version.isascii() and version.isdigit() and not version.startswith("0")
 
 
 class StatusCause(ApiStruct):

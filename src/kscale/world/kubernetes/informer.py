@@ -15,7 +15,7 @@ import msgspec
 from kscale.effects import ApiError, Wait
 from kscale.effects.actions import Metric, Observation
 from kscale.errors import InputError, Problem
-from kscale.objects.api.meta import ApiStruct, KubeObject, object_key, shorten
+from kscale.objects.api.meta import ApiStruct, KubeObject, is_older_version, object_key, shorten
 from kscale.objects.kinds import find_kind
 from kscale.world.kubernetes.client import Client, RequestFailedError, read_status
 from kscale.world.kubernetes.reflector import (
@@ -210,7 +210,7 @@ class ObjectSink:
             if change is not None:
                 count += 1
                 only_added = only_added and change[0] == "ADDED"
-                version = self._apply(change[0], self._set_kind(change[1])) or version
+                version = _newest(version, self._apply(change[0], self._set_kind(change[1])))
                 continue
             try:
                 event = read_event(line)
@@ -226,10 +226,10 @@ class ObjectSink:
                     meta = read_json(event.object, _Bookmark).metadata
                 except UnreadableError as error:
                     raise InputError(f"not a bookmark of {self.watch.kind}: {error}") from None
-                version = meta.resource_version or version
+                version = _newest(version, meta.resource_version)
                 synced = synced or (meta.annotations or {}).get(_INITIAL_EVENTS_END) == "true"
             elif event.type in _CHANGES:
-                version = self._apply_slowly(event) or version
+                version = _newest(version, self._apply_slowly(event))
             else:
                 _log.error("Unknown watch event %r of %s", event.type, self.watch.kind)
         return Absorbed(end, count, version, only_added, synced, failed)
@@ -293,6 +293,11 @@ class ObjectSink:
             return
         self.objects[new.key] = new
         self._changed(Change(watch=self.watch, old=old, new=new))
+
+
+def _newest(version: str, later: str) -> str:
+    """Return the version of a later event, unless the event has none or an older one."""
+    return version if not later or is_older_version(later, version) else later
 
 
 _COLLECT: Final = 0.005

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from kscale.effects import SECOND, ApiError, Exchange, Wait
+from kscale.objects.api.meta import is_older_version
 from kscale.world.kubernetes.client import TOO_LARGE_RESOURCE_VERSION
 
 __all__ = [
@@ -103,8 +104,8 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Events were read; ``events`` is their number, including bookmarks.
 
-    ``version``: resource version of the last one. ``only_added``: all events are additions. ``synced``: one marks the
-    end of the initial events. ``error``: an ERROR event, which ends the watch.
+    ``version``: their newest resource version. ``only_added``: all events are additions. ``synced``: one marks the end
+    of the initial events. ``error``: an ERROR event, which ends the watch.
     """
 
     at: int
@@ -145,15 +146,6 @@ def _is_unavailable(error: ApiError) -> bool:
 def _is_refused_version(error: ApiError, version: str) -> bool:
     """Check whether the server rejected a resource version as invalid, as it does for foreign versions."""
     return version not in ("", "0") and (error.code == 400 or error.reason == "BadRequest")
-
-
-def _is_before(version: str, current: str) -> bool:
-    """Check whether a resource version is known to be older.
-
-    A watch never goes back to an older version; a list may after a restore of the server.
-    """
-    numbers = all(text.isascii() and text.isdigit() for text in (version, current))
-    return numbers and (len(version), version) < (len(current), current)
 
 
 def _is_throttled(error: ApiError) -> bool:
@@ -367,7 +359,8 @@ class Reflector:
                     break
                 events += seen.events
                 in_order = in_order or not seen.only_added  # existing objects arrive in no particular order
-                if seen.version and in_order and not _is_before(seen.version, self.version):
+                # A watch never goes back to an older version; a list may, after a restore of the server.
+                if seen.version and in_order and not is_older_version(seen.version, self.version):
                     self.version = seen.version
                 if seen.error is not None:
                     break

@@ -10,7 +10,7 @@ import bisect
 import math
 import threading
 import time
-from collections import deque
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -39,6 +39,36 @@ class _Histogram:
         self.total = 0.0
 
 
+class _Recent:
+    """The observations of the last hour, at most ``_MOST_RECENT``, in 16 bytes each."""
+
+    __slots__ = ("_begin", "_times", "_values")
+
+    def __init__(self) -> None:
+        self._times, self._values = array("q"), array("d")
+        self._begin = 0
+
+    def add(self, value: float, now: int) -> None:
+        self._times.append(now)
+        self._values.append(value)
+        self._expire(now)
+
+    def sorted(self, now: int) -> list[float]:
+        """Return the values in ascending order."""
+        self._expire(now)
+        return sorted(self._values[self._begin :])
+
+    def _expire(self, now: int) -> None:
+        times = self._times
+        begin = max(self._begin, len(times) - _MOST_RECENT)
+        while begin < len(times) and times[begin] <= now - _MAX_AGE:
+            begin += 1
+        if 2 * begin > len(times):  # moves each observation once on average
+            del self._times[:begin], self._values[:begin]
+            begin = 0
+        self._begin = begin
+
+
 class _Family:
     """One metric, with its values by label values."""
 
@@ -49,8 +79,7 @@ class _Family:
             raise ValueError(f"{metric.name}: a {metric.kind} is not one of {', '.join(sorted(_KINDS))}")
         self.metric = metric
         self.values: dict[tuple[str, ...], float | _Histogram] = {}
-        # (time, value) of a summary's recent observations
-        self.recent: dict[tuple[str, ...], deque[tuple[int, float]]] | None = {} if metric.kind == "summary" else None
+        self.recent: dict[tuple[str, ...], _Recent] | None = {} if metric.kind == "summary" else None
         self._names = frozenset(metric.labels)
 
     def observe(self, seen: Observation, now: Callable[[], int]) -> None:
@@ -82,7 +111,9 @@ class _Family:
         buckets = seen.buckets
         if buckets is None:
             if self.recent is not None:
-                self.recent.setdefault(key, deque(maxlen=_MOST_RECENT)).append((now(), value))
+                if key not in self.recent:
+                    self.recent[key] = _Recent()
+                self.recent[key].add(value, now())
             current.counts[bisect.bisect_left(bounds, value)] += 1
             return
         if len(buckets) != len(current.counts):
@@ -93,9 +124,7 @@ class _Family:
     def quantiles(self, key: tuple[str, ...], now: int) -> list[tuple[float, float]]:
         """Return (quantile, value) of the last hour's observations; NaN without any."""
         recent = None if self.recent is None else self.recent.get(key)
-        while recent and recent[0][0] <= now - _MAX_AGE:
-            recent.popleft()
-        values = sorted(value for _, value in recent or ())
+        values = [] if recent is None else recent.sorted(now)
         if not values:
             return [(share, math.nan) for share in _QUANTILES]
         return [(share, values[math.ceil(share * len(values)) - 1]) for share in _QUANTILES]
