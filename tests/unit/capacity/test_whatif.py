@@ -533,7 +533,7 @@ def test_a_world_lives_while_a_later_scenario_may_share_it(question: str, places
     scenarios = scenarios_from([{"name": f"s{i}", "edits": each, "question": question} for i, each in enumerate(edits)])
     living: list[list[int]] = []
     with collector_paused():
-        report = whatif(base(), scenarios, told=lambda _: living.append(places()))
+        report = whatif(base(), scenarios, on_row=lambda _: living.append(places()))
     # 0 is the base, 1 loses a1 and is world 3 but for a price, 2 is where world 5 begins
     assert living == [[0, 1], [0, 1, 2], [0, 2], [0, 2], [0], [0], [0, 7]]
     assert places() == []
@@ -555,7 +555,7 @@ def test_nothing_but_the_rows_is_kept_of_many_scenarios() -> None:
     tracemalloc.start()
     try:
         with collector_paused():
-            whatif(Base(cluster, groups, NOW), scenarios, told=told)
+            whatif(Base(cluster, groups, NOW), scenarios, on_row=told)
     finally:
         tracemalloc.stop()
     assert sizes[-1] - sizes[9] < 30 * 20_000, "rows, and classes of pods that were not met before"
@@ -566,7 +566,7 @@ def test_flags_that_are_refused_are_refused_at_their_turn() -> None:
     edits: list[list[dict[str, Any]]] = [[], [{"flags": {"max-nodes": 3}}]]
     scenarios = scenarios_from([{"name": f"s{i}", "edits": each} for i, each in enumerate(edits)])
     with pytest.raises(InputError, match="scenario s1"):
-        whatif(base(), scenarios, told=lambda row: names.append(row.name))
+        whatif(base(), scenarios, on_row=lambda row: names.append(row.name))
     assert names == ["s0"]
 
 
@@ -680,7 +680,7 @@ def test_conditions(text: str, holds: bool) -> None:
 
 def test_a_condition_of_what_is_not_known_is_no_pass() -> None:
     scenarios = scenarios_from([{"name": "other", "edits": [{"pods": {"remove": "app=batch"}}]}])
-    with pytest.raises(InputError, match="scenario other: bound>9 cannot be told"):
+    with pytest.raises(InputError, match="scenario other: bound>9 cannot be checked"):
         whatif(base(), scenarios, conditions=[parse_condition("bound>9")])
 
 

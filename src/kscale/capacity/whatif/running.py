@@ -209,19 +209,19 @@ def whatif(
     scenarios: Iterable[Scenario],
     *,
     conditions: Sequence[Condition] = (),
-    told: Callable[[ScenarioRow], None] | None = None,
+    on_row: Callable[[ScenarioRow], None] | None = None,
 ) -> WhatIfReport:
     """Decide scenarios and compare each with its baseline.
 
     Parameters
     ----------
     base : Base
-        What the scenarios edit.
+        The cluster, groups and options that the scenarios edit.
     scenarios : iterable of Scenario
         Scenarios, decided in order.
     conditions : sequence of Condition
         Conditions to check; those that hold are listed in the row's ``crossed``.
-    told : callable, optional
+    on_row : callable, optional
         Called with every row as soon as it is complete.
 
     Returns
@@ -301,7 +301,7 @@ def whatif(
             raise InputError(Problem(str(error), base.source, f"scenario {scenario.name}")) from None
         unknown = [condition.text for condition in conditions if not condition.is_known(result_row, baseline)]
         if unknown:
-            text = f"{unknown[0]} cannot be told: its value is not known"
+            text = f"{unknown[0]} cannot be checked: its value is not known"
             raise InputError(Problem(text, base.source, f"scenario {scenario.name}"))
         crossed = [condition.text for condition in conditions if condition.is_met(result_row, baseline)]
         return msgspec.structs.replace(result_row, differs=_first_difference(before, decided), crossed=crossed)
@@ -310,8 +310,8 @@ def whatif(
     for scenario in scenarios:
         result_row = answered(scenario)
         rows.append(result_row)
-        if told is not None:
-            told(result_row)
+        if on_row is not None:
+            on_row(result_row)
     return WhatIfReport(baselines=list(baselines.values()), scenarios=rows, shared=answers.shared)
 
 
@@ -377,7 +377,7 @@ class SweepReport(Record, frozen=True):
 
 @dataclass(frozen=True)
 class Fleet:
-    """How to read clusters from dumps, and the inputs for each of them.
+    """Options for reading clusters from dumps, and the inputs for each of them.
 
     ``groups_file`` and ``catalogue`` are the command line's ``-g`` and ``--catalogue``; without a groups file, groups
     are

@@ -82,7 +82,7 @@ def command(
         source=str(scenarios),
     )
     with show.terminal.step("deciding") as update:
-        report = whatif(base, parsed, conditions=conditions, told=lambda row: update(f"deciding: {row.name}"))
+        report = whatif(base, parsed, conditions=conditions, on_row=lambda row: update(f"deciding: {row.name}"))
     report = replace(report, assumptions=list(group_source.assumptions))
     crossed = any(row.crossed for row in report.scenarios)
     return Answer(report, lambda: whatif_view(report), exit_code=1 if crossed else 0)
