@@ -1,4 +1,4 @@
-"""Which nodes Karpenter would launch for pending pods: first-fit decreasing onto node claims, then the cheapest type.
+"""Compute the nodes that Karpenter would launch: first-fit decreasing onto node claims, then the cheapest type.
 
 Upstream: ``sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling`` (``scheduler.go``, ``nodeclaim.go``,
 ``queue.go``, ``preferences.go``) and ``pkg/cloudprovider/types.go``.
@@ -18,7 +18,6 @@ from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.karpenter.node_pools import NodePool, NodePools
 from kscale.capacity.karpenter.offerings import (
-    ZONE,
     PoolGroups,
     PoolOffering,
     groups_of_pools,
@@ -28,6 +27,7 @@ from kscale.capacity.karpenter.offerings import (
 )
 from kscale.capacity.karpenter.requirements import WELL_KNOWN, Operator, Requirement, Requirements, requirement
 from kscale.capacity.mix.offers import ON_DEMAND, RESERVED, SPOT
+from kscale.capacity.mix.start import StartPlan
 from kscale.capacity.records import KarpenterChoice, KarpenterLine, round_money
 from kscale.objects.api.core import NodeSelectorTerm, Pod, TopologySpreadConstraint
 from kscale.objects.argument_types import typed
@@ -36,13 +36,13 @@ from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.pod_resources import CPU, MEMORY, PODS, occupancy, to_integers
 from kscale.objects.selectors import Selector, compile_selector
+from kscale.objects.well_known_labels import HOSTNAME, ZONE
 from kscale.scheduling.fork import fork
-from kscale.scheduling.profile import HOSTNAME
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["choose_nodes", "karpenter_choice"]
+__all__ = ["choose_nodes", "karpenter_choice", "plan_nodes"]
 
 _ALL_EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 _POD_OPERATORS = (
@@ -61,7 +61,7 @@ _PREFERENCE: Sequence[str] = (RESERVED, SPOT, ON_DEMAND)
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """An instance type of a pool: what it offers to pods, and where."""
+    """An instance type of a pool, with its free room for pods and its offerings."""
 
     name: str
     requirements: Requirements
@@ -72,7 +72,7 @@ class _Option:
 
 @dataclass(slots=True)
 class _Pool:
-    """A NodePool, its options, and what its limits leave."""
+    """A NodePool, its options, and the amounts that its limits still allow."""
 
     pool: NodePool
     requirements: Requirements
@@ -91,7 +91,7 @@ class _Pool:
 
 @dataclass(frozen=True, slots=True)
 class _Alternative:
-    """What a pod asks for after some of its preferences were dropped."""
+    """Requirements of a pod after some of its preferences were dropped."""
 
     requirements: Requirements
     spread: tuple[TopologySpreadConstraint, ...]
@@ -115,12 +115,12 @@ class _Shape:
     seen: list[int] = field(default_factory=list)
     """For each alternative: how many claims were put on its heap."""
     is_hopeless: bool = False
-    """Whether nothing can take such a pod any more."""
+    """Whether no claim and no NodePool can take such a pod any more."""
 
 
 @dataclass(slots=True)
 class _Claim:
-    """A node to launch: what is known about it, and the options that still suit all of its pods."""
+    """A node to launch: its requirements, and the options that still suit all of its pods."""
 
     pool: _Pool
     requirements: Requirements
@@ -128,6 +128,8 @@ class _Claim:
     request: NDArray[np.int64]
     shapes: Counter[int] = field(default_factory=Counter)
     pods: int = 0
+    members: list[int] = field(default_factory=list)
+    """Positions of its pods among all pods."""
 
 
 @typed
@@ -189,9 +191,22 @@ def choose_nodes(
 
     ``groups`` are those of ``converted`` with their templates, which have the pods of DaemonSets.
     """
+    return plan_nodes(snapshot, pods, pools, converted, groups)[0]
+
+
+def plan_nodes(
+    snapshot: Snapshot,
+    pods: Sequence[str],
+    pools: NodePools,
+    converted: PoolGroups,
+    groups: Iterable[NodeGroup],
+) -> tuple[KarpenterChoice, StartPlan]:
+    """Compute :func:`choose_nodes`, and the nodes with their pods as a plan that a mix is compared with."""
     records = snapshot.records(list(pods))
     names = [name for name, record in zip(pods, records, strict=True) if not is_daemonset_pod(record.pod)]
-    return _Scheduler(snapshot, names, pools, converted, groups).solve()
+    scheduler = _Scheduler(snapshot, names, pools, converted, groups)
+    choice = scheduler.solve()
+    return choice, scheduler.build_start_plan()
 
 
 class _Scheduler:
@@ -226,6 +241,7 @@ class _Scheduler:
             for text in _unmodelled(self._classes[number]):
                 self._unmodelled[text] += 1
         self._claims: list[_Claim] = []
+        self._existing: dict[str, str] = {}
         self._masks: dict[tuple[int, frozenset[Requirement]], NDArray[np.bool_]] = {}
         zones = {offering.zone for offering in converted.offerings}
         labels = [node.metadata.labels or {} for node in snapshot.columns.objects]
@@ -288,7 +304,7 @@ class _Scheduler:
         waiting = self._place_on_existing(order)
         left = waiting
         while True:  # a pod whose spread refused it may fit once others were placed
-            refused = [i for i in left if not self._add(self._shapes[self._class_of[i]])]
+            refused = [i for i in left if not self._add_pod(i)]
             if len(refused) == len(left) or not refused:
                 break
             left = refused
@@ -332,22 +348,34 @@ class _Scheduler:
             if position == len(nodes):
                 waiting.append(i)
             else:
+                self._existing[self._names[i]] = self._snapshot.nodes[nodes[position]]
                 self._count(self._shapes[self._class_of[i]], self._zone_of_node[nodes[position]])
         return waiting
 
-    def _add(self, shape: _Shape) -> bool:
-        """Add a pod to a claim or to a new one, dropping its preferences one at a time; False if nothing takes it."""
+    def _add_pod(self, i: int) -> bool:
+        """Add a pod to a claim or to a new one; return whether any takes it."""
+        claim = self._add(self._shapes[self._class_of[i]])
+        if claim is not None:
+            claim.members.append(i)
+        return claim is not None
+
+    def _add(self, shape: _Shape) -> _Claim | None:
+        """Return the claim that takes a pod, possibly a new one; preferences are dropped one at a time.
+
+        None if nothing takes the pod.
+        """
         if shape.is_hopeless:
-            return False
+            return None
         for which, alternative in enumerate(shape.alternatives):
-            if self._add_to_claim(shape, which) or self._add_to_new_claim(shape, alternative):
-                return True
+            claim = self._add_to_claim(shape, which) or self._add_to_new_claim(shape, alternative)
+            if claim is not None:
+                return claim
         # Claims only get narrower and limits smaller, but other pods may make room for a spread.
         shape.is_hopeless = not shape.pod.spread
-        return False
+        return None
 
-    def _add_to_claim(self, shape: _Shape, which: int) -> bool:
-        """Add the pod to the claim with the fewest pods that takes it.
+    def _add_to_claim(self, shape: _Shape, which: int) -> _Claim | None:
+        """Add the pod to the claim with the fewest pods that takes it, and return the claim.
 
         A claim that refused such a pod for another reason than zones refuses it for ever, as claims only get narrower.
         """
@@ -356,24 +384,24 @@ class _Scheduler:
             heapq.heappush(heap, (self._claims[index].pods, index))
         shape.seen[which] = len(self._claims)
         refused_now: list[tuple[int, int]] = []
-        taken = False
-        while heap and not taken:
+        taker = None
+        while heap and taker is None:
             pods, index = heapq.heappop(heap)
             claim = self._claims[index]
             if claim.pods != pods:
                 heapq.heappush(heap, (claim.pods, index))
                 continue
-            taken = self._try(claim, shape, alternative)
-            if taken:
+            if self._try(claim, shape, alternative):
                 heapq.heappush(heap, (claim.pods, index))
+                taker = claim
             elif any(each.topology_key == ZONE for each in alternative.spread):
                 refused_now.append((pods, index))
         for entry in refused_now:
             heapq.heappush(heap, entry)
-        return taken
+        return taker
 
-    def _add_to_new_claim(self, shape: _Shape, alternative: _Alternative) -> bool:
-        """Open a claim of the first NodePool that takes the pod."""
+    def _add_to_new_claim(self, shape: _Shape, alternative: _Alternative) -> _Claim | None:
+        """Open a claim of the first NodePool that takes the pod, and return the claim."""
         for pool in self._pools:
             allowed = np.ones(len(pool.options), dtype=bool)
             for name, amount in pool.remaining.items():
@@ -384,8 +412,8 @@ class _Scheduler:
                 # The largest type that is still possible counts towards the limits, as any of them may be launched.
                 for name in pool.remaining:
                     pool.remaining[name] -= int(pool.capacity_of(name)[claim.options].max())
-                return True
-        return False
+                return claim
+        return None
 
     def _try(self, claim: _Claim, shape: _Shape, alternative: _Alternative) -> bool:
         """Add a pod to a claim if the claim takes it."""
@@ -517,6 +545,11 @@ class _Scheduler:
 
     # -- output ------------------------------------------------------------------------------------------------------
 
+    def build_start_plan(self) -> StartPlan:
+        """Return the claims as nodes of the node groups, with their pods."""
+        nodes = [(self._cheapest(claim)[0].group, [self._names[i] for i in claim.members]) for claim in self._claims]
+        return StartPlan(nodes, self._existing)
+
     def _launch(self) -> list[KarpenterLine]:
         nodes: Counter[tuple[str, str, str, str]] = Counter()
         pods: Counter[tuple[str, str, str, str]] = Counter()
@@ -559,7 +592,7 @@ class _Scheduler:
 
 
 def _alternatives(pod: PodClass, example: Pod) -> Iterator[_Alternative]:
-    """Yield what a pod asks for: all preferences first, then with one less each time, as Karpenter drops them."""
+    """Yield the requirements of a pod: with all preferences, then with one less each time, as Karpenter drops them."""
     base = [requirement(key, Operator.IN, [value]) for key, value in (pod.node_selector or {}).items()]
     affinity = example.spec.affinity.node_affinity if example.spec.affinity is not None else None
     required = list(pod.node_affinity.node_selector_terms) if pod.node_affinity is not None else []
