@@ -24,6 +24,7 @@ from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import CPU, MEMORY
+from kscale.objects.well_known_labels import REGIONS
 from kscale.records import Record
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
@@ -41,9 +42,6 @@ __all__ = [
     "ideal_mix",
     "name_workloads",
 ]
-
-
-_REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 
 
 def price_of(
@@ -68,7 +66,7 @@ def price_of(
     if catalogue is None or name not in catalogue:
         return None
     kind = catalogue[name]
-    region = next((labels[key] for key in _REGIONS if key in labels), "")
+    region = next((labels[key] for key in REGIONS if key in labels), "")
     price = kind.price(region)
     return kind.price() if price is None else price
 
@@ -166,7 +164,7 @@ class IdealMix(Part, frozen=True):
 
 
 class AllocatedCost(Part, frozen=True):
-    """What one team pays: ``cost`` = ``requested`` + ``idle`` + ``storage``, and its ``share`` of the total.
+    """Cost of one team: ``cost`` = ``requested`` + ``idle`` + ``storage``, and its ``share`` of the total.
 
     Amounts are for all hours of the window together, ``by_usage`` as well (it is ``byUsage`` in JSON).
     ``cost`` and ``storage`` are for all hours.
@@ -180,7 +178,7 @@ class AllocatedCost(Part, frozen=True):
     cost: float
     share: float
     by_usage: float | None = None
-    """What the team would pay if usage divided the nodes instead of requests; null without a history."""
+    """Cost of the team if usage divided the nodes instead of requests; null without a history."""
 
 
 class CostAllocation(Part, frozen=True):
@@ -192,7 +190,7 @@ class CostAllocation(Part, frozen=True):
 
     by: str
     idle_rule: str
-    """Who pays for idle capacity: ``proportional``, ``separate`` or ``none``."""
+    """The rule that divides idle capacity: ``proportional``, ``separate`` or ``none``."""
     hours: float
     decimals: int
     cost: float

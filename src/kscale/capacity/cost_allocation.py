@@ -50,7 +50,7 @@ _WORTH = {CPU: 15 * 2**30, MEMORY: 2_000, **dict.fromkeys(GPUS, CORES_PER_GPU * 
 
 
 class IdleRule(StrEnum):
-    """Who pays for capacity of nodes that nobody requested."""
+    """Rule for the cost of capacity that nobody requested."""
 
     PROPORTIONAL = "proportional"
     """Everybody, in proportion to the cost of what they request (or use)."""

@@ -154,7 +154,7 @@ class VerdictDiff(Part, frozen=True):
 
 
 class ClusterDiff(Record, frozen=True):
-    """What differs between two dumps of a cluster: ``nodes``, ``workloads``, ``pods`` and ``verdicts`` on pending pods.
+    """Differences between two dumps of a cluster: ``nodes``, ``workloads``, ``pods`` and ``verdicts`` on pending pods.
 
     ``before``, ``after``: sums of each dump. ``newly_pending``: number of pods that are pending in the second dump and
     were not in the first.
@@ -235,7 +235,7 @@ class _WorkloadState:
 
 @dataclass(slots=True)
 class _State:
-    """One dump, as the comparison reads it."""
+    """A dump as prepared for the comparison."""
 
     cluster: Cluster
     groups: list[NodeGroup]

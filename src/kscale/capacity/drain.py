@@ -52,7 +52,7 @@ class DrainedPod(Part, frozen=True):
 
 
 class DrainReport(Record, frozen=True):
-    """What draining ``nodes`` together does. ``complete``: every pod leaves, and every evicted pod gets a node.
+    """Effect of draining ``nodes`` together. ``complete``: every pod leaves, and every evicted pod gets a node.
 
     ``waves``: evictions that the disruption budgets allow at once are one wave; the next one begins when the evicted
     pods are ready elsewhere. ``evicted`` = pods with a new node; ``pending_count``, ``blocked``: numbers of such pods;

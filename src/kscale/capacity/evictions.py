@@ -1,4 +1,4 @@
-"""Which placed pods may be evicted: scale-down's drain rules, Karpenter's ``do-not-disrupt``, and disruption budgets.
+"""Decide which placed pods may be evicted: drain rules, Karpenter's ``do-not-disrupt``, and disruption budgets.
 
 Upstream: ``simulator/drainability`` (:mod:`kscale.ca.scale_down.drainability`), Karpenter's ``utils/pod/scheduling.go``
 (``IsDisruptable``), ``pkg/registry/core/pod/storage/eviction.go``.
@@ -72,7 +72,7 @@ class PodHold(Part, frozen=True):
 
 
 class Evictions:
-    """Whether each placed pod of a snapshot may be evicted at a moment.
+    """Verdicts on the eviction of each placed pod of a snapshot at a moment.
 
     ``codes``: uint8[pods], the codes of :mod:`kscale.ca.scale_down.moving_pods`, where ``CODE_BLOCKS`` includes pods
     that Karpenter must not disrupt and pods of several budgets, which the eviction API refuses. ``allowed``:

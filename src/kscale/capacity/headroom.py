@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from kscale._native import _removals
 from kscale.capacity.fit import summarize_rejections, with_pod_claims, with_volume_claims
 from kscale.capacity.losses import (
-    ZONE,
     Loss,
     PairLosses,
     add_repair,
@@ -32,6 +31,7 @@ from kscale.objects.kinds import DEFAULT_NAMESPACE, with_namespace
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_admission import BUILT_IN_CLASSES, PodClasses, with_defaults
 from kscale.objects.pod_claims import needs_claims
+from kscale.objects.well_known_labels import ZONE
 from kscale.objects.workloads import pods_of, spec_of
 from kscale.records import Record
 from kscale.scheduling.place import place
@@ -44,11 +44,11 @@ __all__ = ["HeadroomReport", "MorePods", "count_more_pods", "headroom", "report_
 
 _MOST = 1_000_000
 _TOLD = 100_000
-"""Up to so many it is told where they land."""
+"""Maximum of copies whose nodes are listed."""
 
 
 class MorePods(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """How many more of one pod fit, if no other pod is added.
+    """Number of copies of one pod that fit if no other pod is added.
 
     ``pod``: the example; ``kind``, ``name``: the workload whose pod it is. ``placement``: node -> how many of them go
     there; ``next_event``: kube-scheduler's text for the next one. Both are omitted if more than 100,000 fit.
@@ -63,7 +63,7 @@ class MorePods(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 
 class HeadroomReport(Record, frozen=True):
-    """How many more of a pod fit now, and the effect of losing each node and zone.
+    """Number of copies of a pod that fit now, and the effect of losing each node and zone.
 
     ``more``: how many more of ``pod`` fit, ``placement`` and ``nextEvent`` as in ``pods`` (null or empty unless exactly
     one pod was requested); ``pods``: each requested pod, by itself. ``nodes``, ``zones``: every loss. ``lost``: the

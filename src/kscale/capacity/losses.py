@@ -23,12 +23,12 @@ from kscale.objects.api.meta import Condition
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.well_known_labels import ZONE
 from kscale.scheduling.session import Session
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
-    "ZONE",
     "Loss",
     "PairLosses",
     "Repair",
@@ -58,8 +58,8 @@ def is_lost_with_node(pod: Pod) -> bool:
     return is_daemonset_pod(pod) or is_mirror_pod(pod) or pod.status.phase in ("Succeeded", "Failed")
 
 
-def smaller(group: NodeGroup, count: int, gone: Collection[str]) -> NodeGroup:
-    """Return the group without ``count`` lost nodes, named in ``gone``.
+def smaller(group: NodeGroup, count: int, removed: Collection[str]) -> NodeGroup:
+    """Return the group without ``count`` lost nodes, named in ``removed``.
 
     Its target size decreases, too: the cloud does not replace the nodes by itself.
     """
@@ -69,14 +69,13 @@ def smaller(group: NodeGroup, count: int, gone: Collection[str]) -> NodeGroup:
     return msgspec.structs.replace(
         group,
         target_size=None if target is None else max(0, target - count),
-        nodes=[name for name in group.nodes if name not in gone],
-        from_node=None if group.from_node in gone else group.from_node,
+        nodes=[name for name in group.nodes if name not in removed],
+        from_node=None if group.from_node in removed else group.from_node,
     )
 
 
-ZONE = "topology.kubernetes.io/zone"
 WORST = 10
-"""So many pairs are told by name."""
+"""Maximum of pairs that are listed by name."""
 _FIRST = 3  # number of homeless pods that a loss names
 
 

@@ -131,7 +131,7 @@ class NodeTotals(Part, frozen=True):
 
 
 class NodeUsageReport(Record, frozen=True):
-    """How full each of the ``nodes`` is, and what keeps it; ``totals`` are sums over all of them.
+    """Utilization of each of the ``nodes``, and the reason that keeps it; ``totals`` are sums over all of them.
 
     ``pending_count``: number of pods without a node, which count nowhere.
     """

@@ -43,7 +43,7 @@ class VictimPod(Part, frozen=True):
 
 
 class PreemptionNode(Part, frozen=True):
-    """How a node is judged: its ``outcome``.
+    """Verdict on one node: its ``outcome``.
 
     - ``chosen``, ``candidate``: evicting ``victims`` makes room
     - ``fits``: the pod fits without evictions
@@ -69,7 +69,7 @@ class PreemptionNode(Part, frozen=True):
 
 
 class PreemptionReport(Record, frozen=True):
-    """What kube-scheduler's DefaultPreemption does for a pending pod.
+    """Decision of kube-scheduler's DefaultPreemption for a pending pod.
 
     ``priority``: that of the ``pod``. ``result``: ``preempts`` (it evicts ``victims`` of ``node``, with so many
     ``violations`` of disruption budgets), ``fits`` (no eviction is needed), ``never`` (the pod has

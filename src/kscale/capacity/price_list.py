@@ -1,4 +1,4 @@
-"""What a customer pays instead of a catalogue's on-demand prices: discounts, own prices, and reserved machines.
+"""Prices of a customer that replace a catalogue's on-demand prices: discounts, own prices, and reserved machines.
 
 Not in upstream.
 """

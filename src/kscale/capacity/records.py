@@ -122,7 +122,7 @@ class KarpenterChoice(Part, frozen=True):
 
 
 class EstimateReport(Record, frozen=True):
-    """How many nodes of each group the pending pods need, and why not fewer.
+    """Number of nodes of each group that the pending pods need, and the lower bound.
 
     ``pendingCount`` = ``onExisting`` + ``needNew`` + ``unschedulableCount`` + ``daemonSet``. ``needNew`` counts the
     pods that at least one group would take, ``unschedulable`` names those that none would. ``daemonSet`` pods wait for
@@ -152,9 +152,9 @@ class EstimateReport(Record, frozen=True):
     expendable_cutoff: int
     placed: dict[str, str] | None = None
     assumptions: list[str] = msgspec.field(default_factory=list)
-    """What the choice of the node groups assumes, as texts."""
+    """Assumptions of the choice of node groups, as texts."""
     karpenter: KarpenterChoice | None = None
-    """What Karpenter would launch, if the node groups are NodePools."""
+    """Nodes that Karpenter would launch, if the node groups are NodePools."""
 
     def summary(self) -> str:
         """Return how many pods fit, need new nodes and fit nowhere, and the nodes of each group that takes pods."""
@@ -202,7 +202,7 @@ class Nearest(Part, frozen=True):
 
 
 class GroupAnswer(Part, frozen=True):
-    """Whether a new node of a group would take the pod, as the Cluster Autoscaler judges it.
+    """Verdict of the Cluster Autoscaler on a pod and a new node of a group.
 
     ``csiAware`` is the result of a CSI-node-aware simulation (``enable-csi-node-aware-scheduling``), if it differs:
     False
@@ -270,7 +270,7 @@ class Explanation(Record, frozen=True):
 
 
 class WorkloadFit(Part, frozen=True):
-    """How many replicas of a workload can be placed now, one after the other, and why the others cannot.
+    """Number of replicas of a workload that can be placed now, one after the other, and the reasons of the others.
 
     ``event`` is kube-scheduler's text for the first unplaced replica; if all are placed, ``nextEvent`` is that for one
     more (empty: it would fit, too, or its kind has no more). ``placement`` (if requested): node -> replicas.
@@ -292,7 +292,7 @@ class WorkloadFit(Part, frozen=True):
 
 @typed_methods()
 class FitReport(Record, frozen=True):
-    """Whether workloads that are not in the cluster yet would fit on the existing nodes.
+    """Fit of workloads that are not in the cluster yet on the existing nodes.
 
     ``replicas``: replicas of all workloads; ``fit``: how many of them fit. ``unmodelled`` lists what the result does
     not consider.

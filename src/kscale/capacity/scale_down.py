@@ -166,7 +166,7 @@ class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ScaleDownReport(Record, frozen=True):
-    """Which nodes can be removed, where their pods go, and why the others stay.
+    """Nodes that can be removed, the targets of their pods, and the reasons of the others to stay.
 
     ``saves``: nodes to delete now by node group; ``removable``: nodes that the simulation found unneeded; ``orphans``:
     placed pods whose controller is not in the input, which prevents the removal of their nodes.

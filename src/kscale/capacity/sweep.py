@@ -49,11 +49,11 @@ _there: dict[str, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class CompletedTask(Generic[R]):
-    """The result of one scenario: ``index`` is its position among the scenarios; ``error``: what it raised instead."""
+    """The result of one scenario. ``index``: its position among the scenarios; ``error``: the exception, if any."""
 
     index: int
     value: R | None
-    """What the function answered; None beside an ``error``."""
+    """The result of the function; None if there is an ``error``."""
     error: Exception | None = None
 
 
@@ -142,7 +142,7 @@ def _part(
     base = _resolve_reference(reference)
     try:
         return [(value, None) for value in function(base, scenarios)]
-    except Exception as error:  # noqa: BLE001  # whatever the function raises is told by scenario
+    except Exception as error:  # noqa: BLE001  # any exception of the function is reported by scenario
         if len(scenarios) == 1:
             return [(None, error)]
     return [answer for scenario in scenarios for answer in _part(function, base, [scenario])]
@@ -225,7 +225,7 @@ def _spread(
     function: Callable[[Any, list[S]], Iterable[R]],
     reference: Any,
     parts: Iterator[tuple[list[int], list[S]]],
-    given: Any,
+    executor: Any,
     make: Callable[[], Executor] | None,
     workers: int,
 ) -> Generator[CompletedTask[R], None, None]:
@@ -233,7 +233,7 @@ def _spread(
     to_retry: deque[tuple[list[int], list[S]]] = deque()
     broken = 0
     while True:
-        pool: Executor = given if make is None else make()
+        pool: Executor = executor if make is None else make()
         under_way: dict[Future[Any], tuple[list[int], list[S]]] = {}
         try:
             while True:

@@ -12,10 +12,9 @@ from enum import StrEnum
 from functools import cache
 
 from kscale.objects.api.core import Node
+from kscale.objects.well_known_labels import INSTANCE_TYPES
 
 __all__ = ["Cloud", "TypeName", "generation_of", "instance_type_of", "parse_type_name"]
-
-_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 
 
 class Cloud(StrEnum):
@@ -93,7 +92,7 @@ def parse_type_name(name: str) -> TypeName:
 def instance_type_of(node: Node) -> str:
     """Return the instance type in a node's labels; empty without one."""
     labels = node.metadata.labels or {}
-    return next((labels[key] for key in _TYPE_LABELS if labels.get(key)), "")
+    return next((labels[key] for key in INSTANCE_TYPES if labels.get(key)), "")
 
 
 def generation_of(node: Node) -> int | None:

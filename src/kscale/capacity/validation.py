@@ -156,7 +156,7 @@ def _refusal(error: FieldError) -> Refusal:
 
 
 class KindCount(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """How many objects of a kind were read; ``modelled`` is false for kinds that no result depends on."""
+    """Number of objects of a kind that were read; ``modelled`` is false for kinds that no result depends on."""
 
     kind: str
     objects: int
@@ -164,7 +164,7 @@ class KindCount(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 
 class Validation(Record, frozen=True):
-    """What was read from the sources: counts per kind, and mistakes.
+    """Objects read from the sources: counts per kind, and mistakes.
 
     ``problems``: objects that cannot be used, with file, object and field. ``refused``: HPAs, VPAs and ScaledObjects
     that can be read, but that the API server or a webhook refuses to store. ``warnings``: objects that are used

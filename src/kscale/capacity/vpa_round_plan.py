@@ -124,14 +124,14 @@ class VPARoundPlan(Record, frozen=True):
 
 
 def update_plan(
-    cluster: Cluster, given: UpdaterRound, result: UpdaterResult, actions: Iterable[Action], *, now: Moment
+    cluster: Cluster, inputs: UpdaterRound, result: UpdaterResult, actions: Iterable[Action], *, now: Moment
 ) -> VPARoundPlan:
     """Plan a loop of the updater from its inputs, its result, and the actions that it would take.
 
     ``cluster`` holds the nodes, the pods on them, and the other objects that decide where pods fit.
     """
-    vpas = {vpa.key: vpa for vpa in given.vpas}
-    pods = {(pod.namespace, pod.name): pod for pod in given.pods}
+    vpas = {vpa.key: vpa for vpa in inputs.vpas}
+    pods = {(pod.namespace, pod.name): pod for pod in inputs.pods}
     chosen = {(item.namespace, item.pod): vpas[f"{item.namespace}/{item.vpa}"] for item in result.chosen}
     actions_by_vpa: dict[str, tuple[list[str], list[str]]] = {}
     changed: dict[str, Pod] = {}
@@ -141,7 +141,7 @@ def update_plan(
         key = action.namespace, action.name
         vpa = chosen[key]
         actions_by_vpa.setdefault(vpa.key, ([], []))[isinstance(action, Resize)].append(action.name)
-        changed[pods[key].key] = apply_recommendation(pods[key], vpa, given.limit_ranges)
+        changed[pods[key].key] = apply_recommendation(pods[key], vpa, inputs.limit_ranges)
     planned = [
         PlannedVPA(
             namespace=vpas[key].namespace,

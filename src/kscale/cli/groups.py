@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kscale.ca.options import AutoscalingOptions
     from kscale.capacity.catalogue import Catalogue, InstanceType
     from kscale.capacity.karpenter import KarpenterChoice
+    from kscale.capacity.mix import StartPlan
 
 __all__ = ["Arch", "GroupSource", "Untyped", "catalogue_of", "warn_of_left_out"]
 
@@ -383,14 +384,14 @@ class GroupSource(OptionGroup):
 
     def karpenter_choice(
         self, snapshot: Snapshot, pods: Sequence[str], groups: Sequence[NodeGroup], terminal: Terminal
-    ) -> KarpenterChoice | None:
-        """Return which nodes Karpenter would launch for pods; None if the groups are no NodePools."""
+    ) -> tuple[KarpenterChoice, StartPlan] | None:
+        """Return the nodes that Karpenter would launch for pods; None if the groups are no NodePools."""
         if self.node_pools is None or self.pool_groups is None:
             return None
-        from kscale.capacity.karpenter.choice import choose_nodes
+        from kscale.capacity.karpenter.choice import plan_nodes
 
-        with terminal.step("asking what Karpenter would launch"):
-            return choose_nodes(snapshot, pods, self.node_pools, self.pool_groups, groups)
+        with terminal.step("computing what Karpenter would launch"):
+            return plan_nodes(snapshot, pods, self.node_pools, self.pool_groups, groups)
 
     def words(self) -> list[str]:
         """Return the options that name the groups as command-line words."""

@@ -14,6 +14,7 @@ from kscale.errors import InputError
 from kscale.objects.api.core import Node, NodeSelector, Taint, TopologySpreadConstraint
 from kscale.objects.api.storage import CSINode
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.well_known_labels import HOSTNAME, ZONE
 from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.object_store import Informers
 from kscale.snapshot.snapshot import Snapshot
@@ -80,9 +81,6 @@ class SchedulerProfile(msgspec.Struct, frozen=True, kw_only=True):
         if alone:
             raise InputError(f"disabled_prefilters: the Filter of {alone[0]} needs its PreFilter: disable both")
 
-
-HOSTNAME: Final = "kubernetes.io/hostname"
-ZONE: Final = "topology.kubernetes.io/zone"
 
 # Node columns that are not labels.
 NAME: Final = "\0name"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Final
 
 import msgspec
 
@@ -12,6 +11,7 @@ from kscale.effects import SECOND, Moment, to_text
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.well_known_labels import ZONE
 from kscale.simulation.records import OutageUse
 from kscale.world.simulated.cloud import GroupTimes, Pool
 from kscale.world.simulated.controllers import HAPPENINGS
@@ -19,8 +19,6 @@ from kscale.world.simulated.pods import is_finished
 from kscale.world.simulated.world import SimulatedWorld
 
 __all__ = ["ZoneOutage", "schedule_outages", "with_outages", "zone_of_group", "zone_of_node"]
-
-_ZONE: Final = "topology.kubernetes.io/zone"
 
 
 class ZoneOutage(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +31,7 @@ class ZoneOutage(msgspec.Struct, frozen=True, kw_only=True):
 
 def zone_of_node(node: Node) -> str:
     """Return the zone of a node, or an empty text."""
-    return (node.metadata.labels or {}).get(_ZONE, "")
+    return (node.metadata.labels or {}).get(ZONE, "")
 
 
 def zone_of_group(group: NodeGroup) -> str:

@@ -30,6 +30,7 @@ from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.well_known_labels import INSTANCE_TYPE
 from kscale.simulation.accounting import IdealMixes, JobOutcomes, Ledger, quantile, sum_jobs
 from kscale.simulation.building import Setup, build, read_scenario
 from kscale.simulation.records import (
@@ -110,7 +111,6 @@ class Timeline:
 
 
 _HOUR: Final = 3600 * SECOND
-_TYPE: Final = "node.kubernetes.io/instance-type"
 _STEPS: Final = 256
 _STANDSTILL: Final = 512
 """So many times ``_STEPS`` at one moment are more than any cluster has to do then."""
@@ -359,7 +359,7 @@ class _Run:
             result.append(
                 GroupUse(
                     group=name,
-                    instance_type=labels.get(_TYPE, ""),
+                    instance_type=labels.get(INSTANCE_TYPE, ""),
                     node_hours=hours,
                     cost=None if price is None else hours * price,
                     added=pool.added,

@@ -34,6 +34,7 @@ from kscale.files import read_file
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import from_dict
+from kscale.objects.well_known_labels import HOSTNAME
 from kscale.simulation.scenario import OpenbEntry, Values
 from kscale.snapshot.loading import load_objects
 from kscale.world.simulated.controllers import HAPPENINGS
@@ -50,7 +51,6 @@ GPU_MODEL: Final = "alibabacloud.com/gpu-card-model"
 """The label that tells a node's model of GPU."""
 
 _WHOLE: Final = 1000
-_HOSTNAME: Final = "kubernetes.io/hostname"
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
 _Amount = Annotated[int, msgspec.Meta(ge=0)]
 _T = TypeVar("_T", "OpenbNode", "OpenbPod")
@@ -73,7 +73,7 @@ class OpenbNode(msgspec.Struct, frozen=True, kw_only=True):
 
         GPUs are one amount of thousandths: which GPU a pod uses a part of is not modelled.
         """
-        labels = {_HOSTNAME: self.sn} | ({GPU_MODEL: self.model} if self.model else {})
+        labels = {HOSTNAME: self.sn} | ({GPU_MODEL: self.model} if self.model else {})
         amounts = {"cpu": f"{self.cpu_milli}m", "memory": f"{self.memory_mib}Mi", "pods": "110"}
         if self.gpu:
             amounts[GPU_MILLI] = str(self.gpu * _WHOLE)

@@ -8,8 +8,9 @@ import pytest
 
 from builders import node, owner, pod
 from kscale.capacity.headroom import count_more_pods, headroom
-from kscale.capacity.losses import ZONE, Loss
+from kscale.capacity.losses import Loss
 from kscale.objects.api.core import Node, Pod
+from kscale.objects.well_known_labels import ZONE
 from kscale.snapshot.cluster import Cluster
 from unit.cli.support import kscale
 

@@ -13,9 +13,10 @@ from kscale.capacity.generate import generate
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import groups_from
 from kscale.capacity.headroom import HeadroomReport, headroom, report_losses
-from kscale.capacity.losses import ZONE, Loss, Repair, losses, named_losses, pair_losses
+from kscale.capacity.losses import Loss, Repair, losses, named_losses, pair_losses
 from kscale.cli.commands.headroom import headroom_view
 from kscale.objects.api.core import Node, Pod
+from kscale.objects.well_known_labels import ZONE
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.load import load
 

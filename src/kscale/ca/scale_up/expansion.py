@@ -38,6 +38,7 @@ from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
+from kscale.objects.well_known_labels import INSTANCE_TYPE
 from kscale.scheduling.coercion import PodsLike
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
@@ -160,9 +161,6 @@ class ExpansionOption(msgspec.Struct, kw_only=True):
         return len(self.estimate.order_numbers)
 
 
-_INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
-
-
 class ExpansionFinder:
     """Search for the options of one scale-up.
 
@@ -278,7 +276,7 @@ class ExpansionFinder:
         return build_observation(
             "binpacking_heterogeneity",
             int(estimated.sum()),
-            instance_type=(node.metadata.labels or {}).get(_INSTANCE_TYPE_LABEL, ""),
+            instance_type=(node.metadata.labels or {}).get(INSTANCE_TYPE, ""),
             cpu_count=str((node.status.capacity or {}).get("cpu", "0")),
             namespace_count=str(namespaces) if namespaces <= 5 else "6-10" if namespaces <= 10 else "11+",
         )

@@ -73,7 +73,7 @@ def shape_of(name: str) -> tuple[int, int, int, str] | None:
     return (cores, memory, _L4[cores], "nvidia-l4") if family == "g2" else (cores, memory, 0, "")
 
 
-def read_google_prices(text: str, source: str, kept: CatalogueFilter) -> Catalogue:
+def read_google_prices(text: str, source: str, catalogue_filter: CatalogueFilter) -> Catalogue:
     """Read the machine types in Google's price table.
 
     Types whose shape does not follow from their name are left out and counted. Raises InputError with all bad prices.
@@ -93,7 +93,9 @@ def read_google_prices(text: str, source: str, kept: CatalogueFilter) -> Catalog
         raise InputError(problems)
     machines = list(_machines(prices[_ON_DEMAND], prices[_SPOT]))
     left_out = Counter("the name does not say what it has" for machine in machines if isinstance(machine, str))
-    types = [machine.instance_type(kept, Overhead.GKE) for machine in machines if isinstance(machine, Machine)]
+    types = [
+        machine.instance_type(catalogue_filter, Overhead.GKE) for machine in machines if isinstance(machine, Machine)
+    ]
     return Catalogue({machine.name: machine for machine in types}, source, left_out)
 
 
@@ -205,7 +207,7 @@ class _KarpenterType(msgspec.Struct, rename="camel"):
 _Found = InstanceType | str  # a type, or the reason why it is left out
 
 
-def read_dump(data: Any, source: str, kept: CatalogueFilter) -> Catalogue:
+def read_dump(data: Any, source: str, catalogue_filter: CatalogueFilter) -> Catalogue:
     """Read the catalogue in a provider's dump; entries that cannot run Linux pods are left out and counted.
 
     Raises InputError for a dump in an unknown format, and with all entries that cannot be read.
@@ -235,7 +237,7 @@ def read_dump(data: Any, source: str, kept: CatalogueFilter) -> Catalogue:
             continue
         place = f"{prefix}[{number}]" + (f" ({escape(name)})" if isinstance(name, str) else "")
         try:
-            result = make(from_dict(item, kind, source=source, object_path=place), kept)
+            result = make(from_dict(item, kind, source=source, object_path=place), catalogue_filter)
         except InputError as error:
             problems += error.problems
             continue
@@ -271,7 +273,7 @@ def _arch(names: Iterable[str]) -> str:
     return next((_ARCH[name.lower()] for name in names if name.lower() in _ARCH), "")
 
 
-def _read_aws_type(item: _Ec2Type, kept: CatalogueFilter) -> _Found:
+def _read_aws_type(item: _Ec2Type, catalogue_filter: CatalogueFilter) -> _Found:
     arch = _arch(item.processor_info.supported_architectures)
     if not arch:
         return "of another architecture"
@@ -286,10 +288,10 @@ def _read_aws_type(item: _Ec2Type, kept: CatalogueFilter) -> _Found:
         sum(gpu.count for gpu in gpus),
         name,
         network.maximum_network_interfaces * (network.ipv4_addresses_per_interface - 1) + 2,
-    ).instance_type(kept, Overhead.EKS)
+    ).instance_type(catalogue_filter, Overhead.EKS)
 
 
-def _read_azure_sku(item: _AzureSku, kept: CatalogueFilter) -> _Found:
+def _read_azure_sku(item: _AzureSku, catalogue_filter: CatalogueFilter) -> _Found:
     has = {capability.name: capability.value for capability in item.capabilities}
     arch = _arch([has.get("CpuArchitectureType", "x64")])
     if not arch:
@@ -302,10 +304,10 @@ def _read_azure_sku(item: _AzureSku, kept: CatalogueFilter) -> _Found:
         gpus = int(has.get("GPUs", "0"))
     except ValueError:
         raise ValueError("a capability of vCPUs, vCPUsAvailable, MemoryGB, GPUs is no number") from None
-    return Machine(item.name, arch, cores, memory, gpus).instance_type(kept, Overhead.AKS)
+    return Machine(item.name, arch, cores, memory, gpus).instance_type(catalogue_filter, Overhead.AKS)
 
 
-def _read_gce_type(item: _GceType, kept: CatalogueFilter) -> _Found:
+def _read_gce_type(item: _GceType, catalogue_filter: CatalogueFilter) -> _Found:
     arch = _arch([item.architecture])
     if not arch:
         return "of another architecture"
@@ -314,10 +316,12 @@ def _read_gce_type(item: _GceType, kept: CatalogueFilter) -> _Found:
         return "with TPUs"
     name = gpus[0].guest_accelerator_type if gpus else ""
     count = sum(accelerator.guest_accelerator_count for accelerator in gpus)
-    return Machine(item.name, arch, item.guest_cpus, item.memory_mb, count, name).instance_type(kept, Overhead.GKE)
+    return Machine(item.name, arch, item.guest_cpus, item.memory_mb, count, name).instance_type(
+        catalogue_filter, Overhead.GKE
+    )
 
 
-def _read_karpenter_type(item: _KarpenterType, kept: CatalogueFilter) -> _Found:
+def _read_karpenter_type(item: _KarpenterType, catalogue_filter: CatalogueFilter) -> _Found:
     if "linux" not in item.operating_systems:
         return "not for Linux"
     if item.architecture not in ARCHITECTURES:
@@ -341,7 +345,7 @@ def _read_karpenter_type(item: _KarpenterType, kept: CatalogueFilter) -> _Found:
         prices=prices["on-demand"],
         spot_prices=prices["spot"],
     )
-    base = machine.instance_type(kept, Overhead.NONE)
+    base = machine.instance_type(catalogue_filter, Overhead.NONE)
     disk = {name: amount for name, amount in item.resources.items() if name == "ephemeral-storage"}
     return InstanceType(
         base.name,

@@ -64,14 +64,14 @@ def rows_of(text: str, source: str, required: Iterable[str]) -> Iterator[tuple[s
         raise InputError(Problem(f"malformed CSV: {error}", source=source, object=f"row {reader.line_num}")) from None
 
 
-def read_table(text: str, source: str, kept: CatalogueFilter, *, stored: bool = False) -> Catalogue:
+def read_table(text: str, source: str, catalogue_filter: CatalogueFilter, *, stored: bool = False) -> Catalogue:
     """Read the catalogue in a CSV.
 
     Parameters
     ----------
     text, source : str
         The CSV, and its name in problems.
-    kept : Kept
+    catalogue_filter : CatalogueFilter
         The overhead formula and the number of pods that override the table's.
     stored : bool
         Whether the table is an imported catalogue. Its bad rows are left out, each named in ``left_out``, so that one
@@ -89,7 +89,7 @@ def read_table(text: str, source: str, kept: CatalogueFilter, *, stored: bool = 
     try:
         for name, cells in rows_of(text, source, _REQUIRED):
             row = _Row(cells, name, source)
-            kind = row.instance_type(kept)
+            kind = row.instance_type(catalogue_filter)
             if kind is not None and kind.name in types:
                 row.wrong("instance_type", f'"{kind.name}" occurs twice')
             elif kind is not None:
@@ -224,7 +224,7 @@ class _Row:
             prices[column.removeprefix(prefix)] = price
         return prices
 
-    def instance_type(self, kept: CatalogueFilter) -> InstanceType | None:
+    def instance_type(self, catalogue_filter: CatalogueFilter) -> InstanceType | None:
         if None in self.cells or None in self.cells.values():
             self.wrong("", f"{'more' if None in self.cells else 'fewer'} cells than the header has columns")
             return None
@@ -234,8 +234,8 @@ class _Row:
         if arch not in ARCHITECTURES:
             self.wrong("arch", f'"{arch}" is not one of {", ".join(ARCHITECTURES)}')
         pods = self.quantity("alloc_pods")
-        if kept.max_pods is not None:
-            pods = Quantity(str(kept.max_pods))
+        if catalogue_filter.max_pods is not None:
+            pods = Quantity(str(catalogue_filter.max_pods))
         capacity = {
             "cpu": Quantity(str(self.cores(name))),
             "memory": Quantity(f"{self.count('memory_mib')}Mi"),
@@ -251,7 +251,7 @@ class _Row:
             capacity[gpu] = Quantity(str(gpus))
         if self.problems:
             return None
-        room = capacity | self.get_allocatable(kept, capacity, arch)
+        room = capacity | self.get_allocatable(catalogue_filter, capacity, arch)
         for column, resource in _ALLOCATABLE.items():
             amount = self.quantity(column)
             if amount is None:
@@ -269,11 +269,11 @@ class _Row:
         return InstanceType(name, arch, capacity, room, prices, spot, self.text("gpu_name"))
 
     def get_allocatable(
-        self, kept: CatalogueFilter, capacity: Mapping[str, Quantity], arch: str
+        self, catalogue_filter: CatalogueFilter, capacity: Mapping[str, Quantity], arch: str
     ) -> dict[str, Quantity]:
         """Return the allocatable cpu and memory by the overhead formula (Azure's for its tables); empty without one."""
         default = Overhead.AKS if _OF_AZURE in self.cells else Overhead.NONE
-        formula = default if kept.overhead is None else kept.overhead
+        formula = default if catalogue_filter.overhead is None else catalogue_filter.overhead
         if formula is Overhead.NONE:
             return {}
         cpu, memory, pods = (capacity[name].value() for name in ("cpu", "memory", "pods"))

@@ -328,9 +328,15 @@ class Machine:
     prices: Mapping[str, float] = field(default_factory=dict)
     spot_prices: Mapping[str, float] = field(default_factory=dict)
 
-    def instance_type(self, kept: CatalogueFilter, overhead: Overhead) -> InstanceType:
+    def instance_type(self, catalogue_filter: CatalogueFilter, overhead: Overhead) -> InstanceType:
         """Convert the machine to an instance type; ``overhead`` is the provider's formula, unless overridden."""
-        pods = kept.max_pods if kept.max_pods is not None else DEFAULT_PODS if self.pods is None else self.pods
+        pods = (
+            catalogue_filter.max_pods
+            if catalogue_filter.max_pods is not None
+            else DEFAULT_PODS
+            if self.pods is None
+            else self.pods
+        )
         capacity = {
             "cpu": Quantity(str(self.cores)),
             "memory": Quantity(f"{self.memory_mib}Mi"),
@@ -338,7 +344,7 @@ class Machine:
         }
         if self.gpus:
             capacity[gpu_resource(self.gpu_name)] = Quantity(str(self.gpus))
-        formula = overhead if kept.overhead is None else kept.overhead
+        formula = overhead if catalogue_filter.overhead is None else catalogue_filter.overhead
         cpu, memory = allocatable(formula, self.cores * 1000, self.memory_mib * 2**20, pods, self.arch)
         usable = {"cpu": Quantity(f"{cpu}m"), "memory": Quantity(f"{memory // 2**20}Mi")}
         return InstanceType(

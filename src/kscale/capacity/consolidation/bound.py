@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from kscale.capacity.losses import is_lost_with_node
 from kscale.capacity.mix import MixOptions, Offer, bound_cost_of_nodes
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.profile import HOSTNAME
+from kscale.objects.well_known_labels import HOSTNAME, REGION, ZONE
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -124,9 +124,8 @@ def _list_label_keys(snapshot: Snapshot) -> set[str]:
                 keys.update(requirement.key for requirement in term.match_expressions)
         keys.update(term.topology_key for term in (*pod.affinity, *pod.anti_affinity))
         keys.update(constraint.topology_key for constraint in pod.spread or ())
-    keys.update(_STORAGE_KEYS)
+    keys.update((ZONE, REGION))
     return keys - {HOSTNAME}
 
 
-_STORAGE_KEYS: Iterable[str] = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 """Volumes are bound to these."""

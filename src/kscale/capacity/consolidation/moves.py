@@ -42,7 +42,7 @@ class Offered:
 
 @dataclass(slots=True)
 class Limits:
-    """What a step may do: ``nodes`` to remove, pods to evict (None: no limit), waves of evictions.
+    """Limits of a step: ``nodes`` to remove, pods to evict (None: no limit), waves of evictions.
 
     ``few_waves``: the first node of the step decides how many waves the step has at most.
     ``spare``: how many nodes each group may lose; ``room``: how many it may gain. ``worthwhile`` says whether removing

@@ -171,7 +171,7 @@ def _claim_spec(workload: Workload) -> dict[str, Any]:
 
 
 _BOUND = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
-"""What the volume controller writes on a claim once it is bound: without it the scheduler waits for the claim."""
+"""Annotations that the volume controller sets on a bound claim: without them the scheduler waits for the claim."""
 
 
 def claims_of(workload: Workload, nodes: list[Node]) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ from kscale.capacity.generate.workloads import PRIORITIES, Container, Workload
 __all__ = ["VARIABLES", "pod_labels", "pod_manifest", "pod_template", "template_of"]
 
 VARIABLES = ("name", "uid", "node", "host_ip", "pod_ip", "ordinal")
-"""What differs between the pods of one workload in one state."""
+"""Values that differ between the pods of one workload in one state."""
 
 _TOKEN = re.compile(r"@@(\w+)@@")
 _STARTED = "2026-03-08T21:40:12Z"

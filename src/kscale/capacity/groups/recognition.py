@@ -24,6 +24,7 @@ from kscale.objects.api.storage import CSINode
 from kscale.objects.argument_types import typed
 from kscale.objects.conditions import changed_at
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.well_known_labels import ZONES
 
 __all__ = [
     "Recognised",
@@ -41,7 +42,6 @@ _TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 _UNREADY_TAINTS = frozenset(
     f"node.kubernetes.io/{suffix}" for suffix in ("not-ready", "disk-pressure", "network-unavailable")
 )
-_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _MACHINE_SUFFIX = re.compile(r"-[a-z0-9]{5}$")
 
 
@@ -132,7 +132,7 @@ def _name_by_type(node: Node, pool: str) -> str:
 def _name_by_zone(node: Node, pool: str) -> str:
     """Return pool/zone, as a GKE pool has one managed instance group per zone, which is what scales."""
     labels = node.metadata.labels or {}
-    zone = next((labels[key] for key in _ZONES if labels.get(key)), "")
+    zone = next((labels[key] for key in ZONES if labels.get(key)), "")
     return f"{pool}/{zone}" if zone else pool
 
 

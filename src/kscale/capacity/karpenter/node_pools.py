@@ -64,7 +64,7 @@ class NodeClassReference(ApiStruct):
 
 
 class NodeClaimSpec(ApiStruct):
-    """What a new node must be like. Pods need not tolerate ``startupTaints``."""
+    """Requirements, taints and node class of new nodes. Pods need not tolerate ``startupTaints``."""
 
     taints: list[Taint] = msgspec.field(default_factory=list)
     startup_taints: list[Taint] = msgspec.field(default_factory=list)
@@ -82,7 +82,7 @@ class NodeClaimTemplate(ApiStruct):
 
 
 class Budget(ApiStruct):
-    """How many nodes (a number or a percentage) may be disrupted at a time, at which times and for which reasons."""
+    """Maximum of nodes (a number or a percentage) that are disrupted at a time, with its times and reasons."""
 
     nodes: str = "10%"
     reasons: list[str] | None = None
@@ -91,7 +91,7 @@ class Budget(ApiStruct):
 
 
 class Disruption(ApiStruct):
-    """When nodes may be replaced or removed."""
+    """Rules for replacing and removing nodes."""
 
     consolidate_after: str = "0s"
     consolidation_policy: str = "WhenEmptyOrUnderutilized"

@@ -1,4 +1,4 @@
-"""What NodePools can launch: node groups for each instance type, zone and capacity type that a pool allows.
+"""Convert NodePools to node groups: one for each instance type, zone and capacity type that a pool allows.
 
 The labels are those of Karpenter's providers for AWS (``karpenter.k8s.aws``), Azure (``karpenter.azure.com``) and
 Google Cloud (``karpenter.k8s.gcp``), as far as a catalogue says their values.
@@ -23,11 +23,10 @@ from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import to_integers
+from kscale.objects.well_known_labels import ARCH, INSTANCE_TYPE, OS, REGION, ZONE
 
 __all__ = ["PoolGroups", "PoolOffering", "groups_of_pools", "labels_of_type"]
 
-ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
-_TYPE, _ARCH, _OS = "node.kubernetes.io/instance-type", "kubernetes.io/arch", "kubernetes.io/os"
 _PROVIDERS = ("karpenter.k8s.aws/", "karpenter.azure.com/", "karpenter.k8s.gcp/")
 _PREFIX = dict(zip(Cloud, _PROVIDERS, strict=True))
 _CLOUD_OF_CLASS = {"EC2NodeClass": Cloud.AWS, "AKSNodeClass": Cloud.AZURE, "GCENodeClass": Cloud.GOOGLE}
@@ -95,7 +94,7 @@ def labels_of_type(kind: InstanceType) -> dict[str, str]:
 
 def requirements_of_type(kind: InstanceType, zones: Sequence[str], region: str) -> Requirements:
     """Return what is true of nodes of an instance type; labels that the catalogue does not know are left out."""
-    labels = {_TYPE: [kind.name], _ARCH: [kind.arch], _OS: ["linux"], REGION: [region] if region else []}
+    labels = {INSTANCE_TYPE: [kind.name], ARCH: [kind.arch], OS: ["linux"], REGION: [region] if region else []}
     labels |= {ZONE: [zone for zone in zones if zone]}
     labels |= {key: [value] for key, value in labels_of_type(kind).items()}
     result = [requirement(key, Operator.IN, values) for key, values in labels.items() if values]

@@ -10,24 +10,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kscale.objects.well_known_labels import ARCH, INSTANCE_TYPE, REGION, ZONE
+
 __all__ = ["WELL_KNOWN", "Operator", "Requirement", "Requirements", "requirement"]
 
 MAX_INT = 2**63 - 1
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NORMALIZED = {
-    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
-    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": REGION,
+    "beta.kubernetes.io/arch": ARCH,
     "beta.kubernetes.io/os": "kubernetes.io/os",
-    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type": INSTANCE_TYPE,
 }
 WELL_KNOWN = frozenset(
     {
         "karpenter.sh/nodepool",
-        "topology.kubernetes.io/zone",
-        "topology.kubernetes.io/region",
-        "node.kubernetes.io/instance-type",
-        "kubernetes.io/arch",
+        ZONE,
+        REGION,
+        INSTANCE_TYPE,
+        ARCH,
         "kubernetes.io/os",
         "karpenter.sh/capacity-type",
         "node.kubernetes.io/windows-build",

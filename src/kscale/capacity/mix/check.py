@@ -52,7 +52,7 @@ class CheckedPlacement:
 
 
 class RemainingNodes:
-    """How many more nodes are allowed.
+    """Count of the nodes that are still allowed.
 
     ``most``: limit of each offer, None = no limit. The numbers of new nodes, multiplied by ``rows`` int64[Q, offers],
     must not exceed ``high`` float64[Q].
@@ -135,7 +135,7 @@ def _on_new_node(
     cheapest: Sequence[int],
     place_of: dict[int, int],
     room: RemainingNodes,
-    found: CheckedPlacement,
+    result: CheckedPlacement,
     number: list[int],
 ) -> int | None:
     """Add a new node for the pod and return its number; None if no allowed offer's node takes the pod."""
@@ -147,8 +147,8 @@ def _on_new_node(
         if world.schedule(pod, node):
             world.commit()
             number.append(node)
-            found.nodes.append(NewNode(world.node_name(node), offer))
-            found.added += 1
+            result.nodes.append(NewNode(world.node_name(node), offer))
+            result.added += 1
             room.add_node(offer)
             return node
         world.revert()

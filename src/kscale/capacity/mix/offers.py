@@ -20,6 +20,7 @@ from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
 from kscale.objects.pod_resources import to_integers
 from kscale.objects.quantity import Quantity
+from kscale.objects.well_known_labels import ZONE
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -28,7 +29,6 @@ __all__ = ["ALL", "ON_DEMAND", "RESERVED", "SPOT", "MixOptions", "Offer", "Share
 
 ON_DEMAND, SPOT, RESERVED = "on-demand", "spot", "reserved"
 _DEAREST = 1_000_000  # per hour: costs of plans are counted in billionths
-_ZONE = "topology.kubernetes.io/zone"
 _RESERVED_LABEL = ("karpenter.sh/capacity-type", "reserved")
 # Labels and values by which clouds and Karpenter mark spot nodes.
 _SPOT_LABELS = {
@@ -132,7 +132,7 @@ def _offer(group: NodeGroup, problems: list[Problem], *, anew: bool) -> Offer | 
         template=group.template,
         price=group.price,
         type=instance_type_of(group.template.node) or group.id,
-        zone=labels.get(_ZONE, ""),
+        zone=labels.get(ZONE, ""),
         capacity_type=SPOT if spot else RESERVED if labels.get(_RESERVED_LABEL[0]) == _RESERVED_LABEL[1] else ON_DEMAND,
         least=max(0, group.min_size - size),
         most=None if group.max_size >= UNLIMITED else max(0, group.max_size - size),

@@ -22,6 +22,7 @@ from kscale.capacity.mix.offers import ALL, MixOptions, Offer, offers_of, subjec
 from kscale.capacity.mix.packing import assign_pods_to_nodes
 from kscale.capacity.mix.records import Bound, MixLine, MixPlan, PlannedNode, Repairs, TypesPoint
 from kscale.capacity.mix.solve import Budget, Solution, choose_few_types, prove_least_cost, solve
+from kscale.capacity.mix.start import StartPlan, build_placement, plan_by_claims, plan_single_type
 from kscale.capacity.records import round_money
 from kscale.capacity.type_names import parse_type_name
 from kscale.errors import InputError
@@ -29,9 +30,9 @@ from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import CPU, MEMORY, PODS
 from kscale.objects.selectors import SelectorError
+from kscale.objects.well_known_labels import HOSTNAME, REGION, ZONE
 from kscale.scheduling.bounds.effort import Effort, checked_bound
 from kscale.scheduling.plugins.pod_topology_spread import hard_constraints
-from kscale.scheduling.profile import HOSTNAME
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -199,9 +200,7 @@ def list_relaxed_constraints(instance: Instance) -> list[str]:
 
 
 def _word(key: str) -> str:
-    return {"topology.kubernetes.io/zone": "zone", "topology.kubernetes.io/region": "region", HOSTNAME: "node"}.get(
-        key, key
-    )
+    return {ZONE: "zone", REGION: "region", HOSTNAME: "node"}.get(key, key)
 
 
 def _planned_nodes(instance: Instance, checked: CheckedPlacement) -> list[PlannedNode]:
@@ -243,10 +242,13 @@ def mix(
     options: MixOptions | None = None,
     stop: Sequence[Callable[[], bool] | None] = (None, None),
     placements: bool = False,
+    start: Sequence[StartPlan] = (),
 ) -> MixPlan:
     """Find the cheapest nodes for pods, with a lower bound of the cost.
 
-    With the extra ``[solver]`` uses column generation and diving; without it a greedy packing and a weaker bound.
+    With the extra ``[solver]`` uses column generation and diving; without it a greedy packing and a weaker bound. With
+    any effort the plan costs at most as much as the best single type by :func:`kscale.estimate`, and as the nodes that
+    Karpenter's rule would create.
 
     Parameters
     ----------
@@ -265,6 +267,8 @@ def mix(
         computed. If one returns True, that search ends with its current result.
     placements : bool
         Whether the result contains the node of each pod.
+    start : sequence of StartPlan
+        Plans of other rules. If one of them keeps to the limits and places every pod, the result costs at most as much.
 
     Returns
     -------
@@ -291,11 +295,13 @@ def mix(
         options.bound_effort, options.plan_effort, stop[0], stop[1], options.tolerance, threads=options.threads
     )
     unrestricted = _build_plan(snapshot, names, chosen, options, budget)
+    starts = _StartPlans(unrestricted, start)
+    unrestricted = _best([unrestricted, *starts.check(unrestricted)])
     small_mix = SmallMix(unrestricted.instance)
     unrestricted = _best([unrestricted, *_solve_exactly(unrestricted, small_mix, budget)])
     later = stop[2] if len(stop) > 2 else stop[1]
     limited = dataclasses.replace(budget, stop_bound=later, stop_plan=later)
-    unrestricted, points, best = _with_few_types(unrestricted, small_mix, snapshot, names, options, limited)
+    unrestricted, points, best = _with_few_types(unrestricted, small_mix, starts, snapshot, names, options, limited)
     if best.breaks_limits:
         fields = [f"limits[{name}]" for name in options.limits]
         fields += [shared.name for shared in options.shared_limits]
@@ -427,15 +433,54 @@ def _solve_exactly(result: _Result, small: SmallMix, budget: Budget, max_types: 
     return [_Result(result.instance, solution, planned, checked)]
 
 
+class _StartPlans:
+    """Plans of simple rules, in the numbers of an instance; each is checked when it may be the cheapest."""
+
+    def __init__(self, base: _Result, start: Sequence[StartPlan]) -> None:
+        self._base = base
+        instance = base.instance
+        plans = [
+            plan_single_type(instance),
+            plan_by_claims(instance),
+            *(build_placement(instance, plan) for plan in start),
+        ]
+        self._plans = [plan for plan in plans if plan is not None]
+        self._checked: dict[tuple[int, bool], _Result] = {}
+
+    def check(self, best: _Result | None, max_types: int | None = None) -> list[_Result]:
+        """Return the plans with at most ``max_types`` types after the exact check, without those not below ``best``."""
+        results = []
+        offers = self._base.instance.offers
+        for i, plan in enumerate(self._plans):
+            numbers = plan.offer.tolist()
+            if max_types is not None and len({offers[n].type for n in numbers}) > max_types:
+                continue
+            cost = sum(offers[n].price for n in numbers)
+            if best is not None and not best.homeless and not best.breaks_limits and cost >= best.cost:
+                continue
+            key = i, max_types is not None
+            if key not in self._checked:
+                checked = _check_plan(self._base.instance, plan, only_planned_types=max_types is not None)
+                self._checked[key] = _Result(self._base.instance, self._base.solution, plan, checked)
+            results.append(self._checked[key])
+        return results
+
+
 def _with_few_types(
-    whole: _Result, small: SmallMix, snapshot: Snapshot, names: list[str] | None, options: MixOptions, budget: Budget
+    unrestricted: _Result,
+    small: SmallMix,
+    starts: _StartPlans,
+    snapshot: Snapshot,
+    names: list[str] | None,
+    options: MixOptions,
+    budget: Budget,
 ) -> tuple[_Result, list[TypesPoint], _Result]:
     """Return (best plan of any number of types, the curve, best plan within ``max_types``).
 
     A plan with fewer types is also a plan with more types: no point costs more than one before it.
     """
-    max_types, free = options.max_types, whole.types
-    offers = whole.instance.offers
+    max_types, free = options.max_types, unrestricted.types
+    offers = unrestricted.instance.offers
     required_types = frozenset(offer.type for offer in offers if offer.least)
     if max_types is not None and len(required_types) > max_types:
         raise InputError(f"max_types: {len(required_types)} types have a minimum, and at most {max_types} may be there")
@@ -444,15 +489,17 @@ def _with_few_types(
         numbers.add(max_types)
     results: dict[int, _Result] = {}
     if numbers:
-        type_of = [None if offer is None else offer.type for offer in whole.instance.offer_of_kind]
-        sets = choose_few_types(whole.instance.plan, type_of, free, required_types, max(numbers), options.threads)
+        type_of = [None if offer is None else offer.type for offer in unrestricted.instance.offer_of_kind]
+        sets = choose_few_types(
+            unrestricted.instance.plan, type_of, free, required_types, max(numbers), options.threads
+        )
         before: list[_Result] = []
         for number in sorted(numbers):
             alternatives = [item for item in sets if len(item[0]) <= number][-1]
             limited = dataclasses.replace(budget, prove=False)
             if number != max_types:
                 limited = dataclasses.replace(limited, bound=_part(limited.bound), plan=_part(limited.plan))
-            candidates = _solve_exactly(whole, small, limited, number)
+            candidates = _solve_exactly(unrestricted, small, limited, number)
             if not candidates:
                 candidates = []
                 for types in alternatives:
@@ -460,13 +507,14 @@ def _with_few_types(
                         break
                     chosen = [item for item in offers if item.type in types]
                     candidates.append(_build_plan(snapshot, names, chosen, options, limited))
-            before = [_best([*before, *candidates])]
+            few = _best([*before, *candidates])
+            before = [_best([few, *starts.check(few, number)])]
             results[number] = before[0]
-        whole = _best([whole, *before])
+        unrestricted = _best([unrestricted, *before])
     points = [_point(number, result) for number, result in results.items()]
     if max_types is not None and max_types in results:
-        return whole, points, results[max_types]
-    return whole, [*points, _point(None, whole)], whole
+        return unrestricted, points, results[max_types]
+    return unrestricted, [*points, _point(None, unrestricted)], unrestricted
 
 
 def _part(effort: int | None) -> int:

@@ -22,8 +22,8 @@ from kscale.objects.argument_types import typed, typed_methods
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.objects.quantity import Quantity
+from kscale.objects.well_known_labels import ARCH, HOSTNAME, INSTANCE_TYPE, ZONE
 from kscale.records import Record
-from kscale.scheduling.profile import HOSTNAME
 
 __all__ = ["Bound", "MixLine", "MixPlan", "Repairs", "TypesPoint", "groups_entries", "node_class_of", "node_pool"]
 
@@ -71,7 +71,7 @@ class Bound(Part, frozen=True):
 
 
 class Repairs(Part, frozen=True):
-    """What the check by the exact predicates changed: ``moved`` pods are on another node than planned, ``added`` nodes
+    """Changes by the check with the exact predicates: ``moved`` pods are on another node than planned, ``added`` nodes
     were
     not planned and cost ``cost`` per hour.
     """
@@ -147,9 +147,9 @@ class MixPlan(Record, frozen=True, dict=True):
     nodes: list[PlannedNode] | None = None
     placed: dict[str, str] | None = None
     assumptions: list[str] = msgspec.field(default_factory=list)
-    """What the choice of the offers assumes, as texts."""
+    """Assumptions of the choice of offers, as texts."""
     karpenter: KarpenterChoice | None = None
-    """What Karpenter would launch, if the node groups are NodePools."""
+    """Nodes that Karpenter would launch, if the node groups are NodePools."""
 
     def summary(self) -> str:
         """Return the new nodes of each offer, their cost per hour and its bound, and how many pods have no place."""
@@ -212,12 +212,12 @@ def _restore_plan(fields: dict[str, Any], offers: list[Offer] | None) -> MixPlan
 
 @dataclass(frozen=True, slots=True)
 class _Cloud:
-    """A cloud with a Karpenter provider: how to recognise its nodes and types, and its node class."""
+    """A cloud with a Karpenter provider: rules to recognise its nodes and types, and its node class."""
 
     node_class: tuple[str, str, str]
     provider_id: str
     labels: tuple[str, ...]
-    """How keys of labels begin that only its nodes have."""
+    """Prefixes of label keys that only its nodes have."""
     type_name: re.Pattern[str]
 
 
@@ -322,10 +322,10 @@ def node_pool(
         raise InputError("the plan has no new nodes: there is nothing that a NodePool could allow")
     used = [chosen[offer] for offer in counts]
     requirements = [
-        ("node.kubernetes.io/instance-type", {offer.type for offer in used}),
-        ("kubernetes.io/arch", {arch for offer in used if (arch := arch_of(offer.template.node))}),
+        (INSTANCE_TYPE, {offer.type for offer in used}),
+        (ARCH, {arch for offer in used if (arch := arch_of(offer.template.node))}),
         ("karpenter.sh/capacity-type", {offer.capacity_type for offer in used}),
-        ("topology.kubernetes.io/zone", {offer.zone for offer in used if offer.zone}),
+        (ZONE, {offer.zone for offer in used if offer.zone}),
     ]
     total: dict[str, Quantity] = {}
     for offer, count in zip(used, counts.values(), strict=True):

@@ -1,4 +1,4 @@
-"""What-if analysis: scenarios are ordered edits of a base cluster; each is decided and compared with the baseline."""
+"""Decide what-if scenarios: ordered edits of a base cluster, each compared with the baseline."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from kscale.capacity.groups import group_template, groups_from, members_of
 from kscale.capacity.groups.groups_file import read_plain_file
 from kscale.capacity.losses import is_lost_with_node, smaller, waiting
 from kscale.capacity.right_sizing import advice_of, apply_advice, replace_requests
+from kscale.capacity.type_names import instance_type_of
 from kscale.capacity.whatif.scenarios import (
     Edit,
     GroupsEdit,
@@ -49,6 +50,7 @@ from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.pod_resources import CPU, MEMORY, demand
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.selectors import Selector, SelectorError, parse_selector
+from kscale.objects.well_known_labels import INSTANCE_TYPE, REGION, ZONE
 from kscale.objects.workloads import pods_of
 from kscale.scheduling.configuration import scheduler_profile
 from kscale.scheduling.profile import SchedulerProfile
@@ -60,7 +62,6 @@ from kscale.vpa.controllers import Controllers, TargetError, read_controllers
 from kscale.vpa.target import find_topmost_owner
 
 __all__ = [
-    "ZONE",
     "Nodes",
     "SharedCluster",
     "World",
@@ -78,9 +79,6 @@ __all__ = [
     "text_of",
     "zones_of",
 ]
-
-
-ZONE = "topology.kubernetes.io/zone"
 
 
 class SharedCluster:
@@ -186,11 +184,11 @@ class Nodes:
         ]
         return None if None in prices else sum(price for price in prices if price is not None)
 
-    def cost(self, world: World, change: Mapping[str, int], gone: Iterable[str] = ()) -> float | None:
+    def cost(self, world: World, change: Mapping[str, int], removed: Iterable[str] = ()) -> float | None:
         """Return the $/h of all nodes after a decision, or None if a needed price is unknown.
 
-        ``change`` is the number of nodes added (or, negative, removed) by group; ``gone`` names removed nodes without
-        group.
+        ``change`` is the number of nodes added (or, negative, removed) by group; ``removed``: names of removed nodes
+        without group.
         """
         total, prices = 0.0, world.prices
         for name in {**self.members, **change}:
@@ -200,7 +198,7 @@ class Nodes:
                 if number and price is None:
                     return None
                 total += number * (price or 0.0)
-        missing = set(gone)
+        missing = set(removed)
         for name, price in self.others.items():
             if name not in missing:
                 if price is None:
@@ -242,8 +240,7 @@ def _matching(groups: Iterable[NodeGroup], pattern: str) -> list[str]:
 
 
 _CHOOSING = frozenset({"estimator", "expander", "legacy"})  # flags whose values only the start of a scale-up validates
-_TYPE = "node.kubernetes.io/instance-type"
-_OF_MACHINE = ("kubernetes.io/", "beta.kubernetes.io/", _TYPE)
+_OF_MACHINE = ("kubernetes.io/", "beta.kubernetes.io/", INSTANCE_TYPE)
 
 
 def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
@@ -309,7 +306,7 @@ def _change_group(group: NodeGroup, change: SetGroup, world: World, templates: d
             node = msgspec.structs.replace(node, spec=spec)
         group_of_template = msgspec.structs.replace(group, template=NodeTemplate(node=node), from_node=None)
         templates[group.id] = group_template(group_of_template, daemonsets=list(world.place.cluster.all("DaemonSet")))
-        values.setdefault("price", kind.price(kept_labels.get("topology.kubernetes.io/region", "")) or kind.price())
+        values.setdefault("price", kind.price(kept_labels.get(REGION, "")) or kind.price())
     new = msgspec.structs.replace(group, **values)
     if new.min_size < 0 or new.min_size > new.max_size:
         raise InputError(f"node group {group.id}: min {new.min_size} is more than max {new.max_size}, or negative")
@@ -374,8 +371,7 @@ def _types_of(world: World) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _type_of(nodes: Iterable[Node]) -> str:
-    labels = (node.metadata.labels or {} for node in nodes)
-    return next((label_map[_TYPE] for label_map in labels if _TYPE in label_map), "")
+    return next(filter(None, map(instance_type_of, nodes)), "")
 
 
 def change_flags(world: World, edit: Mapping[str, Any], question: Question) -> World:

@@ -68,7 +68,7 @@ _BOUND = MixOptions(bound_effort=200_000)
 class Decision:
     """A decision in numbers.
 
-    - ``change``: nodes added to (or, negative, removed from) each group; ``gone``: removed nodes
+    - ``change``: nodes added to (or, negative, removed from) each group; ``removed``: removed nodes
     - ``facts``: (value, text) by subject, in the order of the decisions
     - ``bound``: lower bound of the new nodes' $/h; None if unknown
     - ``placed``: returns the pods that have a node after the decision
@@ -78,7 +78,7 @@ class Decision:
 
     nodes: int
     change: dict[str, int]
-    gone: tuple[str, ...]
+    removed: tuple[str, ...]
     pending: int
     homeless: int
     facts: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class DecisionCache:
             return decided, _cost_an_hour(decided.simulated, world, nodes), None
         if decided.rebuilt is not None:
             return decided, decided.rebuilt, decided.bound
-        cost = nodes.cost(world, decided.change, decided.gone)
+        cost = nodes.cost(world, decided.change, decided.removed)
         return decided, cost, self._bound_of(world, question, decided, nodes, cost)
 
     def forget(self, digest: tuple[str, ...]) -> None:
@@ -442,7 +442,13 @@ def _scaled_down(world: World) -> Decision:
     pending = len(world.place.snapshot.pending)
     unplaced = set(world.place.snapshot.pending) if world.place.lost else set()
     return _build_decision(
-        world, existing - len(removed), change, pending, unplaced, gone=tuple(row.node for row in removed), facts=facts
+        world,
+        existing - len(removed),
+        change,
+        pending,
+        unplaced,
+        removed=tuple(row.node for row in removed),
+        facts=facts,
     )
 
 
@@ -486,7 +492,7 @@ def _headroom_of(world: World) -> Decision:
     }
     worst = max((loss.homeless for _, loss in losses), default=0)
     pending = len(snapshot.pending)
-    return Decision(nodes=len(snapshot.nodes), change={}, gone=(), pending=pending, homeless=worst, facts=facts)
+    return Decision(nodes=len(snapshot.nodes), change={}, removed=(), pending=pending, homeless=worst, facts=facts)
 
 
 def _build_decision(
@@ -496,10 +502,15 @@ def _build_decision(
     pending: int,
     left: set[str],
     *,
-    gone: tuple[str, ...] = (),
+    removed: tuple[str, ...] = (),
     facts: dict[str, tuple[str, str]] | None = None,
 ) -> Decision:
     """Build a decision; ``left`` holds the pods that stay unscheduled, as far as the question counts them."""
     return Decision(
-        nodes=nodes, change=change, gone=gone, pending=pending, homeless=len(left & world.place.lost), facts=facts or {}
+        nodes=nodes,
+        change=change,
+        removed=removed,
+        pending=pending,
+        homeless=len(left & world.place.lost),
+        facts=facts or {},
     )

@@ -216,7 +216,7 @@ def whatif(
     Parameters
     ----------
     base : Base
-        What the scenarios edit.
+        The cluster, groups and options that the scenarios edit.
     scenarios : iterable of Scenario
         Scenarios, decided in order.
     conditions : sequence of Condition
@@ -377,7 +377,7 @@ class SweepReport(Record, frozen=True):
 
 @dataclass(frozen=True)
 class Fleet:
-    """How to read clusters from dumps, and the inputs for each of them.
+    """Options for reading clusters from dumps, and the inputs for each of them.
 
     ``groups_file`` and ``catalogue`` are the command line's ``-g`` and ``--catalogue``; without a groups file, groups
     are

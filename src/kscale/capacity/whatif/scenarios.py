@@ -111,7 +111,7 @@ class WhatIfReport(Record, frozen=True):
     """In the order in which they were asked."""
     shared: int
     assumptions: list[str] = msgspec.field(default_factory=list)
-    """What the choice of the node groups assumes, as texts."""
+    """Assumptions of the choice of node groups, as texts."""
 
 
 METRICS = ("nodes", "cost", "bound", "pending", "homeless", "waited")
@@ -297,7 +297,7 @@ class Edit(_Strict):
     lose: LoseEdit | None = None
     """Nodes that are lost."""
     requests: RequestsEdit | None = None
-    """What containers ask for."""
+    """Changes of the requests of containers."""
     prices: PricesEdit | None = None
     """Of nodes of groups, for one hour."""
     scheduler: str | None = None
@@ -450,7 +450,7 @@ def _axis(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{path}={value}", _edit(kind, rest, value, text)
 
 
-def _values(text: str, whole: str) -> Iterator[str]:
+def _values(text: str, expression: str) -> Iterator[str]:
     for part in text.split(","):
         if ".." not in part:
             yield part
@@ -460,9 +460,9 @@ def _values(text: str, whole: str) -> Iterator[str]:
         try:
             low, high, number = float(first), float(last), int(count or "2")
         except ValueError:
-            raise InputError(f'--vary: "{part}" in "{whole}" is not A..B:N') from None
+            raise InputError(f'--vary: "{part}" in "{expression}" is not A..B:N') from None
         if number < 2:
-            raise InputError(f'--vary: "{part}" in "{whole}": at least 2 numbers')
+            raise InputError(f'--vary: "{part}" in "{expression}": at least 2 numbers')
         for i in range(number):
             yield f"{low + (high - low) * i / (number - 1):.10g}"
 
@@ -505,7 +505,7 @@ _TEMPLATES: Final = frozenset(
         "status_taint",
     }
 )
-"""What a new node of a group is."""
+"""Fields of a node group that describe its new nodes."""
 
 READ: Final[Mapping[Question, frozenset[str]]] = {
     Question.ESTIMATE: _TEMPLATES,

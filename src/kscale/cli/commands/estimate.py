@@ -80,7 +80,7 @@ def command(
     )
     report = replace(
         report,
-        karpenter=choice,
+        karpenter=None if choice is None else choice[0],
         unmodelled=[*report.unmodelled, *unmodelled],
         assumptions=list(group_source.assumptions),
     )

@@ -134,18 +134,25 @@ def command(
     )
     world = cluster if pods is Which.ALL else snapshot
     stop = within(budget, few_types=curve or max_types is not None)
-    with show.terminal.step("looking for the cheapest mix"):
-        plan = mix(world, groups, pods=ALL if pods is Which.ALL else pod_names, options=options, stop=stop,
-                   placements=show.needs_full_record)  # fmt: skip
     choice = None
     if pods is Which.PENDING:
         names = list(snapshot.pending if pod_names is None else pod_names)
         choice = group_source.karpenter_choice(snapshot, names, groups, show.terminal)
+    with show.terminal.step("looking for the cheapest mix"):
+        plan = mix(
+            world,
+            groups,
+            pods=ALL if pods is Which.ALL else pod_names,
+            options=options,
+            stop=stop,
+            placements=show.needs_full_record,
+            start=[] if choice is None else [choice[1]],
+        )
     plan = msgspec.structs.replace(
         plan,
         unmodelled=[*plan.unmodelled, *unmodelled],
         assumptions=list(group_source.assumptions),
-        karpenter=choice,
+        karpenter=None if choice is None else choice[0],
     )
     _write(plan, groups, to_groups, to_nodepool, chosen_class, show.terminal)
     architectures = architectures_of(cluster).nodes

@@ -11,6 +11,7 @@ import msgspec
 from kscale.objects.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from kscale.objects.api.storage import CSINode, PersistentVolume
 from kscale.objects.api.volumes import Volume
+from kscale.objects.well_known_labels import REGIONS, ZONES
 
 __all__ = [
     "InTree",
@@ -39,8 +40,6 @@ IN_TREE: Final = (
 
 _SERVED: Final = 5  # number of plug-ins, from the first, that the scheduler considers served by their CSI drivers
 
-_ZONES: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
-_REGIONS: Final = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 _SEVERAL: Final = "__"  # separator of the zones in a label
 _UNSPECIFIED: Final = "UNSPECIFIED"
 _EBS_VOLUME: Final = re.compile(r"vol-[^/]*")
@@ -91,7 +90,7 @@ def translate_volume(volume: PersistentVolume) -> InTree | None:
     if not 0 <= place < _SERVED:
         return None
     labels = volume.metadata.labels or {}
-    zones = (labels.get(_ZONES[1]) or labels.get(_ZONES[0]) or "").split(_SEVERAL)
+    zones = (labels.get(ZONES[1]) or labels.get(ZONES[0]) or "").split(_SEVERAL)
     return IN_TREE[place][2], _handle(volume.spec, place, zones), place
 
 
@@ -152,21 +151,21 @@ def reachable_from(volume: PersistentVolume) -> NodeSelector | None:
     labels = volume.metadata.labels or {}
     terms = required.node_selector_terms if required is not None else []
     used = {each.key for term in terms for each in term.match_expressions}
-    which = next((i for i in (0, 1) if _ZONES[i] in used), None)
+    which = next((i for i in (0, 1) if ZONES[i] in used), None)
     if which is None:
-        which = next((i for i in (0, 1) if _ZONES[i] in labels), 0)
-    if any(each.values for term in terms for each in term.match_expressions if each.key == _ZONES[which]):
-        terms = _rename_key(terms, _ZONES[which], zone_key)
+        which = next((i for i in (0, 1) if ZONES[i] in labels), 0)
+    if any(each.values for term in terms for each in term.match_expressions if each.key == ZONES[which]):
+        terms = _rename_key(terms, ZONES[which], zone_key)
     else:
-        zones = sorted({zone.strip() for zone in labels.get(_ZONES[which], "").split(_SEVERAL)} - {""})
+        zones = sorted({zone.strip() for zone in labels.get(ZONES[which], "").split(_SEVERAL)} - {""})
         if zones:
             inside = NodeSelectorRequirement(key=zone_key, operator="In", values=zones)
             terms = [
                 msgspec.structs.replace(term, match_expressions=[*term.match_expressions, inside])
                 for term in terms or [NodeSelectorTerm()]
             ]
-    if which == 1 and any(each.values for term in terms for each in term.match_expressions if each.key == _REGIONS[1]):
-        terms = _rename_key(terms, _REGIONS[1], _REGIONS[0])
+    if which == 1 and any(each.values for term in terms for each in term.match_expressions if each.key == REGIONS[1]):
+        terms = _rename_key(terms, REGIONS[1], REGIONS[0])
     if required is None and not terms:
         return None
     return NodeSelector(node_selector_terms=list(terms))

@@ -14,6 +14,7 @@ from kscale.objects.api.core import Node, NodeSpec, Taint
 from kscale.objects.api.meta import Condition, KubeObject, ObjectMeta
 from kscale.objects.conditions import with_condition
 from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup, ProviderError
+from kscale.objects.well_known_labels import HOSTNAME
 from kscale.world.nodegroups.provider import CLOUD_ERROR, Provider
 from kscale.world.simulated.api_server import ApiObjects, one_by_one
 from kscale.world.simulated.controllers import HAPPENINGS
@@ -99,7 +100,6 @@ class Pool(msgspec.Struct, kw_only=True):
         self.counted = now
 
 
-_HOSTNAME: Final = "kubernetes.io/hostname"
 _NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
 
 
@@ -416,7 +416,7 @@ def _node(group: NodeGroup, machine: Machine, startup: Sequence[Taint], *, ready
         [condition for condition in pattern.status.conditions if condition.type != "Ready"],
         _ready_condition("True" if ready else "False", at),
     )
-    labels = {**(pattern.metadata.labels or {}), **(group.labels or {}), _HOSTNAME: machine.name}
+    labels = {**(pattern.metadata.labels or {}), **(group.labels or {}), HOSTNAME: machine.name}
     return Node(
         api_version="v1",
         kind="Node",

@@ -29,6 +29,7 @@ from kscale.objects.api.storage import (
 from kscale.objects.api.volumes import Volume
 from kscale.objects.pod_claims import AVAILABLE, bind, ephemeral_claims, find_volume, is_bound
 from kscale.objects.pod_owners import controller_of
+from kscale.objects.well_known_labels import ZONE
 from kscale.scheduling.fork import fork
 from kscale.scheduling.place import PlaceResult, PlaceState, place
 from kscale.scheduling.preemption import Candidates, preempt
@@ -45,7 +46,6 @@ __all__ = ["Scheduler", "VolumeBinder"]
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _WAITS: Final = "WaitForFirstConsumer"
-_ZONE: Final = "topology.kubernetes.io/zone"
 
 
 class VolumeBinder:
@@ -166,10 +166,10 @@ def _claim_key(pod: Pod, volume: Volume) -> str:
 
 def _provision_volume(claim: PersistentVolumeClaim, node: Node | None) -> PersistentVolume:
     """Return a new volume for a claim, restricted to the zone of the pod's node if the node has one."""
-    zone = (node.metadata.labels or {}).get(_ZONE) if node is not None else None
+    zone = (node.metadata.labels or {}).get(ZONE) if node is not None else None
     near = None
     if zone is not None:
-        term = NodeSelectorTerm(match_expressions=[NodeSelectorRequirement(key=_ZONE, operator="In", values=[zone])])
+        term = NodeSelectorTerm(match_expressions=[NodeSelectorRequirement(key=ZONE, operator="In", values=[zone])])
         near = VolumeNodeAffinity(required=NodeSelector(node_selector_terms=[term]))
     return PersistentVolume(
         api_version="v1",
