@@ -141,6 +141,24 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
         ]
         return Rows(columns, rows)
 
+    def explain(self, name: str) -> str:
+        """Return what the record says about an object, in one line: its row of the table, without empty fields.
+
+        ``name``: the first field of the row, or ``namespace/name``. Raises InputError if no row has this name.
+        """
+        columns, rows = self.table_rows()
+        by_namespace = {"namespace", "name"} <= columns.keys()
+        keys = ["namespace", "name"] if by_namespace else list(columns)[:1]
+        for row in rows:
+            values = dict(zip(columns, row, strict=True))
+            if name in (str(values[keys[-1]]), "/".join(str(values[key]) for key in keys)):
+                return ", ".join(
+                    f"{column} {_format_value(value)}"
+                    for column, value in values.items()
+                    if column not in keys and value not in (None, "", "[]", "{}", [])
+                )
+        raise InputError(f"no {self.ROWS} entry {name!r} in this {type(self).__name__}")
+
     def _repr_html_(self) -> str:
         """Return an HTML view of the record, for notebooks."""
         from kscale.html import notebook
@@ -179,6 +197,17 @@ def _cell(value: Any, kind: type) -> Any:
     if kind is float:
         return float(value)
     return msgspec.json.encode(value).decode()
+
+
+def _format_value(value: Any) -> str:
+    """Format a value of a row as text."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def components_of(kind: Any, schema_hook: Callable[[Any], Any] | None = None) -> tuple[str, dict[str, Any]]:

@@ -21,12 +21,17 @@ from kscale.capacity.estimate import estimate_groups
 from kscale.capacity.explain import explain
 from kscale.capacity.headroom import headroom
 from kscale.capacity.scale_down import report_scale_down
+from kscale.capacity.vpa_round_plan import plan_of_dump
 from kscale.capacity.whatif import Base, scenarios_from
+from kscale.effects import moment
 from kscale.errors import ConcurrentUseError, InputError
-from kscale.objects.api.core import Node
+from kscale.objects.api.apps import ReplicaSet
+from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import from_dict
 from kscale.records import Record, Result
 from kscale.schemas import DOCUMENTS, record_type
+from unit.cli.test_vpa import objects
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
@@ -67,6 +72,51 @@ def groups() -> list[kscale.NodeGroup]:
     return [kscale.NodeGroup(id="pool", min_size=0, max_size=9, nodes=["n1", "n2"], price=0.5, template=template)]
 
 
+SCENARIOS = [
+    {"name": "same"},
+    {
+        "name": "cheaper and capped",
+        "edits": [
+            {"prices": {"scale": {"pool": "x0.5"}}},
+            {"groups": {"set": {"pool": {"max": 2}}}},
+        ],
+    },
+    {"name": "packed", "question": "scale-down", "edits": [{"requests": {"cpu": "x0.1"}}]},
+]
+
+
+@cache
+def scaled_cluster() -> kscale.Cluster:
+    """A ReplicaSet of two pods with two containers each, and a VPA that has recommended 300m for one of them."""
+    return kscale.load([*objects(requests="1500m", replicas=2), node("n1")])
+
+
+def recommender_round() -> vpa.RecommenderRound:
+    """Usage of 500 millicores by pods whose VPA allows 200 millicores at most, and 64 GiB of memory at least."""
+    policy = {"containerName": "app", "maxAllowed": {"cpu": "200m"}, "minAllowed": {"memory": "64Gi"}}
+    objects_by_kind = {item["kind"]: item for item in objects()}
+    scaler = objects_by_kind["VerticalPodAutoscaler"]
+    spec = {**scaler["spec"], "resourcePolicy": {"containerPolicies": [policy]}}
+    return vpa.RecommenderRound(
+        vpas=[from_dict({**scaler, "spec": spec, "status": {}}, VerticalPodAutoscaler)],
+        pods=vpa.PodChanges(changed=[from_dict(item, Pod) for item in objects() if item["kind"] == "Pod"]),
+        controllers=vpa.Controllers([from_dict(objects_by_kind["ReplicaSet"], ReplicaSet)]),
+        usage=[usage_events()],
+    )
+
+
+def usage_events() -> vpa.Usage:
+    hour = 3600 * 10**9
+    begin = moment(NOW) - 24 * hour
+    return vpa.Usage.from_events((("shop", "web-0", "app"), begin + i * hour, 500, vpa.CPU_SAMPLE) for i in range(24))
+
+
+def run_updater(cluster: kscale.Cluster) -> vpa.UpdaterResult:
+    pods, vpas = list(cluster.pods()), list(cluster.all("VerticalPodAutoscaler"))
+    inputs = vpa.UpdaterRound(pods=pods, vpas=vpas, controllers=vpa.read_controllers(cluster))
+    return vpa.run_updater(vpa.UpdaterState(), inputs, now=NOW)
+
+
 RESULTS: dict[str, Callable[[], Any]] = {
     "fit": lambda: kscale.fit(cluster()),
     "place": lambda: kscale.place(cluster()),
@@ -75,9 +125,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "scale_down": lambda: kscale.scale_down(cluster(), groups(), now=NOW),
     "run_once": lambda: ca.run_once(cluster(), groups(), now=NOW),
     "mix": lambda: kscale.mix(cluster(), groups(), placements=True),
-    "whatif": lambda: kscale.whatif(
-        Base(cluster=cluster(), groups=groups(), now=NOW), scenarios_from({"scenarios": [{"name": "same"}]})
-    ),
+    "whatif": lambda: kscale.whatif(Base(cluster=cluster(), groups=groups(), now=NOW), scenarios_from(SCENARIOS)),
     "cost": lambda: cost(cluster(), groups()),
     "estimate report": lambda: estimate_groups(cluster().snapshot(), groups(), placements=True),
     "explanation": lambda: explain(cluster().snapshot(), "shop/huge", groups()),
@@ -85,8 +133,11 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "scale-down report": lambda: report_scale_down(cluster().snapshot(), groups(), now=NOW)[0],
     "scale-up record": lambda: kscale.scale_up(cluster(), groups(), now=NOW).record(),
     "hpa": lambda: hpa.read_dump(str(ROOT / "examples" / "shop.json")).decide(),
-    "vpa recommend": lambda: vpa.recommend(cluster(), []),
-    "vpa updater": lambda: vpa.run_updater(vpa.UpdaterState(), vpa.UpdaterRound(pods=[], vpas=[]), now=NOW),
+    "hpa report": lambda: hpa.hpa_report(hpa.read_dump(str(ROOT / "examples" / "shop.json"))),
+    "vpa recommend": lambda: vpa.recommend(scaled_cluster(), []),
+    "vpa recommender": lambda: vpa.run_once(vpa.RecommenderState(), recommender_round(), now=NOW),
+    "vpa updater": lambda: run_updater(scaled_cluster()),
+    "vpa round plan": lambda: plan_of_dump(scaled_cluster(), now=moment(NOW)),
 }
 
 
@@ -222,6 +273,40 @@ EXPLAINED = [
     ("run_once", "shop/new", "triggered scale-up of {pool 2->3 (max: 9)}"),
     ("mix", "shop/huge", "no offer and no existing node takes it"),
     ("mix", "shop/fits", "placed on n2"),
+    ("estimate report", "pool", "nodes 1, bound 1, boundMethod volume, pods 1"),
+    ("headroom", "n1", "pods 1, homeless 0"),
+    ("scale-down report", "n1", "why 75% of its cpu is requested, more than 50%"),
+    ("hpa", "shop/cart", "stays at 4: cpu 85% of 80% (within tolerance); ratio 1.062, 4 ready pods: proposes 4"),
+    ("hpa", "shop/search", "; held back by maxReplicas 6 (wanted 10); ScalingLimited is True (TooManyReplicas)"),
+    (
+        "hpa report",
+        "shop/pay",
+        "6 -> 5: cpu 25% of 80%; ratio 0.3125, 6 ready pods: proposes 2; held back by ",
+    ),
+    ("hpa report", "shop/checkout", "stays at 3, not decided: failed to compute desired number of replicas"),
+    ("whatif", "same", "3 nodes, 1.50 per hour, 1 pod pending, pool +1; shop/huge pending: pool: Insufficient cpu"),
+    ("whatif", "cheaper and capped", '; prices {"scale":{"pool":"x0.5"}}: cost 1.50 -> 0.75; groups {"set":{"pool":{'),
+    ("whatif", "cheaper and capped", ": nodes 3 -> 2, cost 0.75 -> 0.50, pending pods 1 -> 2, pool +1 -> +0; first "),
+    ("whatif", "packed", "changes nothing; 1 node stays: n1 (shop/running has no controller that would create it "),
+    ("cost", "shop", "0.2446 per hour, 24.5% of the 1 of all nodes; 1 pod requests 3 cores and 0 GiB: 0.2446 cpu; by "),
+    (
+        "cost",
+        "pool",
+        "for 2 nodes, 0.5 a node on average; pods request 0.2446 of it (24.5%), 0.7554 is idle",
+    ),
+    (
+        "vpa recommender",
+        "shop/web",
+        "cpu 200m: percentile 90 of usage plus 15% (bounds: percentiles 50 and 95), ",
+    ),
+    (
+        "vpa recommender",
+        "shop/web",
+        "memory 64Gi: the minimum of a pod (250Mi), as no usage is above it, raised from 250Mi by minAllowed",
+    ),
+    ("vpa recommend", "shop/ReplicaSet/web", "app: cpu: no target; memory: no target; 0 samples, VPA web; no data"),
+    ("vpa updater", "shop/web-0", "due for an update by VPA web: its requests are outside of the recommended range"),
+    ("vpa round plan", "shop/web", "mode Recreate, target ReplicaSet/web; evicts web-0"),
 ]
 
 
@@ -230,6 +315,32 @@ def test_explain_says_why(name: str, of: str, text: str) -> None:
     assert text in result(name).explain(of)
     with pytest.raises(InputError, match="nobody"):
         result(name).explain("shop/nobody" if "/" in of else "nobody")
+
+
+def test_every_result_explains() -> None:
+    without_table = {"ClusterAnswers", "SchemaList"}
+    assert [kind for kind in DOCUMENTS if not record_type(kind).ROWS] == sorted(without_table)
+    assert [name for name in RESULTS if not callable(getattr(result(name), "explain", None))] == []
+
+
+def test_explanations_of_unpickled_results_need_no_inputs() -> None:
+    unpickled = pickle.loads(pickle.dumps(result("whatif")))
+    assert unpickled == result("whatif")
+    explanation = unpickled.explain("cheaper and capped")
+    assert explanation.startswith("scale-up: 2 (baseline 3) nodes, 0.50 (baseline 1.50) per hour")
+    assert "first difference: no group grows" in explanation
+    decisions = pickle.loads(pickle.dumps(result("hpa")))
+    assert decisions.explain("shop/front") == "4 -> 3: decided by metrics, reason all_below"
+
+
+def test_parts_of_a_cost_add_up() -> None:
+    report = cost(
+        kscale.load(str(ROOT / "examples" / "cluster.json.gz")),
+        kscale.read_groups(str(ROOT / "examples" / "groups.yaml")),
+    )
+    for share in (*report.namespaces, *report.workloads):
+        assert sum(share.by_resource.values()) == pytest.approx(share.cost)
+        assert sum(share.by_pool.values()) == pytest.approx(share.cost)
 
 
 def test_groups_of_a_mix_are_the_groups_of_the_next_call() -> None:

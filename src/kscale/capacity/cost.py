@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -126,7 +126,8 @@ class CostShare(Part, frozen=True):
     """Cost per hour of the requests of the pods of ``name``, and its ``share`` of the cost of all nodes.
 
     ``cpu`` (milli-cores) and ``memory`` (bytes) are the requests; ``biggest`` (of a namespace): its most expensive
-    workload.
+    workload. ``by_resource`` and ``by_pool`` divide the cost by requested resource and by node group (empty name: nodes
+    of no group).
     """
 
     name: str
@@ -136,6 +137,8 @@ class CostShare(Part, frozen=True):
     cpu: int
     memory: int
     biggest: str = ""
+    by_resource: dict[str, float] = {}
+    by_pool: dict[str, float] = {}
 
 
 class PoolCost(Part, frozen=True):
@@ -238,6 +241,72 @@ class CostReport(Record, frozen=True):
         unpriced = f", {self.unpriced:,} of them without a price" if self.unpriced else ""
         return f"{self.cost:,.2f} per hour, {self.idle:,.2f} idle, {self.node_count:,} nodes{unpriced}"
 
+    def explain(self, name: str) -> str:
+        """Return what the cost of a line of this report consists of, in one line.
+
+        ``name``: of a namespace, a workload (``namespace/Kind/name``), a node group, or a team of ``allocation``. A
+        name that several of them have is explained as the first of these. Raises InputError if the report has no such
+        line.
+        """
+        for share in (*self.namespaces, *self.workloads):
+            if share.name == name:
+                return _explain_share(share, self)
+        for pool in self.pools:
+            if pool.name == name:
+                return _explain_pool(pool)
+        if self.allocation is not None:
+            for line in self.allocation.lines:
+                if line.name == name:
+                    return _explain_allocated(line, self.allocation)
+        raise InputError(f"no namespace, workload, node group or team {name!r} in this report")
+
+
+def _explain_share(share: CostShare, report: CostReport) -> str:
+    parts = [f"{amount:,.4g} {resource}" for resource, amount in share.by_resource.items() if amount]
+    pools = [f"{amount:,.4g} on {name or 'nodes of no group'}" for name, amount in share.by_pool.items() if amount]
+    pods = "1 pod" if share.pods == 1 else f"{share.pods:,} pods"
+    requests = f"{share.cpu / 1000:,.4g} cores and {share.memory / 2**30:,.4g} GiB"
+    return "; ".join(
+        [
+            f"{share.cost:,.4g} per hour, {share.share:.1%} of the {report.cost:,.4g} of all nodes",
+            f"{pods} {'requests' if share.pods == 1 else 'request'} {requests}: {' + '.join(parts) or 'nothing'}",
+            *([f"by the prices of their nodes: {' + '.join(pools)}"] if pools else []),
+            f"without a share of the {report.idle:,.4g} of capacity that nobody requested",
+        ]
+    )
+
+
+def _explain_pool(pool: PoolCost) -> str:
+    nodes = "1 node" if pool.nodes == 1 else f"{pool.nodes:,} nodes"
+    requested = pool.cost - pool.idle
+    share = f" ({requested / pool.cost:.1%})" if pool.cost else ""
+    return (
+        f"{pool.cost:,.4g} per hour for {nodes}, {pool.cost / pool.nodes:,.4g} a node on average; pods request "
+        f"{requested:,.4g} of it{share}, {pool.idle:,.4g} is idle"
+    )
+
+
+_IDLE_RULES: Final = {
+    "proportional": "idle capacity is divided in proportion to the requests",
+    "separate": "idle capacity is a line of its own",
+    "none": "idle capacity is left out",
+}
+
+
+def _explain_allocated(line: AllocatedCost, allocation: CostAllocation) -> str:
+    digits = allocation.decimals
+    amounts = (("requested", line.requested), ("idle", line.idle), ("storage", line.storage))
+    usage = [] if line.by_usage is None else [f"by usage it would pay {line.by_usage:,.{digits}f}"]
+    total = f"{line.share:.1%} of {allocation.cost:,.{digits}f}"
+    return "; ".join(
+        [
+            f"{line.cost:,.{digits}f} for {allocation.hours:,.4g} hours, {total}",
+            " + ".join(f"{amount:,.{digits}f} {name}" for name, amount in amounts),
+            _IDLE_RULES[allocation.idle_rule],
+            *usage,
+        ]
+    )
+
 
 @typed
 def cost(
@@ -273,13 +342,19 @@ def cost(
     amounts, rates = _amounts(snapshot), _rates(snapshot, price)
     node = snapshot.placed_node
     counts = is_priced[node]
-    pod_cost = (amounts[snapshot.placed_class] * rates[node]).sum(axis=1) * counts
+    resource_cost = amounts[snapshot.placed_class] * rates[node] * counts[:, None]
+    pod_cost = resource_cost.sum(axis=1)
     requested: NDArray[np.float64] = np.bincount(node, weights=pod_cost, minlength=len(prices)).astype(np.float64)
     names = np.array(snapshot.pods, dtype=object)[counts]
     spaces = [name.partition("/")[0] for name in names]
     owners = name_workloads(cluster, names.tolist())
     total = float(price.sum())
-    shares = pod_cost[counts], amounts[snapshot.placed_class][counts], total
+    members = _list_members(snapshot, groups)
+    pool_of_node = np.zeros(len(prices), dtype=np.int64)
+    for number, rows in enumerate(members.values()):
+        pool_of_node[rows] = number
+    parts = _CostParts(_resources(snapshot), resource_cost[counts], list(members), pool_of_node[node[counts]])
+    shares = pod_cost[counts], amounts[snapshot.placed_class][counts], total, parts
     workloads = _divide_cost(owners, *shares)
     biggest: dict[str, str] = {}
     for share in workloads:
@@ -295,7 +370,7 @@ def cost(
             msgspec.structs.replace(share, biggest=biggest[share.name]) for share in _divide_cost(spaces, *shares)
         ],
         workloads=workloads,
-        pools=_pools(snapshot, groups, price, requested),
+        pools=_pools(members, price, requested),
     )
 
 
@@ -387,8 +462,35 @@ def name_workloads(cluster: Cluster, names: Sequence[str]) -> list[str]:
     return result
 
 
+class _CostParts(NamedTuple):
+    """Cost of each pod by resource (float64[pods, resources]), and the number of its node group among ``pools``."""
+
+    resources: Sequence[str]
+    by_resource: NDArray[np.float64]
+    pools: Sequence[str]
+    pool: NDArray[np.int64]
+
+    def divide(self, index: NDArray[np.int64], count: int) -> list[tuple[dict[str, float], dict[str, float]]]:
+        """Return the cost by resource and by node group of each of ``count`` lines; ``index``: the line of each pod."""
+        resources = np.zeros((count, len(self.resources)))
+        np.add.at(resources, index, self.by_resource)
+        pools = np.zeros((count, len(self.pools)))
+        np.add.at(pools, (index, self.pool), self.by_resource.sum(axis=1))
+        return [
+            (
+                {name: round_money(amount) for name, amount in zip(self.resources, by_resource, strict=True) if amount},
+                {name: round_money(amount) for name, amount in zip(self.pools, by_pool, strict=True) if amount},
+            )
+            for by_resource, by_pool in zip(resources.tolist(), pools.tolist(), strict=True)
+        ]
+
+
 def _divide_cost(
-    names: Sequence[str], costs: NDArray[np.float64], amounts: NDArray[np.float64], total: float
+    names: Sequence[str],
+    costs: NDArray[np.float64],
+    amounts: NDArray[np.float64],
+    total: float,
+    parts: _CostParts,
 ) -> list[CostShare]:
     """Return one row per name, the most expensive first."""
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
@@ -397,6 +499,7 @@ def _divide_cost(
     sums = [
         np.bincount(index, weights=column, minlength=len(number)) for column in (costs, amounts[:, 0], amounts[:, 1])
     ]
+    divided = parts.divide(index, len(number))
     lines = [
         CostShare(
             name=name,
@@ -405,33 +508,34 @@ def _divide_cost(
             share=round(float(sums[0][i]) / total, 6) if total else 0.0,
             cpu=int(sums[1][i]),
             memory=int(sums[2][i]),
+            by_resource=divided[i][0],
+            by_pool=divided[i][1],
         )
         for name, i in number.items()
     ]
     return sorted(lines, key=lambda line: (-line.cost, line.name))
 
 
-def _pools(
-    snapshot: Snapshot, groups: Sequence[NodeGroup], price: NDArray[np.float64], asked: NDArray[np.float64]
-) -> list[PoolCost]:
+def _list_members(snapshot: Snapshot, groups: Sequence[NodeGroup]) -> dict[str, list[int]]:
+    """Return the rows of the nodes of each group; those of no group have the empty name, which is last."""
     index = snapshot.columns.index
-    rest = dict.fromkeys(range(len(price)))
+    rest = dict.fromkeys(range(len(snapshot.nodes)))
     members: dict[str, list[int]] = {}
     for group in groups:
         indices = [index[node.metadata.name] for node in members_of(group, snapshot.columns.objects)]
         members[group.id] = [n for n in indices if n in rest]
         for n in members[group.id]:
             del rest[n]
+    members[""] = list(rest)
+    return members
+
+
+def _pools(
+    members: Mapping[str, Sequence[int]], price: NDArray[np.float64], requested: NDArray[np.float64]
+) -> list[PoolCost]:
     lines = []
-    for name, rows in (*members.items(), ("", list(rest))):
+    for name, rows in members.items():
         if rows:
-            total = float(price[rows].sum())
-            lines.append(
-                PoolCost(
-                    name=name,
-                    nodes=len(rows),
-                    cost=round_money(total),
-                    idle=round_money(total - float(asked[rows].sum())),
-                )
-            )
+            total, used = float(price[rows].sum()), float(requested[rows].sum())
+            lines.append(PoolCost(name=name, nodes=len(rows), cost=round_money(total), idle=round_money(total - used)))
     return sorted(lines, key=lambda line: (-line.cost, line.name))

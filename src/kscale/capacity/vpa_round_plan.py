@@ -8,6 +8,7 @@ import msgspec
 
 from kscale.capacity.right_sizing import compare_packing, replace_requests, waiting
 from kscale.effects import Action, ApiError, Event, Evict, Moment, PatchOperation, Resize, from_text, to_text
+from kscale.errors import InputError
 from kscale.objects.api.core import Container, ObjectReference, Pod, PodStatus
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.policy import PodDisruptionBudget
@@ -104,6 +105,16 @@ class VPARoundPlan(Record, frozen=True):
     anew: PutAnew = PutAnew()
     notes: Sequence[str] = ()
 
+    def explain(self, vpa: str) -> str:
+        """Return what the loop does for a VPA and why, in one line: evictions, resizes, unchanged pods, new requests.
+
+        ``vpa``: ``namespace/name``. Raises InputError if the plan has no such VPA.
+        """
+        for item in self.vpas:
+            if vpa == f"{item.namespace}/{item.name}":
+                return _explain_planned(item)
+        raise InputError(f"no VPA {vpa!r} in this plan")
+
     @property
     def event(self) -> Event | None:
         """Return the plan as an event about the node used for packing; None if no pod changes or there is no node."""
@@ -121,6 +132,38 @@ class VPARoundPlan(Record, frozen=True):
             text += f"; {len(self.anew.waiting)} of the changed find no place on the nodes that are there"
         regarding = ObjectReference(api_version="v1", kind="Node", name=effect.node)
         return Event(regarding=regarding, type="Normal", reason="NodesPlanned", message=text)
+
+
+_PODS_SHOWN = 5
+
+
+def _explain_planned(vpa: PlannedVPA) -> str:
+    parts = [f"mode {vpa.mode}, target {vpa.target}"] if vpa.mode else []
+    for verb, pods in (("evicts", vpa.evict), ("resizes", vpa.resize)):
+        if pods:
+            more = f" and {len(pods) - _PODS_SHOWN:,} more" if len(pods) > _PODS_SHOWN else ""
+            parts.append(f"{verb} {', '.join(pods[:_PODS_SHOWN])}{more}")
+    if not vpa.evict and not vpa.resize:
+        parts.append(f"{vpa.pods:,} pods would get other requests" if vpa.pods else "changes no pod")
+    unchanged: dict[tuple[str, str], list[str]] = {}
+    for pod in vpa.unchanged:
+        unchanged.setdefault((pod.reason, pod.message), []).append(pod.pod)
+    for (reason, message), pods in unchanged.items():
+        more = f" and {len(pods) - 1:,} more" if len(pods) > 1 else ""
+        parts.append(f"{pods[0]}{more} unchanged, {reason}: {message}")
+    for container in vpa.admission:
+        changes = [
+            f"{kind} {name} {before.get(name, 'none')} -> {amount}"
+            for kind, before, after in (
+                ("request", container.requests, container.new_requests),
+                ("limit", container.limits, container.new_limits),
+            )
+            for name, amount in after.items()
+            if before.get(name) != amount
+        ]
+        if changes:
+            parts.append(f"new pods get in container {container.container}: {', '.join(changes)}")
+    return "; ".join(parts)
 
 
 def update_plan(

@@ -19,6 +19,7 @@ __all__ = [
     "CurrentResources",
     "cores_to_millicores",
     "float_to_int64",
+    "get_amount",
     "get_current_resources",
     "get_resources_sources",
     "has_lower_resource",
@@ -113,6 +114,12 @@ class CurrentResources:
     def requests(self, container: str) -> ResourceList:
         """Return the container's requests: empty if there are none."""
         return self.get(container)[0] or {}
+
+
+def get_amount(amounts: ResourceList | None, resource: str) -> int | None:
+    """Return an amount in millicores or bytes, or None if there is none."""
+    quantity = (amounts or {}).get(resource)
+    return None if quantity is None else quantity.milli_value() if resource == CPU else quantity.value()
 
 
 def get_current_resources(pod: Pod, container: str) -> tuple[ResourceList | None, ResourceList | None]:

@@ -536,9 +536,12 @@ def test_a_world_lives_while_a_later_scenario_may_share_it(question: str, places
         report = whatif(base(), scenarios, on_row=lambda _: living.append(places()))
     # 0 is the base, 1 loses a1 and is world 3 but for a price, 2 is where world 5 begins
     assert living == [[0, 1], [0, 1, 2], [0, 2], [0, 2], [0], [0], [0, 7]]
+    assert places() == [0, 7], "the report keeps the base's own nodes and pods, which explain needs"
+    shared, result_rows = report.shared, report.scenarios
+    del report
     assert places() == []
-    assert report.shared == {"scale-up": 2, "estimate": 2, "mix": 0}[question]
-    assert report.scenarios == [whatif(base(), [scenario]).scenarios[0] for scenario in scenarios]
+    assert shared == {"scale-up": 2, "estimate": 2, "mix": 0}[question]
+    assert result_rows == [whatif(base(), [scenario]).scenarios[0] for scenario in scenarios]
 
 
 def test_nothing_but_the_rows_is_kept_of_many_scenarios() -> None:

@@ -22,9 +22,10 @@ from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.capacity.estimate import EXPENDABLE_CUTOFF, estimate_groups, requests_tpus
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.headroom import headroom
-from kscale.capacity.mix import ALL, MixOptions, bound_cost_of_nodes, mix, offers_of
+from kscale.capacity.mix import ALL, MixOptions, MixPlan, bound_cost_of_nodes, mix, offers_of
 from kscale.capacity.mix.offers import subjects
-from kscale.capacity.scale_down import report_scale_down
+from kscale.capacity.records import EstimateReport
+from kscale.capacity.scale_down import ScaleDownNode, ScaleDownReport, report_scale_down
 from kscale.capacity.whatif.edits import Nodes, World
 from kscale.capacity.whatif.scenarios import Question
 from kscale.effects import Moment, moment
@@ -74,6 +75,7 @@ class Decision:
     - ``placed``: returns the pods that have a node after the decision
     - ``upcoming``: nodes by group that are already being created and cost nothing more
     - ``rebuilt``: $/h of all nodes, for the question rebuild only; ``simulated``: for the question simulate only
+    - ``remaining``: returns texts on what the decision leaves as it is and why: pods that stay pending, nodes that stay
     """
 
     nodes: int
@@ -87,6 +89,7 @@ class Decision:
     upcoming: Mapping[str, int] = field(default_factory=dict)
     rebuilt: float | None = None
     simulated: Simulated | None = None
+    remaining: Callable[[], Sequence[str]] = tuple
 
 
 class DecisionCache:
@@ -263,7 +266,7 @@ class DecisionCache:
         unplaced = set(world.place.snapshot.pending).difference(placed) if lost else set()
         if best is None:
             decided = _build_decision(world, existing, {}, report.pending_count - report.on_existing, unplaced)
-            return replace(decided, placed=lambda: placed)
+            return replace(decided, placed=lambda: placed, remaining=partial(_explain_rejections, report))
         stays = report.need_new + report.unschedulable_count - best.pods
         facts = {
             line.group: _build_fact(f"{line.group} would take {_pods(line.pods)} on {line.nodes:,} nodes")
@@ -273,7 +276,7 @@ class DecisionCache:
         decided = _build_decision(
             world, existing + best.nodes, {best.group: best.nodes}, stays, unplaced, facts=first | facts
         )
-        return replace(decided, placed=lambda: placed)
+        return replace(decided, placed=lambda: placed, remaining=partial(_explain_rejections, report))
 
     def _mix(self, world: World) -> Decision:
         if not world.groups:  # all groups are lost or removed
@@ -287,7 +290,7 @@ class DecisionCache:
         decided = _build_decision(
             world, existing + plan.node_count, dict(plan.offers), plan.unschedulable_count, lost, facts=facts
         )
-        return replace(decided, bound=plan.bound.cost)
+        return replace(decided, bound=plan.bound.cost, remaining=partial(_explain_unschedulable, plan))
 
     def _rebuild(self, world: World) -> Decision:
         """Decide on new nodes of the groups for all pods, as if there were no nodes."""
@@ -304,7 +307,9 @@ class DecisionCache:
         decided = _build_decision(
             world, plan.node_count, change, plan.unschedulable_count, set(plan.unschedulable), facts=facts
         )
-        return replace(decided, bound=plan.bound.cost, rebuilt=plan.cost)
+        return replace(
+            decided, bound=plan.bound.cost, rebuilt=plan.cost, remaining=partial(_explain_unschedulable, plan)
+        )
 
     def _on_existing(self, world: World) -> Decision:
         """Place pending pods on existing nodes only, as no node group is left."""
@@ -405,7 +410,52 @@ def _build_plan_decision(world: World, plan: ScaleUpPlan) -> Decision:
             for item in plan.remain_unschedulable
         }
     decided = _build_decision(world, node_count + sum(change.values()), change, stay, unplaced, facts=facts)
-    return replace(decided, placed=partial(_list_placed_pods, plan), upcoming=plan.upcoming)
+    return replace(
+        decided,
+        placed=partial(_list_placed_pods, plan),
+        upcoming=plan.upcoming,
+        remaining=partial(_explain_pending, plan),
+    )
+
+
+def _explain_pending(plan: ScaleUpPlan) -> list[str]:
+    """Return texts on the pods that stay pending after a scale-up, with the reason of each node group."""
+    pods_by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for item in plan.remain_unschedulable:
+        groups_by_reason: defaultdict[str, list[str]] = defaultdict(list)
+        for group, rejection in item.rejected.items():
+            groups_by_reason[", ".join(rejection.reasons) or rejection.plugin].append(group)
+        rejections = [f"{', '.join(groups)}: {reason}" for reason, groups in groups_by_reason.items()]
+        if item.taken_by or not rejections:  # a group that was not chosen would take them
+            rejections.insert(0, item.why)
+        pods_by_reason[" | ".join(rejections)] += item.pods
+    texts = [
+        f"{f'{_pods(len(pods))} like ' if len(pods) > 1 else ''}{pods[0]} pending: {reason}"
+        for reason, pods in sorted(pods_by_reason.items(), key=lambda each: -len(each[1]))
+    ]
+    if plan.beyond_limits:
+        texts.append(f"{_pods(len(plan.beyond_limits))} pending: limits permit too few new nodes")
+    for names, reason in ((plan.young, "too new for this loop"), (plan.not_tried, "not tried: time ran out")):
+        if names:
+            texts.append(f"{_pods(len(names))} pending: {reason}")
+    return texts
+
+
+def _explain_rejections(report: EstimateReport) -> list[str]:
+    """Return texts on the pods that each node group rejects, by reason."""
+    return [
+        f"{line.group} rejects {_pods(item.pods)}: {', '.join(item.reasons)}"
+        for line in report.groups
+        for item in line.rejections
+    ]
+
+
+def _explain_unschedulable(plan: MixPlan) -> list[str]:
+    """Return a text on the pods without a node in a plan; empty if there are none."""
+    if not plan.unschedulable_count:
+        return []
+    limits = f"; limits reached: {', '.join(plan.limits_reached)}" if plan.limits_reached else ""
+    return [f"{_pods(plan.unschedulable_count)} pending: no node group and no existing node takes them{limits}"]
 
 
 def _list_placed_pods(plan: ScaleUpPlan) -> list[str]:
@@ -441,7 +491,7 @@ def _scaled_down(world: World) -> Decision:
     existing = len(world.place.snapshot.nodes)
     pending = len(world.place.snapshot.pending)
     unplaced = set(world.place.snapshot.pending) if world.place.lost else set()
-    return _build_decision(
+    decided = _build_decision(
         world,
         existing - len(removed),
         change,
@@ -450,6 +500,20 @@ def _scaled_down(world: World) -> Decision:
         removed=tuple(row.node for row in removed),
         facts=facts,
     )
+    return replace(decided, remaining=partial(_explain_nodes_that_stay, report))
+
+
+def _explain_nodes_that_stay(report: ScaleDownReport) -> list[str]:
+    """Return texts on the nodes that a scale-down keeps, by reason, the most frequent first."""
+    rows_by_reason: defaultdict[str | None, list[ScaleDownNode]] = defaultdict(list)
+    for row in report.nodes:
+        if row.decision not in ("delete empty", "drain"):
+            rows_by_reason[row.reason].append(row)
+    return [
+        f"{f'{len(rows):,} nodes stay, such as' if len(rows) > 1 else '1 node stays:'} {rows[0].node}"
+        f"{f' ({rows[0].why})' if rows[0].why else ''}"
+        for rows in sorted(rows_by_reason.values(), key=lambda each: -len(each))
+    ]
 
 
 def _simulate(world: World, groups: Sequence[NodeGroup], simulate: Simulate) -> Decision:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import operator
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +27,16 @@ from kscale.capacity.mix import MixOptions
 from kscale.capacity.records import UNLIMITED
 from kscale.capacity.whatif.edits import SharedCluster, World, apply_edit, get_digest_text, text_of
 from kscale.capacity.whatif.questions import Decision, DecisionCache, Simulate
-from kscale.capacity.whatif.scenarios import BASELINE, Condition, Question, Scenario, ScenarioRow, WhatIfReport
+from kscale.capacity.whatif.scenarios import (
+    BASELINE,
+    Condition,
+    Edit,
+    Question,
+    Scenario,
+    ScenarioRow,
+    WhatIfReport,
+    explain_change,
+)
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.api.meta import KubeObject
@@ -239,22 +249,61 @@ def whatif(
     -----
     A scenario's world and result are cached only while a later scenario may share them.
     """
-    shared = _baseline_of(base)
-    world, rows_by_question = shared.world, shared.rows
-    answers = DecisionCache(
-        bound=base.bound, mix_options=base.mix_options, simulate=base.simulate, cached={world.digest: shared.answers}
-    )
-    models = shared.models
-    baselines: dict[Question, ScenarioRow] = {}
-    worlds: dict[tuple[str, ...], World] = {}
     scenarios = list(scenarios)
-    ahead = LaterScenarios(scenarios)
+    decider = _Decider(base, scenarios, conditions)
+    rows = []
+    for scenario in scenarios:
+        result_row = decider.decide(scenario)[0]  # the decision is released before the next scenario
+        rows.append(result_row)
+        if on_row is not None:
+            on_row(result_row)
+    report = WhatIfReport(baselines=list(decider.baselines.values()), scenarios=rows, shared=decider.answers.shared)
+    own_base = replace(base)  # its cache is empty: the report keeps no decisions alive
+    return report.with_explanations(partial(_explain_edits, own_base, {item.name: item for item in scenarios}))
 
-    def row(name: str, edited_world: World, question: Question) -> tuple[ScenarioRow, Decision]:
-        decided, cost, bound = answers.decide(edited_world, question)
-        if not ahead.has_later_world(edited_world.digest):
-            answers.forget(edited_world.digest)
-        scenario_row = ScenarioRow(
+
+class _Decider:
+    """Decides the scenarios of one call, in order. ``baselines``: those of the questions that were asked."""
+
+    def __init__(self, base: Base, scenarios: Sequence[Scenario], conditions: Sequence[Condition] = ()) -> None:
+        self._base = base
+        self._conditions = conditions
+        shared = _baseline_of(base)
+        self._world, self._rows_by_question, self._models = shared.world, shared.rows, shared.models
+        self.answers = DecisionCache(
+            bound=base.bound,
+            mix_options=base.mix_options,
+            simulate=base.simulate,
+            cached={shared.world.digest: shared.answers},
+        )
+        self.baselines: dict[Question, ScenarioRow] = {}
+        self._worlds: dict[tuple[str, ...], World] = {}
+        self._ahead = LaterScenarios(scenarios)
+
+    def decide(self, scenario: Scenario) -> tuple[ScenarioRow, Decision]:
+        """Decide a scenario and compare it with its baseline."""
+        question = question_of(scenario)
+        if question not in self._rows_by_question:
+            self._rows_by_question[question] = self._decide_world(BASELINE, self._world, question)
+        baseline, before = self._rows_by_question[question]
+        self.baselines.setdefault(question, baseline)
+        edited = self._apply_edits(scenario, question)
+        source, name = self._base.source, f"scenario {scenario.name}"
+        try:
+            row, decided = self._decide_world(scenario.name, edited, question)
+        except (InputError, AutoscalerError) as error:
+            raise InputError(Problem(str(error), source, name)) from None
+        unknown = [condition.text for condition in self._conditions if not condition.is_known(row, baseline)]
+        if unknown:
+            raise InputError(Problem(f"{unknown[0]} cannot be checked: its value is not known", source, name))
+        crossed = [condition.text for condition in self._conditions if condition.is_met(row, baseline)]
+        return msgspec.structs.replace(row, differs=_first_difference(before, decided), crossed=crossed), decided
+
+    def _decide_world(self, name: str, world: World, question: Question) -> tuple[ScenarioRow, Decision]:
+        decided, cost, bound = self.answers.decide(world, question)
+        if not self._ahead.has_later_world(world.digest):
+            self.answers.forget(world.digest)
+        row = ScenarioRow(
             name=name,
             question=str(question),
             nodes=decided.nodes,
@@ -263,18 +312,18 @@ def whatif(
             pending=decided.pending,
             homeless=decided.homeless,
             groups={name: count for name, count in decided.change.items() if count},
-            notes=[] if question is Question.REBUILD else list(edited_world.notes),
+            notes=[] if question is Question.REBUILD else list(world.notes),
             pending_seconds=None if decided.simulated is None else decided.simulated.pending_seconds,
         )
-        return scenario_row, decided
+        return row, decided
 
-    def steps(scenario: Scenario, question: Question) -> World:
+    def _apply_edits(self, scenario: Scenario, question: Question) -> World:
         """Return the world after all edits; worlds after edits of nodes and pods are shared by scenarios."""
-        current = world
+        base, current = self._base, self._world
         for number, (edit, beginning) in enumerate(zip(scenario.edits, beginnings(scenario), strict=True)):
-            is_shared = ahead.has_later_prefix(beginning)
-            if beginning in worlds:
-                current = worlds[beginning] if is_shared else worlds.pop(beginning)
+            is_shared = self._ahead.has_later_prefix(beginning)
+            if beginning in self._worlds:
+                current = self._worlds[beginning] if is_shared else self._worlds.pop(beginning)
             else:
                 try:
                     changed = apply_edit(current, edit, Path(base.folder), question)
@@ -282,37 +331,59 @@ def whatif(
                     place = f"edits[{number}].{edit.kind}"
                     raise InputError(Problem(str(error), base.source, f"scenario {scenario.name}", place)) from None
                 if edit.lose is not None:
-                    changed = _add_model_templates(changed, world, models)
+                    changed = _add_model_templates(changed, self._world, self._models)
                 if is_shared and edit.kind in ("pods", "lose", "requests"):
-                    worlds[beginning] = changed
+                    self._worlds[beginning] = changed
                 current = changed
         return current
 
-    def answered(scenario: Scenario) -> ScenarioRow:
-        question = question_of(scenario)
-        if question not in rows_by_question:
-            rows_by_question[question] = row(BASELINE, world, question)
-        baseline, before = rows_by_question[question]
-        baselines.setdefault(question, baseline)
-        world_ = steps(scenario, question)
-        try:
-            result_row, decided = row(scenario.name, world_, question)
-        except (InputError, AutoscalerError) as error:
-            raise InputError(Problem(str(error), base.source, f"scenario {scenario.name}")) from None
-        unknown = [condition.text for condition in conditions if not condition.is_known(result_row, baseline)]
-        if unknown:
-            text = f"{unknown[0]} cannot be checked: its value is not known"
-            raise InputError(Problem(text, base.source, f"scenario {scenario.name}"))
-        crossed = [condition.text for condition in conditions if condition.is_met(result_row, baseline)]
-        return msgspec.structs.replace(result_row, differs=_first_difference(before, decided), crossed=crossed)
 
-    rows = []
-    for scenario in scenarios:
-        result_row = answered(scenario)
-        rows.append(result_row)
-        if on_row is not None:
-            on_row(result_row)
-    return WhatIfReport(baselines=list(baselines.values()), scenarios=rows, shared=answers.shared)
+_SHOWN = 4
+"""Texts on what a decision leaves as it is."""
+
+
+def _explain_edits(base: Base, scenarios: Mapping[str, Scenario], name: str, question: str) -> list[str]:
+    """Return what each edit of a scenario changes, one after the other, and what the decision leaves as it is."""
+    scenario = scenarios.get(name, Scenario(name=name, question=Question(question)))  # the baseline has no edits
+    parts = [
+        Scenario(name=name, edits=scenario.edits[:count], question=scenario.question)
+        for count in range(len(scenario.edits) + 1)
+    ]
+    decider = _Decider(base, parts)
+    row, decided = decider.decide(parts[0])
+    texts = []
+    for edit, part in zip(scenario.edits, parts[1:], strict=True):
+        label = f"{edit.kind} {_format_edit(edit)}"
+        try:
+            following, decided = decider.decide(part)
+        except InputError as error:  # only the edits together can be decided
+            texts.append(f"{label}: cannot be decided without the next edit ({error.problems[0].message})")
+            continue
+        change = explain_change(row, following)
+        is_only_edit = len(scenario.edits) == 1  # the result says what it changes
+        texts.append(label if change and is_only_edit else f"{label}: {change or 'changes nothing'}")
+        row = following
+    if row.differs:
+        texts.append(f"first difference: {row.differs}")
+    remaining = list(decided.remaining())
+    hidden = len(remaining) - _SHOWN
+    return [
+        *texts,
+        *remaining[:_SHOWN],
+        *([f"and for {hidden:,} more {'reason' if hidden == 1 else 'reasons'}"] if hidden > 0 else []),
+    ]
+
+
+_EDIT_LENGTH = 100
+
+
+def _format_edit(edit: Edit) -> str:
+    """Format the changed values of an edit as short JSON."""
+    values = msgspec.to_builtins(getattr(edit, edit.kind))
+    if isinstance(values, dict):
+        values = {name: value for name, value in values.items() if value not in (None, [], {}, False)}
+    text = msgspec.json.encode(values).decode()
+    return text if len(text) <= _EDIT_LENGTH else f"{text[:_EDIT_LENGTH]}..."
 
 
 def _add_model_templates(made: World, world: World, models: list[dict[str, NodeTemplate]]) -> World:

@@ -10,7 +10,7 @@ import math
 import operator
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final
@@ -43,6 +43,7 @@ __all__ = [
     "SetGroup",
     "WhatIfReport",
     "combine_variations",
+    "explain_change",
     "options_in",
     "parse_condition",
     "read_scenarios",
@@ -89,7 +90,7 @@ class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     crossed: list[str] = []
 
 
-class WhatIfReport(Record, frozen=True):
+class WhatIfReport(Record, frozen=True, dict=True):
     """The baselines, and one row per scenario in their order.
 
     ``baselines`` has one row per question that the scenarios ask. ``shared`` counts decisions that were reused from
@@ -100,6 +101,10 @@ class WhatIfReport(Record, frozen=True):
     ROWS: ClassVar[str] = "scenarios"
     baselines: list[ScenarioRow]
     scenarios: list[ScenarioRow]
+    """In the order in which they were asked."""
+    shared: int
+    assumptions: list[str] = msgspec.field(default_factory=list)
+    """Assumptions of the choice of node groups, as texts."""
 
     def summary(self) -> str:
         """Return the number of scenarios, the nodes of the first ones, and how many conditions hold."""
@@ -108,10 +113,77 @@ class WhatIfReport(Record, frozen=True):
         parts = [f"{len(self.scenarios):,} scenarios", *rows, *([f"{crossed:,} cross a limit"] if crossed else [])]
         return ", ".join(parts)
 
-    """In the order in which they were asked."""
-    shared: int
-    assumptions: list[str] = msgspec.field(default_factory=list)
-    """Assumptions of the choice of node groups, as texts."""
+    def explain(self, name: str) -> str:
+        """Return what a scenario changes and why, in one line: its result, each edit's part in it, and pending pods.
+
+        ``name``: of the scenario; ``baseline`` explains the first baseline. A report that was read from JSON or
+        unpickled has no scenarios to decide again: it explains the result and the first decision that differs. Raises
+        InputError if the report has no such scenario.
+        """
+        for row in (*self.scenarios, *self.baselines):
+            if row.name == name:
+                break
+        else:
+            raise InputError(f"no scenario {name!r} in this report")
+        baseline = next(item for item in self.baselines if item.question == row.question)
+        explain_edits: ExplainEdits | None = self.__dict__.get("_explain_edits")
+        texts = [_explain_result(row, baseline), *row.notes]
+        if explain_edits is not None:
+            texts += explain_edits(row.name, row.question)
+        elif row.differs:
+            texts.append(f"first difference: {row.differs}")
+        return "; ".join(texts)
+
+    def with_explanations(self, explain_edits: ExplainEdits) -> WhatIfReport:
+        """Set the function that :meth:`explain` calls to explain a scenario's edits, and return the report."""
+        self.__dict__["_explain_edits"] = explain_edits
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return msgspec.convert, (msgspec.to_builtins(self), type(self))
+
+
+ExplainEdits = Callable[[str, str], Sequence[str]]
+"""Returns texts on the edits of a scenario, from its name and its question."""
+
+
+def _explain_result(row: ScenarioRow, baseline: ScenarioRow) -> str:
+    """Return the numbers of a scenario, and those of its baseline that differ, in one line."""
+    parts = [f"{row.question}: {_compare(row.nodes, baseline.nodes)} nodes"]
+    if row.cost is not None:
+        parts.append(f"{_compare(row.cost, baseline.cost)} per hour")
+    parts.append(f"{_compare(row.pending, baseline.pending)} {'pod' if row.pending == 1 else 'pods'} pending")
+    if row.homeless or baseline.homeless:
+        parts.append(f"{_compare(row.homeless, baseline.homeless)} homeless")
+    for group in dict.fromkeys((*row.groups, *baseline.groups)):
+        change, before = row.groups.get(group, 0), baseline.groups.get(group, 0)
+        parts.append(f"{group} {change:+,}" + (f" (baseline {before:+,})" if change != before else ""))
+    return ", ".join(parts)
+
+
+def _compare(value: float, before: float | None) -> str:
+    return _format_number(value) + (f" (baseline {_format_number(before)})" if before not in (None, value) else "")
+
+
+def _format_number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def explain_change(before: ScenarioRow, after: ScenarioRow) -> str:
+    """Return the numbers that differ between two rows, in one line; empty if none does."""
+    pairs = [("nodes", before.nodes, after.nodes), ("cost", before.cost, after.cost)]
+    pairs += [("pending pods", before.pending, after.pending), ("homeless pods", before.homeless, after.homeless)]
+    parts = [
+        f"{name} {'unknown' if old is None else _format_number(old)} -> "
+        f"{'unknown' if new is None else _format_number(new)}"
+        for name, old, new in pairs
+        if old != new
+    ]
+    for group in dict.fromkeys((*before.groups, *after.groups)):
+        old, new = before.groups.get(group, 0), after.groups.get(group, 0)
+        if old != new:
+            parts.append(f"{group} {old:+,} -> {new:+,}")
+    return ", ".join(parts)
 
 
 METRICS = ("nodes", "cost", "bound", "pending", "homeless", "waited")

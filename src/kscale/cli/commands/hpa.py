@@ -20,10 +20,11 @@ from kscale.cli.terminal import Terminal, format_counts, object_name, plural
 from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.errors import InputError, Problem, StateError
 from kscale.files import read_file
+from kscale.hpa.controller.decision import HPADecision, MetricDetail
 from kscale.hpa.controller.state import ControllerState
 from kscale.hpa.dump.dump import Dump, read_dump
 from kscale.hpa.dump.records import split_scope
-from kscale.hpa.dump.report import HPADecision, HPAReport, MetricDetail, hpa_report
+from kscale.hpa.dump.report import HPAReport, hpa_report
 from kscale.hpa.options import HPAOptions
 
 if TYPE_CHECKING:

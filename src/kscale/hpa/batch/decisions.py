@@ -30,6 +30,7 @@ from kscale.effects import (
     run_dry,
     run_dry_at_once,
 )
+from kscale.errors import InputError
 from kscale.hpa.batch.columns import (
     CONDITION_REASONS,
     CONDITION_TYPES,
@@ -43,6 +44,7 @@ from kscale.hpa.batch.inputs import BatchColumns, BatchObjects, PreparedBatch, p
 from kscale.hpa.batch.pods import JoinedUsage, PodsLike, to_batch_pods
 from kscale.hpa.batch.precomputed import PrecomputedReconcile
 from kscale.hpa.controller.behavior import NormalizedReplicas
+from kscale.hpa.controller.decision import build_decision, explain_decision
 from kscale.hpa.controller.reconcile import PrecomputedDecision, ReconcileResult, ReconcileSteps, reconcile
 from kscale.hpa.controller.replica_calculator import (
     CALCULATION_MODES,
@@ -302,6 +304,32 @@ class Decisions(Result):
             strict=True,
         )
         return Rows({"hpa": str, "current": int, "desired": int, "decidedBy": str, "reason": str}, list(rows))
+
+    def explain(self, hpa: str) -> str:
+        """Return the replicas that an HPA wants and why, in one line.
+
+        ``hpa``: ``namespace/name``. Decisions made from columns alone, or unpickled, have no texts on metrics. Raises
+        InputError if the HPA is not part of these decisions.
+        """
+        if hpa not in self.keys:
+            raise InputError(f"no HPA {hpa!r} in these decisions")
+        row = self.keys.index(hpa)
+        if row in self.problems:
+            return f"not decided: {self.problems[row]}"
+        if self.origin is None:
+            _, current, desired, branch, reason = self.table_rows().rows[row]
+            if desired is None:
+                return f"stays at {'?' if current is None else current}, not decided: {branch}"
+            size = f"{current} -> {desired}" if self.rescaled[row] else f"stays at {current}"
+            return f"{size}: decided by {branch}, reason {reason}"
+        decision = build_decision(
+            self.origin.objects.hpas[row],
+            self[row],
+            int(self.best[row]),
+            scale=self.origin.inputs.scales[row],
+            options=self.origin.options,
+        )
+        return explain_decision(decision)
 
     def __reduce__(self) -> tuple[object, ...]:
         values = {each.name: getattr(self, each.name) for each in fields(self)}

@@ -15,26 +15,17 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from kscale.effects import ZERO_TIME, DryRun, Moment, moment, to_text
+from kscale.effects import ZERO_TIME, Moment, moment, to_text
 from kscale.errors import InputError
 from kscale.hpa.api.keda import PausedTarget
-from kscale.hpa.controller.metric_proposals import (
-    MetricError,
-    get_metric_source,
-    get_tolerances,
-    get_value_target,
-    to_status_quantity,
-)
-from kscale.hpa.controller.reconcile import ReconcileResult
-from kscale.hpa.controller.replica_calculator import CalculatedReplicas, Tolerances
+from kscale.hpa.controller.decision import HPADecision, build_decision, describe_target, explain_decision
+from kscale.hpa.controller.metric_proposals import get_value_target
 from kscale.hpa.controller.state import ControllerState
 from kscale.hpa.dump.dump import Dump
 from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.autoscaling import (
     ExternalMetricSource,
     HorizontalPodAutoscaler,
-    MetricSpec,
-    MetricTarget,
     ObjectMetricSource,
     Scale,
 )
@@ -51,9 +42,7 @@ from kscale.snapshot.pod_states import PHASES
 from kscale.snapshot.pods.index import PodIndex
 
 __all__ = [
-    "HPADecision",
     "HPAReport",
-    "MetricDetail",
     "PausedScaledObject",
     "PodOwners",
     "depends_on_pods",
@@ -120,7 +109,7 @@ class PodOwners:
             target = group_of(reference.api_version), reference.kind, reference.name
             owners[row][self._owner(pods.exemplar(shape), hpa.metadata.namespace, target)] += count
         return [
-            dict(sorted(each.items(), key=lambda item: (item[0] != _describe_target(hpa), -item[1], item[0])))
+            dict(sorted(each.items(), key=lambda item: (item[0] != describe_target(hpa), -item[1], item[0])))
             for (hpa, _), each in zip(selected, owners, strict=True)
         ]
 
@@ -142,11 +131,6 @@ class PodOwners:
 
 _SELECTED_TOGETHER: Final = 64
 """HPAs whose pods are counted together: each of them may select all pods of a namespace."""
-
-
-def _describe_target(hpa: HorizontalPodAutoscaler) -> str:
-    reference = hpa.spec.scale_target_ref
-    return f"{reference.kind}/{reference.name}"
 
 
 def _read_controller(data: Mapping[str, Any]) -> OwnerReference | None:
@@ -173,93 +157,6 @@ def _guess_replica_set_owner(pod: Pod, owner: _Owner, target: _Owner) -> OwnerRe
 
 
 _OWNERS_SHOWN: Final = 5
-_INT64_MIN: Final = -(2**63)
-_INT64_MAX: Final = 2**63 - 1
-_NO_PODS_NOTE: Final = "the target has 0 replicas, so there is no value a pod"
-_OVERFLOW_NOTE: Final = "the value does not fit 64 bits"
-_LIMIT_FIELDS: Final = {"TooFewReplicas": "minReplicas", "TooManyReplicas": "maxReplicas"}
-
-
-class EventText(msgspec.Struct, frozen=True, rename="camel"):
-    """An event that the controller would emit."""
-
-    type: str
-    reason: str
-    message: str
-
-
-class ConditionText(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition of the new status."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-    last_transition_time: str | None = None
-
-
-class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One metric and how its proposal was computed: pods by group (at most 1,000 names each), ratios, branches, or the
-    error.
-
-    ``current`` and ``target`` are texts; ``ratio`` is usage over target, ``second_ratio`` the ratio after missing and
-    unready pods were filled in (0: they were not). ``tolerated``: close enough to the target to keep the replicas;
-    ``direction_held``: the replicas are kept because filling in pods reversed the direction.
-    """
-
-    name: str
-    type: str
-    current: str = ""
-    target: str = ""
-    proposal: int | None = None
-    ratio: float | None = None
-    second_ratio: float | None = None
-    tolerated: bool = False
-    direction_held: bool = False
-    path: Sequence[str] = ()
-    groups: dict[str, Sequence[str]] = {}
-    group_counts: dict[str, int] = {}
-    error: str | None = None
-    note: str = ""
-    """Explanation where ``proposal`` does not follow from ``current`` and ``target``."""
-
-    @property
-    def filled_in(self) -> bool:
-        """Return whether the decision was made with missing or unready pods filled in."""
-        return "second_pass" in self.path
-
-    @property
-    def overflows(self) -> bool:
-        """Return whether the value in the status is the remainder of an overflow instead of the metric's value."""
-        return self.note.startswith((_NO_PODS_NOTE, _OVERFLOW_NOTE))
-
-
-class HPADecision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Decision for one HPA. ``desired_replicas`` is absent if nothing is decided because of ``error``.
-
-    ``limited`` is the reason of ScalingLimited if it limited the replicas, ``stabilized`` that of AbleToScale.
-    """
-
-    namespace: str
-    name: str
-    target: str
-    current_replicas: int | None
-    desired_replicas: int | None
-    rescales: bool
-    reason: str
-    decided_by: str
-    held_back_by: str
-    proposal: int | None
-    stabilized: int | None
-    limited: str
-    error: str | None
-    metrics: Sequence[MetricDetail]
-    conditions: Sequence[ConditionText]
-    events: Sequence[EventText]
-    warnings: Sequence[str] = ()
-    """Texts on doubtful inputs of the decision."""
-    pod_owners: dict[str, int] = {}
-    """Counted pods by owner (``Kind/name``; empty: no owner), if some do not belong to the target."""
 
 
 class PausedScaledObject(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -312,6 +209,17 @@ class HPAReport(Record, frozen=True):
         ]
         return ", ".join([f"{len(changes):,} of {len(self.hpas):,} HPAs rescale", *changes[:3]])
 
+    def explain(self, name: str) -> str:
+        """Return the replicas that an HPA wants and why, in one line.
+
+        ``name``: ``namespace/name`` of the HPA, or its name if only one has it. Raises InputError if the HPA is not
+        part of this report.
+        """
+        matches = [item for item in self.hpas if name in (item.name, f"{item.namespace}/{item.name}")]
+        if len(matches) != 1:
+            raise InputError(f"{'several HPAs have the name' if matches else 'no HPA'} {name!r} in this report")
+        return explain_decision(matches[0])
+
 
 @collector_paused()
 @typed
@@ -362,6 +270,7 @@ def hpa_report(
     rows = dict(zip(wanted, decisions.get_reconciles(wanted), strict=True))
     owners = PodOwners(dump.pods.cluster.pod_index(), dump.targets)
     keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in chosen]
+    scales = dump.scales()
     reported = {each for key in keys for each in (dump.generated.get(key, ""), f"HorizontalPodAutoscaler {key}")}
     if hpas is None or len(chosen) == len(every):
         reported |= {f"ScaledObject {key}" for key in dump.scaled_objects}  # also those without an HPA
@@ -373,8 +282,16 @@ def hpa_report(
         now=to_text(dump.newest if now is None else moment(now), fraction=True),
         state_mode=mode,
         hpas=[
-            _build_decision(dump, hpa, rows[row], int(decisions.best[row]), options or DEFAULT_OPTIONS, counts)
-            for (hpa, row), counts in zip(shown, _count_shared_pods(dump, owners, chosen), strict=True)
+            build_decision(
+                hpa,
+                rows[row],
+                int(decisions.best[row]),
+                scale=scales.get(key),
+                options=options or DEFAULT_OPTIONS,
+                warnings=[*dump.keda_refusals.get(key, ()), *_describe_overlap(hpa, counts)],
+                pod_owners=counts,
+            )
+            for key, (hpa, row), counts in zip(keys, shown, _count_shared_pods(dump, owners, chosen), strict=True)
         ],
         missing=dump.missing(),
         unmodelled={each: texts for each, texts in dump.unmodelled.items() if each in reported},
@@ -391,51 +308,6 @@ def _build_paused(key: str, pause: PausedTarget) -> PausedScaledObject:
     return PausedScaledObject(namespace=namespace, name=name, **pause._asdict())
 
 
-def _build_decision(
-    dump: Dump,
-    hpa: HorizontalPodAutoscaler,
-    run: DryRun[ReconcileResult],
-    best: int,
-    options: HPAOptions,
-    shared: dict[str, int],
-) -> HPADecision:
-    row = run.value
-    tolerances = get_tolerances(hpa, options)
-    scale = dump.scales().get(f"{hpa.metadata.namespace}/{hpa.metadata.name}")
-    details = [
-        _build_metric_detail(spec, each, tolerances, scale if isinstance(scale, Scale) else Scale())
-        for spec, each in zip(hpa.spec.metrics or (), row.metrics, strict=False)
-    ]
-    decisive = details[best] if 0 <= best < len(details) else None
-    limited = next((each.reason for each in row.status.conditions or () if _is_limiting_condition(row, each.type)), "")
-    return HPADecision(
-        namespace=hpa.metadata.namespace,
-        name=hpa.metadata.name,
-        target=_describe_target(hpa),
-        current_replicas=row.current_replicas,
-        desired_replicas=row.desired_replicas,
-        rescales=row.scale_written is not None,
-        reason=row.reason,
-        decided_by=_explain_decided_by(row, decisive),
-        held_back_by=_explain_held_back_by(hpa, row, limited, decisive),
-        proposal=row.proposal,
-        stabilized=None if row.normalized is None else row.normalized.stabilized,
-        limited=limited,
-        error=row.error,
-        metrics=details,
-        conditions=[
-            ConditionText(each.type, each.status, each.reason, each.message, each.last_transition_time)
-            for each in row.status.conditions or ()
-        ],
-        events=[EventText(each.type, each.reason, each.message) for each in run.events],
-        warnings=[
-            *dump.keda_refusals.get(f"{hpa.metadata.namespace}/{hpa.metadata.name}", ()),
-            *_describe_overlap(hpa, shared),
-        ],
-        pod_owners=shared,
-    )
-
-
 def _count_shared_pods(dump: Dump, owners: PodOwners, hpas: Sequence[HorizontalPodAutoscaler]) -> list[dict[str, int]]:
     """Count the pods of each HPA by owner, if some are known to belong to another owner than the target; else empty."""
     shared: list[dict[str, int]] = [{} for _ in hpas]
@@ -447,7 +319,7 @@ def _count_shared_pods(dump: Dump, owners: PodOwners, hpas: Sequence[HorizontalP
             selected.append((row, hpa, scale.status.selector))
     for row, counts in zip((row for row, _, _ in selected), _count_pods(owners, selected), strict=True):
         # Without any owner reference the owners of the pods are unknown.
-        if set(counts) - {""} and set(counts) != {_describe_target(hpas[row])}:
+        if set(counts) - {""} and set(counts) != {describe_target(hpas[row])}:
             shared[row] = counts
     return shared
 
@@ -467,186 +339,10 @@ def _count_pods(
 def _describe_overlap(hpa: HorizontalPodAutoscaler, shared: Mapping[str, int]) -> list[str]:
     if not shared:
         return []
-    target = _describe_target(hpa)
+    target = describe_target(hpa)
     others = {owner: count for owner, count in shared.items() if owner != target}
     names = [f"{count:,} of {owner}" if owner else f"{count:,} of no owner" for owner, count in others.items()]
     if len(names) > _OWNERS_SHOWN:
         names[_OWNERS_SHOWN:] = [f"{len(names) - _OWNERS_SHOWN:,} more owners"]
     total, foreign = sum(shared.values()), sum(others.values())
     return [f"{foreign:,} of the {total:,} pods that the selector counts do not belong to {target}: {', '.join(names)}"]
-
-
-def _is_limiting_condition(row: ReconcileResult, type_: str) -> bool:
-    return type_ == "ScalingLimited" and row.normalized is not None and row.normalized.limited
-
-
-def _explain_decided_by(row: ReconcileResult, best: MetricDetail | None) -> str:
-    if row.desired_replicas is None:
-        return row.error or ""
-    if row.proposal is None:
-        return row.reason or "target is at 0 replicas"
-    if best is None:
-        return row.reason
-    tolerance = "within tolerance" if best.tolerated and not best.filled_in else ""
-    texts = "; ".join(filter(None, (tolerance, best.note)))
-    value = "?" if best.overflows else best.current
-    return f"{best.name} {value} of {best.target}{f' ({texts})' if texts else ''}"
-
-
-def _explain_held_back_by(
-    hpa: HorizontalPodAutoscaler, row: ReconcileResult, limited: str, decisive: MetricDetail | None
-) -> str:
-    if row.normalized is None or row.proposal is None:
-        return ""
-    parts = []
-    if decisive is not None and decisive.tolerated and decisive.filled_in:
-        parts.append(f"pods not ready or not measured: with them {decisive.name} is within tolerance")
-    if decisive is not None and decisive.direction_held:
-        parts.append(f"pods not ready or not measured: with them {decisive.name} asks for the other direction")
-    if row.normalized.stabilized != row.proposal:
-        up = row.normalized.stabilized_by == 1
-        parts.append(f"{'scaleUp' if up else 'scaleDown'} stabilization (wanted {row.proposal})")
-    if limited:
-        wanted = row.normalized.stabilized
-        if limited in _LIMIT_FIELDS:
-            bound = hpa.spec.max_replicas if limited == "TooManyReplicas" else hpa.spec.min_replicas
-            parts.append(f"{_LIMIT_FIELDS[limited]} {bound} (wanted {wanted})")
-        else:
-            parts.append(f"{_describe_policy(hpa, limited)} (wanted {wanted})")
-    return "; ".join(parts)
-
-
-def _describe_policy(hpa: HorizontalPodAutoscaler, limited: str) -> str:
-    """Describe the scaling rules that limited the change."""
-    behavior, up = hpa.spec.behavior, limited == "ScaleUpLimit"
-    if behavior is None:
-        return "at most twice the size, or 4, at once"
-    rules = behavior.scale_up if up else behavior.scale_down
-    side = "scaleUp" if up else "scaleDown"
-    if rules is None or rules.select_policy == "Disabled":
-        return f"{side} disabled"
-    texts = [
-        f"{each.value}{_format_unit(each.type, each.value)} per {each.period_seconds} s"
-        for each in rules.policies or ()
-    ]
-    return f"{side} policy: {(' or ' if rules.select_policy != 'Min' else ' and ').join(texts)}"
-
-
-def _build_metric_detail(spec: MetricSpec, metric: object, tolerances: Tolerances, scale: Scale) -> MetricDetail:
-    name, target, resource = _get_metric_names(spec)
-    replicas: CalculatedReplicas | None = getattr(metric, "replicas", None)
-    error = metric.error if isinstance(metric, MetricError) else None
-    wanted = _format_target(target)
-    if replicas is None:
-        return MetricDetail(name=name, type=spec.type, target=wanted, error=error)
-    current = (
-        f"{replicas.utilization}%"
-        if replicas.utilization is not None
-        else str(to_status_quantity(replicas.usage, resource))
-    )
-    return MetricDetail(
-        name=name,
-        type=spec.type,
-        current="" if error else current,
-        target=wanted,
-        proposal=None if error else replicas.replicas,
-        ratio=_finite_or_none(replicas.ratio),
-        second_ratio=_finite_or_none(replicas.second_ratio),
-        tolerated=not error and _is_tolerated(spec, replicas, tolerances),
-        direction_held=not error and _is_direction_held(replicas, tolerances),
-        path=replicas.path,
-        groups={group: names[:1000] for group, names in replicas.groups.items()},
-        group_counts={group: len(names) for group, names in replicas.groups.items()},
-        error=error,
-        note="" if error else _explain_metric(spec, replicas, tolerances, scale),
-    )
-
-
-def _explain_metric(spec: MetricSpec, replicas: CalculatedReplicas, tolerances: Tolerances, scale: Scale) -> str:
-    """Explain values that overflow, and proposals that do not follow from value and target."""
-    source = get_metric_source(spec)
-    value_of_api = isinstance(source, (ObjectMetricSource, ExternalMetricSource))
-    per_pod = isinstance(source, (ObjectMetricSource, ExternalMetricSource)) and _is_per_pod(source)
-    current, status = scale.spec.replicas, scale.status.replicas
-    if per_pod and status == 0:
-        return f"{_NO_PODS_NOTE}; the status shows {to_status_quantity(replicas.usage)}"
-    if replicas.usage in (_INT64_MIN, _INT64_MAX):
-        return f"{_OVERFLOW_NOTE}; the status shows {to_status_quantity(replicas.usage)}"
-    is_tolerated = _is_tolerated(spec, replicas, tolerances)
-    if per_pod and is_tolerated and status != current:
-        return f"a value a pod keeps the {status} replicas of the target's status, its spec has {current}"
-    if is_tolerated or replicas.replicas != current or _is_direction_held(replicas, tolerances):
-        return ""
-    ratio = replicas.second_ratio if "second_pass" in replicas.path else replicas.ratio
-    if ratio == 1 or _finite_or_none(ratio) is None:
-        return ""
-    groups = {group: len(names) for group, names in replicas.groups.items()}
-    pods = status if per_pod else groups.get("ready", 0)
-    if value_of_api and not per_pod:
-        return f"ratio {ratio:.4g}, rounded up to {current}"
-    if "second_pass" in replicas.path:
-        return f"ratio {ratio:.4g} with pods not ready or not measured, rounded up to {current}"
-    return f"{pods} pods x {ratio:.4g} = {pods * ratio:.4g}, rounded up to {current}"
-
-
-def _is_per_pod(source: ObjectMetricSource | ExternalMetricSource) -> bool:
-    return get_value_target(source)[0].endswith("per_pod")
-
-
-def _is_tolerated(spec: MetricSpec, replicas: CalculatedReplicas, tolerances: Tolerances) -> bool:
-    if "hold_first_pass" in replicas.path:
-        return True
-    if "hold_second_pass" in replicas.path:
-        return tolerances.contains(replicas.second_ratio)
-    source = get_metric_source(spec)
-    if not isinstance(source, (ObjectMetricSource, ExternalMetricSource)):
-        return False
-    # A value per pod has no passes: the ratio alone tells.
-    return _is_per_pod(source) and tolerances.contains(replicas.ratio)
-
-
-def _is_direction_held(replicas: CalculatedReplicas, tolerances: Tolerances) -> bool:
-    """Check whether the replicas are kept because filling in pods reversed the direction."""
-    if "hold_second_pass" in replicas.path:
-        return not tolerances.contains(replicas.second_ratio)
-    return "hold_count_direction" in replicas.path
-
-
-def _finite_or_none(value: float) -> float | None:
-    return value if value - value == 0 else None
-
-
-def _get_metric_names(spec: MetricSpec) -> tuple[str, MetricTarget | None, str]:
-    """Return the short name, the target and the resource of a metric."""
-    if spec.resource is not None:
-        return spec.resource.name, spec.resource.target, spec.resource.name
-    if spec.container_resource is not None:
-        source = spec.container_resource
-        return f"{source.container}/{source.name}", source.target, source.name
-    if spec.pods is not None:
-        return spec.pods.metric.name, spec.pods.target, ""
-    if spec.object is not None:
-        described = spec.object.described_object
-        return f"{spec.object.metric.name} of {described.kind}/{described.name}", spec.object.target, ""
-    if spec.external is not None:
-        return spec.external.metric.name, spec.external.target, ""
-    return spec.type, None, ""
-
-
-def _format_target(target: MetricTarget | None) -> str:
-    if target is None:
-        return ""
-    for value, text in (
-        (target.average_utilization, f"{target.average_utilization}%"),
-        (target.average_value, f"{target.average_value} a pod"),
-        (target.value, f"{target.value}"),
-    ):
-        if value is not None:
-            return text
-    return ""
-
-
-def _format_unit(type_: str, value: int) -> str:
-    if type_ == "Percent":
-        return "%"
-    return " pod" if value == 1 else " pods"

@@ -7,10 +7,12 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from kscale.errors import InputError
 from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import to_dict
 from kscale.records import Record
 from kscale.vpa.controllers import WELL_KNOWN_KINDS
+from kscale.vpa.explanation import ResourceTargets, explain_target
 from kscale.vpa.resources import CPU, MEMORY, to_cpu_quantity, to_memory_quantity
 
 __all__ = [
@@ -58,6 +60,8 @@ class ResourceAdvice(msgspec.Struct, kw_only=True, rename="camel"):
     upper_bound: int | None = None
     uncapped_target: int | None = None
     """The target before policies: only of upstream's recommender."""
+    minimum: int | None = None
+    """The container's share of the minimum of a pod: only of upstream's recommender."""
     compare: int | None = None
     """The target in the status of the dump's own VPA."""
     severity: str = "unknown"
@@ -161,6 +165,23 @@ class RecommendationReport(Record, frozen=True):
     """Quality of service of requests and limits, if requested: one of :data:`QUALITIES`."""
     effect: Effect | None = None
     """Effect on the number of nodes, if requested."""
+    method: dict[str, str] = msgspec.field(default_factory=dict)
+    """How the strategy computes the target of each resource."""
+
+    def explain(self, name: str) -> str:
+        """Return what gave the targets of a workload's containers, in one line: percentile, minimum, policy, bounds.
+
+        ``name``: ``namespace/Kind/name`` of the workload, with ``/container`` of one container. Raises InputError if it
+        is not part of this report.
+        """
+        texts = [
+            _explain_container(item, self)
+            for item in self.containers
+            if name in (place := f"{item.namespace}/{item.workload}", f"{place}/{item.container}")
+        ]
+        if not texts:
+            raise InputError(f"no workload or container {name!r} in this report")
+        return "; ".join(texts)
 
     def summary(self) -> str:
         """Return the number of containers, and the change of the requests of all live pods."""
@@ -169,6 +190,25 @@ class RecommendationReport(Record, frozen=True):
             f"{self.requested_millicores / 1000:,.4g}, memory {self.change_bytes / 2**30:+,.3g} GiB of "
             f"{self.requested_bytes / 2**30:,.4g}"
         )
+
+
+def _explain_container(item: ContainerAdvice, report: RecommendationReport) -> str:
+    parts = []
+    burstable = report.quality == "burstable"
+    for resource, advice in ((CPU, item.cpu), (MEMORY, item.memory)):
+        amounts = ResourceTargets(
+            target=advice.target,
+            uncapped=None if burstable else advice.uncapped_target,
+            lower=advice.lower_bound,
+            upper=advice.upper_bound,
+            minimum=None if burstable else advice.minimum,
+        )
+        method = report.method
+        if burstable and advice.lower_bound is not None:
+            method = {resource: "the lower bound, as the quality of service is burstable"}
+        parts.append(explain_target(resource, amounts, method))
+    parts.append(f"{item.samples:,} samples, VPA {item.vpa}{' (implied)' if item.implied else ''}")
+    return f"{item.container}: {'; '.join([*parts, *item.info])}"
 
 
 def get_severity(current: Iterable[int | None], target: int | None, steps: Sequence[tuple[int, str]]) -> str:

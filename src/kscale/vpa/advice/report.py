@@ -57,15 +57,17 @@ from kscale.vpa.capping import (
     get_proportional_limits,
 )
 from kscale.vpa.controllers import list_custom_workloads, read_controllers, run_without_requests
+from kscale.vpa.explanation import describe_percentiles
 from kscale.vpa.metrics import QualityObserver
 from kscale.vpa.model.saved_state import RecommenderState, UsageError, add_usage
 from kscale.vpa.model.usage import OutOfMemory, find_last_oom_kills, find_memory_evictions, to_usage
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.recommender.checkpoints import load_checkpoints
 from kscale.vpa.recommender.cluster_feeder import is_managed_vpa, load_pods, load_vpas_steps
+from kscale.vpa.recommender.estimators import get_minimum_amounts
 from kscale.vpa.recommender.records import VpaResult
 from kscale.vpa.recommender.update_vpas import recommend_vpas
-from kscale.vpa.resources import CPU, MEMORY, get_current_resources, to_cpu_quantity, to_memory_quantity
+from kscale.vpa.resources import CPU, MEMORY, get_amount, get_current_resources, to_cpu_quantity, to_memory_quantity
 from kscale.vpa.strategies import ContainerUsage, RecommenderStrategy, Strategy, StrategyAdvice, get_checked_advice
 
 __all__ = ["AdviceBuilder", "recommend"]
@@ -103,6 +105,11 @@ class AdviceBuilder:
         self._feed = feed
         self._strategy = feed.strategy
         self._points_required = points_required
+        self._minimum = {
+            key: get_minimum_amounts(len(recommendation.container_recommendations), feed.state.options)
+            for key, recommendation in self._recommended.items()
+            if recommendation is not None and recommendation.container_recommendations
+        }
         self._horizontal = _find_horizontally_scaled(cluster)
         self._limit_ranges = LimitRanges(cluster.all("LimitRange"))
         self._killed: dict[_ContainerKey, int] = {}
@@ -118,6 +125,7 @@ class AdviceBuilder:
         requested, change = sum_requests(containers)
         return RecommendationReport(
             strategy=self._strategy.name,
+            method=_describe_strategy(self._strategy, self._feed.state.options),
             now=to_text(at),
             containers=containers,
             requested_millicores=requested[0],
@@ -146,7 +154,7 @@ class AdviceBuilder:
             if any(requests.get(resource) != amount for resource, amount in targets[name].items()):
                 advice.info.append("LimitRange")
             advice.patch = _build_patch_amounts(item, name, advised, requests, self._limit_ranges)
-            if advice.patch.cpu_request != _get_amount(requests, CPU) or advice.patch.memory_request != _get_amount(
+            if advice.patch.cpu_request != get_amount(requests, CPU) or advice.patch.memory_request != get_amount(
                 requests, MEMORY
             ):
                 advice.info.append("at its limit")
@@ -193,7 +201,22 @@ class AdviceBuilder:
             info.append("HPA detected")
         if (*item.identity, name) in self._killed:
             info.append("OOM")
-        return _build_container_advice(item, name, advised, cpu, info), advised
+        minimum = self._minimum.get((item.vpa.namespace, item.vpa.name), {}) if _uses_recommender(strategy) else {}
+        return _build_container_advice(item, name, advised, cpu, info, minimum), advised
+
+
+def _uses_recommender(strategy: Strategy) -> bool:
+    """Check whether a strategy takes upstream's targets as they are."""
+    return isinstance(strategy, RecommenderStrategy)
+
+
+def _describe_strategy(strategy: Strategy, options: RecommenderOptions) -> dict[str, str]:
+    """Return how the strategy computes the target of each resource."""
+    if _uses_recommender(strategy):
+        return describe_percentiles(options)
+    settings = msgspec.to_builtins(strategy.settings)
+    text = ", ".join(f"{name}={value}" for name, value in settings.items())
+    return dict.fromkeys((CPU, MEMORY), f"strategy {strategy.name}{f' ({text})' if text else ''}")
 
 
 def _find_advised_resources(item: Workload, name: str, advised: StrategyAdvice) -> set[str]:
@@ -260,14 +283,13 @@ def _find_horizontally_scaled(cluster: Cluster) -> dict[WorkloadKey, set[tuple[s
     return scaled_resources
 
 
-def _get_amount(amounts: ResourceList | None, name: str) -> int | None:
-    """Return an amount in millicores or bytes, or None."""
-    quantity = (amounts or {}).get(name)
-    return None if quantity is None else quantity.milli_value() if name == CPU else quantity.value()
-
-
 def _build_container_advice(
-    item: Workload, name: str, advised: StrategyAdvice, samples: int, info: list[str]
+    item: Workload,
+    name: str,
+    advised: StrategyAdvice,
+    samples: int,
+    info: list[str],
+    minimum: Mapping[str, int | None],
 ) -> ContainerAdvice:
     resources = item.containers[name].resources
     live = [get_current_resources(pod, name) for pod in item.pods if any(c.name == name for c in pod.spec.containers)]
@@ -277,18 +299,19 @@ def _build_container_advice(
     parts = {}
     for resource, fields in ((CPU, _CPU_FIELDS), (MEMORY, _MEMORY_FIELDS)):
         target, target_limit, lower, upper, uncapped = (getattr(advised, field) for field in fields)
-        amounts = {_get_amount(one, resource) for one, _ in current_resources}
+        amounts = {get_amount(one, resource) for one, _ in current_resources}
         parts[resource] = ResourceAdvice(
-            request=_get_amount(current_resources[0][0], resource),
+            request=get_amount(current_resources[0][0], resource),
             requests=sorted(amounts, key=lambda amount: (amount is not None, amount)),
-            requested=sum(_get_amount(one, resource) or 0 for one, _ in live),
-            limit=_get_amount(current_resources[0][1], resource),
+            requested=sum(get_amount(one, resource) or 0 for one, _ in live),
+            limit=get_amount(current_resources[0][1], resource),
             target=target,
             target_limit=target_limit,
             lower_bound=lower,
             upper_bound=upper,
             uncapped_target=uncapped,
-            compare=_get_amount(compared, resource),
+            minimum=None if target is None else minimum.get(resource),
+            compare=get_amount(compared, resource),
         )
     cpu, memory = parts[CPU], parts[MEMORY]
     if len(cpu.requests) > 1 or len(memory.requests) > 1:
@@ -373,19 +396,19 @@ def _build_patch_amounts(
             resource: limits[resource] if resource in limits and limits[resource] < amount else amount
             for resource, amount in requests.items()
         }
-        return PatchAmounts(cpu_request=_get_amount(capped, CPU), memory_request=_get_amount(capped, MEMORY))
+        return PatchAmounts(cpu_request=get_amount(capped, CPU), memory_request=get_amount(capped, MEMORY))
     scaled, _ = get_proportional_limits(resources.limits, resources.requests, requests, defaults)
     new = dict(scaled or {})
     # A limit that the strategy advises takes precedence over a proportional one.
     if advised.cpu_limit is not None:
-        new[CPU] = to_cpu_quantity(max(advised.cpu_limit, _get_amount(requests, CPU) or 0))
+        new[CPU] = to_cpu_quantity(max(advised.cpu_limit, get_amount(requests, CPU) or 0))
     if advised.memory_limit is not None:
-        new[MEMORY] = to_memory_quantity(max(advised.memory_limit, _get_amount(requests, MEMORY) or 0))
+        new[MEMORY] = to_memory_quantity(max(advised.memory_limit, get_amount(requests, MEMORY) or 0))
     return PatchAmounts(
-        cpu_request=_get_amount(requests, CPU),
-        cpu_limit=_get_amount(new, CPU),
-        memory_request=_get_amount(requests, MEMORY),
-        memory_limit=_get_amount(new, MEMORY),
+        cpu_request=get_amount(requests, CPU),
+        cpu_limit=get_amount(new, CPU),
+        memory_request=get_amount(requests, MEMORY),
+        memory_limit=get_amount(new, MEMORY),
     )
 
 

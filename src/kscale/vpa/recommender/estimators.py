@@ -32,6 +32,7 @@ from kscale.vpa.resources import (
     CPU,
     MEMORY,
     cores_to_millicores,
+    get_amount,
     scale_amount,
     to_cpu_quantity,
     to_memory_quantity,
@@ -46,6 +47,7 @@ __all__ = [
     "estimate_resources",
     "format_human_bytes",
     "format_resources",
+    "get_minimum_amounts",
     "get_minimum_resources",
     "recommend_pod_resources",
     "round_up_to_scale",
@@ -103,6 +105,13 @@ def get_minimum_resources(containers: npt.NDArray[np.int64], options: Recommende
     table = [(scale_amount(cpu, 1.0 / n), scale_amount(memory, 1.0 / n)) for n in sizes.tolist()]
     shares: npt.NDArray[np.int64] = np.array(table, np.int64).reshape(-1, 2)[which]
     return shares
+
+
+def get_minimum_amounts(containers: int, options: RecommenderOptions) -> dict[str, int | None]:
+    """Return the minimum of each resource of a container whose pod has so many ``containers``, rounded as a target."""
+    ((cpu, memory),) = get_minimum_resources(np.array([containers], np.int64), options).tolist()
+    amounts = format_resources(cpu, memory, (CPU, MEMORY), options)
+    return {resource: get_amount(amounts, resource) for resource in (CPU, MEMORY)}
 
 
 def estimate_resources(

@@ -79,7 +79,7 @@ def recommender_steps(
     """
     progress = Progress(moment(now))
     timer = ExecutionTimer(progress, "recommender")
-    result = RecommenderResult()
+    result = RecommenderResult(options=state.options)
     diagnostics = result.diagnostics
     if state.last_checkpoint_gc == ZERO_TIME:
         state.last_checkpoint_gc = progress.now

@@ -28,14 +28,19 @@ from kscale.effects import (
     Wait,
     Within,
 )
+from kscale.errors import InputError
 from kscale.objects.api.core import Pod
 from kscale.objects.api.vpa import RecommendedPodResources, VerticalPodAutoscaler, VerticalPodAutoscalerStatus
 from kscale.objects.argument_types import typed
 from kscale.records import Result, Rows
 from kscale.vpa.controllers import Controllers
+from kscale.vpa.explanation import ResourceTargets, describe_percentiles, explain_target
 from kscale.vpa.model.saved_state import AggregateKey, RecommenderState, Usage, UsageError
 from kscale.vpa.model.usage import OutOfMemory
 from kscale.vpa.model.vpa import PodKey
+from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.recommender.estimators import get_minimum_amounts
+from kscale.vpa.resources import get_amount
 
 __all__ = [
     "ExplainSteps",
@@ -116,6 +121,32 @@ class RecommenderRound(msgspec.Struct, kw_only=True):
 _TARGET_RESOURCES: Final = ("cpu", "memory")
 
 
+def _explain_vpa(vpa: VpaResult, options: RecommenderOptions) -> str:
+    containers = [] if vpa.recommendation is None else vpa.recommendation.container_recommendations
+    if not containers:
+        reasons = [f"{each.type}: {each.message or each.reason}" for each in vpa.status.conditions or ()]
+        return "; ".join([f"no recommendation, {vpa.pod_count:,} pods", *reasons])
+    method = describe_percentiles(options)
+    minimum = get_minimum_amounts(len(containers), options)
+    texts = []
+    for container in containers:
+        for resource in _TARGET_RESOURCES:
+            if resource not in (container.target or {}):
+                continue
+            target, uncapped, lower, upper = (
+                get_amount(amounts, resource)
+                for amounts in (
+                    container.target,
+                    container.uncapped_target,
+                    container.lower_bound,
+                    container.upper_bound,
+                )
+            )
+            amounts = ResourceTargets(target, uncapped, lower, upper, minimum[resource])
+            texts.append(f"{container.container_name}: {explain_target(resource, amounts, method)}")
+    return "; ".join(texts)
+
+
 class VpaResult(msgspec.Struct, kw_only=True):
     """Result of a round for one VPA.
 
@@ -151,6 +182,7 @@ class RecommenderResult(Result, msgspec.Struct, kw_only=True):
     - ``collected``: aggregates that were collected as garbage.
     - ``diagnostics``: what upstream logs.
     - ``steps``: how long each step took (upstream's names).
+    - ``options``: those of the round, which the texts of :meth:`explain` name.
     - ``actions``, ``observations``: what the plain call (:func:`~kscale.vpa.run_once`) would have done and counted, in
       order; whoever runs the step machine has seen them.
     """
@@ -160,6 +192,7 @@ class RecommenderResult(Result, msgspec.Struct, kw_only=True):
     collected: list[AggregateKey] = []
     diagnostics: list[str] = []
     steps: dict[str, timedelta] = {}
+    options: RecommenderOptions = RecommenderOptions()
     actions: list[Action] = []
     observations: list[Observation] = []
 
@@ -167,6 +200,16 @@ class RecommenderResult(Result, msgspec.Struct, kw_only=True):
         written = sum(each.status_written for each in self.vpas)
         counts = f"{len(self.vpas)} VPAs, {written} statuses written, {len(self.errors)} samples refused"
         return f"<RecommenderResult: {counts}>"
+
+    def explain(self, vpa: str) -> str:
+        """Return what gave the targets of a VPA's containers, in one line: percentile, minimum, policy, bounds.
+
+        ``vpa``: ``namespace/name``. Raises InputError if this recommender does not serve such a VPA.
+        """
+        for item in self.vpas:
+            if vpa == f"{item.namespace}/{item.name}":
+                return _explain_vpa(item, self.options)
+        raise InputError(f"no VPA {vpa!r} in this result")
 
     def table_rows(self) -> Rows:
         """Return one row per container: its VPA, its name, and the target of each resource as a quantity."""

@@ -26,7 +26,7 @@ from kscale.effects import (
     Within,
     duration,
 )
-from kscale.errors import KscaleError
+from kscale.errors import InputError, KscaleError
 from kscale.objects.api.core import ObjectReference, Pod
 from kscale.objects.api.vpa import RecommendedPodResources, VerticalPodAutoscaler
 from kscale.records import Result, Rows
@@ -217,10 +217,47 @@ class UpdaterResult(Result, msgspec.Struct, kw_only=True):
         stopped = ", stopped early" if self.stopped_early else ""
         return f"<UpdaterResult: {len(self.chosen)} pods chosen, {len(self.actions)} actions{stopped}>"
 
+    def explain(self, pod: str) -> str:
+        """Return whether a pod is updated, and why, in one line.
+
+        ``pod``: ``namespace/name``. Raises InputError if this loop did not consider the pod.
+        """
+        chosen = next((item for item in self.chosen if f"{item.namespace}/{item.pod}" == pod), None)
+        unchanged = next((item for item in self.unchanged if f"{item.namespace}/{item.pod}" == pod), None)
+        if chosen is None and unchanged is None:
+            raise InputError(f"no pod {pod!r} in this result")
+        parts = []
+        if chosen is not None:
+            parts.append(f"due for an update by VPA {chosen.vpa}: {', '.join(_list_reasons(chosen))}")
+            parts.append(f"targets {chosen.targets.strip()}")
+        if unchanged is not None:
+            parts.append(f"unchanged, {unchanged.reason}: {unchanged.message}")
+        verbs = {Evict: "evicted", Resize: "resized in place"}
+        done = [
+            verbs[type(action)]
+            for action in self.actions
+            if isinstance(action, Evict | Resize) and f"{action.namespace}/{action.name}" == pod
+        ]
+        if unchanged is None and done:
+            parts.append(" and ".join(dict.fromkeys(done)))
+        return "; ".join(parts)
+
     def table_rows(self) -> Rows:
         """Return one row per chosen pod: its name, its VPA, and its targets."""
         rows = [(f"{pod.namespace}/{pod.pod}", pod.vpa, pod.targets) for pod in self.chosen]
         return Rows({"pod": str, "vpa": str, "targets": str}, rows)
+
+
+def _list_reasons(pod: ChosenPod) -> list[str]:
+    """Return why a pod is due for an update, as texts."""
+    reasons = []
+    if pod.quick_oom:
+        reasons.append("killed for lack of memory soon after its start")
+    if pod.outside_recommended_range:
+        reasons.append("its requests are outside of the recommended range")
+    if pod.scale_up:
+        reasons.append("a request is lower than its target")
+    return [*reasons, f"its requests differ from the targets by {pod.resource_diff:.0%}"]
 
 
 UpdaterAction = Get | GetScale | Evict | Resize | Patch | Wait | Within | Emit | Observe

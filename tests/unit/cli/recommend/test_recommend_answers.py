@@ -38,7 +38,8 @@ def test_record_names_what_was_decided(cluster: Path) -> None:
     assert (one["vpa"], one["implied"], one["pods"], one["samples"]) == ("deployment-web", True, 1, 200)
     assert one["cpu"] == {
         "request": 500, "requests": [500], "requested": 500, "limit": None, "target": 126, "targetLimit": None,
-        "lowerBound": 124, "upperBound": 1037, "uncappedTarget": 126, "compare": None, "severity": "warning",
+        "lowerBound": 124, "upperBound": 1037, "uncappedTarget": 126, "minimum": 25, "compare": None,
+        "severity": "warning",
     }  # fmt: skip
     assert one["memory"]["target"] == 380258472
 
