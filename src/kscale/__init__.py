@@ -26,7 +26,7 @@ from kscale.lazy import import_on_use
 if TYPE_CHECKING:
     from kscale import ca, hpa, plugin, vpa
     from kscale.build import build_info
-    from kscale.ca.entry_points.loops import scale_down, scale_up
+    from kscale.ca.entry_points.loops import scale_down
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_up.plan import ScaleUpPlan
@@ -119,7 +119,7 @@ import_on_use(
     {
         "build": ("build_info",),
         "ca": (),
-        "ca.entry_points.loops": ("scale_down", "scale_up"),
+        "ca.entry_points.loops": ("scale_down",),
         "ca.estimator": ("EstimateOptions", "estimate", "estimate_many"),
         "ca.scale_down.plan": ("ScaleDownPlan",),
         "ca.scale_up.plan": ("ScaleUpPlan",),
@@ -131,6 +131,7 @@ import_on_use(
         "capacity.mix": ("MixOptions", "MixPlan", "Offer", "mix"),
         "capacity.node_usage": ("NodeUsageReport", "node_usage"),
         "capacity.preemption": ("PreemptionReport", "preempt"),
+        "capacity.scale_up": ("scale_up",),
         "capacity.sweep": ("sweep",),
         "capacity.whatif": ("whatif",),
         "hpa": (),

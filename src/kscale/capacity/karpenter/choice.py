@@ -184,6 +184,8 @@ class Placement:
         Pods that nothing takes.
     unmodelled : list of str
         Constraints of pods that the placement ignores, with their number of pods.
+    reasons : list of str
+        Why no NodePool takes each of ``unschedulable``.
     """
 
     pods: list[str]
@@ -191,6 +193,7 @@ class Placement:
     claims: list[PlannedClaim]
     unschedulable: list[str]
     unmodelled: list[str]
+    reasons: list[str]
 
 
 @dataclass(slots=True)
@@ -494,12 +497,15 @@ class _Scheduler:
             if len(refused) == len(left) or not refused:
                 break
             left = refused
+        refused.sort()
+        reasons = {number: self._explain(self._shapes[number]) for number in {self._class_of[i] for i in refused}}
         return Placement(
             pods=self._names,
             existing=self._existing,
             claims=[self._plan(claim) for claim in self._claims],
-            unschedulable=[self._names[i] for i in sorted(refused)],
+            unschedulable=[self._names[i] for i in refused],
             unmodelled=[f"{text}: {count:,} pods" for text, count in self._unmodelled.items()],
+            reasons=[reasons[self._class_of[i]] for i in refused],
         )
 
     def _sort_key(self, i: int) -> tuple[int, int, str, str]:
@@ -635,6 +641,35 @@ class _Scheduler:
                 if len(values) < each.min_values:
                     return False
         return True
+
+    def _explain(self, shape: _Shape) -> str:
+        """Return why each NodePool refuses a pod without its preferences."""
+        alternative = shape.alternatives[-1]
+        return "; ".join(f"{pool.pool.name}: {self._find_reason(pool, shape, alternative)}" for pool in self._pools)
+
+    def _find_reason(self, pool: _Pool, shape: _Shape, alternative: _Alternative) -> str:
+        for taint in pool.pool.spec.template.spec.taints:
+            if not tolerates_all(shape.pod.tolerations, [taint], effects=alternative.effects):
+                value = f"={taint.value}" if taint.value else ""
+                return f"does not tolerate {taint.key}{value}:{taint.effect}"
+        wanted = alternative.requirements
+        for key, each in wanted.items():
+            if not pool.requirements.is_compatible(Requirements([each]), undefined=self._undefined):
+                return f"conflict on {key}"
+        within = np.ones(len(pool.options), dtype=bool)
+        for name, amount in pool.remaining.items():
+            within &= pool.capacity_of(name) <= amount
+        if not within.any():
+            return "its limits leave no node"
+        suits = self._mask(pool, pool.requirements.with_(wanted.values()))
+        if not suits.any():
+            return "no type meets the pod's requirements"
+        fits = (pool.rooms >= shape.request).all(axis=1)
+        if not (suits & fits).any():
+            return "no type is large enough"
+        if not (suits & fits & within).any():
+            return "its limits leave no node that is large enough"
+        return "spread or minValues cannot be met"
 
     # -- topology ----------------------------------------------------------------------------------------------------
 

@@ -22,11 +22,21 @@ from kscale.capacity.catalogue import Catalogue
 from kscale.capacity.cost import set_prices
 from kscale.capacity.group_templates import loop_groups, with_members, with_templates
 from kscale.capacity.groups import members_of, read_groups, recognise_groups
+from kscale.capacity.karpenter.plan import PoolOffers
 from kscale.capacity.mix import MixOptions
 from kscale.capacity.records import UNLIMITED
 from kscale.capacity.whatif.edits import SharedCluster, World, apply_edit, get_digest_text, text_of
 from kscale.capacity.whatif.questions import Decision, DecisionCache, Simulate
-from kscale.capacity.whatif.scenarios import BASELINE, Condition, Question, Scenario, ScenarioRow, WhatIfReport
+from kscale.capacity.whatif.scenarios import (
+    BASELINE,
+    CLUSTER_AUTOSCALER,
+    KARPENTER,
+    Condition,
+    Question,
+    Scenario,
+    ScenarioRow,
+    WhatIfReport,
+)
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.api.meta import KubeObject
@@ -127,6 +137,8 @@ class Base:
         Simulator of the question ``simulate`` (:class:`kscale.simulation.Simulator`).
     source : str
         File of the scenarios, which errors name.
+    offers : PoolOffers, optional
+        NodePools of which ``groups`` are the offerings: the question ``scale-up`` is decided by Karpenter's rule.
 
     Notes
     -----
@@ -144,6 +156,7 @@ class Base:
     mix_options: MixOptions | None = None
     simulate: Simulate | None = None
     source: str = ""
+    offers: PoolOffers | None = None
     cache: list[_Baseline] = field(default_factory=list, init=False, repr=False, compare=False)
     """The last one, or empty."""
 
@@ -162,7 +175,13 @@ class Base:
         groups, templates = loop_groups(self.cluster, snapshot, self.groups, options=self.options, now=self.now)
         groups = set_prices(with_members(groups, nodes), self.catalogue, nodes)
         return World(
-            SharedCluster(self.cluster), tuple(groups), self.options, templates, self.now, catalogue=self.catalogue
+            SharedCluster(self.cluster),
+            tuple(groups),
+            self.options,
+            templates,
+            self.now,
+            catalogue=self.catalogue,
+            offers=self.offers,
         )
 
 
@@ -312,7 +331,8 @@ def whatif(
         rows.append(result_row)
         if told is not None:
             told(result_row)
-    return WhatIfReport(baselines=list(baselines.values()), scenarios=rows, shared=answers.shared)
+    rule = CLUSTER_AUTOSCALER if base.offers is None else KARPENTER
+    return WhatIfReport(baselines=list(baselines.values()), scenarios=rows, shared=answers.shared, provisioner=rule)
 
 
 def _add_model_templates(made: World, world: World, models: list[dict[str, NodeTemplate]]) -> World:

@@ -52,6 +52,8 @@ __all__ = [
 
 
 BASELINE = "baseline"
+CLUSTER_AUTOSCALER, KARPENTER = "cluster-autoscaler", "karpenter"
+"""Whose rule decides scale-ups."""
 
 
 class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
@@ -112,6 +114,8 @@ class WhatIfReport(Record, frozen=True):
     shared: int
     assumptions: list[str] = msgspec.field(default_factory=list)
     """What the choice of the node groups assumes, as texts."""
+    provisioner: str = CLUSTER_AUTOSCALER
+    """Whose rule decided the question scale-up: ``cluster-autoscaler``, or ``karpenter`` for NodePools."""
 
 
 METRICS = ("nodes", "cost", "bound", "pending", "homeless", "waited")
