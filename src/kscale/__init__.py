@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
     from kscale.capacity.node_usage import NodeUsageReport, node_usage
     from kscale.capacity.preemption import PreemptionReport, preempt
+    from kscale.capacity.scale_up import scale_up
     from kscale.capacity.sweep import sweep
     from kscale.capacity.whatif import whatif
     from kscale.objects.nodegroup import NodeGroup, NodeTemplate

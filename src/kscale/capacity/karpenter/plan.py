@@ -161,7 +161,8 @@ def place_pending(
     The limits of NodePools count the nodes of the snapshot.
     """
     names = list(snapshot.pending if pods is None else pods)
-    tried, untried = [], []
+    tried: list[str] = []
+    untried: list[str] = []
     for name, record in zip(names, snapshot.records(names), strict=True):
         scheduler = record.pod.spec.scheduler_name or "default-scheduler"
         counts = is_provisionable(record.pod) or scheduler in bypassed
