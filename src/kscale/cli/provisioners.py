@@ -1,4 +1,4 @@
-"""The option ``--provisioner``: whose rule decides where new nodes come from."""
+"""The option ``--provisioner``: the program whose rule decides where new nodes come from."""
 
 from __future__ import annotations
 

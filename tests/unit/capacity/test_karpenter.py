@@ -349,6 +349,17 @@ def test_scale_up_with_node_pools_is_karpenters() -> None:
         kscale.scale_up(cluster, offers, now=0, state=LoopState())
 
 
+def test_pods_of_daemon_sets_take_room_on_new_nodes() -> None:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}]
+    template = {"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": containers}}
+    agent = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "kube-system"},
+             "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": template}}  # fmt: skip
+    offers = offers_of(pool("general", *on_demand(("kubernetes.io/arch", "In", "amd64"))))
+    for cluster in (kscale.load([unschedulable("a", "1"), agent]), kscale.load([unschedulable("a", "1")])):
+        types = {kscale.scale_up(each, offers, now=0).claims[0].type for each in (cluster, cluster.snapshot())}
+        assert types == ({"c6i.2xlarge"} if list(cluster.all("DaemonSet")) else {"m5.large"})
+
+
 def test_a_plan_says_why_no_node_pool_takes_a_pod() -> None:
     taint = {"key": "team", "value": "x", "effect": "NoSchedule"}
     type_ = ("node.kubernetes.io/instance-type", "In", "m5.large")

@@ -14,6 +14,7 @@ from kscale.capacity.karpenter.cluster_view import is_provisionable
 from kscale.capacity.karpenter.node_pools import NodePools
 from kscale.capacity.karpenter.offerings import PoolGroups, remaining_of_pools
 from kscale.capacity.records import KarpenterChoice
+from kscale.objects.api.apps import DaemonSet
 from kscale.objects.nodegroup import NodeGroup
 from kscale.records import Record
 from kscale.snapshot.cluster import Cluster
@@ -110,7 +111,7 @@ def karpenter_plan(
     Parameters
     ----------
     cluster : Cluster or Snapshot
-        Cluster state. A Snapshot needs ``groups`` with templates.
+        Cluster state.
     offers : PoolOffers
         What may be launched.
     pods : sequence of str, optional
@@ -133,7 +134,7 @@ def karpenter_plan(
     snapshot = cluster if isinstance(cluster, Snapshot) else cluster.snapshot(dra=True)
     if groups is None:
         if isinstance(cluster, Snapshot):
-            cluster = Cluster()
+            cluster = Cluster(item for item in snapshot.informers.workloads if isinstance(item, DaemonSet))
         groups = with_templates(cluster, snapshot, offers.converted.groups)
     placement, untried = place_pending(snapshot, offers, groups, pods=pods, bypassed=bypassed)
     return KarpenterPlan(

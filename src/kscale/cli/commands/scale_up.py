@@ -75,7 +75,7 @@ def command(
     Parameters
     ----------
     provisioner : NAME
-        Whose rule decides: karpenter (the default with NodePools) or cluster-autoscaler.
+        Program that decides: karpenter (the default with NodePools) or cluster-autoscaler.
     profile : NAME
         Release to decide as: current, or legacy for release 1.3 of 2019.
     expander : NAMES

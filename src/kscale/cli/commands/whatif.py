@@ -53,7 +53,7 @@ def command(
     scenarios : SCENARIOS
         The scenarios, as YAML or JSON.
     provisioner : NAME
-        Whose rule decides the question scale-up: karpenter (the default with NodePools) or cluster-autoscaler.
+        Program that decides the question scale-up: karpenter (the default with NodePools) or cluster-autoscaler.
     expander
         Expander of the baseline; see kscale scale-up.
     fail_on : CONDITION
