@@ -409,3 +409,34 @@ def test_scenarios_with_node_pools_are_decided_by_karpenters_rule() -> None:
     ):
         with pytest.raises(InputError, match=text):
             rows(edit)
+
+
+def test_preferences_count_on_existing_nodes_before_they_are_dropped() -> None:
+    room = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    labels = {"topology.kubernetes.io/zone": "a", "kubernetes.io/hostname": "n"}
+
+    def existing(taints: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": labels},
+                "spec": {"taints": list(taints)}, "status": {"allocatable": room, "capacity": room}}  # fmt: skip
+
+    def preferring(zone: str) -> dict[str, Any]:
+        expressions = [{"key": ZONE, "operator": "In", "values": [zone]}]
+        preferred = [{"weight": 1, "preference": {"matchExpressions": expressions}}]
+        return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+    soft = [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+             "labelSelector": {"matchLabels": {"app": "x"}}}]  # fmt: skip
+    pools = (pool("general", *on_demand(("kubernetes.io/arch", "In", "amd64"))),)
+    for pods, taints, expected in (
+        ([pod("p", "1", **preferring("a"))], (), (1, 0)),
+        ([pod("p", "1", **preferring("b"))], (), (0, 1)),
+        ([pod("p", "9", **preferring("b")), pod("q", "1", **preferring("c"))], (), (1, 0)),
+        ([pod("p", "1")], ({"key": "k", "effect": "PreferNoSchedule"},), (0, 1)),
+        (
+            [pod(f"p{i}", "1", labels={"app": "x"}, topologySpreadConstraints=soft) for i in range(2)],
+            (),
+            (1, 1),
+        ),
+    ):
+        choice = choose([existing(taints), *pods], *pools, zones=("a", "b"))
+        assert (choice.on_existing, choice.nodes) == expected, pods

@@ -41,7 +41,7 @@ from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.pod_resources import CPU, MEMORY, PODS, occupancy, to_integers
 from kscale.objects.selectors import Selector, compile_selector
 from kscale.scheduling.coercion import pods_of
-from kscale.scheduling.fork import fork
+from kscale.scheduling.fork import Fork, fork
 from kscale.scheduling.profile import HOSTNAME
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.cluster import Cluster
@@ -240,6 +240,10 @@ class _Shape:
     """For each alternative: (number of pods, index) of the claims that may still take such a pod."""
     seen: list[int] = field(default_factory=list)
     """For each alternative: how many claims were put on its heap."""
+    starts: list[int] = field(default_factory=list)
+    """For each alternative: how many existing nodes take no such pod any more."""
+    allowed: dict[int, list[bool]] = field(default_factory=dict)
+    """For each alternative: which existing nodes meet its preferences, as far as that was needed."""
     is_hopeless: bool = False
     """Whether nothing can take such a pod any more."""
 
@@ -358,9 +362,9 @@ def place_pods(
 
     Notes
     -----
-    Upstream: ``pkg/controllers/provisioning/scheduling/scheduler.go`` (``Solve``, ``add``). All pods are tried on
-    existing nodes first, in the order of the queue; upstream does that pod by pod, which differs only where a pod on a
-    new node changes what the spread or affinity of a later pod allows on an existing one.
+    Upstream: ``pkg/controllers/provisioning/scheduling/scheduler.go`` (``Solve``, ``trySchedule``, ``add``). The
+    scheduler's own predicates decide whether an existing node takes a pod. They do not see pods on new nodes, which
+    upstream counts for spread.
     """
     records = pods_of(snapshot, pods)
     movable = [pod for pod, record in zip(pods, records, strict=True) if not is_daemonset_pod(record.pod)]
@@ -445,6 +449,8 @@ class _Scheduler:
         self._counts: dict[tuple[str, str], Counter[str]] = {}
         self._selectors: dict[tuple[str, str], Selector] = {}
         self._placed_in: Counter[tuple[str, int]] = Counter()
+        self._placed_on: dict[int, list[int]] = defaultdict(list)
+        self._node_labels: dict[int, Requirements] = {}
 
     # -- input -------------------------------------------------------------------------------------------------------
 
@@ -484,14 +490,14 @@ class _Scheduler:
             apart,
             [[] for _ in alternatives],
             [0] * len(alternatives),
+            [0] * len(alternatives),
         )
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
     def solve(self) -> Placement:
         """Place all pods."""
-        order = sorted(range(len(self._names)), key=self._sort_key)
-        left = self._place_on_existing(order)
+        left = sorted(range(len(self._names)), key=self._sort_key)
         while True:  # a pod whose spread refused it may fit once others were placed
             refused = [i for i in left if not self._add(i)]
             if len(refused) == len(left) or not refused:
@@ -513,44 +519,112 @@ class _Scheduler:
         created = str(metadata.creation_timestamp or "")
         return -amounts.get(CPU, 0), -amounts.get(MEMORY, 0), created, metadata.uid
 
-    def _place_on_existing(self, order: Sequence[int]) -> list[int]:
-        """Place pods on existing nodes, by name, and return those that need new nodes."""
-        names, last = self._snapshot.nodes, self._last
-        nodes = sorted(range(len(names)), key=lambda n: (names[n] in last, names[n]))
-        if not nodes:
-            return list(order)
-        world = fork(self._snapshot, self._records)
-        numbers = world.session.classes_of(self._snapshot.classify(self._records)).tolist()
-        start: Counter[int] = Counter()
-        waiting = []
-        for i in order:
-            number = numbers[i]
-            # Without affinity a node that refused a pod refuses all later ones of its class.
-            may_improve = bool(self._classes[self._class_of[i]].affinity or self._classes[self._class_of[i]].spread)
-            position = 0 if may_improve else start[number]
-            while position < len(nodes) and not world.schedule(number, nodes[position]):
-                position += 1
-            start[number] = position
-            if position == len(nodes):
-                waiting.append(i)
-            else:
-                self._existing[self._names[i]] = names[nodes[position]]
-                self._count(self._shapes[self._class_of[i]], self._zone_of_node[nodes[position]])
-        return waiting
-
     def _add(self, i: int) -> bool:
-        """Add a pod to a claim or to a new one, dropping its preferences one at a time; False if nothing takes it."""
+        """Place a pod on an existing node, a claim or a new claim; False if nothing takes it.
+
+        Its preferences are requirements at first, and are dropped one at a time.
+        """
         shape = self._shapes[self._class_of[i]]
         if shape.is_hopeless:
             return False
         for which, alternative in enumerate(shape.alternatives):
+            if self._add_to_existing(i, shape, which):
+                return True
             claim = self._add_to_claim(shape, which) or self._add_to_new_claim(shape, alternative)
             if claim is not None:
                 claim.members.append(i)
                 return True
-        # Claims only get narrower and limits smaller, but other pods may make room for a spread.
-        shape.is_hopeless = not shape.pod.spread
+        # Nodes get fuller, claims narrower and limits smaller, but other pods may make room for a spread or affinity.
+        shape.is_hopeless = not shape.pod.spread and not shape.pod.affinity
         return False
+
+    @cached_property
+    def _nodes(self) -> list[int]:
+        """Return the existing nodes in the order in which they are tried."""
+        names, last = self._snapshot.nodes, self._last
+        return sorted(range(len(names)), key=lambda n: (names[n] in last, names[n]))
+
+    @cached_property
+    def _world(self) -> tuple[Fork, list[int]]:
+        """Return a copy of the snapshot on which pods are placed, and the number there of each pod's class."""
+        world = fork(self._snapshot, self._records)
+        return world, world.session.classes_of(self._snapshot.classify(self._records)).tolist()
+
+    def _add_to_existing(self, i: int, shape: _Shape, which: int) -> bool:
+        """Place a pod on the first existing node that takes it."""
+        nodes = self._nodes
+        if not nodes:
+            return False
+        world, numbers = self._world
+        allowed, alternative = self._find_allowed_nodes(shape, which), shape.alternatives[which]
+        soft = [each for each in alternative.spread if each.when_unsatisfiable == "ScheduleAnyway"]
+        # Without affinity and spread a node that refused a pod refuses all later ones of its class.
+        position = 0 if shape.pod.affinity or shape.pod.spread else shape.starts[which]
+        while position < len(nodes):
+            node = nodes[position]
+            suits = (allowed is None or allowed[position]) and all(self._is_even(shape, each, node) for each in soft)
+            if suits and world.schedule(numbers[i], node):
+                break
+            position += 1
+        shape.starts[which] = position
+        if position == len(nodes):
+            return False
+        self._existing[self._names[i]] = self._snapshot.nodes[nodes[position]]
+        self._placed_on[nodes[position]].append(shape.number)
+        self._count(shape, self._zone_of_node[nodes[position]])
+        return True
+
+    def _find_allowed_nodes(self, shape: _Shape, which: int) -> list[bool] | None:
+        """Return which nodes meet what a pod still prefers; None if the scheduler's own predicates say everything."""
+        alternative = shape.alternatives[which]
+        if alternative.requirements == shape.alternatives[-1].requirements and (
+            "PreferNoSchedule" not in alternative.effects or not self._has_soft_taints
+        ):
+            return None
+        if which not in shape.allowed:
+            objects = self._snapshot.columns.objects
+            shape.allowed[which] = [
+                tolerates_all(shape.pod.tolerations, objects[node].spec.taints, effects=alternative.effects)
+                and self._labels_of(node).is_compatible(alternative.requirements)
+                for node in self._nodes
+            ]
+        return shape.allowed[which]
+
+    @cached_property
+    def _has_soft_taints(self) -> bool:
+        taints = (taint for node in self._snapshot.columns.objects for taint in node.spec.taints)
+        return any(taint.effect == "PreferNoSchedule" for taint in taints)
+
+    def _labels_of(self, node: int) -> Requirements:
+        """Return the labels of an existing node as requirements."""
+        if node not in self._node_labels:
+            labels = self._snapshot.columns.objects[node].metadata.labels or {}
+            self._node_labels[node] = Requirements(requirement(key, Operator.IN, [labels[key]]) for key in labels)
+        return self._node_labels[node]
+
+    def _is_even(self, shape: _Shape, constraint: TopologySpreadConstraint, node: int) -> bool:
+        """Check a preferred spread, which counts as a required one at first, for a pod on an existing node."""
+        selector = compile_selector(constraint.label_selector)
+        own = selector.matches(shape.labels)
+        if constraint.topology_key == HOSTNAME:
+            return self._count_on(node, shape.pod.namespace, selector) + own <= constraint.max_skew
+        zone = self._zone_of_node[node]
+        if constraint.topology_key != ZONE or not zone:
+            return constraint.topology_key != ZONE
+        counts = self._counts_of(shape, constraint)
+        minimum = min((counts[each] for each in self._zones), default=0)
+        return counts[zone] + own - minimum <= constraint.max_skew
+
+    def _count_on(self, node: int, namespace: str, selector: Selector) -> int:
+        """Return the number of pods on an existing node that a selector matches."""
+        classes = self._snapshot.interner.classes
+        running = [
+            classes[number] for number in self._snapshot.placed_class[self._snapshot.placed_node == node].tolist()
+        ]
+        running += [self._shapes[number].pod for number in self._placed_on[node]]
+        return sum(
+            pod.namespace == namespace and not pod.terminating and selector.matches(pod.labels or {}) for pod in running
+        )
 
     def _add_to_claim(self, shape: _Shape, which: int) -> _Claim | None:
         """Add the pod to the claim with the fewest pods that takes it.
