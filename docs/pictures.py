@@ -410,6 +410,22 @@ def simulated() -> str:
     return bars(f"{pending['pods']} pods wait for at most {report['mostNodes']} nodes", f"$ {line}", rows)
 
 
+def provisioners() -> str:
+    """Cost of a scenario with each provisioner."""
+    line = "kscale compare examples/simulate-karpenter.yaml --provisioners --horizon 20m"
+    runs = run(line)["runs"]
+    rows = [
+        Bar(
+            each["provisioner"],
+            each["cost"],
+            f"$ {each['cost']:.2f}, {each['nodeHours']:.1f} node-hours, p95 wait {each['pendingP95']:.0f} s",
+            tone,
+        )
+        for each, tone in zip(runs, ("dim", ""), strict=True)
+    ]
+    return bars("One scenario with each provisioner", f"$ {line}", rows)
+
+
 def replicas() -> str:
     """How many more of a pod fit, by node."""
     line = f"kscale headroom {DUMP} --pod examples/web.yaml"
@@ -459,6 +475,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "cost": costs,
     "mix": mixes,
     "karpenter": karpenter,
+    "provisioners": provisioners,
     "consolidate": consolidation,
     "node-maintenance": usage,
     "whatif": scenarios,

@@ -27,7 +27,7 @@ from kscale.version import __version__
 if TYPE_CHECKING:
     from kscale import ca, hpa, plugin, vpa
     from kscale.build import build_info
-    from kscale.ca.entry_points.loops import scale_down, scale_up
+    from kscale.ca.entry_points.loops import scale_down
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_up.plan import ScaleUpPlan
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
     from kscale.capacity.node_usage import NodeUsageReport, node_usage
     from kscale.capacity.preemption import PreemptionReport, preempt
+    from kscale.capacity.scale_up import scale_up
     from kscale.capacity.sweep import sweep
     from kscale.capacity.whatif import whatif
     from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -118,7 +119,7 @@ import_on_use(
     {
         "build": ("build_info",),
         "ca": (),
-        "ca.entry_points.loops": ("scale_down", "scale_up"),
+        "ca.entry_points.loops": ("scale_down",),
         "ca.estimator": ("EstimateOptions", "estimate", "estimate_many"),
         "ca.scale_down.plan": ("ScaleDownPlan",),
         "ca.scale_up.plan": ("ScaleUpPlan",),
@@ -130,6 +131,7 @@ import_on_use(
         "capacity.mix": ("MixOptions", "MixPlan", "Offer", "mix"),
         "capacity.node_usage": ("NodeUsageReport", "node_usage"),
         "capacity.preemption": ("PreemptionReport", "preempt"),
+        "capacity.scale_up": ("scale_up",),
         "capacity.sweep": ("sweep",),
         "capacity.whatif": ("whatif",),
         "hpa": (),

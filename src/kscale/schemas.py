@@ -30,6 +30,7 @@ DOCUMENTS: dict[str, str] = {
     "HPAReport": "kscale.hpa.dump.report",
     "HeadroomReport": "kscale.capacity.headroom",
     "InstanceTypeList": "kscale.capacity.catalogue.types",
+    "KarpenterPlan": "kscale.capacity.karpenter.plan",
     "MixPlan": "kscale.capacity.mix.records",
     "NodeUsageReport": "kscale.capacity.node_usage",
     "PreemptionReport": "kscale.capacity.preemption",

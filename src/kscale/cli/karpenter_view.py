@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kscale.cli.output import Cell, Table, make_columns
-from kscale.cli.terminal import pods
+from kscale.cli.output import Cell, Row, Table, View, make_columns
+from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
+    from kscale.capacity.karpenter.plan import KarpenterPlan
     from kscale.capacity.records import KarpenterChoice
 
-__all__ = ["karpenter_notes", "karpenter_table"]
+__all__ = ["karpenter_notes", "karpenter_plan_view", "karpenter_table"]
+
+_SHOWN = 20
+_LEFT = (*make_columns("PODS", align="right"), *make_columns("STILL PENDING", "WHY"))
 
 _COLUMNS = (
     *make_columns("NODEPOOL", "TYPE", "CAPACITY", "ZONE"),
@@ -39,6 +43,37 @@ def karpenter_table(choice: KarpenterChoice | None) -> Sequence[Table]:
         for line in choice.lines
     ]
     return [Table(_COLUMNS, rows, title=title)]
+
+
+def karpenter_plan_view(plan: KarpenterPlan) -> View:
+    """Build the view of a scale-up by Karpenter's rule: new nodes by type, and the pods that stay pending."""
+    choice = plan.choice
+    parts = [f"{pods(choice.pods)} by Karpenter's rule"]
+    if choice.on_existing:
+        parts.append(f"{pods(choice.on_existing)} fit on nodes that exist")
+    cost = "" if choice.cost is None else f", ${choice.cost:,.3f}/h"
+    parts.append(f"{choice.nodes:,} new {plural('node', choice.nodes)} for {pods(choice.on_new)}{cost}")
+    left = len(choice.unschedulable)
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in zip(choice.unschedulable, plan.reasons, strict=True):
+        by_reason.setdefault(reason, []).append(name)
+    pending: list[Row] = [
+        [len(names), names[0] + (", ..." if len(names) > 1 else ""), reason] for reason, names in by_reason.items()
+    ]
+    notes = [f"Rule: {plan.rule} (--provisioner cluster-autoscaler decides otherwise)."]
+    if choice.unmodelled:
+        notes.append(f"Karpenter's choice ignores {'; '.join(choice.unmodelled)}.")
+    if plan.untried:
+        first = f"{plan.untried[0]} for one"
+        notes.append(f"{pods(len(plan.untried))} not counted, as the scheduler has not refused them yet, {first}.")
+    if plan.assumptions:
+        notes.append(f"Assumed: {'; '.join(plan.assumptions)}.")
+    return View(
+        headline="; ".join([*parts, *([f"{pods(left)} left pending"] if left else [])]) + ".",
+        tables=[*karpenter_table(choice), Table(_LEFT, pending, limit=_SHOWN)],
+        footer=notes,
+        names=[f"nodegroup/{name}" for name in dict.fromkeys(claim.group for claim in plan.claims)],
+    )
 
 
 def karpenter_notes(choice: KarpenterChoice | None) -> list[str]:

@@ -109,6 +109,26 @@ class RunningCommand:
     """Whether the replacement was launched: only then the nodes are marked for deletion."""
 
 
+class Machines(NamedTuple):
+    """Machines of the cloud: the group of each node, and of each instance that is not being deleted (``wanted``)."""
+
+    groups: Sequence[NodeGroup]
+    group_of: dict[str, str]
+    wanted: dict[str, str]
+
+    @classmethod
+    def of(cls, groups: Sequence[NodeGroup]) -> Machines:
+        """Collect the machines of all groups."""
+        group_of = {name: group.id for group in groups for name in group.nodes}
+        wanted = {
+            machine: group.id
+            for group in groups
+            for machine in group.instance_ids
+            if (status := group.instance_status.get(machine)) is None or status.state != "deleting"
+        }
+        return cls(groups, group_of, wanted)
+
+
 @dataclass
 class KarpenterState:
     """What Karpenter's controllers share. Times are by node; ``requested`` and ``nominated`` are by machine.
@@ -129,6 +149,8 @@ class KarpenterState:
         Nodes whose machines are being deleted.
     requested : dict
         When each machine without a node was first seen, by its provider ID.
+    machines : Machines or None
+        What the cloud reported last.
     """
 
     pools: NodePools
@@ -143,6 +165,7 @@ class KarpenterState:
     draining: dict[str, Moment] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     requested: dict[str, Moment] = field(default_factory=dict)
+    machines: Machines | None = None
 
     @property
     def deleting(self) -> set[str]:
@@ -197,16 +220,12 @@ class KarpenterState:
         """Return the cluster as Karpenter sees it now."""
         groups = (yield from progress.act(Refresh())).value
         now, snapshot = progress.now, observed.snapshot
-        group_of: dict[str, str] = {}
+        if self.machines is None or self.machines.groups is not groups:
+            self.machines = Machines.of(groups)
+        group_of = dict(self.machines.group_of)
         registered = {node.spec.provider_id for node in snapshot.columns.objects}
-        requested = []
-        for group in groups:
-            group_of.update(dict.fromkeys(group.nodes, group.id))
-            for machine in group.instance_ids:
-                if machine in registered or _is_deleting(group, machine):
-                    continue
-                group_of[machine] = group.id
-                requested.append(machine)
+        requested = [machine for machine in self.machines.wanted if machine not in registered]
+        group_of.update({machine: self.machines.wanted[machine] for machine in requested})
         self.requested = {machine: self.requested.get(machine, now) for machine in requested}
         managed = ManagedNodes(
             group_of=group_of,
@@ -233,18 +252,13 @@ class KarpenterState:
                 self.unavailable[offering.group] = progress.now + _UNAVAILABLE
                 continue
             groups = (yield from progress.act(Refresh())).value
-            machines = next((group.instance_ids for group in groups if group.id == offering.group), [])
-            return next((machine for machine in machines if machine not in before), "")
+            machines = Machines.of(groups).wanted
+            return next((each for each in machines if machines[each] == offering.group and each not in before), "")
         return ""
 
     def nominate(self, nodes: Collection[str], now: Moment) -> None:
         """Keep nodes on which pending pods were placed from being disrupted for a while."""
         self.nominated.update(dict.fromkeys(nodes, now + self.options.nomination))
-
-
-def _is_deleting(group: NodeGroup, machine: str) -> bool:
-    status = group.instance_status.get(machine)
-    return status is not None and status.state == "deleting"
 
 
 _WATCHES: Final = (

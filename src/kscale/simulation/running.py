@@ -44,7 +44,7 @@ from kscale.simulation.records import (
     Recommended,
     SimulationReport,
 )
-from kscale.simulation.scenario import ControllerFlags, Scenario
+from kscale.simulation.scenario import KARPENTER, ControllerFlags, Scenario
 from kscale.snapshot.caches import collector_relaxed
 from kscale.snapshot.cluster import Cluster
 from kscale.world.simulated.api_server import Changes
@@ -436,6 +436,9 @@ class Simulator:
         if autoscaler is not None and autoscaler.flags:
             field = "controllers.clusterAutoscaler.flags"
             problems.append(Problem("flags are edits of the what-if scenario", self.source, field=field))
+        if scenario.controllers.karpenter is not None or scenario.provisioner == KARPENTER:
+            text = "the question simulate runs the Cluster Autoscaler"
+            problems.append(Problem(text, self.source, field="controllers.karpenter"))
         if problems:
             raise InputError(problems)
 

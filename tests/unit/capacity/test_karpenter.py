@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,23 @@ import pytest
 
 import kscale
 from kscale import InputError
+from kscale.ca import LoopInputs
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.state.loop_state import LoopState
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.group_templates import with_templates
-from kscale.capacity.karpenter import KarpenterChoice, groups_of_pools, karpenter_choice, node_pools_from
+from kscale.capacity.karpenter import (
+    KarpenterChoice,
+    KarpenterPlan,
+    PoolOffers,
+    groups_of_pools,
+    karpenter_choice,
+    node_pools_from,
+)
 from kscale.capacity.karpenter.node_pools import has_node_pools, read_node_pools
+from kscale.capacity.whatif import Base, scenarios_from, whatif
 
+NOW = datetime(2027, 1, 1, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"
 CATALOGUE = b"""instance_type,arch,vcpu,memory_mib,gpu,gpu_name,ondemand_usd_per_hour_here,spot_usd_per_hour_here
 m5.large,amd64,2,8192,0,,0.10,
@@ -307,3 +320,123 @@ def test_pools_of_a_file(tmp_path: Path) -> None:
         node_pools_from([pool("a"), pool("a")])
     with pytest.raises(InputError, match="no NodePool in it"):
         node_pools_from([class_])
+
+
+def offers_of(*objects: dict[str, Any]) -> PoolOffers:
+    pools = node_pools_from(objects)
+    return PoolOffers(pools, groups_of_pools(pools, list(read_catalogue(CATALOGUE).values())))
+
+
+def unschedulable(name: str, cpu: str, **spec: Any) -> dict[str, Any]:
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    return {**pod(name, cpu, **spec), "status": {"phase": "Pending", "conditions": [refused]}}
+
+
+def test_scale_up_with_node_pools_is_karpenters() -> None:
+    cluster = kscale.load([unschedulable("a", "3"), unschedulable("b", "3"), pod("new", "1")])
+    amd64 = ("kubernetes.io/arch", "In", "amd64")
+    offers = offers_of(pool("general", *on_demand(amd64)))
+    plan = kscale.scale_up(cluster, offers, now=0)
+    assert isinstance(plan, KarpenterPlan)
+    (claim,) = plan.claims
+    assert (claim.type, claim.group, claim.types) == ("c6i.2xlarge", "general/c6i.2xlarge/on-demand", 3)
+    assert (claim.pods, plan.untried, plan.provisioner) == (["default/a", "default/b"], ["default/new"], "karpenter")
+    bypassed = AutoscalingOptions(bypassed_scheduler_names=["default-scheduler"])
+    assert kscale.scale_up(cluster, offers, now=0, options=bypassed).claims[0].pods[-1] == "default/new"
+    only = kscale.scale_up(cluster, offers, now=0, inputs=LoopInputs(pods=["default/b"]))
+    assert [each.pods for each in only.claims] == [["default/b"]]
+    with pytest.raises(InputError, match="Karpenter's rule"):
+        kscale.scale_up(cluster, offers, now=0, state=LoopState())
+
+
+def test_pods_of_daemon_sets_take_room_on_new_nodes() -> None:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}]
+    template = {"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": containers}}
+    agent = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "kube-system"},
+             "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": template}}  # fmt: skip
+    offers = offers_of(pool("general", *on_demand(("kubernetes.io/arch", "In", "amd64"))))
+    for cluster in (kscale.load([unschedulable("a", "1"), agent]), kscale.load([unschedulable("a", "1")])):
+        types = {kscale.scale_up(each, offers, now=0).claims[0].type for each in (cluster, cluster.snapshot())}
+        assert types == ({"c6i.2xlarge"} if list(cluster.all("DaemonSet")) else {"m5.large"})
+
+
+def test_a_plan_says_why_no_node_pool_takes_a_pod() -> None:
+    taint = {"key": "team", "value": "x", "effect": "NoSchedule"}
+    type_ = ("node.kubernetes.io/instance-type", "In", "m5.large")
+    pools = [
+        pool("a", *on_demand(), taints=[taint]),
+        pool("b", *on_demand(type_), limits={"cpu": "1"}),
+        pool("c", *on_demand(type_)),
+        pool("d", *on_demand(), limits={"cpu": "4"}),
+    ]
+    items = [unschedulable("big", "6"), unschedulable("arm", "1", nodeSelector={"kubernetes.io/arch": "sparc"})]
+    plan = kscale.scale_up(kscale.load(items), offers_of(*pools), now=0)
+    reasons = dict(zip(plan.choice.unschedulable, plan.reasons, strict=True))
+    assert reasons["default/big"] == (
+        "d: its limits leave no node that is large enough; c: no type is large enough; "
+        "b: its limits leave no node; a: does not tolerate team=x:NoSchedule"
+    )
+    assert "c: no type meets the pod's requirements" in reasons["default/arm"]
+
+
+def test_scenarios_with_node_pools_are_decided_by_karpenters_rule() -> None:
+    cluster = kscale.load([unschedulable("a", "3"), unschedulable("b", "3")])
+    offers = offers_of(pool("general", *on_demand(("kubernetes.io/arch", "In", "amd64"))))
+    base = Base(cluster, offers.converted.groups, NOW, offers=offers)
+
+    def rows(*edits: dict[str, Any], question: str = "scale-up") -> list[dict[str, int]]:
+        scenarios = [{"name": f"s{i}", "question": question, "edits": [edit]} for i, edit in enumerate(edits)]
+        report = whatif(base, scenarios_from({"scenarios": scenarios}))
+        assert report.provisioner == "karpenter"
+        return [row.groups for row in (*report.baselines, *report.scenarios)]
+
+    assert rows(
+        {"groups": {"remove": ["general/c6i*"]}},
+        {"groups": {"set": {"general/m5.2xlarge/*": {"price": 0.01}}}},
+        {"prices": {"scale": {"general/c6i*": "x2"}}},
+        {"requests": {"cpu": "x0.25"}},
+    ) == [
+        {"general/c6i.2xlarge/on-demand": 1},
+        {"general/m5.2xlarge/on-demand": 1},
+        {"general/m5.2xlarge/on-demand": 1},
+        {"general/m5.2xlarge/on-demand": 1},
+        {"general/m5.large/on-demand": 1},
+    ]
+    for edit, text in (
+        ({"flags": {"expander": "price"}}, "no effect on Karpenter's rule"),
+        ({"groups": {"set": {"general/*": {"max": 3}}}}, "only price can be set"),
+        ({"groups": {"add": [{"id": "x"}]}}, "Karpenter's rule decides"),
+    ):
+        with pytest.raises(InputError, match=text):
+            rows(edit)
+
+
+def test_preferences_count_on_existing_nodes_before_they_are_dropped() -> None:
+    room = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    labels = {"topology.kubernetes.io/zone": "a", "kubernetes.io/hostname": "n"}
+
+    def existing(taints: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": labels},
+                "spec": {"taints": list(taints)}, "status": {"allocatable": room, "capacity": room}}  # fmt: skip
+
+    def preferring(zone: str) -> dict[str, Any]:
+        expressions = [{"key": ZONE, "operator": "In", "values": [zone]}]
+        preferred = [{"weight": 1, "preference": {"matchExpressions": expressions}}]
+        return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+    soft = [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+             "labelSelector": {"matchLabels": {"app": "x"}}}]  # fmt: skip
+    pools = (pool("general", *on_demand(("kubernetes.io/arch", "In", "amd64"))),)
+    for pods, taints, expected in (
+        ([pod("p", "1", **preferring("a"))], (), (1, 0)),
+        ([pod("p", "1", **preferring("b"))], (), (0, 1)),
+        ([pod("p", "9", **preferring("b")), pod("q", "1", **preferring("c"))], (), (1, 0)),
+        ([pod("p", "1")], ({"key": "k", "effect": "PreferNoSchedule"},), (0, 1)),
+        (
+            [pod(f"p{i}", "1", labels={"app": "x"}, topologySpreadConstraints=soft) for i in range(2)],
+            (),
+            (1, 1),
+        ),
+    ):
+        choice = choose([existing(taints), *pods], *pools, zones=("a", "b"))
+        assert (choice.on_existing, choice.nodes) == expected, pods

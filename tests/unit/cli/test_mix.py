@@ -215,10 +215,42 @@ def test_node_pools_as_groups() -> None:
         assert (choice["nodes"], choice["cost"]) == (6, 8.688)
         assert {line["nodePool"] for line in choice["lines"]} == {"general"}
         assert "What Karpenter would launch: 6 nodes, $8.688/h" in kscale(command, *question, *catalogue).stdout
-    assert kscale("scale-up", *question, *catalogue).stdout.startswith("Scale up general/")
+    autoscaler = ("scale-up", *question, *catalogue, "--provisioner", "cluster-autoscaler")
+    assert kscale(*autoscaler).stdout.startswith("Scale up general/")
     for more, text in (((), "NodePools need --catalogue"), ((*catalogue, "--spot"), "the NodePools say whether")):
         refused = kscale("mix", *question, *more)
         assert (refused.code, text in refused.stderr) == (2, True), refused.stderr
+
+
+def test_scale_up_and_whatif_follow_karpenters_rule_for_node_pools(tmp_path: Path) -> None:
+    question = ("-q", "-f", EXAMPLES / "cluster.json.gz", "-g", EXAMPLES / "nodepools.yaml")
+    catalogue = ("--catalogue", EXAMPLES / "data/aws.csv")
+    answer = kscale("scale-up", *question, *catalogue)
+    assert answer.code == 1, "pods stay pending"
+    assert answer.stdout.startswith("60 pods by Karpenter's rule; 6 pods fit on nodes that exist; 6 new nodes for 25")
+    assert "Rule: first fit on existing nodes" in answer.stdout
+    assert "compute: does not tolerate workload-class=compute:NoSchedule; general: conflict on" in answer.stdout
+    plan = json.loads(kscale("scale-up", *question, *catalogue, "-o", "json").stdout)
+    assert (plan["kind"], plan["provisioner"], plan["choice"]["cost"]) == ("KarpenterPlan", "karpenter", 8.688)
+    assert sum(len(claim["pods"]) for claim in plan["claims"]) == plan["choice"]["onNew"] == 25
+    assert len(plan["existing"]) == 6
+    assert len(plan["reasons"]) == len(plan["choice"]["unschedulable"]) == 29
+    for more in (("--expander", "random"), ("--max-nodes-total", 5), ("--flag", "salvo-scale-up")):
+        refused = kscale("scale-up", *question, *catalogue, *more)
+        assert (refused.code, "is an option of the Cluster Autoscaler" in refused.stderr) == (2, True)
+    groups = ("-f", EXAMPLES / "cluster.json.gz", "-g", EXAMPLES / "groups.yaml", "--provisioner", "karpenter")
+    assert "karpenter needs NodePools" in kscale("scale-up", *groups).stderr
+    scenarios = tmp_path / "w.yaml"
+    scenarios.write_text('scenarios: [{name: no-m5, edits: [{groups: {remove: ["general/m5*"]}}]}]')
+    row = json.loads(kscale("whatif", scenarios, *question, *catalogue, "-o", "json").stdout)
+    assert (row["provisioner"], sum(row["baselines"][0]["groups"].values())) == ("karpenter", 6)
+    assert not any(name.startswith("general/m5") for name in row["scenarios"][0]["groups"])
+    assert (
+        "NodePools: scale-up is decided by Karpenter's rule."
+        in kscale("whatif", scenarios, *question, *catalogue).stdout
+    )
+    other = kscale("whatif", scenarios, *question, *catalogue, "--provisioner", "cluster-autoscaler", "-o", "json")
+    assert json.loads(other.stdout)["provisioner"] == "cluster-autoscaler"
 
 
 def test_limits_leave_pods_without(tmp_path: Path, dump: Path) -> None:

@@ -62,6 +62,10 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
         "HPAReport": ("hpa", *ALL),
         "HeadroomReport": ("headroom", *dump, "--pod", folder / "c.json"),
         "InstanceTypeList": ("catalogue", "show", EXAMPLES / "data" / "aws.csv"),
+        "KarpenterPlan": (
+            *("scale-up", "-f", EXAMPLES / "cluster.json.gz", "-g", EXAMPLES / "nodepools.yaml"),
+            *("--catalogue", EXAMPLES / "data" / "aws.csv"),
+        ),
         "MixPlan": ("mix", *dump, *groups, "--curve", "--budget", 2),
         "RecommendationReport": ("recommend", *dump, "--history", folder / "u.csv", "--effect"),
         "NodeUsageReport": ("nodes", *dump, *groups),

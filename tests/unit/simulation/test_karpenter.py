@@ -192,9 +192,6 @@ def test_two_nodes_are_removed_together_if_their_pods_fit_on_one(folder: Path) -
     batch = job(3, "1500m")
     batch["spec"]["template"]["spec"]["affinity"] = apart
     objects = [pods("web", 3, cpu="300m"), batch]
-    spread = [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
-               "labelSelector": {"matchLabels": {"app": "web"}}}]  # fmt: skip
-    objects[0]["spec"]["template"]["spec"]["topologySpreadConstraints"] = spread
     result = run(
         folder, pool(requirements=small, disruption={"consolidateAfter": "1m", "budgets": [{"nodes": "100%"}]}),
         objects=objects, pods=[{"workload": "Job/shop/batch", "work": "30s"}], horizon="12m",

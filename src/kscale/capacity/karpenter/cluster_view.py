@@ -146,7 +146,8 @@ class ClusterView:
     @cached_property
     def pods_by_node(self) -> dict[str, list[Pod]]:
         """Return the active pods of each node."""
-        names, result = self.snapshot.nodes, {}
+        names = self.snapshot.nodes
+        result: dict[str, list[Pod]] = {}
         for number, record in zip(self.snapshot.placed_node.tolist(), self.snapshot.placed, strict=True):
             result.setdefault(names[number], []).append(record.pod)
         return result
@@ -223,7 +224,7 @@ class ClusterView:
             replaced = [node for node in replaced if node.name not in removed]
             snapshot = snapshot.with_nodes(fresh, without=removed, replaced=replaced)
         last = {name for name in snapshot.nodes if not self.is_initialized(name)}
-        pods = [*self.provisionable, *map(waiting, leaving), *map(waiting, moving)]
+        pods: list[str | Pod] = [*self.provisionable, *map(waiting, leaving), *map(waiting, moving)]
         return place_pods(
             snapshot,
             pods,

@@ -27,6 +27,7 @@ from kscale.capacity.fit import workloads_in
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import group_template, groups_from, members_of
 from kscale.capacity.groups.groups_file import read_plain_file
+from kscale.capacity.karpenter.plan import PoolOffers
 from kscale.capacity.losses import is_lost_with_node, smaller, waiting
 from kscale.capacity.right_sizing import advice_of, apply_advice, replace_requests
 from kscale.capacity.type_names import instance_type_of
@@ -110,6 +111,7 @@ class World:
     - ``lost_zones``: zones in which no new node may be created
     - ``standing``: $/h of each node that a group already has, by group id, if a new node costs something else
     - ``notes``: texts for the reader about what an edit does not change
+    - ``offers``: NodePools, if Karpenter's rule decides scale-ups; ``groups`` are then those of their offerings
     """
 
     place: SharedCluster
@@ -125,6 +127,7 @@ class World:
     lost_zones: frozenset[str] = frozenset()
     lost_groups: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    offers: PoolOffers | None = None
 
     @property
     def prices(self) -> dict[str, float | None]:
@@ -249,6 +252,8 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
     """
     if not (edit.add or edit.remove or edit.set):
         raise InputError("add, remove or set something")
+    if world.offers is not None:
+        _check_pool_groups(edit)
     groups = list(world.groups)
     templates, retired, standing = dict(world.templates), list(world.retired), dict(world.standing)
     notes = list(world.notes)
@@ -287,6 +292,18 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
     return replace(
         world, groups=tuple(groups), templates=templates, retired=tuple(retired), standing=standing, notes=tuple(notes)
     )
+
+
+def _check_pool_groups(edit: GroupsEdit) -> None:
+    """Raise InputError for changes that Karpenter's rule cannot reflect: only offerings and their prices can change."""
+    if edit.add:
+        raise InputError("add: with NodePools, Karpenter's rule decides: offerings can be removed and prices set")
+    for pattern, change in edit.set.items():
+        others = sorted(change.set_fields - {"price"})
+        if others:
+            raise InputError(
+                f"set.{pattern}.{others[0]}: with NodePools, Karpenter's rule decides: only price can be set"
+            )
 
 
 def _change_group(group: NodeGroup, change: SetGroup, world: World, templates: dict[str, NodeTemplate]) -> NodeGroup:
@@ -651,6 +668,9 @@ def apply_edit(world: World, edit: Edit, folder: Path, question: Question) -> Wo
     Relative file names start at ``folder``; ``question`` is what the scenario asks. Raises InputError if the edit names
     something that does not exist, or if it changes nothing.
     """
+    is_autoscalers = edit.flags is not None or edit.scheduler is not None
+    if world.offers is not None and question is Question.SCALE_UP and is_autoscalers:
+        raise InputError("has no effect on Karpenter's rule, which decides for NodePools")
     if edit.flags is not None:
         result = change_flags(world, edit.flags, question)
     else:

@@ -22,6 +22,7 @@ from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.capacity.estimate import EXPENDABLE_CUTOFF, estimate_groups, requests_tpus
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.headroom import headroom
+from kscale.capacity.karpenter.plan import PoolOffers, count_by_group, place_pending
 from kscale.capacity.mix import ALL, MixOptions, MixPlan, bound_cost_of_nodes, mix, offers_of
 from kscale.capacity.mix.offers import subjects
 from kscale.capacity.records import EstimateReport
@@ -221,6 +222,10 @@ class DecisionCache:
         runs, and
         the plan of the option that it chooses is reused.
         """
+        if world.offers is not None:
+            key = "karpenter", tuple(world.prices.items())
+            decision: Decision = self._once(world, key, lambda: self._karpenter(world, world.offers))
+            return decision
         names = world.options.expander_names
         if world.options.legacy or world.options.salvo_scale_up or GRPC_EXPANDER in names:
             return _build_plan_decision(world, _plan(world))
@@ -241,6 +246,20 @@ class DecisionCache:
             best = chosen.group if chosen is not None else None
         decided: Decision = self._once(world, ("scale-up", best), lambda: _build_plan_decision(world, _plan(world)))
         return decided
+
+    def _karpenter(self, world: World, offers: PoolOffers) -> Decision:
+        """Decide a scale-up by Karpenter's rule, for the offerings whose groups are left."""
+        snapshot = world.place.snapshot
+        groups = self._with_prices(world)
+        placement, untried = place_pending(snapshot, offers.restrict(groups), groups)
+        change = count_by_group(placement.claims)
+        facts = {name: _build_fact(f"{count:,} new nodes of {name}") for name, count in change.items()}
+        left = {*placement.unschedulable, *untried}
+        decided = _build_decision(
+            world, len(snapshot.nodes) + len(placement.claims), change, len(left), left, facts=facts
+        )
+        placed = [*placement.existing, *(pod for claim in placement.claims for pod in claim.pods)]
+        return replace(decided, placed=lambda: placed)
 
     # -- the others ------------------------------------------------------------------------------------------------
 

@@ -23,12 +23,15 @@ from kscale.capacity.catalogue import Catalogue
 from kscale.capacity.cost import set_prices
 from kscale.capacity.group_templates import loop_groups, with_members, with_templates
 from kscale.capacity.groups import members_of, read_groups, recognise_groups
+from kscale.capacity.karpenter.plan import PoolOffers
 from kscale.capacity.mix import MixOptions
 from kscale.capacity.records import UNLIMITED
 from kscale.capacity.whatif.edits import SharedCluster, World, apply_edit, get_digest_text, text_of
 from kscale.capacity.whatif.questions import Decision, DecisionCache, Simulate
 from kscale.capacity.whatif.scenarios import (
     BASELINE,
+    CLUSTER_AUTOSCALER,
+    KARPENTER,
     Condition,
     Edit,
     Question,
@@ -137,6 +140,8 @@ class Base:
         Simulator of the question ``simulate`` (:class:`kscale.simulation.Simulator`).
     source : str
         File of the scenarios, which errors name.
+    offers : PoolOffers, optional
+        NodePools of which ``groups`` are the offerings: the question ``scale-up`` is decided by Karpenter's rule.
 
     Notes
     -----
@@ -154,6 +159,7 @@ class Base:
     mix_options: MixOptions | None = None
     simulate: Simulate | None = None
     source: str = ""
+    offers: PoolOffers | None = None
     cache: list[_Baseline] = field(default_factory=list, init=False, repr=False, compare=False)
     """The last one, or empty."""
 
@@ -172,7 +178,13 @@ class Base:
         groups, templates = loop_groups(self.cluster, snapshot, self.groups, options=self.options, now=self.now)
         groups = set_prices(with_members(groups, nodes), self.catalogue, nodes)
         return World(
-            SharedCluster(self.cluster), tuple(groups), self.options, templates, self.now, catalogue=self.catalogue
+            SharedCluster(self.cluster),
+            tuple(groups),
+            self.options,
+            templates,
+            self.now,
+            catalogue=self.catalogue,
+            offers=self.offers,
         )
 
 
@@ -257,7 +269,12 @@ def whatif(
         rows.append(result_row)
         if on_row is not None:
             on_row(result_row)
-    report = WhatIfReport(baselines=list(decider.baselines.values()), scenarios=rows, shared=decider.answers.shared)
+    report = WhatIfReport(
+        baselines=list(decider.baselines.values()),
+        scenarios=rows,
+        shared=decider.answers.shared,
+        provisioner=CLUSTER_AUTOSCALER if base.offers is None else KARPENTER,
+    )
     own_base = replace(base)  # its cache is empty: the report keeps no decisions alive
     return report.with_explanations(partial(_explain_edits, own_base, {item.name: item for item in scenarios}))
 

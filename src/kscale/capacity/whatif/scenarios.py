@@ -53,6 +53,8 @@ __all__ = [
 
 
 BASELINE = "baseline"
+CLUSTER_AUTOSCALER, KARPENTER = "cluster-autoscaler", "karpenter"
+"""Whose rule decides scale-ups."""
 
 
 class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
@@ -105,6 +107,8 @@ class WhatIfReport(Record, frozen=True, dict=True):
     shared: int
     assumptions: list[str] = msgspec.field(default_factory=list)
     """Assumptions of the choice of node groups, as texts."""
+    provisioner: str = CLUSTER_AUTOSCALER
+    """Whose rule decided the question scale-up: ``cluster-autoscaler``, or ``karpenter`` for NodePools."""
 
     def summary(self) -> str:
         """Return the number of scenarios, the nodes of the first ones, and how many conditions hold."""

@@ -14,17 +14,23 @@ from kscale.capacity.records import UNLIMITED
 from kscale.cli.estimate_options import BoundSource, GpuLabel, LoopMemory, check_expanders, expander_input, ranker
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, read, workloads_without_pods
+from kscale.cli.karpenter_view import karpenter_plan_view
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Show
 from kscale.cli.pictures import scale_up_blocks
+from kscale.cli.provisioners import Provisioner, chosen_offers, refuse_autoscaler_options
 from kscale.cli.registry import expanders
 from kscale.cli.scale_up_view import scale_up_view, starting_hints
 from kscale.cli.terminal import expendable_room, program
 from kscale.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kscale.ca.scale_up.plan import ScaleUpPlan
+    from kscale.capacity.karpenter import PoolOffers
     from kscale.cli.terminal import Terminal
+    from kscale.snapshot.cluster import Cluster
 
 __all__ = ["EPILOG", "command"]
 
@@ -32,6 +38,7 @@ EPILOG = DUMP_HELP
 MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
 LONGEST = 9_223_372_036
 """Seconds that a duration may have."""
+_MOST_AT_ONCE = 1000
 
 
 def command(
@@ -40,6 +47,7 @@ def command(
     group_source: GroupSource,
     memory: LoopMemory,
     gpu: GpuLabel,
+    provisioner: Provisioner | None = None,
     profile: str = "current",
     expander: Annotated[str | None, typer.Option(autocompletion=expanders)] = None,
     priority_config: Path | None = None,
@@ -50,7 +58,7 @@ def command(
     all_groups: bool = False,
     balance: Annotated[bool, typer.Option("--balance-similar-node-groups")] = False,
     max_nodes_total: Annotated[int, typer.Option(min=0)] = 0,
-    max_nodes_per_scale_up: Annotated[int, typer.Option("--max-nodes-per-scaleup", min=0)] = 1000,
+    max_nodes_per_scale_up: Annotated[int, typer.Option("--max-nodes-per-scaleup", min=0)] = _MOST_AT_ONCE,
     new_pod_delay: Annotated[float, typer.Option("--new-pod-scale-up-delay", min=0, max=LONGEST)] = 0,
     flags: Annotated[list[str] | None, typer.Option("--flag")] = None,
     max_looks: Annotated[int | None, typer.Option(min=0)] = None,
@@ -60,11 +68,14 @@ def command(
 ) -> Answer:
     """Which node groups would grow, for which pods, and what the other pods still wait for.
 
-    One loop of the Cluster Autoscaler as if everything succeeded. Only pods of which the scheduler has said that they
-    are unschedulable count, as upstream does; --bypassed-scheduler-name default-scheduler does not wait for it.
+    One loop of the Cluster Autoscaler as if everything succeeded; with NodePools, Karpenter's rule. Only pods of which
+    the scheduler has said that they are unschedulable count, as upstream does; --bypassed-scheduler-name
+    default-scheduler does not wait for it.
 
     Parameters
     ----------
+    provisioner : NAME
+        Program that decides: karpenter (the default with NodePools) or cluster-autoscaler.
     profile : NAME
         Release to decide as: current, or legacy for release 1.3 of 2019.
     expander : NAMES
@@ -128,6 +139,27 @@ def command(
         cluster, snapshot = read(source, show.terminal, matter=MATTER)
         since = None if options.legacy else moment  # release 1.3 also copied a node that had just become ready
         described = group_source.read_groups(cluster, snapshot, show.terminal)
+        if (offers := chosen_offers(group_source, provisioner)) is not None:
+            refuse_autoscaler_options(
+                [
+                    ("--profile", profile != "current"),
+                    ("--expander", expander),
+                    ("--priority-config", priority_config),
+                    ("--grpc-expander-url", grpc_url),
+                    ("--grpc-expander-cert", grpc_cert),
+                    ("--price-per-core-hour", per_core is not None),
+                    ("--price-per-gib-hour", per_gib is not None),
+                    ("--all-groups", all_groups),
+                    ("--balance-similar-node-groups", balance),
+                    ("--max-nodes-total", max_nodes_total),
+                    ("--max-nodes-per-scaleup", max_nodes_per_scale_up != _MOST_AT_ONCE),
+                    ("--new-pod-scale-up-delay", new_pod_delay),
+                    ("--flag", flags),
+                    ("--state", memory.state),
+                    ("--save-state", memory.save_state),
+                ]
+            )
+            return _answer_by_karpenter(cluster, offers, source.select_pods(cluster, snapshot, show.terminal), bypassed)
         groups, templates = loop_groups(
             cluster,
             snapshot,
@@ -178,6 +210,15 @@ def command(
         exit_code=1 if plan.unschedulable_count or plan.beyond_limits else 0,
         blocks=lambda: scale_up_blocks(plan, snapshot),
     )
+
+
+def _answer_by_karpenter(
+    cluster: Cluster, offers: PoolOffers, pods: Sequence[str] | None, bypassed: Sequence[str] | None
+) -> Answer:
+    from kscale.capacity.karpenter import karpenter_plan
+
+    plan = karpenter_plan(cluster, offers, pods=pods, bypassed=bypassed or ())
+    return Answer(plan, lambda: karpenter_plan_view(plan), exit_code=1 if plan.choice.unschedulable else 0)
 
 
 def _log_warnings(plan: ScaleUpPlan, terminal: Terminal) -> None:

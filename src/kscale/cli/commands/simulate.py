@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Final
@@ -17,6 +16,7 @@ from kscale.cli.inputs import read_cluster
 from kscale.cli.live_inputs import BeginningCluster
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, money_cell
 from kscale.cli.pictures import simulation_blocks
+from kscale.cli.provisioners import Provisioner
 from kscale.cli.terminal import plural, pods, progress
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "INTERRUPTED",
     "HorizonOption",
-    "Provisioner",
     "SeedOption",
     "command",
     "format_time",
@@ -35,13 +34,6 @@ __all__ = [
 ]
 
 INTERRUPTED = 130
-
-
-class Provisioner(StrEnum):
-    """Programs that add and remove nodes."""
-
-    CLUSTER_AUTOSCALER = "cluster-autoscaler"
-    KARPENTER = "karpenter"
 
 
 HorizonOption = Annotated[
@@ -322,6 +314,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def format_time(seconds: float) -> str:
+    """Format a duration in seconds, minutes or hours."""
     if seconds < 120:
         return f"{seconds:,.0f} s"
     return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

@@ -13,6 +13,7 @@ from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_moment, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, failing_cell, make_columns
+from kscale.cli.provisioners import Provisioner, chosen_offers
 from kscale.cli.terminal import plural
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def command(
     *,
     source: Clusters,
     group_source: GroupSource,
+    provisioner: Provisioner | None = None,
     expander: str = "least-waste",
     fail_on: list[str] | None = None,
     bound: bool = False,
@@ -50,6 +52,8 @@ def command(
     ----------
     scenarios : SCENARIOS
         The scenarios, as YAML or JSON.
+    provisioner : NAME
+        Program that decides the question scale-up: karpenter (the default with NodePools) or cluster-autoscaler.
     expander
         Expander of the baseline; see kscale scale-up.
     fail_on : CONDITION
@@ -80,6 +84,7 @@ def command(
         bound,
         simulate=simulator(parsed, simulation),
         source=str(scenarios),
+        offers=chosen_offers(group_source, provisioner),
     )
     with show.terminal.step("deciding") as update:
         report = whatif(base, parsed, conditions=conditions, on_row=lambda row: update(f"deciding: {row.name}"))
@@ -129,9 +134,21 @@ def whatif_view(report: WhatIfReport) -> View:
             *notes_of((row.name, row) for row in report.scenarios),
             *(f"{text}: {', '.join(names)}" for text, names in crossed.items()),
             *([f"Assumed: {'; '.join(report.assumptions)}."] if report.assumptions else []),
+            *_name_rule(report),
         ],
         names=[f"scenario/{row.name}" for row in report.scenarios],
     )
+
+
+def _name_rule(report: WhatIfReport) -> list[str]:
+    """Return a line that says for which questions NodePools are decided by whose rule; empty without NodePools."""
+    if report.provisioner != "karpenter":
+        return []
+    questions = {row.question for row in report.baselines}
+    others = sorted(questions & {"scale-down", "simulate"})
+    own = ["scale-up is decided by Karpenter's rule"] if "scale-up" in questions else []
+    parts = [*own, *(f"{name} as by the Cluster Autoscaler" for name in others)]
+    return [f"NodePools: {', '.join(parts)}."] if parts else []
 
 
 def _table(rows: Sequence[ScenarioRow], baselines: Mapping[str, ScenarioRow]) -> Table:

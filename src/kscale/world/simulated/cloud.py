@@ -73,7 +73,8 @@ class Pool(msgspec.Struct, kw_only=True):
 
     ``paid``: cost in machine nanoseconds up to ``counted``. ``made``: number of machines ever created. ``exists``
     False: the group has not been created yet. ``added``, ``removed``, ``lost``: machines requested (including
-    replacements of lost ones), deleted, and lost since the group exists.
+    replacements of lost ones), deleted, and lost since the group exists. ``description``: the current group, None
+    after a change.
     """
 
     group: NodeGroup
@@ -88,6 +89,7 @@ class Pool(msgspec.Struct, kw_only=True):
     added: int = 0
     removed: int = 0
     lost: int = 0
+    description: NodeGroup | None = None
 
     @property
     def billed_count(self) -> int:
@@ -148,14 +150,17 @@ class SimulatedCloud(Provider):
             pool.target += missing
             for _ in range(missing):
                 self._start_machine(pool, boots=False)
-        self._invalidate()
+        self._invalidate(pool)
 
     # -- NodeGroups --------------------------------------------------------------------------------------------------
 
     def refresh(self) -> Sequence[NodeGroup]:
         """Return the current groups; the identical list while nothing has changed."""
         if self._told is None:
-            self._told = [self._describe_group(pool) for pool in self.pools.values()]
+            for pool in self.pools.values():
+                if pool.description is None:
+                    pool.description = self._describe_group(pool)
+            self._told = [pool.description for pool in self.pools.values() if pool.description is not None]
         return self._told
 
     def has_instance(self, node: Node) -> bool:
@@ -202,7 +207,7 @@ class SimulatedCloud(Provider):
         if pool.target + delta < existing:
             raise ProviderError("attempt to delete existing nodes", CLOUD_ERROR)
         pool.target += delta
-        self._invalidate()
+        self._invalidate(pool)
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         """Delete machines by the names of their nodes or by their IDs.
@@ -221,7 +226,7 @@ class SimulatedCloud(Provider):
             machine.state = "deleting"
             takes = self._draws.duration(pool.times.deletion, "deletion", machine.name)
             self._schedule(takes, machine, pool, self._remove_machine)
-        self._invalidate()
+        self._invalidate(pool)
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
         """Create a group that was only a candidate. Raises ProviderError if there is no such candidate."""
@@ -230,7 +235,7 @@ class SimulatedCloud(Provider):
             raise ProviderError(f"node group {group} cannot be made", CLOUD_ERROR)
         pool.exists = True
         pool.upcoming = asynchronous and pool.times.creation > 0
-        self._invalidate()
+        self._invalidate(pool)
         if pool.upcoming:
             self._time.at(self._time.now + pool.times.creation, lambda: self._finish_group(pool), rank=HAPPENINGS)
         return [self._describe_group(pool)]
@@ -241,7 +246,7 @@ class SimulatedCloud(Provider):
         if pool.machines:
             raise ProviderError(f"node group {group} has machines", CLOUD_ERROR)
         pool.exists, pool.target = False, 0
-        self._invalidate()
+        self._invalidate(pool)
 
     # -- life cycle of machines ---------------------------------------------------------------------------------------
 
@@ -272,7 +277,7 @@ class SimulatedCloud(Provider):
             text = f"out of stock: {pool.group.id}"
             machine.error = InstanceError(class_="OutOfResource", code="OUT_OF_STOCK", message=text)
         pool.machines[machine.name] = machine
-        self._invalidate()
+        self._invalidate(pool)
         if machine.error is not None:
             return
         if not boots:
@@ -296,7 +301,7 @@ class SimulatedCloud(Provider):
         if taints:
             self._schedule(ready + startup, machine, pool, self._finish_startup)
         self._age(pool, machine)
-        self._invalidate()
+        self._invalidate(pool)
 
     def _age(self, pool: Pool, machine: Machine) -> None:
         if pool.times.lifetime is not None:
@@ -326,7 +331,7 @@ class SimulatedCloud(Provider):
     def _remove_machine(self, pool: Pool, machine: Machine) -> None:
         pool.count(self._time.now)
         del pool.machines[machine.name]
-        self._invalidate()
+        self._invalidate(pool)
         node = self._api.find("Node", machine.name)
         if node is not None:
             self._api.remove(node)
@@ -347,7 +352,7 @@ class SimulatedCloud(Provider):
 
     def _finish_group(self, pool: Pool) -> None:
         pool.upcoming = False
-        self._invalidate()
+        self._invalidate(pool)
 
     def _schedule(self, by: int, machine: Machine, pool: Pool, call: Callable[[Pool, Machine], None]) -> None:
         def act() -> None:
@@ -356,7 +361,8 @@ class SimulatedCloud(Provider):
 
         self._time.at(self._time.now + by, act, rank=HAPPENINGS)
 
-    def _invalidate(self) -> None:
+    def _invalidate(self, pool: Pool) -> None:
+        pool.description = None
         self._told = self._have = None
         self.changes += 1
 

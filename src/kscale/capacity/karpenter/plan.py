@@ -1,0 +1,192 @@
+"""Scale-up by Karpenter's rule: which node each pending pod would get."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from kscale.capacity.group_templates import with_templates
+from kscale.capacity.karpenter.choice import OfferedPools, Placement, PlannedClaim, place_pods, summarize
+from kscale.capacity.karpenter.cluster_view import is_provisionable
+from kscale.capacity.karpenter.node_pools import NodePools
+from kscale.capacity.karpenter.offerings import PoolGroups, remaining_of_pools
+from kscale.capacity.records import KarpenterChoice
+from kscale.objects.api.apps import DaemonSet
+from kscale.objects.nodegroup import NodeGroup
+from kscale.records import Record
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["RULE", "KarpenterClaim", "KarpenterPlan", "PoolOffers", "count_by_group", "karpenter_plan", "place_pending"]
+
+RULE = "first fit on existing nodes, then on new ones, each of which becomes the cheapest type for its pods"
+"""Karpenter's rule in words."""
+
+
+@dataclass(frozen=True)
+class PoolOffers:
+    """NodePools with what they may launch: node groups for :func:`kscale.scale_up` and what-if scenarios.
+
+    Attributes
+    ----------
+    pools : NodePools
+        The NodePools.
+    converted : PoolGroups
+        Their offerings (:func:`~kscale.capacity.karpenter.groups_of_pools`).
+    """
+
+    pools: NodePools
+    converted: PoolGroups
+
+    def restrict(self, groups: Sequence[NodeGroup]) -> PoolOffers:
+        """Return the offers whose groups are among ``groups``, at the prices of those."""
+        by_name = {group.id: group for group in groups}
+        offerings = [
+            replace(each, price=by_name[each.group].price) for each in self.converted.offerings if each.group in by_name
+        ]
+        converted = PoolGroups(
+            [by_name[each.group] for each in offerings], offerings, self.converted.limits, self.converted.assumptions
+        )
+        return PoolOffers(self.pools, converted)
+
+
+class KarpenterClaim(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """A new node for ``pods``: the NodePool, and the type, capacity type and zone that it becomes.
+
+    ``zone`` is empty if several have the same price. ``types``: the number of instance types that suit the pods.
+    ``group``: the node group of the offering. ``price``: $/h, null if it is unknown.
+    """
+
+    node_pool: str
+    type: str
+    capacity_type: str
+    zone: str
+    group: str
+    price: float | None
+    types: int
+    pods: list[str]
+
+
+class KarpenterPlan(Record, frozen=True):
+    """A scale-up by Karpenter's rule.
+
+    ``provisioner``: ``karpenter``; ``rule``: its rule in words. ``choice``: totals, and new nodes by type. ``claims``:
+    each new node with its pods. ``existing``: pods that go to existing nodes, with the node. ``untried``: pending pods
+    that the scheduler has not refused yet, for which Karpenter does nothing. ``reasons``: why no NodePool takes each of
+    the choice's ``unschedulable`` pods. ``assumptions``: requirements of NodePools
+    that cannot be judged.
+    """
+
+    KIND = "KarpenterPlan"
+    ROWS = "claims"
+
+    provisioner: str
+    rule: str
+    choice: KarpenterChoice
+    claims: list[KarpenterClaim]
+    existing: dict[str, str]
+    untried: list[str]
+    reasons: list[str]
+    assumptions: list[str]
+
+    def summary(self) -> str:
+        """Return the number of new nodes and their cost."""
+        cost = "" if self.choice.cost is None else f", ${self.choice.cost:,.3f}/h"
+        return f"{self.choice.nodes:,} new nodes by Karpenter's rule{cost}"
+
+
+def karpenter_plan(
+    cluster: Cluster | Snapshot,
+    offers: PoolOffers,
+    *,
+    pods: Sequence[str] | None = None,
+    bypassed: Collection[str] = (),
+    groups: Sequence[NodeGroup] | None = None,
+) -> KarpenterPlan:
+    """Decide a scale-up by Karpenter's rule.
+
+    Parameters
+    ----------
+    cluster : Cluster or Snapshot
+        Cluster state.
+    offers : PoolOffers
+        What may be launched.
+    pods : sequence of str, optional
+        Names of pending pods. Default: all.
+    bypassed : collection of str
+        Names of schedulers whose pods count although they were not refused yet.
+    groups : sequence of NodeGroup, optional
+        The groups of the offerings with their templates. Default: computed from the cluster's DaemonSets.
+
+    Returns
+    -------
+    KarpenterPlan
+        The new nodes with their pods, and the pods that stay pending.
+
+    Raises
+    ------
+    InputError
+        If a pod is not in the cluster.
+    """
+    snapshot = cluster if isinstance(cluster, Snapshot) else cluster.snapshot(dra=True)
+    if groups is None:
+        if isinstance(cluster, Snapshot):
+            cluster = Cluster(item for item in snapshot.informers.workloads if isinstance(item, DaemonSet))
+        groups = with_templates(cluster, snapshot, offers.converted.groups)
+    placement, untried = place_pending(snapshot, offers, groups, pods=pods, bypassed=bypassed)
+    return KarpenterPlan(
+        provisioner="karpenter",
+        rule=RULE,
+        choice=summarize(placement),
+        claims=[_record(claim) for claim in placement.claims],
+        existing=placement.existing,
+        untried=untried,
+        reasons=placement.reasons,
+        assumptions=list(offers.converted.assumptions),
+    )
+
+
+def place_pending(
+    snapshot: Snapshot,
+    offers: PoolOffers,
+    groups: Sequence[NodeGroup],
+    *,
+    pods: Sequence[str] | None = None,
+    bypassed: Collection[str] = (),
+) -> tuple[Placement, list[str]]:
+    """Place pending pods by Karpenter's rule; also return the pods that the scheduler has not refused yet.
+
+    The limits of NodePools count the nodes of the snapshot.
+    """
+    names = list(snapshot.pending if pods is None else pods)
+    tried: list[str] = []
+    untried: list[str] = []
+    for name, record in zip(names, snapshot.records(names), strict=True):
+        scheduler = record.pod.spec.scheduler_name or "default-scheduler"
+        counts = is_provisionable(record.pod) or scheduler in bypassed
+        (tried if counts else untried).append(name)
+    offered = OfferedPools(offers.pools, offers.converted, groups)
+    remaining = remaining_of_pools(offers.pools, snapshot.columns.objects)
+    return place_pods(snapshot, tried, offered, remaining=remaining), untried
+
+
+def count_by_group(claims: Sequence[PlannedClaim]) -> dict[str, int]:
+    """Return the number of new nodes of each group."""
+    return dict(Counter(claim.offerings[0].group for claim in claims))
+
+
+def _record(claim: PlannedClaim) -> KarpenterClaim:
+    best = claim.offerings[0]
+    return KarpenterClaim(
+        node_pool=claim.pool,
+        type=best.kind.name,
+        capacity_type=best.capacity_type,
+        zone=claim.zone,
+        group=best.group,
+        price=best.price,
+        types=len(claim.types),
+        pods=claim.pods,
+    )
