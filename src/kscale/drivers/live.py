@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from kscale.drivers.driver import Driver
 from kscale.drivers.leader_election import LeaderElector
@@ -25,6 +25,7 @@ from kscale.effects import (
     Action,
     ApiError,
     Deferred,
+    Emit,
     InBackground,
     Machine,
     Metric,
@@ -47,6 +48,8 @@ _LONGEST_POLL: Final = 0.05
 """Seconds between polls of a batch in the worker: most batches are over before the first poll."""
 _MAX_NANOSECONDS_ON_LOOP: Final = 2_000_000
 """Time for which steps run on the loop before it yields."""
+_MAX_NANOSECONDS_OF_REPORTS: Final = 2_000_000
+"""Time after which the worker hands a report over at once: waking the loop costs a tenth of it."""
 
 
 class Done:
@@ -58,8 +61,24 @@ class Done:
         self.value = value
 
 
-StepResult = tuple[Action | Done, int]
-"""What a machine does next, or that it is done, and how many nanoseconds the step took."""
+class Failed:
+    """Error that a step machine raised after it had reported something."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class StepResult(NamedTuple):
+    """Result of a step: what the machine does next, or that it is done, and how many nanoseconds the step took.
+
+    ``reports``: events and observations of the step, which are to be performed first.
+    """
+
+    next: Action | Done | Failed
+    took: int
+    reports: Sequence[Emit | Observe] = ()
 
 
 class _Step:
@@ -90,7 +109,8 @@ class Stepper:
     """Runs steps in ``worker``, a thread (None: on the loop), while it holds ``turn``.
 
     Steps that are due together go to the thread together, because waking it costs more than most of them take. No step
-    waits long for a later slow one.
+    waits long for a later slow one. For the same reason the thread continues with a machine that reports something:
+    no outcome depends on a report.
     """
 
     __slots__ = ("_clock", "_due", "_since", "_task", "_turn", "_worker")
@@ -181,7 +201,7 @@ def _run_steps(steps: Sequence[_Step], clock: Clock, results: list[StepResult | 
             results.append(asyncio.CancelledError())
             continue
         try:
-            results.append(_step(step.steps, step.outcome, clock))
+            results.append(_step_and_report(step.steps, step.outcome, clock))
         except BaseException as fault:  # noqa: BLE001 - raised where the step was requested
             results.append(fault)
 
@@ -200,7 +220,28 @@ def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> StepResul
         result = Done(stop.value)
     if type(result) is Observe and type(result.observations) is Deferred:
         len(result.observations)
-    return result, clock.monotonic() - started
+    return StepResult(result, clock.monotonic() - started)
+
+
+def _step_and_report(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> StepResult:
+    """Run steps until the machine does something else than to report events and observations, which are collected.
+
+    After some time a report ends them, too, so that it is performed soon and the number of reports is bounded.
+    """
+    reports: list[Emit | Observe] = []
+    took = 0
+    while True:
+        try:
+            result = _step(steps, outcome, clock)
+        except BaseException as error:
+            if not reports:
+                raise
+            return StepResult(Failed(error), took, reports)
+        took += result.took
+        if took > _MAX_NANOSECONDS_OF_REPORTS or not isinstance(result.next, Emit | Observe):
+            return StepResult(result.next, took, reports)
+        reports.append(result.next)
+        outcome = Outcome(at=clock.now(), value=None)
 
 
 async def _wait_until_done(future: asyncio.Future[Any]) -> None:
@@ -381,15 +422,19 @@ class Live:
         try:
             while True:
                 taken = self._stepper.run_here(steps, outcome) if brief else None
-                result, took = taken or await self._stepper.advance(steps, outcome)
+                action, took, reports = taken or await self._stepper.advance(steps, outcome)
                 if taken is not None and self._stepper.is_yield_due():
                     await asyncio.sleep(0)
                 if spent is not None:
                     spent(took)
-                if isinstance(result, Done):
-                    return result.value
-                outcome = await self._act(result, scope, spent)
-                del result, taken  # free their objects before the next step
+                for report in reports:
+                    await self._perform(report)
+                if isinstance(action, Done):
+                    return action.value
+                if isinstance(action, Failed):
+                    raise action.error
+                outcome = await self._act(action, scope, spent)
+                del action, reports, taken  # free their objects before the next step
         finally:
             steps.close()
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.scheduling.equivalent_pods import MAX_SHAPES, _renumber, equivalence_groups
+from kscale.objects.api.core import Pod
+from kscale.objects.decode import from_dict
+from kscale.scheduling.equivalent_pods import MAX_SHAPES, _renumber, equivalence_groups, shapes_of
+from kscale.snapshot.cluster import Cluster
 
 PODS = st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 14)), max_size=60)
 
@@ -44,3 +48,24 @@ def test_numbers_from_0_on(numbers: list[int]) -> None:
     order = sorted(set(numbers) - {-1})
     expected = [-1 if each < 0 else order.index(each) for each in numbers]
     assert _renumber(np.array(numbers, dtype=np.int32)).tolist() == expected
+
+
+def replica(number: int, owner: str, *, labels: Any = None, cpu: str = "1", **container: Any) -> Pod:
+    """A pending pod of a controller, as a struct."""
+    owners = [{"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}]
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}, **container}]}
+    metadata = {"name": f"pod-{number}", "uid": f"uid-{number}", "labels": labels, "ownerReferences": owners}
+    return from_dict({"kind": "Pod", "metadata": metadata, "spec": spec}, Pod)
+
+
+def test_structs_in_a_cluster_have_the_shapes_that_they_have_alone() -> None:
+    variants: list[dict[str, Any]] = [
+        {}, {"labels": {}}, {"labels": {"app": "a"}}, {"cpu": "1000m"}, {"cpu": "2"}, {"image": "other"},
+        {"env": [{"name": "does", "value": "not count"}]}, {},
+    ]  # fmt: skip
+    pods = [replica(i, f"owner-{i % 2}", **variants[i // 2 % len(variants)]) for i in range(4 * len(variants))]
+    pods += [replica(100 + i, "owner-0", labels={"app": "a"}) for i in range(3)]
+    rows = Cluster(pods).snapshot().pending_records
+    controller, shape = shapes_of(rows)
+    assert [each.tolist() for each in (controller, shape)] == [each.tolist() for each in shapes_of(list(rows))]
+    assert len(set(shape.tolist())) == 2 * 5

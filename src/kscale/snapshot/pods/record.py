@@ -211,6 +211,11 @@ class PodRecord:
             return PodRecord(pod)
         return PodRecord(pod, with_changes(self.data(), to_dict(self.pod), to_dict(pod)))
 
+    @property
+    def struct(self) -> Pod | None:
+        """Return the struct if the record has nothing else of the pod, such as fields that the struct lacks."""
+        return self._pod if self.raw is None and self.exemplar is None else None
+
     def digest(self, digester: Digester) -> bytes:
         """Return the digest of labels and spec that equivalence grouping compares."""
         if self.raw is not None:

@@ -52,6 +52,13 @@ class PodRows(Sequence[PodRecord]):
         """Return the pods at some positions, in that order."""
         return PodRows(self.table, self._rows[order])
 
+    def structs_at(self, positions: NDArray[Any]) -> Iterator[Pod | None]:
+        """Yield the struct of each of the pods at some positions; None for a pod that is not only a struct."""
+        get = self.table.records.get
+        for row in self._rows[positions].tolist():
+            record = get(row)
+            yield record.struct if record is not None else None
+
     def digest(self, position: int, digester: Digester) -> bytes:
         """Return the digest of one pod by which equivalence grouping compares pods."""
         table, row = self.table, int(self._rows[position])
