@@ -137,8 +137,8 @@ class CostShare(Part, frozen=True):
     cpu: int
     memory: int
     biggest: str = ""
-    by_resource: dict[str, float] = {}
-    by_pool: dict[str, float] = {}
+    by_resource: dict[str, float] = msgspec.field(default_factory=dict)
+    by_pool: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 class PoolCost(Part, frozen=True):
