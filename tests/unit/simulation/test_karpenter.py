@@ -79,7 +79,7 @@ def never(**more: Any) -> dict[str, Any]:
 def test_a_batch_becomes_one_node_of_the_cheapest_type(folder: Path) -> None:
     result = run(folder, never(), objects=[pods("web", 3)])
     assert events(result, "IncreaseSize") == [(1, "general/m5.xlarge/on-demand")], "batch-idle-duration after the pods"
-    assert 61 < result.report.pending.max < 63, "pods that stay pending are retried, and fit on the machine that boots"
+    assert 61 < result.report.pending_pods.max < 63, "pods that stay pending are retried, and fit on the machine that boots"
     (group,) = result.report.groups
     assert (group.group, group.added, group.removed) == ("general/m5.xlarge/on-demand", 1, 0)
     assert result.report.cost == pytest.approx(0.19 * group.node_hours)
@@ -127,7 +127,7 @@ def test_pods_wait_for_startup_taints_but_no_second_node_is_launched(folder: Pat
     machines = [{"boot": "60s", "ready": "20s", "startup": "30s"}]
     result = run(folder, never(startupTaints=[taint]), objects=[pods("web", 3)], machines=machines)
     assert len(events(result, "IncreaseSize")) == 1
-    assert 111 < result.report.pending.max < 113
+    assert 111 < result.report.pending_pods.max < 113
 
 
 def job(count: int, cpu: str = "1") -> dict[str, Any]:
