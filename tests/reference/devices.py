@@ -142,18 +142,25 @@ def allocate(claims: list[Json], node: NodeState, cluster: Cluster) -> list[list
     offered = list(devices_of(node, cluster))
     demands: list[list[list[Slot]]] = [[]]
     for index, claim in enumerate(claims):
-        least = 0
+        expected = 0
         for request in claim["spec"]["devices"].get("requests") or []:
-            alternatives = [
-                slots_of(claim, index, name, exact, offered, cluster) for name, exact in alternatives_of(request)
-            ]
-            least += min(map(len, alternatives))
-            demands = [[*before, slots] for before in demands for slots in alternatives if slots]
-        if least > MOST_DEVICES:
-            key = f"{namespace_of(claim)}/{claim['metadata']['name']}"
-            raise AllocationError(
-                f"claim {key}: number of requested devices {least} exceeds the claim limit of {MOST_DEVICES}"
-            )
+            alternatives = []
+            counts = []
+            for name, exact in alternatives_of(request):
+                slots = slots_of(claim, index, name, exact, offered, cluster)
+                takes_all = exact.get("allocationMode") == "All"
+                counts.append(len(slots) if takes_all else count_of(exact))
+                if slots or not takes_all:  # All of nothing cannot be had
+                    alternatives.append(slots)
+            least = min(counts)
+            if least > MOST_DEVICES - expected:
+                key = f"{namespace_of(claim)}/{claim['metadata']['name']}"
+                raise AllocationError(
+                    f"claim {key}, request {request['name']}: adding {least} devices exceeds the claim limit of "
+                    f"{MOST_DEVICES}, with {expected} already accounted for"
+                )
+            expected += least
+            demands = [[*before, slots] for before in demands for slots in alternatives]
     for choice in demands:
         flat = [slot for slots in choice for slot in slots]
         taken = assign(flat, [], claims, offered, cluster)
@@ -176,6 +183,10 @@ def alternatives_of(request: Json) -> list[tuple[str, Json]]:
     return [(request["name"], request.get("exactly") or request)]
 
 
+def count_of(exact: Json) -> int:
+    return 1 if exact.get("count") is None else int(exact["count"])
+
+
 def slots_of(claim: Json, index: int, name: str, exact: Json, offered: Offered, cluster: Cluster) -> list[Slot]:
     """One slot a device; a slot of an All request is fixed to its device. None at all: there is nothing to be had."""
     where = f"claim {namespace_of(claim)}/{claim['metadata']['name']}, request {name.rpartition('/')[2]}"
@@ -183,7 +194,7 @@ def slots_of(claim: Json, index: int, name: str, exact: Json, offered: Offered, 
         wanted = exact.get("deviceClassName")
         raise AllocationError(f'{where}: could not retrieve device class {wanted}: DeviceClass "{wanted}" not found')
     if exact.get("allocationMode") != "All":
-        return [(index, name, exact, None)] * (1 if exact.get("count") is None else exact["count"])
+        return [(index, name, exact, None)] * min(count_of(exact), MOST_DEVICES + 1)  # more cannot be had, either
     slots: list[Slot] = []
     for identity, device, complete in offered:
         if not complete:

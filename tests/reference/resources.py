@@ -60,15 +60,23 @@ class Quantity:
     def milli(self) -> int:
         return self.scaled(3)
 
+    def as_int64(self) -> int | None:
+        """The amount if it is a whole number that upstream holds as such; 1000m is none."""
+        if self.big or self.scale < 0:
+            return None
+        product = self.mantissa * 10**self.scale
+        return product if -(2**63) <= product < 2**63 else None
+
     def approximate(self) -> float:
         """As a double, one rounding for the mantissa and one for the power of ten."""
         return float(self.mantissa) * 10.0**self.scale if self.scale else float(self.mantissa)
 
     def __add__(self, other: Quantity) -> Quantity:
-        if other.mantissa == 0:
-            return self
-        if self.mantissa == 0:
-            return other
+        if not (self.big or other.big):
+            if other.mantissa == 0:
+                return self
+            if self.mantissa == 0:
+                return other
         scale = min(self.scale, other.scale)
         total = self.mantissa * 10 ** (self.scale - scale) + other.mantissa * 10 ** (other.scale - scale)
         fits = all(
@@ -129,11 +137,16 @@ def add(total: Requests, more: Requests) -> None:
 
 
 def largest(first: Requests, second: Requests) -> Requests:
-    """Key-wise maximum; a key of either side is a key of the result."""
+    """Key-wise maximum; a key of either side is a key of the result.
+
+    Upstream's comparison brings an amount to the representation of the other one, and the greater amount stays so.
+    """
     result = dict(first)
     for name, amount in second.items():
-        if name not in result or amount.nano() > result[name].nano():
+        if name not in result:
             result[name] = amount
+        elif amount.nano() > result[name].nano():
+            result[name] = Quantity(amount.mantissa, amount.scale, amount.big or result[name].big)
     return result
 
 
@@ -214,11 +227,11 @@ def occupancy(pod: Json) -> Requests:
     pod_allocated = status.get("allocatedResources")
     pod_actuated = (status.get("resources") or {}).get("requests")
     if pod_allocated is not None and pod_actuated is not None:
-        seen = [quantities(pod_allocated), quantities(pod_actuated)]
+        granted, in_effect = quantities(pod_allocated), quantities(pod_actuated)
     else:
-        seen = [aggregate(pod, allocated), aggregate(pod, actuated)]
+        granted, in_effect = aggregate(pod, allocated), aggregate(pod, actuated)
     total: Requests = {} if infeasible else aggregate(pod, spec_requests)
-    for requests in seen:
+    for requests in (in_effect, granted):
         total = largest(total, requests)
 
     whole = pod_level_requests(pod)

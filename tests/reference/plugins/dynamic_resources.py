@@ -78,11 +78,10 @@ def is_allocated(claim: Json) -> bool:
 
 def extended_resources(pod: Json, cluster: Cluster) -> dict[str, list[tuple[str, int]]]:
     """The extended resources of the pod that a DeviceClass stands for, with name and count of the device requests."""
-    numbers = resources.as_integers(resources.demand(pod))
     return {
         name: device_requests(pod, name)
-        for name, number in numbers.items()
-        if number > 0 and may_be_devices(name) and resources_fit.device_class_of(name, cluster) is not None
+        for name, amount in resources.demand(pod).items()
+        if amount.mantissa != 0 and may_be_devices(name) and resources_fit.device_class_of(name, cluster) is not None
     }
 
 
@@ -91,24 +90,37 @@ def may_be_devices(name: str) -> bool:
 
 
 def device_requests(pod: Json, resource: str) -> list[tuple[str, int]]:
-    """One request for each container and sidecar that asks for the resource, and one for all init containers: for what
-    the greediest of them needs beyond what later containers have."""
+    """One request for each container and sidecar that asks for the resource, and one for all init containers: that of
+    the init container that lacks most. An init container uses the devices of containers behind it, one after the
+    other, until they suffice. An amount that is no whole number asks for nothing, and neither does overhead."""
     init = pod["spec"].get("initContainers") or []
-    lasting: list[tuple[int, str, int]] = []
-    passing: list[tuple[int, str, int]] = []
-    for i, container in enumerate([*init, *pod["spec"]["containers"]]):
-        requests = (container.get("resources") or {}).get("requests") or {}
-        if int(requests.get(resource, "0")) == 0:
+    containers = [*init, *pod["spec"]["containers"]]
+
+    def ends(i: int) -> bool:
+        return i < len(init) and containers[i].get("restartPolicy") != "Always"
+
+    def count_of(i: int) -> int:
+        amount = resources.spec_requests(containers[i]).get(resource, resources.ZERO)
+        return amount.as_int64() or 0
+
+    def name_of(i: int) -> str:
+        return f"container-{i}-request-{sorted(containers[i]['resources']['requests']).index(resource)}"
+
+    asking = [i for i in range(len(containers)) if count_of(i) != 0]
+    lasting = [(name_of(i), count_of(i)) for i in asking if not ends(i)]
+    greatest: tuple[str, int] | None = None
+    for i in asking:
+        if not ends(i):
             continue
-        entry = i, f"container-{i}-request-{sorted(requests).index(resource)}", int(requests[resource])
-        ends = i < len(init) and container.get("restartPolicy") != "Always"
-        (passing if ends else lasting).append(entry)
-    result = [(name, count) for _, name, count in lasting]
-    beyond = [(n - sum(count for at, _, count in lasting if at > i), name) for i, name, n in passing]
-    most = max((count for count, _ in beyond), default=0)
-    if most > 0:
-        result.append((next(name for count, name in beyond if count == most), most))
-    return result
+        usable = [count_of(other) for other in asking if other > i and not ends(other)]
+        used = 0
+        while usable and used < count_of(i):
+            used += usable.pop(0)
+        if count_of(i) <= used and used != 0:
+            continue
+        if greatest is None or count_of(i) - used > greatest[1]:
+            greatest = name_of(i), count_of(i) - used
+    return lasting if greatest is None else [*lasting, greatest]
 
 
 def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
@@ -173,7 +185,12 @@ def claims_to_allocate(state: Wanted, pod: Json, node: NodeState, cluster: Clust
     status = node.node.get("status") or {}
     allocatable = resources.as_integers(resources.quantities(status.get("allocatable")))
     requests = []
-    delegated = [name for name in state.extended if resources_fit.delegated_to_dra(name, allocatable, cluster)]
+    numbers = resources.as_integers(resources.demand(pod))
+    delegated = [
+        name
+        for name in state.extended
+        if numbers[name] != 0 and resources_fit.delegated_to_dra(name, allocatable, cluster)
+    ]
     for resource in delegated:
         device_class = resources_fit.device_class_of(resource, cluster)
         assert device_class is not None
