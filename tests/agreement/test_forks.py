@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import celpy
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,8 +14,6 @@ from kscale._native import _packing
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.fork import Fork
 from strategies import clusters
-
-celpy.Environment()  # here and not later: it raises the recursion limit
 
 Json = dict[str, Any]
 fewer = settings(max_examples=max(20, settings().max_examples // 2))

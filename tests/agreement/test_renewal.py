@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import celpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +15,6 @@ from kscale.scheduling.compile.pod_classes import PodCompiler
 from kscale.scheduling.profile import Context
 from kscale.scheduling.session import Session
 from strategies import clusters
-
-celpy.Environment()  # here and not later: it raises the recursion limit
 
 Json = dict[str, Any]
 fewer = settings(max_examples=max(12, settings().max_examples // 5))

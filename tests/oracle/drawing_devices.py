@@ -131,7 +131,7 @@ _FUNCTIONS = (
 )
 
 
-def _expression(random: Random) -> str:
+def draw_expression(random: Random) -> str:
     """Return a CEL expression over a device, at times of two parts."""
     parts = [random.choice(_EXPRESSIONS if chance(random, 2) else _FUNCTIONS) for _ in range(2)]
     return random.choice(("{0}", "{0}", "{0}", "!({0})", "{0} && {1}", "({0}) || ({1})", "({0}) == ({1})")).format(
@@ -149,7 +149,7 @@ def _device_request(random: Random, name: str) -> Json:
             count = 33 if chance(random, 80) else random.choice((1, 1, 2, 2, 3))
             result |= {"allocationMode": "ExactCount", "count": count}
         if chance(random, 3):
-            expression = _expression(random)
+            expression = draw_expression(random)
             result["selectors"] = [{"cel": {"expression": expression}}]
         sometimes(random, result, "tolerations", lambda _: [{"key": "broken", "operator": "Exists"}], 3)
         sometimes(random, result, "capacity", lambda r: {"requests": {"memory": str(r.randint(1, 5))}}, 5)
@@ -165,7 +165,7 @@ def _device_request(random: Random, name: str) -> Json:
     return {"name": name, "exactly": wanted}
 
 
-def _attributes(random: Random) -> Json:
+def draw_attributes(random: Random) -> Json:
     """Return attributes of a device; values coincide often, and a few are absent or of another type."""
     result: Json = {
         "model": {"string": random.choice("xxy")},
@@ -195,7 +195,7 @@ def _slices(random: Random, name: str) -> list[Json]:
     several = 1 if chance(random, 2) else 2  # of the devices that may be allocated several times: all, or every second
     policy = random.choice(_POLICIES) if chance(random, 2) else None
     for i in range(random.randint(0, 4)):
-        device: Json = {"name": f"dev{i}", "attributes": _attributes(random)}
+        device: Json = {"name": f"dev{i}", "attributes": draw_attributes(random)}
         sometimes(random, device, "taints", lambda _: _BROKEN, 5)
         if shared:
             capacity: Json = {"value": str(random.randint(2, 8))}

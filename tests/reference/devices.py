@@ -6,21 +6,17 @@ shared counters and consumable capacity (whole numbers only).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from typing import Any
 
-import celpy
-from celpy import celtypes
-
+from reference import cel
 from reference.cluster import Cluster, Json, NodeState, namespace_of
 from reference.labels import node_selector_matches, tolerates
 from reference.resources import quantity
 
-CEL = celpy.Environment()  # here and not later: it raises the recursion limit
-
 DeviceId = tuple[str, str, str]
 MOST_DEVICES = 32
+NO_DEVICE: DeviceId = ("", "", "")
 # Claim index, request name, the exact request, and the device if it is given (allocationMode All).
 Slot = tuple[int, str, Json, DeviceId | None]
 # Identity, device, whether its pool is complete.
@@ -104,13 +100,18 @@ def takes(exact: Json, device: Json, others: list[Json]) -> Json | None:
         else:
             amount = quantity(asked[name]).value()
             if "validRange" in policy:
-                low, step = (quantity(policy["validRange"][key]).value() for key in ("min", "step"))
-                while low < amount:
-                    low += step
-                amount = low
+                low = quantity(policy["validRange"]["min"]).value()
+                step = policy["validRange"].get("step")
+                if step is None:
+                    amount = max(low, amount)
+                else:
+                    while low < amount:
+                        low += quantity(step).value()
+                    amount = low
             elif "validValues" in policy:
                 amount = next((v for v in (quantity(t).value() for t in policy["validValues"]) if v >= amount), amount)
-        if "validRange" in policy and amount > quantity(policy["validRange"]["max"]).value():
+        highest = policy.get("validRange", {}).get("max")
+        if highest is not None and amount > quantity(highest).value():
             return None
         if "validValues" in policy and amount not in [quantity(text).value() for text in policy["validValues"]]:
             return None
@@ -140,7 +141,7 @@ def where_usable(results: list[Json], node: NodeState, cluster: Cluster) -> Json
 def allocate(claims: list[Json], node: NodeState, cluster: Cluster) -> list[list[Json]] | None:
     """Results per claim, or None if they cannot all be satisfied on this node. Plain backtracking."""
     offered = list(devices_of(node, cluster))
-    demands: list[list[list[Slot]]] = [[]]
+    demands: list[list[list[Slot]]] = []
     for index, claim in enumerate(claims):
         expected = 0
         for request in claim["spec"]["devices"].get("requests") or []:
@@ -150,8 +151,9 @@ def allocate(claims: list[Json], node: NodeState, cluster: Cluster) -> list[list
                 slots = slots_of(claim, index, name, exact, offered, cluster)
                 takes_all = exact.get("allocationMode") == "All"
                 counts.append(len(slots) if takes_all else count_of(exact))
-                if slots or not takes_all:  # All of nothing cannot be had
-                    alternatives.append(slots)
+                if takes_all and not slots:  # fails, but only once the requests before it have devices
+                    slots = [(index, name, exact, NO_DEVICE)]
+                alternatives.append(slots)
             least = min(counts)
             if least > MOST_DEVICES - expected:
                 key = f"{namespace_of(claim)}/{claim['metadata']['name']}"
@@ -160,21 +162,19 @@ def allocate(claims: list[Json], node: NodeState, cluster: Cluster) -> list[list
                     f"{MOST_DEVICES}, with {expected} already accounted for"
                 )
             expected += least
-            demands = [[*before, slots] for before in demands for slots in alternatives]
-    for choice in demands:
-        flat = [slot for slots in choice for slot in slots]
-        taken = assign(flat, [], claims, offered, cluster)
-        if taken is not None:
-            results: list[list[Json]] = [[] for _ in claims]
-            for n, ((index, name, exact, _), (driver, pool, device), consumed) in enumerate(taken):
-                result = {"request": name, "driver": driver, "pool": pool, "device": device}
-                if exact.get("adminAccess"):
-                    result["adminAccess"] = True
-                if consumed is not None:
-                    result |= {"shareID": f"share-{n}", "consumedCapacity": consumed}
-                results[index].append(result)
-            return results
-    return None
+            demands.append(alternatives)
+    taken = assign(demands, [], [], claims, offered, cluster)
+    if taken is None:
+        return None
+    results: list[list[Json]] = [[] for _ in claims]
+    for n, ((index, name, exact, _), (driver, pool, device), consumed) in enumerate(taken):
+        result = {"request": name, "driver": driver, "pool": pool, "device": device}
+        if exact.get("adminAccess"):
+            result["adminAccess"] = True
+        if consumed is not None:
+            result |= {"shareID": f"share-{n}", "consumedCapacity": consumed}
+        results[index].append(result)
+    return results
 
 
 def alternatives_of(request: Json) -> list[tuple[str, Json]]:
@@ -211,11 +211,22 @@ Taken = tuple[Slot, DeviceId, Json | None]
 
 
 def assign(
-    slots: list[Slot], taken: list[Taken], claims: list[Json], offered: Offered, cluster: Cluster
+    demands: list[list[list[Slot]]],
+    slots: list[Slot],
+    taken: list[Taken],
+    claims: list[Json],
+    offered: Offered,
+    cluster: Cluster,
 ) -> list[Taken] | None:
-    """A device for every slot after those taken, or None."""
+    """Return devices for the slots after those taken, then for one alternative of each of `demands`; or None."""
     if len(taken) == len(slots):
-        return taken
+        if not demands:
+            return taken
+        for alternative in demands[0]:
+            allocated = assign(demands[1:], [*slots, *alternative], taken, claims, offered, cluster)
+            if allocated is not None:
+                return allocated
+        return None
     slot = slots[len(taken)]
     index, name, exact, fixed = slot
     if sum(each[0] == index for each in slots) > MOST_DEVICES:
@@ -237,18 +248,13 @@ def assign(
             continue
         if not selected(claims[index], exact, identity, device, cluster):
             continue
-        others = [amounts for each, amounts in shares(cluster) if each == identity]
-        consumed = takes(exact, device, others + [each[2] for each in already if each[2] is not None])
-        if consumed is None:
-            continue
         if not counters_suffice(
             {*used, *(each for each, _ in shares(cluster)), *(t[1] for t in taken)}, identity, cluster
         ):
             continue
         if untolerated(device.get("taints") or [], exact.get("tolerations") or []):
             continue
-        more: list[Taken] = [*taken, (slot, identity, consumed if shareable(device) else None)]
-        if not constraints_hold(slots, [each[1] for each in more], claims, offered):
+        if not constraints_hold(slots, [*(each[1] for each in taken), identity], claims, offered):
             if fixed is not None:
                 where = f"claim {namespace_of(claims[index])}/{claims[index]['metadata']['name']}"
                 raise AllocationError(
@@ -256,7 +262,12 @@ def assign(
                     "constraint would not be satisfied"
                 )
             continue
-        rest = assign(slots, more, claims, offered, cluster)
+        others = [amounts for each, amounts in shares(cluster) if each == identity]
+        consumed = takes(exact, device, others + [each[2] for each in already if each[2] is not None])
+        if consumed is None:
+            continue
+        more: list[Taken] = [*taken, (slot, identity, consumed if shareable(device) else None)]
+        rest = assign(demands, slots, more, claims, offered, cluster)
         if rest is not None:
             return rest
     return None
@@ -331,41 +342,10 @@ def selected(claim: Json, exact: Json, identity: DeviceId, device: Json, cluster
     ):
         for index, selector in enumerate(selectors or []):
             try:
-                verdict = evaluate(selector["cel"]["expression"], identity[0], device)
-            except celpy.CELEvalError as problem:
+                verdict = cel.selects(selector["cel"]["expression"], identity[0], device)
+            except cel.CelError as problem:
                 where = f"{title}: selector #{index} on device {'/'.join(identity)}"
-                raise AllocationError(f"{where}: CEL runtime error: {problem.args[0]}") from problem
+                raise AllocationError(f"{where}: CEL runtime error: {problem}") from problem
             if not verdict:
                 return False
     return True
-
-
-def evaluate(expression: str, driver: str, device: Json) -> bool:
-    """A CEL selector over `device.driver`, `device.attributes[domain].name` and `device.capacity[domain].name`."""
-
-    def by_domain(entries: Json, convert: Callable[[Json], Any]) -> Any:
-        domains: dict[str, dict[str, Any]] = {driver: {}}
-        for key, raw in entries.items():
-            domain, _, name = key.rpartition("/")
-            domains.setdefault(domain or driver, {})[name] = convert(raw)
-        return domains
-
-    view = {
-        "driver": driver,
-        "attributes": by_domain(device.get("attributes") or {}, lambda raw: next(iter(raw.values()))),
-        # Thousandths stand for a quantity: CEL integers are 64 bits wide.
-        "capacity": by_domain(device.get("capacity") or {}, lambda raw: quantity(raw["value"]).milli()),
-    }
-    functions = {
-        "quantity": lambda text: celtypes.IntType(quantity(str(text)).milli()),
-        "compareTo": lambda a, b: celtypes.IntType((a > b) - (a < b)),
-        "isGreaterThan": lambda a, b: celtypes.BoolType(a > b),
-        "isLessThan": lambda a, b: celtypes.BoolType(a < b),
-    }
-    program = CEL.program(compiled(expression), functions=functions)
-    return bool(program.evaluate({"device": celpy.json_to_cel(view)}))
-
-
-@cache
-def compiled(expression: str) -> Any:
-    return CEL.compile(expression)

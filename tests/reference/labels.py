@@ -73,12 +73,17 @@ def value_problems(value: str) -> list[str]:
     return problems
 
 
+def quote(value: Any) -> str:
+    """Return the text as Go quotes it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 def check_requirement(key: str, operator: str, values: list[str] | None) -> None:
     """Raises SelectorError with upstream's text for a requirement that cannot be built."""
     problems = []
     if found := key_problems(key):
-        problems.append(f"key: Invalid value: {json.dumps(key)}: {'; '.join(found)}")
-    listed = json.dumps(values or None, separators=(",", ":"))  # upstream copies the list: an empty one becomes nil
+        problems.append(f"key: Invalid value: {quote(key)}: {'; '.join(found)}")
+    listed = quote(values or None)  # upstream copies the list: an empty one becomes nil
     if operator in ("In", "NotIn") and not values:
         problems.append(f"values: Invalid value: {listed}: for 'in', 'notin' operators, values set can't be empty")
     if operator in ("Exists", "DoesNotExist") and values:
@@ -89,10 +94,10 @@ def check_requirement(key: str, operator: str, values: list[str] | None) -> None
         for index, value in enumerate(values or []):
             if as_int64(value) is None:
                 text = "for 'Gt', 'Lt' operators, the value must be an integer"
-                problems.append(f"values[{index}]: Invalid value: {json.dumps(value)}: {text}")
+                problems.append(f"values[{index}]: Invalid value: {quote(value)}: {text}")
     for index, value in enumerate(values or []):
         if found := value_problems(value):
-            problems.append(f"values[{index}][{key}]: Invalid value: {json.dumps(value)}: {'; '.join(found)}")
+            problems.append(f"values[{index}][{key}]: Invalid value: {quote(value)}: {'; '.join(found)}")
     if problems:
         problems = list(dict.fromkeys(problems))
         raise SelectorError(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
@@ -109,7 +114,7 @@ def label_selector(raw: Json | None) -> Selector:
     for expression in raw.get("matchExpressions") or []:
         key, operator, values = expression.get("key", ""), expression.get("operator", ""), expression.get("values")
         if operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
-            raise SelectorError(f"{json.dumps(operator)} is not a valid label selector operator")
+            raise SelectorError(f"{quote(operator)} is not a valid label selector operator")
         check_requirement(key, operator, values)
         requirements.append((key, operator, values or []))
     return requirements

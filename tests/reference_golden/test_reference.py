@@ -1,8 +1,7 @@
 """The reference against the recorded answers of the kinds `fit`, `estimate` and `filter-schedulable`.
 
 All cases run, except estimates tagged `large` whose pods times new nodes exceed LARGE (they take minutes in plain
-Python); `--reference-all` runs those, too. BEYOND names what the reference does not model. Left out of the comparison:
-`debug`, and `message` from `debugInfo=` on.
+Python); `--reference-all` runs those, too. Left out of the comparison: `debug`, and `message` from `debugInfo=` on.
 """
 
 from __future__ import annotations
@@ -17,18 +16,6 @@ from reference_golden import recorded
 
 KINDS = ["fit", "estimate", "filter-schedulable"]
 LARGE = 50_000
-BEYOND = (
-    "-dra-cel-",
-    "-resize-beyond-64-bits-",
-    "-extended-greatest-init-container",
-    "-extended-twelve-containers",
-    "-extended-two-resources-of-a-class",
-    "-extended-fraction",
-    "-extended-overhead-beyond-64-bits",
-    "-extended-left-over-claim",
-)
-"""What the reference lacks: errors as cel-go words them (it asks cel-python), sums beyond 64 bits (it has integers),
-and of extended resources the errors that name a request, and amounts that are no integers."""
 
 
 def is_large(case: dict[str, Any]) -> bool:
@@ -48,8 +35,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     directory = Path(config.getoption("golden_dir") or golden_support.VECTORS)
     chosen = []
     for case in golden_support.cases(directory, KINDS):
-        if case["kind"] == "fit" and any(each in case["name"] for each in BEYOND):
-            continue
         if is_large(case) and not config.getoption("reference_all"):
             continue
         chosen.append(pytest.param(case, id=case["name"]))

@@ -137,6 +137,7 @@ LANES, MODEL, DRIVER = f"{OWN}.lanes", f"{OWN}.model", f"{OWN}.driver"
         ("type(type(1)) == type && type(device) == map && type(optional.of(1)) == optional_type", True),
         (f"type({DRIVER}) == type(semver('1.0.0')) && type({LANES}) != string && type(1) != dyn('int')", True),
         ("device.attributes[device.driver].exists(k, v, type(v) == string && v == 'x')", True),
+        ("'\\u1680\\v\\u2003x\\u00a0\\u0085'.trim() == 'x' && '\\x1cx\\u200b'.trim().size() == 3", True),
         ("' abc '.trim().substring(1).replace('c', 'd') == 'bd' && 'abca'.lastIndexOf('a') == 3", True),
     ],
 )
@@ -299,6 +300,9 @@ def undeclared(where: str, name: str, line: str, dots: int) -> str:
         (f"[1, 2].filter(x, x == 1 ? {ABSENT} : {ECC} + 1)[0] == 1", "no such overload: _+_"),
         (f"[1, 2].exists_one(x, x == 1 ? {ABSENT} : {ECC} + 1)", "no such overload: _+_"),
         (f"cel.bind(x, {ABSENT}, x)", NO_KEY),
+        ("[1, 2].transformMapEntry(k, v, {'a': v}) == {}", "insert failed: key a already exists"),
+        ("[1, 2].transformMapEntry(k, v, {true: v}) == {}", "insert failed: key true already exists"),
+        (f"[1].transformMapEntry(k, v, {LANES}) == {{}}", "no such overload: cel.@mapInsert(map, int)"),
         ("has(device)", at("invalid argument to has() macro", "has(device)", 4)),
         ("[1].exists(1, true)", at("argument must be a simple name", "[1].exists(1, true)", 11)),
         (

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kscale.scheduling.devices.cel_overloads import Overloads
-from kscale.scheduling.devices.cel_types import NUMBERS
+from kscale.scheduling.devices.cel_types import NUMBERS, format_key
 
 __all__ = ["MACROS", "Selection", "evaluator_class"]
 
@@ -42,7 +42,7 @@ class Selection:
         if isinstance(value, self._optional):
             return self.select_optional(value, key)
         is_there, result = self._look_up(value, key)
-        return result if is_there or result is not None else self._overloads.error(f"no such key: {_show_key(key)}")
+        return result if is_there or result is not None else self._overloads.error(f"no such key: {format_key(key)}")
 
     def select_optional(self, value: Any, key: Any) -> Any:
         """Return the optional value of ``value.?key`` or ``value[?key]``, or an error value."""
@@ -72,7 +72,7 @@ class Selection:
             if kind not in NUMBERS:
                 return False, self._overloads.error(f"unsupported index type '{kind}' in list")
             if kind == "double" and not float(key).is_integer():
-                return False, self._overloads.error(f"unsupported index value {_show_key(key)} in list")
+                return False, self._overloads.error(f"unsupported index value {format_key(key)} in list")
             index = int(key)
             if not 0 <= index < len(value):
                 return False, self._overloads.error(f"index out of bounds: {index}")
@@ -90,14 +90,6 @@ class Selection:
     def _is_key(self, key: Any, wanted: Any, kind: str) -> bool:
         numeric = kind in NUMBERS and self._overloads.names.of(key) in NUMBERS
         return (numeric or self._overloads.names.of(key) == kind) and self._overloads.names.equal(key, wanted)
-
-
-def _show_key(key: Any) -> str:
-    if isinstance(key, str):
-        return str(key)
-    if isinstance(key, float):
-        return repr(float(key)).removesuffix(".0")
-    return str(int(key)) if type(key).__name__ != "BoolType" else str(bool(key)).lower()
 
 
 class _Loops:

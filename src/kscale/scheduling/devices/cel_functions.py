@@ -22,7 +22,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from kscale.objects.quantity import Quantity, QuantityError
-from kscale.scheduling.devices.cel_types import NO_OVERLOAD, TypeNames, Version
+from kscale.scheduling.devices.cel_types import NO_OVERLOAD, TypeNames, Version, format_key
 
 __all__ = [
     "NOT_HAD",
@@ -164,9 +164,9 @@ def functions(types: Any, names: TypeNames, optional: Any) -> dict[str, Callable
 
     ``types``: cel-python's types; ``names``: names of types; ``optional``: the class of optional values.
     """
-    parts = _numbers, _strings, _pairs, network_functions
+    parts = _numbers, _strings, network_functions
     result = {name: function for part in parts for name, function in part(types).items()}
-    return result | _lists(types, names, result) | _optionals(types, optional)
+    return result | _lists(types, names, result) | _pairs(types, names) | _optionals(types, optional)
 
 
 def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
@@ -265,7 +265,7 @@ def _strings(types: Any) -> dict[str, Callable[..., Any]]:
         "charAt": lambda a, at: text(str(a)[within(a, at) : int(at) + 1]),
         "lowerAscii": lambda a: text(_ascii(str(a), str.lower)),
         "upperAscii": lambda a: text(_ascii(str(a), str.upper)),
-        "trim": lambda a: text(str(a).strip()),
+        "trim": lambda a: text(str(a).strip(_WHITE_SPACE)),
         "replace": lambda a, old, new, n=-1: text(str(a).replace(str(old), str(new), int(n))),
         "split": split,
         "join": lambda a, by="": text(str(by).join(map(str, a))),
@@ -278,6 +278,10 @@ def _strings(types: Any) -> dict[str, Callable[..., Any]]:
     }
 
 
+_WHITE_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+"""White space of Unicode. Python also strips the separators U+001C to U+001F."""
 _ESCAPES: Final = str.maketrans(
     {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v", "\\": r"\\", '"': r"\""}
 )
@@ -326,7 +330,7 @@ def _lists(types: Any, names: TypeNames, others: dict[str, Callable[..., Any]]) 
     }
 
 
-def _pairs(types: Any) -> dict[str, Callable[..., Any]]:
+def _pairs(types: Any, names: TypeNames) -> dict[str, Callable[..., Any]]:
     """Return the functions that macros of two variables are rewritten to; see :mod:`~kscale.scheduling.devices.cel`."""
     many, mapping = types.ListType, types.MapType
 
@@ -340,9 +344,11 @@ def _pairs(types: Any) -> dict[str, Callable[..., Any]]:
     def merged(maps: Any) -> Any:
         out = mapping()
         for each in maps:
+            if not isinstance(each, dict):
+                raise ValueError(f"{NO_OVERLOAD}: cel.@mapInsert(map, {names.of(each)})")
             for key, value in each.items():
                 if key in out:
-                    raise ValueError(f"insert failed: key '{key}' already exists")
+                    raise ValueError(f"insert failed: key {format_key(key)} already exists")
                 out[key] = value
         return out
 

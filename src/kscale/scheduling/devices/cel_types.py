@@ -10,7 +10,7 @@ from kscale.objects.quantity import Quantity
 
 __all__ = [
     "CIDR", "DURATION", "IP", "NO_OVERLOAD", "NUMBERS", "OPTIONAL", "QUANTITY", "SEMVER", "TIMESTAMP", "TypeNames",
-    "Version", "convert_numbers",
+    "Version", "convert_numbers", "format_key",
 ]  # fmt: skip
 
 NO_OVERLOAD: Final = "no such overload"
@@ -139,6 +139,15 @@ def convert_numbers(a: Any, b: Any, *, is_double: bool) -> tuple[float, float]:
     """Convert two numbers to doubles or to integers."""
     convert = float if is_double else int
     return convert(a), convert(b)
+
+
+def format_key(key: Any) -> str:
+    """Format the key of a map or the index of a list as it is printed in errors."""
+    if isinstance(key, str):
+        return str(key)
+    if isinstance(key, float):
+        return repr(float(key)).removesuffix(".0")
+    return str(int(key)) if type(key).__name__ != "BoolType" else str(bool(key)).lower()
 
 
 _VERSION = re.compile(
