@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from kscale.errors import InputError, KscaleError
 from kscale.lazy import import_on_use
+from kscale.version import __version__
 
 if TYPE_CHECKING:
     from kscale import ca, hpa, plugin, vpa
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
     from kscale.snapshot.manifests import AppliedManifests, apply_manifests
     from kscale.snapshot.snapshot import Snapshot
     from kscale.world.load import load
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AppliedManifests",

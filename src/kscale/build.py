@@ -10,14 +10,13 @@ import msgspec
 import numpy as np
 
 from kscale._native import _build
+from kscale.version import __version__
 
 __all__ = ["build_info"]
 
 
 def build_info() -> dict[str, Any]:
     """Return the versions of kscale and its dependencies, the compiler, and the CPU level of the dispatched loops."""
-    from kscale import __version__
-
     return {
         "kscale": __version__,
         **_build.build_info(),

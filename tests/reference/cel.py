@@ -17,7 +17,11 @@ from reference.cel_parser import Tree, parse
 from reference.resources import Quantity, quantity
 
 NO_OVERLOAD = "no such overload"
-MISSING_HINT = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
+NO_KEY = "no such key: "
+MISSING_HINT = (
+    ". consider using CEL optional chaining (.? followed by orValue()) "
+    "or guarding the check with has() for optional fields"
+)
 
 Variables = dict[str, Any]
 
@@ -265,7 +269,7 @@ def look_up(value: Any, key: Any) -> tuple[bool, Any]:
         for each in value:
             if equal(each, key) is True:
                 return True, value[each]
-    return False, Failure(f"no such key: {format_key(key)}")
+    return False, Failure(f"{NO_KEY}{format_key(key)}")
 
 
 def select(value: Any, key: Any) -> Any:
@@ -279,7 +283,7 @@ def select_optional(value: Any, key: Any) -> Any:
     exists, result = look_up(value, key)
     if exists:
         return OptionalValue((result,))
-    return OptionalValue() if result.text.startswith(("no such key", "index out of bounds")) else result
+    return OptionalValue() if result.text.startswith((NO_KEY, "index out of bounds")) else result
 
 
 def has(value: Any, key: Any) -> Any:
@@ -581,7 +585,7 @@ def selects(expression: str, driver: str, device: dict[str, Any]) -> bool:
     )
     value = evaluate(parse(expression), {"device": view})
     if isinstance(value, Failure):
-        raise CelError(value.text + (MISSING_HINT if value.text.startswith("no such key") else ""))
+        raise CelError(value.text + (MISSING_HINT if value.text.startswith(NO_KEY) else ""))
     if not isinstance(value, bool):
         if type_of(value) not in NOT_CONVERTED:
             raise NotImplementedError(f"{expression} is {value}")

@@ -62,6 +62,11 @@ def test_a_public_name_is_that_of_the_package_after_a_module_of_the_same_name_is
         _ = module.absent
 
 
+def test_the_project_has_the_version_of_the_package() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert pyproject["project"]["version"] == kscale.__version__
+
+
 def test_build_info_names_the_compiler() -> None:
     info = kscale.build_info()
     assert info["kscale"] == kscale.__version__

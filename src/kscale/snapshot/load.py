@@ -26,32 +26,9 @@ def load(
     threads: int | None = None,
     texts: Texts = "all",
 ) -> Cluster:
-    """Read a cluster from files and data.
+    """Read a cluster from files and data: :func:`kscale.load` without a live cluster.
 
-    Reads JSON and YAML, several documents, lists of any kind, .gz and .zst. Several sources are merged.
-
-    Parameters
-    ----------
-    *sources : path, str, file, bytes, dict, struct or client object
-        Paths may be directories; ``-`` is standard input.
-    strict : bool
-        Whether damaged objects are an error. Otherwise they are left out. A source that cannot be read at all is always
-        an error.
-    report : LoadReport, optional
-        Is filled with what was read, skipped and warned about. It is also available as ``cluster.report``.
-    threads : int, optional
-        Number of threads that read long JSON lists. Default: the number of CPUs. The result does not depend on it.
-    texts : str
-        As for :class:`~kscale.snapshot.cluster.Cluster`. Texts of files stay in the files.
-
-    Returns
-    -------
-    Cluster
-
-    Raises
-    ------
-    InputError
-        One error with all problems.
+    Raises InputError with all problems.
     """
     report = LoadReport() if report is None else report
     cluster = Cluster(texts=texts, threads=threads)

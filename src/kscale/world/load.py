@@ -6,7 +6,6 @@ Not in upstream.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +16,7 @@ from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.load import load as load_sources
 from kscale.snapshot.loading import LoadReport
 from kscale.snapshot.pods.store import Texts
+from kscale.version import __version__
 
 if TYPE_CHECKING:
     from kscale.world.kubernetes.client import Client
@@ -108,7 +108,7 @@ def run_with_client(
         client = connect(
             access,
             SystemClock(),
-            user_agent=user_agent or f"kscale/{sys.modules['kscale'].__version__}",  # the facade is above this package
+            user_agent=user_agent or f"kscale/{__version__}",
             qps=_QPS,
             burst=_BURST,
             limits=limits or ServerLimits(),

@@ -90,7 +90,7 @@ def scale_up(
 ) -> ScaleUpPlan:
     """Decide one loop of scale-up as if everything succeeded: a dry run of :func:`kscale.ca.scale_up_steps`.
 
-    Takes the arguments of that function; nothing is changed.
+    The inputs are not changed.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def scale_up(
     state : LoopState, optional
         State of the previous loop.
     inputs : LoopInputs, optional
-        Further inputs.
+        Further inputs (:class:`kscale.ca.LoopInputs`).
     rank : RankResponder, optional
         Answers for the grpc expander (:class:`kscale.drivers.GrpcExpander` queries its server). Without it that
         expander keeps every option.
@@ -144,20 +144,7 @@ def scale_up_steps(
     With ``profile="legacy"`` in the options the loop is that of release 1.3. It ignores what that release did not have:
     ``quotas``, ``comparator``, ``draining``, ``all_or_nothing``, salvos and minimum sizes.
 
-    Parameters
-    ----------
-    cluster : Cluster or Snapshot
-        Cluster state.
-    groups : Groups or iterable
-        Node groups that exist, and those that could be created (``exists`` False).
-    now : datetime or Moment
-        Time of the loop.
-    options : AutoscalingOptions, optional
-        Flags of the cluster autoscaler.
-    state : LoopState, optional
-        State of the previous loop.
-    inputs : LoopInputs, optional
-        Further inputs (:class:`kscale.ca.LoopInputs`).
+    Takes the arguments of :func:`scale_up` except ``rank``, which answers an action.
 
     Returns
     -------
@@ -362,7 +349,7 @@ def run_once(
     state : LoopState, optional
         State of the previous loop.
     inputs : LoopInputs, optional
-        Further inputs.
+        Further inputs (:class:`kscale.ca.LoopInputs`).
     has_instance : mapping of str to bool, optional
         Whether the cloud provider reports an instance, by node name. A missing node is unknown.
     rank : callable, optional
@@ -404,22 +391,10 @@ def run_once_steps(
 ) -> StepsOf[RunOnceAction, LoopReport]:
     """Run one loop as a step machine.
 
-    Parameters
-    ----------
-    cluster : Cluster or Snapshot
-        The observed cluster.
-    groups : Groups or iterable of NodeGroup or dict
-        As the previous loop left them (``report.groups``), or as the provider reports them. The loop queries the
-        provider again (:class:`~kscale.effects.Refresh`), which may answer that they are unchanged.
-    now : datetime or Moment
-        Start of the loop.
-    options : AutoscalingOptions, optional
-        Default: upstream's defaults.
-    state : LoopState, optional
-        State of the previous loop. A process that continues with the saved state of another starts with
-        :func:`kscale.ca.reset_for_new_process`.
-    inputs : LoopInputs, optional
-        Further inputs.
+    Takes the arguments of :func:`run_once` except ``has_instance``, ``rank`` and ``prices``, which answer actions. The
+    loop queries the provider for the groups again (:class:`~kscale.effects.Refresh`); the provider may answer that they
+    are unchanged. A process that continues with the saved state of another starts with
+    :func:`kscale.ca.reset_for_new_process`.
 
     Returns
     -------
