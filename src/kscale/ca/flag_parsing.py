@@ -92,7 +92,9 @@ _COUNT_FIELDS = (
     "max_autoprovisioned_node_group_count",
     "max_empty_bulk_delete",
 )
-"""How many at most. Upstream takes a negative number for no limit or for none; typed, it is a slip of the pen."""
+"""Maximum numbers. Upstream reads a negative number as no limit or as 0. On a command line it is rejected as a typing
+error.
+"""
 _FALSE_TEXTS = ("0", "f", "F", "false", "FALSE", "False")
 
 

@@ -32,7 +32,7 @@ __all__ = [
 
 
 DEFAULT_GPU_LABEL = "example.com/accelerator"
-"""The label where no cloud provider says which it is."""
+"""GPU label if the cloud provider does not define one."""
 
 CLOUD_GPU_LABELS = (
     "cloud.google.com/gke-accelerator",
@@ -40,7 +40,7 @@ CLOUD_GPU_LABELS = (
     "kubernetes.azure.com/accelerator",
     "cluster-api/accelerator",
 )
-"""What the providers of GKE, AWS, Azure and Cluster API go by (``CloudProvider.GPULabel``)."""
+"""GPU labels of the providers of GKE, AWS, Azure and Cluster API (``CloudProvider.GPULabel``)."""
 
 GPU_VENDOR_RESOURCES = (
     "nvidia.com/gpu",

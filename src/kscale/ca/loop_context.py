@@ -86,11 +86,11 @@ def check_csi_nodes(snapshot: Snapshot) -> None:
 
 
 NODES_NOT_READY_AFTER_START_TIMEOUT: Final[ComparedDuration] = 600 * SECOND
-"""For so long after the process began nobody is told that no node is ready."""
+"""For this time after the start of the process, no event reports that no node is ready."""
 
 
 class NotActionable(msgspec.Struct, kw_only=True, frozen=True):
-    """Why a loop ends before it decides anything; ``has_event``: whether an event is emitted."""
+    """Reason for a loop to end before any decision. ``has_event``: whether an event is emitted."""
 
     message: str
     has_event: bool = True

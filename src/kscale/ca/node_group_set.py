@@ -149,7 +149,7 @@ COMPARATOR_IGNORED_LABELS: dict[str, tuple[str, ...]] = {
 
 
 class DifferenceRatios(msgspec.Struct, kw_only=True, frozen=True):
-    """How far two quantities may differ, as a fraction of the larger one (upstream's flags of the same names).
+    """Maximum difference of two quantities, as a fraction of the larger one (upstream's flags of the same names).
 
     - ``max_allocatable_difference_ratio``: of every resource that pods can use (``allocatable``).
     - ``max_free_difference_ratio``: of what the template's own pods leave of it.

@@ -48,7 +48,7 @@ _STORED_ANNOTATIONS = frozenset({*READ_ANNOTATIONS, _MIGRATED_PLUGINS_ANNOTATION
 
 
 class CachedTemplate(msgspec.Struct, kw_only=True, frozen=True):
-    """A template that was made from a real node, and when."""
+    """A template that was built from a real node, and the time."""
 
     template: NodeTemplate
     added: Moment

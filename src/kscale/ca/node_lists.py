@@ -102,7 +102,7 @@ _NodeCheck = tuple[bool, bool, str | None]
 """(is it simply ready, does it call itself ready to take pods, why it is not)."""
 
 _READY_CHECK: Final[_NodeCheck] = (True, True, None)
-"""What nearly all nodes look like: this very object."""
+"""Check of nearly all nodes, as one shared object."""
 
 
 def _check_node(

@@ -73,7 +73,7 @@ class Quota(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ExceededQuota(msgspec.Struct, kw_only=True, frozen=True):
-    """A quota that stands in the way, and for which resources (sorted; upstream names them in random order)."""
+    """A quota that would be exceeded, and the resources (sorted; upstream names them in random order)."""
 
     id: str
     resources: list[str]

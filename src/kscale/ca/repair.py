@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 RepairAction = DeleteNodes | DecreaseTargetSize | Emit
-"""What repairs ask for. Instances that never registered are deleted by their provider ids."""
+"""Actions of repairs. Instances that never registered are deleted by their provider IDs."""
 
 
 class Repair(msgspec.Struct, kw_only=True, rename="camel"):

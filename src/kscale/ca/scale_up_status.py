@@ -55,20 +55,20 @@ class NoScaleUpInfo(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
     pod: str
     rejected_groups: dict[str, list[str]] = {}
-    """Groups on whose nodes it does not fit, or that failed."""
+    """Groups on whose nodes the pod does not fit, or that failed."""
     skipped_groups: dict[str, list[str]] = {}
-    """Groups that were not asked."""
+    """Groups that were skipped."""
 
 
 class ConsideredGroup(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A group that was looked at; ``exists`` is False for one that would first have to be made."""
+    """A group that was considered; ``exists`` is False for a group that would have to be created first."""
 
     id: str
     exists: bool = True
 
 
 class MadeGroups(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Groups that were made for this scale-up."""
+    """Groups that were created for this scale-up."""
 
     main: str
     extra: list[str] = []

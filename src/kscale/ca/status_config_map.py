@@ -106,7 +106,7 @@ def _format_block_literal(text: str, indent: str) -> str:
 
 
 LAST_UPDATED_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/last-updated"
-"""The annotation that says when the status was written."""
+"""Annotation with the time when the status was written."""
 
 StatusConfigMapAction = Get | Create | Patch
 """Actions that write the status ConfigMap."""

@@ -111,8 +111,9 @@ def build_missing_devices_check(
 
 
 MISMATCH_TYPES: Final = ("missing", "extra", "mismatch", "unknown")
-"""Upstream's types. A group of devices of the template that no group of the node goes with is missing, one of the node
-extra, two that go together and are not alike a mismatch; ``unknown`` would have no pool on either side: there is none.
+"""Upstream's types of mismatches. ``missing``: a group of devices of the template matches no group of the node;
+``extra``: a group of the node matches none of the template; ``mismatch``: two matching groups differ; ``unknown``:
+neither side has a pool, which cannot happen.
 """
 
 _DeviceClass = tuple[frozenset[str], int]

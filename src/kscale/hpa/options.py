@@ -30,8 +30,9 @@ LEGACY: Final = "legacy"
 LEGACY_1_19: Final = "legacy-1.19"
 LEGACY_1_18: Final = "legacy-1.18"
 PROFILES: Final = (CURRENT, LEGACY, LEGACY_1_19, LEGACY_1_18)
-"""Whose controller: that of Kubernetes 1.37; of 1.20 (and 1.18.12, 1.19.4 and later patches of these); of 1.19.0 (and
-1.17.17, 1.18.8 to 1.19.3); of 1.18.0 (and 1.17.0). The last two by name, as their calculators differ."""
+"""Controllers: that of Kubernetes 1.37; of 1.20 (and 1.18.12, 1.19.4 and later patches of these); of 1.19.0 (and
+1.17.17, 1.18.8 to 1.19.3); of 1.18.0 (and 1.17.0). The last two are separate profiles because their calculators differ.
+"""
 
 FEATURE_GATES: Final[Mapping[str, bool]] = {
     "HPAConfigurableTolerance": True,  # locked in 1.37: off only for an older emulation version
@@ -148,7 +149,7 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
     @property
     def workers(self) -> int:
-        """How many reconciles run at a time."""
+        """Number of reconciles that run at a time."""
         return 1 if self.legacy else self.concurrent_horizontal_pod_autoscaler_syncs
 
     @property

@@ -61,8 +61,8 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidates(NamedTuple):
-    """How many candidate nodes are enough: ``least_percentage`` percent of the nodes (``minCandidateNodesPercentage``),
-    but at least ``least_candidates`` (``minCandidateNodesAbsolute``).
+    """Number of candidate nodes to find: ``least_percentage`` percent of the nodes (``minCandidateNodesPercentage``),
+    but not fewer than ``least_candidates`` (``minCandidateNodesAbsolute``).
     """
 
     least_percentage: int = 10
@@ -127,7 +127,7 @@ NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 
 
 class Examination(NamedTuple):
-    """How DefaultPreemption judges the nodes of ``snapshot`` for the pending pod ``record``.
+    """Examines the nodes of ``snapshot`` for the pending pod ``record``, as DefaultPreemption does.
 
     ``never``: the pod does not preempt (``preemptionPolicy: Never``), and nothing was tried. ``fitting``: nodes that
     the pod fits without evictions. ``failures``: for each other node that is no candidate the reasons, upstream's
@@ -174,7 +174,7 @@ CRITERIA: Final = (
     "latest start of the most important victims",
     "first node in list order",
 )
-"""How candidates are compared, in this order (``pickOneNodeForPreemption``)."""
+"""Criteria that compare candidates, in this order (``pickOneNodeForPreemption``)."""
 
 
 def examine(

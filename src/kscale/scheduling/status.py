@@ -60,10 +60,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     plugin: str = ""
     code: str = ""
     reasons: tuple[str, ...] = ()
-    """Upstream's, in its order; none where it gives none."""
+    """Upstream's reasons, in upstream's order. Empty if upstream gives no reason."""
     unexpected: str = ""
     debug: str = ""
-    """What upstream adds for its logs."""
+    """Text that upstream adds for its logs."""
     numbers: tuple[dict[str, Any], ...] = ()
 
     @property

@@ -79,10 +79,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     """The resource version of the list."""
     continue_: str
-    """What the next question goes on with; empty: there is no more."""
+    """Token that continues the list in the next request; empty on the last page."""
     remaining: int | None
-    """Objects behind this page, as the server guesses."""
+    """Server's estimate of the number of objects after this page."""
     change: ChangedKeys
-    """What is different now."""
+    """Keys of the changed objects."""
     problems: tuple[Problem, ...] = ()
     """Objects that cannot be read."""

@@ -46,7 +46,7 @@ class Loaded(NamedTuple):
     obj: KubeObject
     """The object."""
     raw: msgspec.Raw | dict[str, Any] | None
-    """What it was decoded from."""
+    """Source of the decoded object."""
 
 
 class LoadReport(msgspec.Struct):

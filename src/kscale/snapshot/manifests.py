@@ -55,7 +55,7 @@ class Manifests(NamedTuple):
     objects: list[KubeObject]
     """All other objects of kinds that kscale reads, in order: claims, classes, namespaces, ..."""
     report: LoadReport
-    """What was read, and what was left out."""
+    """Objects that were read or left out."""
 
     @property
     def custom_resources(self) -> list[str]:

@@ -181,7 +181,7 @@ _FIELDS: dict[str, tuple[frozenset[str], Callable[[_Objects], Any]]] = {
         lambda objects: {each.key: each for each in _objects_of(objects, "PodTemplate")},
     ),
 }
-"""Field -> (the kinds it is made of, how)."""
+"""Field -> (the kinds it is built from, function that builds it)."""
 
 
 class ObjectStore:

@@ -20,10 +20,10 @@ __all__ = [
 ]
 
 READY: Final = ("", "True", "False", "Unknown")
-"""The status of a pod's condition Ready by number; 0 = there is no such condition."""
+"""Status of a pod's Ready condition by number; 0 = the pod has no such condition."""
 
 PHASES: Final = ("", "Pending", "Running", "Failed", "Succeeded", "Unknown")
-"""Phases by number; 0 stands for any other text, too."""
+"""Phases by number. Any other text is 0."""
 
 REMOVED, PLACED, PENDING, GATED, TERMINATING, FINISHED = -1, 0, 1, 2, 3, 4
 """States of a row of the table of pods; ``REMOVED``: it has no pod any more."""
@@ -34,7 +34,7 @@ EXCLUSION_REASONS: Final = {
     FINISHED: "has finished",
     PLACED: "runs on a node that is not in the input",
 }
-"""Why a pod of a snapshot's input is neither placed nor pending there, for messages."""
+"""Reasons for messages: why a pod of the input is neither placed nor pending in the snapshot."""
 
 
 def state_of(pod: Pod, *, finished: bool = False) -> int:

@@ -125,7 +125,7 @@ class ScaleLookup(Protocol):
 
 
 class FixedScales:
-    """Complete set of scales. Others are not found."""
+    """Complete set of scales. A lookup of any other scale fails with NotFound."""
 
     __slots__ = ("_answers",)
 
@@ -178,7 +178,7 @@ class ScaleCache:
         self._lifetime = lifetime
         self._jitter = jitter
         self.now: Moment = ZERO_TIME
-        """When it is asked; whoever asks sets it."""
+        """Time of the lookup. The caller sets it."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -446,7 +446,7 @@ class ObjectSource(Protocol):
 
 
 class _KindTrackingMapper(AnyKindRESTMapper):
-    """Remembers which kind a resource stands for: :class:`ScaleKey` has the resource alone."""
+    """Records the kind of each resource, because :class:`ScaleKey` has only the resource."""
 
     __slots__ = ("kinds",)
 
@@ -603,7 +603,7 @@ class CustomOwner(NamedTuple):
 
 
 class CustomOwners(NamedTuple):
-    """What the API server answers about custom owners.
+    """Responses of the API server about custom owners.
 
     ``objects``: a definition for each kind that is served, which says whether the kind has a scale, and an object for
     each scale. ``problems``: requests that failed, as texts.

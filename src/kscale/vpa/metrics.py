@@ -340,7 +340,7 @@ class QualityObserver:
 
 
 _RecommendationChange = tuple[ResourceList, ResourceList, str | None, int]
-"""Two recommendations, the update mode, and how many pods there are."""
+"""Two recommendations, the update mode, and the number of pods."""
 
 
 def _observe_changes(changes: list[_RecommendationChange], into: ObservationTally) -> None:

@@ -35,7 +35,9 @@ MEMORY: Final = "memory"
 MAX_AMOUNT: Final = 10**14
 """The largest amount of either resource: millicores, bytes."""
 _CACHE_SIZE: Final = 2**16
-"""Amounts whose quantities are kept: most are the upper edge of one of a few hundred buckets, round after round."""
+"""Number of amounts whose quantities are cached. Most amounts are the upper edges of a few hundred buckets in every
+round.
+"""
 
 
 def to_resource_amount(x: float) -> int:

@@ -57,7 +57,7 @@ class ContainerUsage:
     cpu: dict[str, SampleArray] = field(default_factory=dict)
     memory: dict[str, SampleArray] = field(default_factory=dict)
     oom_memory: int = 0
-    """The largest memory that a killed container had asked for, in bytes."""
+    """Largest memory request of a container that was killed, in bytes."""
     recommendation: RecommendedContainerResources | None = None
     """Recommendation of upstream's recommender."""
 
@@ -324,7 +324,7 @@ class PercentileStrategy(Strategy):
 
 
 class PercentileLimitSettings(msgspec.Struct, frozen=True):
-    """Percentiles in percent, the buffer on the memory peak, and least requests."""
+    """Percentiles in percent, the buffer on the memory peak, and minimum requests."""
 
     cpu_request_percentile: Percent = 66.0
     cpu_limit_percentile: Percent = 96.0

@@ -440,7 +440,7 @@ def _reconcile_workload(
 
 
 class ReconciliationTimes:
-    """Times when each buffer's status was last written or found up to date."""
+    """Times when the status of each buffer was last written or was already up to date."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Moment] = {}

@@ -234,7 +234,7 @@ TEMPLATE_API_VERSIONS: Final = {
 """(group, kind) of the workloads whose own templates count, and their ``apiVersion``."""
 
 ResolvedWorkload = tuple[dict[str, Any] | None, int | None, str]
-"""Template, replicas, why there is none."""
+"""Template, number of replicas, and the error if there is no template."""
 
 
 def resolve_workload(

@@ -69,7 +69,7 @@ def classify_nodes(
     if missing:
         odd = sorted({*odd, *missing})
     not_ready: dict[int, tuple[bool, bool]] = {}
-    """Position -> (is it gone, is it suspended)."""
+    """Index of a node -> (whether its instance was deleted, whether it is suspended)."""
     for i in odd:
         ready, suspended = get_ready_and_suspended(nodes[i])
         is_gone = i in missing

@@ -247,7 +247,7 @@ class GroupReadiness(msgspec.Struct, kw_only=True, rename="camel"):
     long_unregistered: list[str] = []
     resource_unready: list[str] = []
     long_not_started: list[str] = []
-    """Those of the unready that take too long to start; only release 1.3 tells them apart."""
+    """Unready nodes that take too long to start. Only release 1.3 reports them separately."""
 
 
 class AcceptableRange(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -280,7 +280,7 @@ class ClusterStateRegistry(msgspec.Struct, kw_only=True, rename="camel"):
     readiness: dict[str, GroupReadiness] = {}
     total: GroupReadiness = msgspec.field(default_factory=GroupReadiness)
     node_count: Count = 0
-    """How many nodes the last update was given."""
+    """Number of nodes of the last update."""
     last_update: Moment | None = None
     ranges: dict[str, AcceptableRange] = {}
     incorrect_sizes: dict[str, IncorrectSize] = {}
@@ -288,4 +288,4 @@ class ClusterStateRegistry(msgspec.Struct, kw_only=True, rename="camel"):
     """Unneeded nodes by group, and when they were last looked for."""
     last_scale_down_update: Moment | None = None
     last_status: ClusterAutoscalerStatus | None = None
-    """What the last loop showed."""
+    """Status of the last loop."""

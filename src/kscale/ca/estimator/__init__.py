@@ -1,4 +1,4 @@
-"""How many copies of a node template pods need (upstream: ``estimator/``)."""
+"""Estimates how many copies of a node template pods need (upstream: ``estimator/``)."""
 
 from __future__ import annotations
 

@@ -51,12 +51,12 @@ class GroupedPods:
         self.class_of = of_pod[self.members]
         """int32[n]: position in ``unique``, group after group."""
         self.asks = np.zeros(len(self.starts) - 1, dtype=np.intp)
-        """int[groups]: what a group's first pod asks for, as a row of ``requests``; an empty group asks for nothing."""
+        """int[groups]: requests of a group's first pod, as a row of ``requests``; an empty group requests nothing."""
         self.requests = np.zeros((1, 2))
         """float64[K, 2]: different amounts of cpu and memory."""
         self._sums: dict[bytes, tuple[int, int]] = {}
         self.counted: NDArray[np.int64] | None = None
-        """``class_counts``, once somebody asked."""
+        """Cached result of ``class_counts``."""
         taken = [(pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0)) for pod in self.unique]
         some = np.flatnonzero(np.diff(self.starts) > 0)
         if len(some):
@@ -135,7 +135,7 @@ NO_NODE_PERMITTED: Final = "no further node was permitted"
 
 @typed_methods()
 class EstimateResult(Result):
-    """How many nodes are needed, where the pods go, and which pods remain unschedulable.
+    """Number of nodes needed, the placement of the pods, and the pods that remain unschedulable.
 
     Attributes
     ----------

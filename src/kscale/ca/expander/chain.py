@@ -79,7 +79,8 @@ EXPANDER_FILTERS: dict[str, ExpanderFilter] = {
     "price": filter_by_price,
     "priority": filter_by_priority,
 }
-"""The expanders that answer at once. ``random`` picks one option for good and ``grpc`` asks somebody."""
+"""Expanders that need no action. ``random`` is missing because it ends the chain, ``grpc`` because it queries a server.
+"""
 
 EXPANDER_NAMES = (RANDOM_EXPANDER, *EXPANDER_FILTERS, GRPC_EXPANDER)
 
@@ -115,7 +116,7 @@ def build_expander_chain(names: Sequence[str], own: Container[str] = ()) -> list
 
 
 NO_GRPC_CLIENT: Final = ApiError("Incorrect gRPC client config", reason="NotConfigured")
-"""The answer where there is nobody to ask."""
+"""Response if no gRPC client is configured."""
 
 
 def filter_with_grpc_steps(

@@ -69,7 +69,7 @@ def filter_least_waste(options: Sequence[Option], given: ExpanderInput) -> Filte
 
 
 _RequestsByPod = dict[int, tuple[Pod, int, int]]
-"""By identity of a pod (kept alive here): what it requests of cpu and memory, in billionths."""
+"""By ``id`` of a pod: the pod, to keep it alive, and its requests of cpu and memory, in billionths."""
 
 _NANO = 10**9
 

@@ -31,7 +31,7 @@ __all__ = [
 
 
 HOUR: Final[OtherDuration] = 3600 * SECOND
-"""What prices are for."""
+"""Period that prices are for."""
 
 
 class PodRun(msgspec.Struct, frozen=True):
@@ -51,8 +51,8 @@ class PodRun(msgspec.Struct, frozen=True):
 
 
 class PodRuns(Sequence[PodRun]):
-    """Runs of pods that know their sums. ``pod_count``: all pods; ``requested``: what they ask for together, exactly:
-    (cpu, memory) in billionths of a core and of a byte.
+    """Runs of pods that know their sums. ``pod_count``: all pods; ``requested``: exact sum of their requests: (cpu,
+    memory) in billionths of a core and of a byte.
     """
 
     @property
@@ -165,7 +165,7 @@ RankResponder = Callable[[RankOptions], Ranking | ApiError]
 """Answers for an outside ranker: the grpc expander's server."""
 
 PriceResponder = Callable[[GetPrices], Prices | ApiError]
-"""Answers for a cloud that tells prices."""
+"""Responds for a cloud that has prices."""
 
 
 class MinimumScore:

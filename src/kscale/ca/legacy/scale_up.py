@@ -71,7 +71,7 @@ __all__ = [
 
 
 UNKNOWN_LIMIT: Final = 2**63 - 1
-"""The limit is there but nobody knows what is left of it: it blocks."""
+"""Remainder of a limit whose usage is unknown. The limit blocks the scale-up."""
 
 _ZERO_QUANTITY = Quantity.zero()
 
@@ -276,12 +276,12 @@ def _build_from_group(template: NodeTemplate, daemonsets: Iterable[DaemonSet], g
 DEFAULT_GPU_TYPE: Final = "nvidia-tesla-k80"
 _NVIDIA_GPU: Final = "nvidia.com/gpu"
 _DEFAULT_MILLI_CPU: Final = 50
-"""What a pod without CPU request counts for."""
+"""CPU that a pod without a CPU request counts for."""
 _INFRASTRUCTURE_LABEL_PARTS: Final = ("kubernetes.io", "cloud.google.com")
 
 
 class NodeGroupCandidates(msgspec.Struct, kw_only=True):
-    """Groups that could be made, with their templates, and what was logged about others."""
+    """Groups that could be created, with their templates, and log messages about the others."""
 
     groups: list[NodeGroup] = []
     templates: dict[str, NodeTemplate] = {}
@@ -389,7 +389,7 @@ def _add_candidate(
 
 
 LegacyOrchestratorAction = ExecutorAction | CreateGroup | Observe
-"""What a scale-up asks for."""
+"""Actions of a scale-up of release 1.3."""
 
 _LEGACY_COMPARATOR = Comparator(kind="legacy", ratios=DifferenceRatios(memory_difference_ratio=0.0))
 LEGACY_EXPANDERS = (RANDOM_EXPANDER, "most-pods", "least-waste", "price")

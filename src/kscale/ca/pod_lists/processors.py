@@ -93,7 +93,7 @@ def _get_scale_up_delay(pod: Pod, common: int, warnings: list[str]) -> int:
 
 
 class DrainedPodsResult(msgspec.Struct, kw_only=True):
-    """The pods, and what was logged about nodes that are not there."""
+    """The pods, and log messages about missing nodes."""
 
     pods: list[Pod]
     warnings: list[str] = []

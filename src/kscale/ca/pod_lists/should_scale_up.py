@@ -44,7 +44,7 @@ __all__ = [
 
 
 ScaleUpEnforcer = Callable[[Sequence[Pod]], bool]
-"""Asked about the pods that need nodes; True: scale up whatever else stands against it."""
+"""Called with the pods that need nodes. True forces a scale-up, whatever else would prevent it."""
 
 CONSUME_ANNOTATIONS: Final = (CONSUME_PROVISIONING_REQUEST, DEPRECATED_CONSUME_PROVISIONING_REQUEST)
 

@@ -57,7 +57,7 @@ __all__ = [
 
 _NO_RETRY_PARAMETER: Final = "noRetry"
 _RESULT_PRECEDENCE: Final = (SCALE_UP_NOT_TRIED, SCALE_UP_NO_OPTIONS_AVAILABLE, SCALE_UP_ERROR, SCALE_UP_SUCCESSFUL)
-"""What counts for more stands further behind."""
+"""Results in order of increasing precedence."""
 
 
 class CheckCapacityResult(msgspec.Struct, kw_only=True):

@@ -121,7 +121,7 @@ _REQUEST_API_VERSION: Final = "autoscaling.x-k8s.io/v1"
 
 
 class MissingTemplatesError(ValueError):
-    """Pod sets whose templates are not there, in upstream's words."""
+    """Pod sets whose templates are missing, with upstream's message."""
 
 
 def build_request_pods(request: ProvisioningRequest, templates: Mapping[str, PodTemplate]) -> list[Pod]:

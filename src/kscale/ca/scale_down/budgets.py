@@ -61,7 +61,7 @@ class DeletionsInProgress(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class GroupNodes(msgspec.Struct, kw_only=True, rename="camel"):
-    """Nodes of one group to delete; ``batch_size`` 0 means all of them together, else how many must come together."""
+    """Nodes of one group to delete; ``batch_size``: number of nodes to delete together; 0 means all of them."""
 
     group: str
     nodes: list[str]

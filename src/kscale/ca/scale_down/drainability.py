@@ -337,7 +337,7 @@ def check_terminal(pod: Pod, context: DrainContext) -> DrainStatus:
 
 
 class PodsToMove(msgspec.Struct, kw_only=True):
-    """What draining a node means for its pods, in node order.
+    """Pods of a node by their fate in a drain, in node order.
 
     ``pods`` are moved; ``daemon_set_pods`` end with the node; ``on_completion_pods`` are waited for. With ``blocking``
     set the node cannot be drained; the lists then contain the pods before the blocking one.

@@ -202,7 +202,7 @@ CODE_MOVES_UNLESS_PDB, CODE_MOVES, CODE_DAEMON_SET, CODE_WAITS, CODE_SKIPPED, CO
 _SYSTEM_NAMESPACE = "kube-system"
 _TIME_DEPENDENT, _AGE_DEPENDENT = 255, 254
 _MAX_CONTEXTS = 4
-"""A loop asks with and without controllers and budgets."""
+"""Number of cached contexts: a loop uses contexts with and without controllers and budgets."""
 
 
 class DrainCodes:

@@ -47,7 +47,7 @@ class RemainingPdb(msgspec.Struct, kw_only=True):
 
 
 class PdbCheck(msgspec.Struct, kw_only=True, frozen=True):
-    """Whether pods can be removed at all, whether all at once, and the pod that stands in the way of either."""
+    """Whether the pods can be removed at all, whether all at once, and the first pod that prevents it."""
 
     can_remove: bool
     in_parallel: bool
@@ -76,7 +76,7 @@ class RemainingPdbTracker:
         for i, pdb in enumerate(self.pdbs):
             self._index.add(pdb.namespace, pdb.selector, i)
         self.family = object()
-        """The same for forks of one tracker, whose budgets cover the same pods."""
+        """Identity that forks of one tracker share; their budgets cover the same pods."""
         self._covering: dict[_NamespaceAndLabels, tuple[int, ...]] = {}  # forks share this cache
 
     def fork(self) -> RemainingPdbTracker:

@@ -34,7 +34,8 @@ __all__ = ["AloneVerdicts", "NodesToDelete", "ScaleDownPlan", "build_not_tried_p
 
 
 class NodesToDelete(msgspec.Struct, kw_only=True):
-    """Names of nodes to delete, empty and to drain, and why other unneeded nodes stay (in the order found).
+    """Names of empty nodes to delete and of nodes to drain, and the reasons of other unneeded nodes, in the order of
+    evaluation.
 
     ``error``: why nothing can be deleted in this loop.
     """

@@ -58,7 +58,7 @@ __all__ = [
 
 
 class PodMoves(msgspec.Struct, frozen=True, eq=False):
-    """Pods of removable nodes, one behind the other: int32[n] pods, their drain codes and the nodes they went to."""
+    """Pods of removable nodes, concatenated: int32[n] pods, their drain codes and their destination nodes."""
 
     pods: NDArray[np.int32]
     codes: NDArray[np.uint8]

@@ -33,7 +33,7 @@ __all__ = [
 
 
 class UnremovableNode(msgspec.Struct, kw_only=True, frozen=True):
-    """Why a node stays; ``blocking_pod`` for the reason ``BlockedByPod``."""
+    """Reason for a node to stay; ``blocking_pod`` for the reason ``BlockedByPod``."""
 
     reason: str
     blocking_pod: BlockingPod | None = None
@@ -78,7 +78,7 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
 
 
 class NodeToRemove(msgspec.Struct, frozen=True):
-    """A node that simulation found removable.
+    """A node that can be removed according to the simulation.
 
     ``drain``: it has pods that must find another place; ``risky``: disruption budgets do not let them go all at once;
     ``on_completion``: it has pods that want to finish first.

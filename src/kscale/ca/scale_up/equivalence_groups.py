@@ -90,7 +90,7 @@ class GroupSchedulability:
 
 
 class _GroupVerdict:
-    """A node group's judgement, and what came to hold in its place for some of the equivalence groups."""
+    """Verdict of a node group, and later verdicts that replace it for some of the equivalence groups."""
 
     __slots__ = ("judgement", "rejected", "takes", "why")
 

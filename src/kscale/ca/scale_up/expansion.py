@@ -105,7 +105,7 @@ class CachedRecords(Sequence[PodRecord]):
 
 
 class EstimatedPodRuns(PodRuns):
-    """The pods that an estimate found a place for, in that order.
+    """The pods that an estimate placed, in the order of placement.
 
     ``records``: those of the estimate, shared by the options of a scale-up. ``one_by_one``: no runs of like pods.
     """
@@ -149,7 +149,7 @@ class ExpansionOption(msgspec.Struct, kw_only=True):
     similar: list[str]
     estimate: EstimateResult
     limits: EstimateOptions
-    """What the estimate was allowed."""
+    """Limits of the estimate."""
 
     @property
     def pods(self) -> list[str]:

@@ -149,7 +149,7 @@ class OrchestratorResult(msgspec.Struct, kw_only=True):
 
 
 OrchestratorAction = ExecutorAction | CreateGroup | RankOptions | GetPrices | Wait
-"""What a scale-up asks for. A wait of no time asks how late it is: estimates take theirs."""
+"""Actions of a scale-up. A ``Wait`` of zero duration returns the current time, because estimates take time."""
 
 
 class ScaleUpOrchestrator(ExpansionFinder):

@@ -78,7 +78,7 @@ class UnschedulablePods(_RecordStruct, frozen=True):
 
 
 class PodCounts(_RecordStruct, frozen=True):
-    """How many pods each step removed before the scale-up, in the order of the steps.
+    """Number of pods that each step removed before the scale-up, in the order of the steps.
 
     ``ignored``: being deleted, gated, or not reported as unschedulable by the scheduler; ``expendable``: of a priority
     below the cut-off; ``drained``: added, because their nodes are being drained; ``onExisting``: fit on existing or

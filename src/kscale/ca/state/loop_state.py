@@ -85,7 +85,7 @@ def update_initializers(
 
 
 RetryTimes = dict[str, Nanoseconds]
-"""How long a request waits after its next failure (nanoseconds, by uid), the one used last at the end."""
+"""Backoff of a request after its next failure (nanoseconds, by UID); the entry used last is the last one."""
 
 
 class ProvisioningState(
@@ -228,7 +228,7 @@ class ScaleUpState(
 class RememberedTemplate(
     msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """A template that was made from a real node (as JSON data, without what may be secret), and when."""
+    """A template that was built from a real node (as JSON data, without fields that may be secret), and the time."""
 
     template: dict[str, Any]
     added: Moment
@@ -237,7 +237,7 @@ class RememberedTemplate(
 class RememberedTarget(
     msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """The target size that a loop left to a group, and the one that the group's description had (None: it had none)."""
+    """Target size of a group at the end of a loop, and the target size in the group's description (None if missing)."""
 
     target: Count
     described: Count | None = None

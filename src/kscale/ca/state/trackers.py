@@ -26,7 +26,7 @@ __all__ = [
 
 
 class MaxNodeSkipEvalTime(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """How long nodes have been skipped. ``last``: time of the previous pass; ``since``: skipped node -> its last
+    """Times for which nodes have been skipped. ``last``: time of the previous pass; ``since``: skipped node -> its last
     evaluation.
     """
 
@@ -59,7 +59,7 @@ class TrackedNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class NodeLatency(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """One observation of ``node_removal_latency_seconds``: the node went, or is needed again."""
+    """One observation of ``node_removal_latency_seconds``: the node was deleted or is needed again."""
 
     node: str
     deleted: bool

@@ -78,7 +78,7 @@ OrchestrateFunction = Callable[
 
 
 class SalvoRound(msgspec.Struct, kw_only=True):
-    """One scale-up of the salvo, and how many nodes it was given."""
+    """One scale-up of the salvo, and its number of nodes."""
 
     done: OrchestratorResult
     node_count: int

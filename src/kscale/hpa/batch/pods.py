@@ -49,7 +49,7 @@ __all__ = [
 
 
 PodsLike = Cluster | Snapshot | PodIndex | Sequence[Any]
-"""Where pods may come from: a cluster, a snapshot or its index; or a list of structs, plain data, clients' objects."""
+"""Source of pods: a cluster, a snapshot or its index, or a list of structs, plain data or clients' objects."""
 
 Selections = Sequence[tuple[str, str]]
 """(namespace, selector): selectors are texts that can be parsed."""

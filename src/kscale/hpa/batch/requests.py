@@ -370,7 +370,7 @@ class MetricResponses(MetricLists):
         lists = [each for each in by_request.values() if isinstance(each, PodUsage)]
         super().__init__(resource=any(query.api == "resource" for query in by_request))
         self.by_request = by_request
-        """By question, as they came."""
+        """Items by request, in the order of arrival."""
         self._refused = {
             query.namespace: response
             for query, response in by_request.items()

@@ -24,7 +24,7 @@ class Effort:
         self.limit = limit
         self.spent = 0
         self.stopped = ""
-        """Why the search has to stop: ``effort`` or ``time``; empty while it may continue."""
+        """Reason to stop the search: ``effort`` or ``time``; empty while the search may continue."""
         self._stop = stop
 
     def spend(self, units: float) -> None:

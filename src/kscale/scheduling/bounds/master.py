@@ -52,9 +52,9 @@ def silent_solver() -> Any:
 
 
 class Solved(msgspec.Struct, frozen=True):
-    """A solution. ``objective``: cost; ``prices`` float64[K] of items; ``ask`` float64[T]: cost of a bin including its
-    share of all other rows; ``duals`` float64[Q] of ``rows``; ``values`` float64[columns]; ``missing``: items without a
-    bin, float64[K]; ``iterations`` of the simplex.
+    """Solution of the master problem. ``objective``: cost; ``prices`` float64[K]: dual prices of the items; ``ask``
+    float64[T]: cost of a bin including its share of all other rows; ``duals`` float64[Q] of ``rows``; ``values``
+    float64[columns]; ``missing``: items without a bin, float64[K]; ``iterations`` of the simplex.
     """
 
     objective: float

@@ -46,7 +46,7 @@ _WITH_DEPENDENCIES: Final = implementing("get_dependencies")
 
 
 class _Phases:
-    """The plug-ins that have something to say in each phase of compiling a class."""
+    """Plug-ins that take part in each phase of compiling a class."""
 
     def __init__(self, plugins: Iterable[Plugin]) -> None:
         plugins = tuple(plugins)

@@ -88,7 +88,7 @@ _ELEMENTS: Final = {
 """Types of elements that functions of lists accept. cel-go looks at the first element."""
 
 _RECEIVERS: Final = frozenset({"string", DURATION, TIMESTAMP})
-"""Types that cel-go asks to receive an operator or function that their traits do not have."""
+"""Types with a ``Receive`` method. cel-go calls it for an operator or function whose trait the type lacks."""
 _SIZED: Final = frozenset({"string", "bytes", "list", "map"})
 _OPERATORS: Final = _signatures("""
     _+_: int int, uint uint, double double, string string, bytes bytes, list list, \

@@ -57,9 +57,9 @@ class ClaimError(Exception):
 
 
 class ClaimRequests(msgspec.Struct, frozen=True):
-    """What a pod requests. ``allocated``: claims that have devices; ``open``: claims that need some; ``extended``:
-    extended resources that a device class provides. ``namespace``: the pod's, of its claim for extended resources.
-    ``stale``: an earlier claim for these resources is in the way.
+    """Claims and extended resources that a pod requests. ``allocated``: claims with devices; ``open``: claims that need
+    devices; ``extended``: extended resources that a device class provides. ``namespace``: the pod's, of its claim for
+    extended resources. ``stale``: an earlier claim for these resources is in the way.
     """
 
     allocated: tuple[ResourceClaim, ...] = ()

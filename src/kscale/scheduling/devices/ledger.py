@@ -130,7 +130,9 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 
 class Need(msgspec.Struct, frozen=True, eq=False):
-    """What a pod needs now; pods with equal ``key`` get equal verdicts. ``open``: the claims to allocate."""
+    """Devices that a pod needs in the current state. Pods with equal ``key`` get equal verdicts. ``open``: the claims
+    to allocate.
+    """
 
     key: int
     open: tuple[ClaimKey, ...]

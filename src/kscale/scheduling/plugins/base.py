@@ -97,7 +97,7 @@ P = TypeVar("P", bound=Part)
 
 
 class ExplainContext(Protocol):
-    """What a plug-in may query to explain a verdict. Nodes and classes are identified by their numbers in the
+    """Data that a plug-in may query to explain a verdict. Nodes and classes are identified by their numbers in the
     engine.
     """
 

@@ -93,7 +93,7 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 @dataclass(frozen=True, slots=True)
 class ScoredPod:
-    """A pod as Score plug-ins see it; pods that are scored alike are equal. Amounts are in the order of ``columns``:
+    """A pod as Score plug-ins see it. Pods with the same scores are equal. Amounts are in the order of ``columns``:
     ``non_zero`` and ``requested`` are what the pod requests, ``takes_non_zero`` and ``takes`` what it uses once placed.
     ``images``: those that it runs, by nodes' names for them; empty if no node has any.
     """

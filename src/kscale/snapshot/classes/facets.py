@@ -56,19 +56,19 @@ READ_SOURCES = (
     "persistent_volume_claim", "ephemeral", "gce_persistent_disk", "aws_elastic_block_store", "rbd", "iscsi",
     "azure_disk", "azure_file", "cinder", "portworx_volume", "vsphere_volume",
 )  # fmt: skip
-"""Volume sources that some predicate looks into."""
+"""Volume sources that some predicate reads."""
 
 LabelsFacet = tuple[tuple[tuple[str, str], ...] | None, dict[str, str] | None]
-"""(what makes labels equal, the labels)."""
+"""(equality key of the labels, the labels)."""
 
 AffinityFacet = tuple[tuple[bytes | None, bytes | None], dict[str, Any]]
-"""((what makes node affinities equal, what makes pod affinities equal), the fields of a class)."""
+"""((equality key of node affinities, equality key of pod affinities), the fields of a class)."""
 
 VolumesFacet = tuple[bytes, tuple[Volume, ...]]
-"""(what makes volumes equal, those that some predicate looks into)."""
+"""(equality key of the volumes, the volumes that some predicate reads)."""
 
 AmountsFacet = tuple[tuple[Any, ...], dict[str, Any]]
-"""(what makes amounts equal, the fields of a class)."""
+"""(equality key of the amounts, the fields of a class)."""
 
 FrameKey = tuple[Any, ...]
 """Namespace, whether it terminates, the node's name, tolerations, node selector, host ports, spread constraints, name
@@ -265,7 +265,7 @@ _MAX_QUEUEINGS: Final = 1 << 12
 
 
 class Queueing(NamedTuple):
-    """What the scheduler's queue and the autoscaler's pod lists read of a pending pod.
+    """Fields of a pending pod that the scheduler's queue and the autoscaler's pod lists read.
 
     ``scheduled`` is status and reason of the condition PodScheduled; ``daemonset``: whether an annotation declares the
     pod a DaemonSet's; ``delay``: the annotation with the scale-up delay.

@@ -202,7 +202,7 @@ REMOVED_CLASS: Final = PodClass(
     claim_statuses=(), features=frozenset(), owner=None, first_request=None, requested=(0, 0), tolerations_id=-1,
     selection_id=-1, identity_id=-1,
 )  # fmt: skip
-"""What stands where a class was that nothing uses any more."""
+"""Placeholder in the row of a class that was removed because nothing uses it."""
 
 
 class Prototype(NamedTuple):
@@ -217,8 +217,9 @@ class Prototype(NamedTuple):
 
 
 _ClassKey = tuple[int, Any, Any, Any, Any, tuple[str, str, str] | None]
-"""The number of the frame, and what makes amounts, labels, affinity, volumes and owner equal. Nothing in it concerns
-the garbage collector, however many classes there are."""
+"""Number of the frame, and the equality keys of amounts, labels, affinity, volumes and owner. The garbage collector
+does not track such keys, however many classes there are.
+"""
 
 
 class Interner:

@@ -34,7 +34,7 @@ _SPEC: Final = attrgetter(*(name for name in PodSpec.__struct_fields__ if name !
 _STATUS: Final = attrgetter(
     "container_statuses", "init_container_statuses", "resource_claim_statuses", "allocated_resources", "resources"
 )
-"""What classes read of a status, besides a refused resize."""
+"""Fields of a status that pod classes read, besides a refused resize."""
 
 
 class PodClassCache:

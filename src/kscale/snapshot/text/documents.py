@@ -209,7 +209,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 _TOO_DEEP = "nested too deeply to be read"
 _DEEPEST = 500
 _PARSERS_OWN = "exceeded maximum nesting depth"
-"""What LibYAML says of a depth of 1,000, which it may read ahead to before it tells of the first collection."""
+"""LibYAML's error for a depth of 1,000. LibYAML may read ahead to this depth before it emits the first collection."""
 _FAR_TO_THE_RIGHT = re.compile(rb"[ \t?:-]{%d}" % _DEEPEST)
 _LEAST_BUDGET = 1_000_000
 _PER_BYTE = 10  # allowed number of values per byte, with aliases expanded
@@ -268,7 +268,7 @@ def _is_before_document(line: bytes) -> bool:
 
 
 class _Budget:
-    """How many values the aliases of a stream may still stand for."""
+    """Number of values that the aliases of a stream may still expand to."""
 
     def __init__(self, size: int) -> None:
         self._left = max(_LEAST_BUDGET, _PER_BYTE * size)
@@ -377,7 +377,7 @@ class _Names:
         self._inside = inside
         self._depth = 0
         self._keys: list[str | None] = []
-        """Of the object and the mapping in it: the last key whose value is awaited, or None."""
+        """Last key without a value so far, of the object and of the mapping in it; None if no value is expected."""
         self._values: dict[str, str] = {}
 
     @property

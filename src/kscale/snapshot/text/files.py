@@ -60,9 +60,9 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _PIECE: Final = 1 << 24
 _PIECE_OF_ZSTD: Final = 1 << 12  # bytes of compressed data, which may decompress to 32,768 times as much
 _MOST_OF_GZIP: Final = 1032
-"""Deflate makes no text smaller than by this factor."""
+"""Maximum compression ratio of deflate."""
 _MOST_OF_TEXT: Final = 300
-"""Nor do objects of an API, pretty-printed and all alike, come near this one."""
+"""Limit of the compression ratio of API objects. Even equal, pretty-printed objects stay far below it."""
 _SUSPICIOUS: Final = 1 << 30
 
 

@@ -43,13 +43,13 @@ __all__ = [
 
 
 SLOTS: Final = {name: slot for slot, name in enumerate(_pod_columns.SLOTS)}
-"""What is noted of a pod apart, by the number of the projector's slot."""
+"""Values of a pod that are recorded separately, by the number of the projector's slot."""
 
 FACETS: Final = 4
-"""How many parts of a pod are numbered by themselves."""
+"""Number of parts of a pod that have numbers of their own."""
 
 READ_FIELDS: Final[dict[type[ApiStruct], tuple[str, ...]]] = {}
-"""The fields that are read, of each struct of a pod of which not all are."""
+"""Fields that are read, by struct of a pod. Structs that are read entirely are missing."""
 
 
 def _read(

@@ -100,10 +100,10 @@ class TextCache(Generic[T]):
 
 
 LABELS, AFFINITY, VOLUMES, OWNERS = range(4)
-"""Numbers of the facets in a projector's combinations; the rest comes last."""
+"""Numbers of the facets in a projector's combinations. The remaining text is the last one."""
 
 DELETION_PLACEHOLDER: Final = '"2000-01-01T00:00:00Z"'
-"""What stands in a rest for any moment at which a pod was told to stop."""
+"""Placeholder in the remaining text for the deletion timestamp of a pod."""
 
 _NOT_CLASSIFIED: Final = -2
 _MIN_ROWS_TO_GROUP: Final = 16  # with fewer rows comparing does not pay off

@@ -121,7 +121,7 @@ _ROOT_PATH: Final = "."
 
 
 class PodAdmission(msgspec.Struct, kw_only=True):
-    """What is done to a pod. It is always allowed; with an error nothing is patched.
+    """Result of the admission of a pod. The pod is always allowed; with an error nothing is patched.
 
     - ``vpa``: the controlling VPA; None if there is none, or if the pod cannot be read.
     - ``patches``: the JSON patch, in the order of application; empty without a VPA and with an error.

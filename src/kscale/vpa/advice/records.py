@@ -111,7 +111,7 @@ class PackedPools(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Effect(msgspec.Struct, kw_only=True, rename="camel"):
-    """How many nodes like ``node`` the running pods would need when packed, before and after.
+    """Number of nodes like ``node`` that the running pods would need when packed, before and after.
 
     ``homeless``: pods that fit on no empty node of that shape; ``no_longer_fit`` names those that did before.
     ``node_price`` of one hour, in the currency of its source; ``saved_per_hour`` is negative if it costs more.

@@ -397,7 +397,7 @@ def _get_status_recommendations(item: Workload) -> list[RecommendedContainerReso
 _EARLIEST_TIME: Final = 946684800 * SECOND
 """2000-01-01: no container is older."""
 _HISTORY_LENGTH: Final = 8 * 86400 * SECOND
-"""What upstream keeps of the past."""
+"""Length of the history that upstream reads."""
 _DISCARDED_OOMS_TEXT: Final = "containers killed for memory too long ago, or unknown, discarded"
 
 

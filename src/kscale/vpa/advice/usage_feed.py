@@ -228,7 +228,7 @@ class UsageFeed:
 
 
 _MAX_SORTED_ROWS: Final = 10_000_000
-"""Rows of a history that are held in memory together to be sorted: 0.4 GB."""
+"""Maximum number of rows of a history that are sorted in memory: 0.4 GB."""
 _BATCH_ROWS: Final = 1 << 20
 """Sorted rows that are fed together."""
 

@@ -136,7 +136,7 @@ def observe_sample_quality(
 
 
 _MAX_TIME_DISTANCE: Final = 1 << 62
-"""Nanoseconds from 1970; the kernels take none that is farther."""
+"""Maximum distance from 1970 in nanoseconds that the kernels accept."""
 _SlotArray = npt.NDArray[np.int32]
 _Int64Array = npt.NDArray[np.int64]
 _Uint8Array = npt.NDArray[np.uint8]

@@ -263,7 +263,7 @@ class Aggregate:
     alive: bool = True
     """False once garbage collection took it; containers bound to it directly go on feeding it."""
     bound: int = 0
-    """How many containers are bound to it directly, not through its key."""
+    """Number of containers that are bound to the aggregate directly, not through its key."""
 
     @property
     def needs_recommendation(self) -> bool:

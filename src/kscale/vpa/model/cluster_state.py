@@ -497,8 +497,8 @@ _MAX_CACHED_PLANS: Final = 8
 
 
 class MergedContainers(NamedTuple):
-    """Row *i* of ``store`` is what is known of ``names[i]``: a VPA and one of its container names. ``names`` is the
-    very same list while nothing else is to be merged of the same VPAs.
+    """Merged aggregates of containers. Row *i* of ``store`` belongs to ``names[i]``: a VPA and one of its container
+    names. ``names`` is the identical list object while the same containers of the same VPAs are merged.
     """
 
     names: Sequence[tuple[Vpa, str]]

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 EPSILON: Final = 0.001 * 0.1
-"""Weights below this do not count: a thousandth of the least weight of a sample."""
+"""Weights below this value are ignored: a thousandth of the minimum weight of a sample."""
 _BUCKET_GROWTH: Final = 1.0 + 0.05
 _EQUALITY_TOLERANCE: Final = 1e-15
 

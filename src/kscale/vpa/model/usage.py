@@ -85,7 +85,7 @@ _OOM_KILLED: Final = "OOMKilled"
 
 
 class OutOfMemory(NamedTuple):
-    """A container that was killed; ``memory``: the bytes that it had requested (evicted: that it used)."""
+    """A container that was killed. ``memory``: the bytes that it requested (if it was evicted: that it used)."""
 
     container: ContainerName
     time: int

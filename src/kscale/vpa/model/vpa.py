@@ -170,20 +170,22 @@ class Vpa:
     resource_policy: PodResourcePolicy | None = None
     generation: int = 0
     observed_status: VerticalPodAutoscalerStatus = field(default_factory=VerticalPodAutoscalerStatus)
-    """The status that its object had when it was last listed."""
+    """Status of the VPA object in the last list."""
     conditions: dict[str, VerticalPodAutoscalerCondition] = field(default_factory=dict)
     recommendation: RecommendedPodResources | None = None
     label_sets: dict[str, LabelSet] = field(default_factory=dict)
     """Those that it selects, by key."""
     aggregates: dict[AggregateKey, Aggregate] = field(default_factory=dict)
     initial_states: dict[str, Aggregate] = field(default_factory=dict)
-    """Container name -> what a checkpoint held."""
+    """Container name -> aggregate of the checkpoint."""
     pod_count: int = 0
-    """How many pods it selects."""
+    """Number of pods that the VPA selects."""
     checkpoint_written: Moment = ZERO_TIME
     selector_text: str = field(init=False, default="")
     shown: CachedPodRecommendation | None = field(init=False, default=None, repr=False)
-    """What came of it last: this and what follows hold while they come of the very same objects."""
+    """Cached recommendation of the last update. This cache and the next two are valid while their input objects are
+    identical.
+    """
     capped: CachedCapping | None = field(init=False, default=None, repr=False)
     compared: CachedComparison | None = field(init=False, default=None, repr=False)
 

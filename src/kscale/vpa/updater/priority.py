@@ -145,7 +145,7 @@ class PodPriority(msgspec.Struct, kw_only=True):
 
     pod: Pod
     recommendation: RecommendedPodResources | None = None
-    """After capping to the pod; None = there is none."""
+    """Recommendation after capping to the pod; None without a recommendation."""
     outside_recommended_range: bool = False
     scale_up: bool = False
     resource_diff: float = 0.0

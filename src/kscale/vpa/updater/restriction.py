@@ -1,4 +1,4 @@
-"""How many pods of a controller may be disrupted at once (upstream: ``pkg/updater/restriction``)."""
+"""Limits the number of pods of a controller that are disrupted at once (upstream: ``pkg/updater/restriction``)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ReplicaCountError(KscaleError):
 
 
 class PodGroupKey(NamedTuple):
-    """The controller that made the pods. Empty for pods without one, as upstream."""
+    """Controller that created the pods. Empty for pods without a controller, as upstream."""
 
     namespace: str
     kind: str

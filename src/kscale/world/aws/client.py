@@ -73,7 +73,7 @@ _CREDENTIAL_ERRORS: Final = (
     "TokenRetrievalError",
     "UnauthorizedSSOTokenError",
 )
-"""Names of botocore's exceptions for credentials that cannot be had."""
+"""Names of botocore's exceptions for missing or invalid credentials."""
 
 
 class AwsError(ProviderError):

@@ -631,7 +631,7 @@ class _Came:
         buffer.adjust(len(left))
         self.ended = False
         self.much = False
-        """Whether much data came last time, so that reading must not pause."""
+        """Whether the last read returned much data, so that reading must not pause."""
 
     def add(self, some: bytes) -> None:
         """Add bytes; empty bytes mean the end of the stream."""

@@ -103,7 +103,7 @@ async def list_cluster(
 
 
 class _Lists:
-    """Lists in progress. ``come``: objects received so far; ``rest``: objects still expected, by kind."""
+    """Lists in progress. ``come``: number of objects received so far; ``rest``: objects still expected, by kind."""
 
     def __init__(self, client: Client, tell: Tell) -> None:
         self._client = client

@@ -65,7 +65,7 @@ _MOST: Final = 1024
 
 
 class KnownIdentities:
-    """UIDs of the objects read last; only the most recent ones are kept. Has a single owner."""
+    """Bounded cache of the UIDs of the objects read most recently. Has a single owner."""
 
     def __init__(self) -> None:
         self._uids: OrderedDict[tuple[str, str, str], str] = OrderedDict()

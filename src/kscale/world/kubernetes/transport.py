@@ -145,9 +145,11 @@ class Transport(Protocol):
 
 
 PIECE_BYTES: Final = 64 << 10
-"""How much a response takes at a time."""
+"""Number of bytes that a response reads at a time."""
 FREE_BYTES: Final = PIECE_BYTES
-"""What each response may hold beyond the shared bytes. Small responses, such as that to a lease, never wait."""
+"""Bytes that each response may buffer in addition to the shared bytes. Small responses, such as that to a lease, never
+wait.
+"""
 
 
 class Buffers:
@@ -173,7 +175,7 @@ class Buffers:
         self.shared = shared
         self.used = 0
         self.peak = 0
-        """The most bytes that were used at once."""
+        """Maximum number of bytes in use at one time."""
         self._numbers = itertools.count()
         self._waiting: list[_Request] = []
         self._exceeding: dict[bool, Buffer] = {}
@@ -222,7 +224,7 @@ class Buffers:
 
 
 class Buffer:
-    """What one response holds. As a context manager it is released at the end."""
+    """Buffered bytes of one response. The context manager releases them at its end."""
 
     __slots__ = ("_buffers", "is_watch", "kept", "number", "size")
 

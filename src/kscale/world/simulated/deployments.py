@@ -300,7 +300,7 @@ class Deployments(Controller):
         self._sets: dict[str, dict[str, ReplicaSet]] = {}
         self._known: dict[str, _LastSync] = {}
         self._waited_for: dict[str, str] = {}
-        """UID of a ReplicaSet whose pods must be gone first -> key of the waiting deployment."""
+        """UID of a ReplicaSet whose pods must be deleted first -> key of the waiting deployment."""
         super().__init__(api, time, owned, rank=0)
         sets = one_by_one(self._set)
         sets(api.present("ReplicaSet"))

@@ -58,7 +58,7 @@ class VolumeBinder:
     def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
         self._api = api
         self._unbound: dict[str, str] = {}
-        """Claim key -> node of its pod, empty if there is none yet."""
+        """Claim key -> node of its pod; empty while the pod has no node."""
         self._new_volumes: dict[str, None] = {}
         self._begun: dict[str, Pod] = {}
         self._ended: dict[str, Pod] = {}

@@ -85,7 +85,7 @@ class RegisteredDeletion(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ActuationStatus(msgspec.Struct, kw_only=True, frozen=True):
-    """A copy of what a tracker knew at one moment: what :func:`kscale.scale_down` is to be given.
+    """Copy of the state of a tracker at one moment, as an input of :func:`kscale.scale_down`.
 
     ``deletions`` counts by group; ``results``: by node, the last one of each.
     """

@@ -87,7 +87,9 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 class PodEvictionGroup(msgspec.Struct, kw_only=True):
-    """Pods that go at the same time. A node is drained of the ``full`` ones; ``best_effort`` ones may stay."""
+    """Pods that are evicted at the same time. A drained node has none of the ``full`` pods; ``best_effort`` pods may
+    stay.
+    """
 
     seconds: int
     full: list[Pod] = []

@@ -45,7 +45,7 @@ TAINT_RETRY_DEADLINE: Final[OtherDuration] = 5 * SECOND
 TAINT_CONFLICT_RETRY_INTERVAL: Final[OtherDuration] = 3 * SECOND // 4
 
 TaintAction = Get | Patch | Wait
-"""What changing a node's taints asks for."""
+"""Actions that change the taints of a node."""
 
 _TaintChange = Callable[[Node], list[Taint] | None]
 """The taints that a node is to have; None: those that it has."""
@@ -261,7 +261,7 @@ def taint_nodes_sync(
 
 
 _TaintFailure = tuple[AutoscalerError | None, list[str]]
-"""Why nodes could not be marked, and what is logged of those that keep their taint."""
+"""Errors of nodes that could not be tainted, and log messages about nodes that keep their taint."""
 
 
 def _taint_with_latency(
