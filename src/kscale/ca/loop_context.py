@@ -212,7 +212,7 @@ class LoopContext:
         lacks = None
         if not options.legacy:  # release 1.3 has neither devices nor CSINodes
             lacks = build_missing_devices_check(
-                self.groups, self.snapshot.informers, options, given=inputs.templates, known=state.templates
+                self.groups, self.snapshot.informers, options, caller_templates=inputs.templates, known=state.templates
             )
         self.lists = build_snapshot_node_lists(self.observed, self.gpu_label, TaintConfig.from_options(options), lacks)
         workloads = self.observed.informers.workloads
@@ -259,11 +259,11 @@ class LoopContext:
 
         Raises :class:`kscale.ca.AutoscalerError` for invalid nodes.
         """
-        given, known = self.inputs.templates, self.state.templates
+        own_templates, known = self.inputs.templates, self.state.templates
         every = [*self.groups, *self.candidates]
         others = self.groups
-        if given or self.candidates:
-            others = Groups((group for group in every if group.id not in given), self.groups.node_errors)
+        if own_templates or self.candidates:
+            others = Groups((group for group in every if group.id not in own_templates), self.groups.node_errors)
 
         caches = LoopTemplateCaches.of(self.observed)
         cache = caches.decode({group.id: known[group.id] for group in others if group.id in known})
@@ -275,12 +275,12 @@ class LoopContext:
             now=self.now,
             options=self.options,
             cache=cache,
-            kept=caches.templates,
+            example_cache=caches.templates,
             completed=caches.completed if self.inputs.add_provider_resources else None,
         )
         caches.tidy({group.id for group in others}, self.observed.columns.index)
         self.warnings += built.warnings
-        all_templates = {**built.templates, **given}
+        all_templates = {**built.templates, **own_templates}
         self.warnings += [
             f"node group {group.id} has no template: it cannot grow" for group in every if group.id not in all_templates
         ]
@@ -291,7 +291,7 @@ class LoopContext:
 
         return {group.id: all_templates[group.id] for group in every if group.id in all_templates}, to_remember
 
-    def _examples(self, kept: TemplateCache, nodes: Sequence[Node]) -> list[NodeTemplate | None]:
+    def _examples(self, cache: TemplateCache, nodes: Sequence[Node]) -> list[NodeTemplate | None]:
         """Return nodes with what a template needs: pods that may belong to the node itself, and its devices."""
         if not nodes:
             return []
@@ -318,7 +318,7 @@ class LoopContext:
 
             if added:
                 return make()
-            return kept.get(name, (node, memo, csi, *published), tuple(stamps[rows[here]].tolist()), make)
+            return cache.get(name, (node, memo, csi, *published), tuple(stamps[rows[here]].tolist()), make)
 
         return [example(node) if node.metadata.name in index else None for node in nodes]
 

@@ -247,14 +247,14 @@ def build_node_templates(
     cache: Mapping[str, CachedTemplate] | None = None,
     cache_ttl: int | None = None,
     suffix: str = "0",
-    kept: TemplateCache | None = None,
+    example_cache: TemplateCache | None = None,
     completed: TemplateCache | None = None,
 ) -> TemplatesResult:
     """Build the template of every group: from its first good node, else cached, else the provider's, else any node.
 
     ``examples_of`` returns nodes with their pods in the snapshot (None: the node is missing, which is an error).
     ``cache_ttl`` is in nanoseconds (default: the option's). ``suffix`` ends the names of template nodes and their pods;
-    upstream's are random. ``kept`` caches what earlier calls built of the same examples and DaemonSets.
+    upstream's are random. ``example_cache`` caches what earlier calls built of the same examples and DaemonSets.
     With ``completed``, which caches the results, templates from nodes get the resources that only the provider's
     template has, as upstream does on AWS (``asg_tag_resource_node_info_provider.go``).
 
@@ -286,9 +286,9 @@ def build_node_templates(
                 taints=taints,
             )
 
-        if kept is None:
+        if example_cache is None:
             return from_node()
-        return kept.get(group.id, (example, daemonsets), (suffix, options.force_ds, taints), from_node)
+        return example_cache.get(group.id, (example, daemonsets), (suffix, options.force_ds, taints), from_node)
 
     good, bad = _find_template_candidates(RegisteredNodes.of(nodes), groups, now, result.warnings)
     for (name, node), example in zip(good.items(), examples_of([*good.values()]), strict=True):

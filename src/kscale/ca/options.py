@@ -512,15 +512,15 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
         return self.expander.split(",")
 
     @staticmethod
-    def find_foreign_options(profile: str, given: Iterable[str]) -> list[Problem]:
-        """Return a problem for each option in ``given`` that the release of the profile has no flag for.
+    def find_foreign_options(profile: str, names: Iterable[str]) -> list[Problem]:
+        """Return a problem for each option in ``names`` that the release of the profile has no flag for.
 
         Options that are not given are no problem: what a profile has no flag for has no effect on its decisions.
         """
         if profile == LEGACY_PROFILE:
-            text, wrong = "release 1.3 has no such flag", {*given} - LEGACY_FLAGS - {"profile"}
+            text, wrong = "release 1.3 has no such flag", {*names} - LEGACY_FLAGS - {"profile"}
         else:
-            text, wrong = "it belongs to release 1.3 (--profile legacy)", {*given} & {*LEGACY_ONLY_OPTIONS}
+            text, wrong = "it belongs to release 1.3 (--profile legacy)", {*names} & {*LEGACY_ONLY_OPTIONS}
         return [Problem(text, field=name) for name in sorted(wrong)]
 
     def problems(self) -> list[Problem]:

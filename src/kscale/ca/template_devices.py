@@ -49,13 +49,13 @@ def _get_provider_template(group: NodeGroup) -> NodeTemplate | None:
 
 
 def get_promised_slices(
-    group: NodeGroup, given: Mapping[str, NodeTemplate], known: Mapping[str, RememberedTemplate]
+    group: NodeGroup, caller_templates: Mapping[str, NodeTemplate], known: Mapping[str, RememberedTemplate]
 ) -> list[ResourceSlice] | None:
     """Return the slices of the caller's, the cached or the provider's template, in this order; None without
     template.
     """
-    if group.id in given:
-        return given[group.id].resource_slices
+    if group.id in caller_templates:
+        return caller_templates[group.id].resource_slices
     if group.id in known:
         raw = known[group.id].template.get("resourceSlices") or []
         where = f"templates[{group.id}] of the state"
@@ -69,20 +69,20 @@ def build_missing_devices_check(
     informers: Informers,
     options: AutoscalingOptions,
     *,
-    given: Mapping[str, NodeTemplate] | None = None,
+    caller_templates: Mapping[str, NodeTemplate] | None = None,
     known: Mapping[str, RememberedTemplate] | None = None,
 ) -> Callable[[Node], bool] | None:
     """Build a check whether a node lacks pools or drivers of its group's template; None if no template has any.
 
-    ``given`` and ``known`` are templates of the caller and of the previous loop. Drivers are read from the provider's
-    template only, and with ``enable_csi_node_aware_scheduling``. A node with anything unknown (its group, the template,
-    its CSINode) lacks nothing.
+    ``caller_templates`` and ``known`` are templates of the caller and of the previous loop. Drivers are read from the
+    provider's template only, and with ``enable_csi_node_aware_scheduling``. A node with anything unknown (its group,
+    the template, its CSINode) lacks nothing.
     """
     pools: dict[str, Counter[str]] = {}
     drivers: dict[str, frozenset[str]] = {}
     for group in groups:
         if options.enable_dynamic_resource_allocation:
-            slices = get_promised_slices(group, given or {}, known or {})
+            slices = get_promised_slices(group, caller_templates or {}, known or {})
             if slices and (complete := count_complete_pools(slices)):
                 pools[group.id] = complete
         if options.enable_csi_node_aware_scheduling:
@@ -124,20 +124,20 @@ def count_device_mismatches(
     nodes: Iterable[Node],
     groups: Groups,
     slices: Iterable[ResourceSlice],
-    given: Mapping[str, NodeTemplate],
+    caller_templates: Mapping[str, NodeTemplate],
     known: Mapping[str, RememberedTemplate],
 ) -> dict[str, Counter[str]]:
     """Count the device mismatches (:data:`MISMATCH_TYPES`) by driver; drivers without mismatch are left out.
 
     Counts nodes whose group and template are known and which have as many pools as the template. ``nodes`` are ready
-    nodes with visible GPUs; ``slices`` are all published; ``given`` and ``known`` are templates of the caller and of
-    the previous loop.
+    nodes with visible GPUs; ``slices`` are all published; ``caller_templates`` and ``known`` are templates of the
+    caller and of the previous loop.
     """
     published: dict[str | None, list[ResourceSlice]] = {}
     for each in slices:
         published.setdefault(each.spec.node_name, []).append(each)
     templates: dict[str, list[ResourceSlice] | None] = {
-        group.id: get_promised_slices(group, given, known) for group in groups
+        group.id: get_promised_slices(group, caller_templates, known) for group in groups
     }
     mismatches: dict[str, Counter[str]] = {}
     if not published and not any(templates.values()):

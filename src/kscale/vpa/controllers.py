@@ -615,16 +615,16 @@ class CustomOwners(NamedTuple):
 
 def find_custom_owners(cluster: Cluster) -> list[CustomOwner]:
     """Return the custom owners of pods and controllers, and the custom targets of VPAs, each once."""
-    found: dict[CustomOwner, None] = {}
+    owners: dict[CustomOwner, None] = {}
     for item in _owned(cluster):
         owner = controller_of(item.metadata)
         if owner is not None and _is_custom(owner.api_version, owner.kind):
-            found[CustomOwner(group_of(owner.api_version), owner.kind, item.namespace, owner.name)] = None
+            owners[CustomOwner(group_of(owner.api_version), owner.kind, item.namespace, owner.name)] = None
     for vpa in cluster.all("VerticalPodAutoscaler"):
         target = vpa.spec.target_ref
         if target is not None and _is_custom(target.api_version, target.kind):
-            found[CustomOwner(group_of(target.api_version), target.kind, vpa.namespace, target.name)] = None
-    return list(found)
+            owners[CustomOwner(group_of(target.api_version), target.kind, vpa.namespace, target.name)] = None
+    return list(owners)
 
 
 def _owned(cluster: Cluster) -> Iterator[KubeObject]:

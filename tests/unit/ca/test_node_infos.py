@@ -111,7 +111,13 @@ def test_resources_that_only_the_provider_has_are_added_to_templates_from_nodes(
 
     def build(**more: Any) -> NodeTemplate:
         return build_node_templates(
-            [_state("good")], lambda found: [example] * len(found), daemonsets, groups, now=N0, kept=kept, **more
+            [_state("good")],
+            lambda found: [example] * len(found),
+            daemonsets,
+            groups,
+            now=N0,
+            example_cache=kept,
+            **more,
         ).templates["ng"]
 
     assert "disk" not in (build().node.status.capacity or {})

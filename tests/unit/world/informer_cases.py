@@ -67,7 +67,7 @@ class Followed:
         self.sink = ObjectSink(watch, self.changes.append)
         self.reflector = Reflector(**options)
         self.informer = Informer(
-            api.client, Resources(api.client), watch, self.sink, api.clock, reflector=self.reflector, told=self.listed
+            api.client, Resources(api.client), watch, self.sink, api.clock, reflector=self.reflector, notify=self.listed
         )
 
     def listed(self) -> None:

@@ -120,7 +120,7 @@ NO_GRPC_CLIENT: Final = ApiError("Incorrect gRPC client config", reason="NotConf
 
 
 def filter_with_grpc_steps(
-    p: Progress, options: Sequence[Option], given: ExpanderInput
+    p: Progress, options: Sequence[Option], inputs: ExpanderInput
 ) -> StepsOf[RankOptions, FilterResult]:
     """Query the ranker, and return the remaining options in the ranker's order.
 
@@ -130,8 +130,8 @@ def filter_with_grpc_steps(
     outcome = yield from p.act(
         RankOptions(
             options=[RankOption(group=o.group, node_count=o.node_count, debug=o.debug, pods=o.pods) for o in options],
-            nodes=given.nodes,
-            bare=given.compared,
+            nodes=inputs.nodes,
+            bare=inputs.compared,
         )
     )
     if outcome.error is not None:
@@ -192,7 +192,7 @@ class Expansion(msgspec.Struct, kw_only=True):
 def expand_steps(
     options: Sequence[Option],
     expanders: Sequence[str],
-    given: ExpanderInput | None = None,
+    inputs: ExpanderInput | None = None,
     *,
     now: datetime | Moment | Progress,
     rng: Rng | None = None,
@@ -210,7 +210,7 @@ def expand_steps(
         The possible scale-ups.
     expanders : sequence of str
         Names of expanders.
-    given : ExpanderInput, optional
+    inputs : ExpanderInput, optional
         Inputs of the expanders besides the options.
     now : datetime, Moment or Progress
         Start time, or the progress of the machine that this one is a part of.
@@ -231,21 +231,21 @@ def expand_steps(
     InputError
         For ``price`` without prices if they cannot be requested.
     """
-    given = given or ExpanderInput()
+    inputs = inputs or ExpanderInput()
     known = {**EXPANDER_FILTERS, **(filters or {})}
     names = build_expander_chain(expanders, known)
-    if "price" in names and given.prices is None and not given.ask_prices:
+    if "price" in names and inputs.prices is None and not inputs.ask_prices:
         raise InputError("the price expander needs prices")
     p = now if isinstance(now, Progress) else Progress(moment(now))
     survivors = list(options)
     steps: list[ExpanderStep] = []
     for name in names:
         if name == GRPC_EXPANDER:
-            filtered = yield from filter_with_grpc_steps(p, survivors, given)
+            filtered = yield from filter_with_grpc_steps(p, survivors, inputs)
         elif known[name] is filter_by_price:
-            filtered = yield from filter_by_price_steps(p, survivors, given)
+            filtered = yield from filter_by_price_steps(p, survivors, inputs)
         else:
-            filtered = known[name](survivors, given)
+            filtered = known[name](survivors, inputs)
         steps.append(ExpanderStep(expander=name, filtered=filtered))
         survivors = filtered.survivors
         if len(survivors) == 1:
@@ -257,7 +257,7 @@ def expand_steps(
 def expand(
     options: Sequence[Option],
     expanders: str | Sequence[str] = "least-waste",
-    given: ExpanderInput | None = None,
+    inputs: ExpanderInput | None = None,
     *,
     rng: Rng | None = None,
     rank: RankResponder | None = None,
@@ -270,7 +270,7 @@ def expand(
         The possible scale-ups.
     expanders : str or sequence of str
         Names of expanders, or the text of ``--expander``.
-    given : ExpanderInput, optional
+    inputs : ExpanderInput, optional
         Inputs of the expanders besides the options.
     rng : Rng, optional
         Breaks ties. Without it the first survivor is chosen.
@@ -288,19 +288,19 @@ def expand(
         If ``ask_prices`` is set without prices, as there is no cloud provider to query.
     """
     names = expanders.split(",") if isinstance(expanders, str) else expanders
-    respond = build_dry_run_responder(given, rank)
-    return run_dry(expand_steps(options, names, given, now=0, rng=rng), now=0, respond=respond).value
+    respond = build_dry_run_responder(inputs, rank)
+    return run_dry(expand_steps(options, names, inputs, now=0, rng=rng), now=0, respond=respond).value
 
 
 def build_dry_run_responder(
-    given: ExpanderInput | None, rank: RankResponder | None, prices: PriceResponder | None = None
+    inputs: ExpanderInput | None, rank: RankResponder | None, prices: PriceResponder | None = None
 ) -> Callable[[Action], Ranking | Prices | ApiError]:
     """Build the function that answers for the external ranker and for the cloud provider's prices in a dry run.
 
-    ``prices`` may raise :class:`~kscale.objects.nodegroup.ProviderError`. Raises InputError if ``given`` requests
+    ``prices`` may raise :class:`~kscale.objects.nodegroup.ProviderError`. Raises InputError if ``inputs`` requests
     prices of a provider and there is none.
     """
-    if given is not None and given.ask_prices and given.prices is None and prices is None:
+    if inputs is not None and inputs.ask_prices and inputs.prices is None and prices is None:
         raise InputError(Problem("nobody is there to tell prices", object="ExpanderInput", field="ask_prices"))
 
     def respond(action: Action) -> Ranking | Prices | ApiError:

@@ -16,9 +16,9 @@ from kscale.objects.quantity import Quantity
 __all__ = ["filter_least_nodes", "filter_least_waste", "filter_most_pods"]
 
 
-def filter_least_nodes(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
+def filter_least_nodes(options: Sequence[Option], inputs: ExpanderInput) -> FilterResult:
     """Keep the options with the smallest node count; options without nodes are skipped."""
-    del given
+    del inputs
     counted = [option for option in options if option.node_count != 0]
     best = min((option.node_count for option in counted), default=0)
     return FilterResult(
@@ -28,9 +28,9 @@ def filter_least_nodes(options: Sequence[Option], given: ExpanderInput) -> Filte
     )
 
 
-def filter_most_pods(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
+def filter_most_pods(options: Sequence[Option], inputs: ExpanderInput) -> FilterResult:
     """Keep the options with the largest number of pods; ``scores`` are the negated numbers."""
-    del given
+    del inputs
     counts = [option.pod_count for option in options]
     best = max(counts, default=0)
     return FilterResult(
@@ -42,7 +42,7 @@ def filter_most_pods(options: Sequence[Option], given: ExpanderInput) -> FilterR
 _ZERO_QUANTITY = Quantity.zero()
 
 
-def filter_least_waste(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
+def filter_least_waste(options: Sequence[Option], inputs: ExpanderInput) -> FilterResult:
     """Keep the options with the smallest score: wasted CPU fraction plus wasted memory fraction.
 
     Requests are summed exactly and rounded up once; a node has its *capacity*. Nodes without capacity make the score
@@ -52,7 +52,7 @@ def filter_least_waste(options: Sequence[Option], given: ExpanderInput) -> Filte
     minimum = MinimumScore()
     known: _RequestsByPod = {}
     for option in options:
-        node = given.nodes.get(option.group)
+        node = inputs.nodes.get(option.group)
         if node is None:
             result.skipped[option.group] = f"No node info for: {option.group}"
             continue

@@ -76,12 +76,12 @@ class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
 def build_group_prices(
     groups: Iterable[NodeGroup],
     templates: Mapping[str, NodeTemplate],
-    given: ExpanderInput,
+    inputs: ExpanderInput,
     amounts: dict[int, tuple[Pod, float, float]] | None = None,
 ) -> GroupPrices:
     """Build the prices of the groups, and those of a core and a GiB.
 
-    If ``given`` has no price of a core, it is the lowest of any group: the price of its node, divided by cores and
+    If ``inputs`` has no price of a core, it is the lowest of any group: the price of its node, divided by cores and
     memory (:data:`GIB_PER_CORE` GiB count as a core). So no option costs less than its pods are worth. If nothing has a
     cost, a core costs 1. A GiB costs its share of a core. ``amounts`` are the cached pod amounts of earlier prices.
 
@@ -94,7 +94,7 @@ def build_group_prices(
         for group in groups
         if group.price is None
     ]
-    rates = {"price_per_core_hour": given.price_per_core_hour, "price_per_gib_hour": given.price_per_gib_hour}
+    rates = {"price_per_core_hour": inputs.price_per_core_hour, "price_per_gib_hour": inputs.price_per_gib_hour}
     problems += [
         Problem(f"{rate} is no price", field=name)
         for name, rate in rates.items()
@@ -113,10 +113,10 @@ def build_group_prices(
         cores, gib = _get_cores_and_gib(template.node.status.capacity or {})
         if group.price > 0 and cores + gib > 0:
             asked.append(group.price / (cores + gib / GIB_PER_CORE))
-    per_core = given.price_per_core_hour
+    per_core = inputs.price_per_core_hour
     if per_core is None:
         per_core = min(asked, default=1.0)
-    per_gib = given.price_per_gib_hour
+    per_gib = inputs.price_per_gib_hour
     if per_gib is None:
         per_gib = per_core / GIB_PER_CORE
     return GroupPrices(nodes=nodes, per_core=per_core, per_gib=per_gib, amounts={} if amounts is None else amounts)
@@ -211,18 +211,18 @@ def suppress_unfitness(unfitness: float, node_count: int) -> float:
     return (unfitness - 1.0) * (1.0 - tanh((node_count - 1) / _UNFITNESS_SUPPRESSION)) + 1.0
 
 
-def filter_by_price(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
+def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterResult:
     """Keep the options with the smallest score.
 
     Survivors are new options: they carry the calculation in ``debug`` and have no similar groups any more.
     """
-    assert given.prices is not None  # the chain is not built without prices
-    start, end = given.hour
+    assert inputs.prices is not None  # the chain is not built without prices
+    start, end = inputs.hour
 
     def per_hour(pod: Pod) -> float:
-        return given.prices.pod_price(pod, start, end)  # type: ignore[union-attr]  # asserted above
+        return inputs.prices.pod_price(pod, start, end)  # type: ignore[union-attr]  # asserted above
 
-    preferred = get_preferred_node(given.cluster_node_count)
+    preferred = get_preferred_node(inputs.cluster_node_count)
     try:
         stabilization = per_hour(_STABILIZATION_POD)
     except AutoscalerError:
@@ -230,12 +230,12 @@ def filter_by_price(options: Sequence[Option], given: ExpanderInput) -> FilterRe
     result = FilterResult(survivors=[])
     minimum = MinimumScore()
     for option in options:
-        node = given.nodes.get(option.group)
+        node = inputs.nodes.get(option.group)
         if node is None:
             result.skipped[option.group] = f"No node info for {option.group}"
             continue
         try:
-            nodes = _get_nodes_price(given.prices, node, option.node_count, start, end)
+            nodes = _get_nodes_price(inputs.prices, node, option.node_count, start, end)
             pods = _get_pods_price(option, per_hour)
         except AutoscalerError as error:
             result.skipped[option.group] = f"Failed to calculate price for {option.group}: {error.message}"
@@ -243,7 +243,7 @@ def filter_by_price(options: Sequence[Option], given: ExpanderInput) -> FilterRe
         ratio = divide_floats(nodes + stabilization, pods + stabilization)
         unfitness = compute_node_unfitness(preferred, node)
         suppressed = suppress_unfitness(unfitness, option.node_count)
-        if node_has_gpu(given.gpu_label, node):
+        if node_has_gpu(inputs.gpu_label, node):
             suppressed = _GPU_UNFITNESS
         score = suppressed * ratio
         if not option.exists:
@@ -281,18 +281,18 @@ def _get_pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
 
 
 def filter_by_price_steps(
-    p: Progress, options: Sequence[Option], given: ExpanderInput
+    p: Progress, options: Sequence[Option], inputs: ExpanderInput
 ) -> StepsOf[GetPrices, FilterResult]:
     """Apply the price filter with ``given.prices``, or with prices that the cloud provider returns if there are none.
 
     The provider is queried for the price of each option's template, and of one pod of each run; for that, a scale-up
     lists pods one by one.
     """
-    if given.prices is not None:
-        return filter_by_price(options, given)
-    nodes = {option.group: given.nodes[option.group] for option in options if option.group in given.nodes}
+    if inputs.prices is not None:
+        return filter_by_price(options, inputs)
+    nodes = {option.group: inputs.nodes[option.group] for option in options if option.group in inputs.nodes}
     pods = {run.pod.key: run for option in options for run in option.pods}
-    start, end = given.hour
+    start, end = inputs.hour
     query = GetPrices(
         nodes=(*nodes.values(),),
         pods=(_STABILIZATION_POD_DATA, *(run.data for run in pods.values())),
@@ -310,7 +310,7 @@ def filter_by_price_steps(
         pods=dict(zip(pods, of_pods, strict=True)),
         stabilization=stabilization,
     )
-    return filter_by_price(options, replace(given, prices=model))
+    return filter_by_price(options, replace(inputs, prices=model))
 
 
 class _CloudPrices(msgspec.Struct, frozen=True, kw_only=True):

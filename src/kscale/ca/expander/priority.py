@@ -282,22 +282,22 @@ _MIN_PRIORITY = -1
 """Priorities below this can never win."""
 
 
-def filter_by_priority(options: Sequence[Option], given: ExpanderInput) -> FilterResult:
+def filter_by_priority(options: Sequence[Option], inputs: ExpanderInput) -> FilterResult:
     """Keep the options of the highest priority that any pattern matches; ``scores`` are the negated priorities.
 
     All options are kept without a ConfigMap, with one that cannot be read, or when nothing matches.
     """
     result = FilterResult(survivors=list(options))
-    if not options or given.priorities is None:
+    if not options or inputs.priorities is None:
         return result
     where = ObjectReference(
-        api_version="v1", kind="ConfigMap", namespace=given.namespace, name=PRIORITY_CONFIG_MAP_NAME
+        api_version="v1", kind="ConfigMap", namespace=inputs.namespace, name=PRIORITY_CONFIG_MAP_NAME
     )
 
     def warn(reason: str, message: str) -> None:
         result.events.append(Event(regarding=where, type="Warning", reason=reason, message=message))
 
-    text = given.priorities.get(_PRIORITIES_KEY)
+    text = inputs.priorities.get(_PRIORITIES_KEY)
     if text is None:
         warn(
             "PriorityConfigMapInvalid",

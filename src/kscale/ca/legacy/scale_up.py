@@ -446,13 +446,13 @@ class _LegacyOrchestrator:
         groups: Groups,
         templates: Mapping[str, NodeTemplate],
         options: AutoscalingOptions,
-        given: ExpanderInput,
+        expander_input: ExpanderInput,
         profile: SchedulerProfile | None,
-        found: LegacyScaleUpResult,
+        result: LegacyScaleUpResult,
     ) -> None:
         self.p = p
         self.snapshot, self.pods, self.groups, self.templates = snapshot, pods, groups, dict(templates)
-        self.options, self.given, self.profile, self.found = options, given, profile, found
+        self.options, self.expander_input, self.profile, self.result = options, expander_input, profile, result
         self.unique, self.class_of = snapshot.distinct_classes(pods)
         _, shape = shapes_of(pods)
         # Upstream runs the predicates once for equal pods of one controller; the first pod's verdict counts for all.
@@ -460,7 +460,7 @@ class _LegacyOrchestrator:
         self.leader = [i if s < 0 else first.setdefault(s, i) for i, s in enumerate(shape.tolist())]
         self.session = Session(snapshot, self.unique, list(self.templates.values()), profile)
         self.which = {name: i for i, name in enumerate(self.templates)}
-        found.unmodelled = self.session.unmodelled
+        result.unmodelled = self.session.unmodelled
         self.passing: dict[str, list[int]] = {}
 
     # -- limits and nodes on their way ---------------------------------------------------------------------------
@@ -475,7 +475,7 @@ class _LegacyOrchestrator:
         plain = {name: item.node for name, item in self.templates.items()}
         try:
             return compute_resources_left_limits(
-                self.options.resource_limiter, self.groups, plain, alone, self.given.gpu_label
+                self.options.resource_limiter, self.groups, plain, alone, self.expander_input.gpu_label
             )
         except AutoscalerError as error:
             raise error.with_prefix("Could not compute total resources: ") from None
@@ -483,7 +483,7 @@ class _LegacyOrchestrator:
     def coming(self) -> list[NodeTemplate]:
         """Return one template for each upcoming node of any group."""
         templates: list[NodeTemplate] = []
-        for name, count in count_legacy_upcoming_nodes(self.found.state, self.groups).items():
+        for name, count in count_legacy_upcoming_nodes(self.result.state, self.groups).items():
             if name not in self.templates:
                 raise AutoscalerError(INTERNAL_ERROR, f"failed to find template node for node group {name}")
             templates += [self.templates[name]] * count
@@ -493,7 +493,7 @@ class _LegacyOrchestrator:
 
     def compute_option(self, group: NodeGroup, coming: Sequence[NodeTemplate]) -> None:
         """Compute the expansion option of one group, or record why it has none."""
-        result = self.found
+        result = self.result
         self.passing[group.id] = fitting = self._fitting(group.id)
         if not fitting:
             result.left_out[group.id] = f"No pod can fit to {group.id}"
@@ -510,7 +510,7 @@ class _LegacyOrchestrator:
         numbers = sorted({int(self.class_of[i]) for i in self.leader})
         verdicts = self.session.verdicts_on_copy(self.which[group], 0, numbers)
         of_pod = [verdicts[int(self.class_of[i])] for i in self.leader]
-        self.found.verdicts[group] = {i: verdict for i, verdict in enumerate(of_pod) if not verdict.ok}
+        self.result.verdicts[group] = {i: verdict for i, verdict in enumerate(of_pod) if not verdict.ok}
         return [i for i, verdict in enumerate(of_pod) if verdict.ok]
 
     def _estimate(self, group: str, pods: Sequence[int], coming: Sequence[NodeTemplate]) -> tuple[int, str]:
@@ -532,7 +532,7 @@ class _LegacyOrchestrator:
 
         Ties are broken at random; for ``price`` the first option wins.
         """
-        result, name = self.found, self.options.expander
+        result, name = self.result, self.options.expander
         choices = [
             Option(
                 group=option.group, node_count=option.node_count, pods=[PodRun(self.pods[i].pod) for i in option.pods]
@@ -541,7 +541,7 @@ class _LegacyOrchestrator:
         ]
         if name != RANDOM_EXPANDER and choices:
             nodes = {group: item.node for group, item in self.templates.items()}
-            filtered = EXPANDER_FILTERS[name](choices, replace_input(self.given, nodes=nodes))
+            filtered = EXPANDER_FILTERS[name](choices, replace_input(self.expander_input, nodes=nodes))
             result.steps = [ExpanderStep(expander=name, filtered=filtered)]
             choices = filtered.survivors
         best = choices[0] if name == "price" and choices else choose_random(choices, rng)
@@ -560,12 +560,12 @@ class _LegacyOrchestrator:
         created = outcome.value
         main: NodeGroup = replace(group, exists=True, target_size=0) if created is None else created.main
         self.passing[main.id], self.templates[main.id] = self.passing[group.id], self.templates[group.id]
-        self.found.created.append(main.id)
+        self.result.created.append(main.id)
         yield from self.emit_event(
             "Normal", "CreatedNodeGroup", f"NodeAutoprovisioning: created new node group {main.id}"
         )
         yield from self.p.observe(build_observation("created_node_groups_total", group_type=""))
-        self.found.groups = self.groups = Groups([*self.groups, main], self.groups.node_errors)
+        self.result.groups = self.groups = Groups([*self.groups, main], self.groups.node_errors)
         return main
 
     def emit_event(self, kind: str, reason: str, message: str) -> StepsOf[Emit, None]:
@@ -583,7 +583,7 @@ class _LegacyOrchestrator:
             ):
                 other = self.groups[name]
                 takes = set(best.pods) <= set(self.passing.get(name, ()))
-                if takes and (not other.exists or is_safe_to_scale_up(self.found.state, name, now, self.options)):
+                if takes and (not other.exists or is_safe_to_scale_up(self.result.state, name, now, self.options)):
                     targets.append(other)
         return targets
 
@@ -623,7 +623,7 @@ def _run_scale_up_steps(
     run: _LegacyOrchestrator, candidates: Sequence[NodeGroup], nodes: Sequence[Node], now: Moment, rng: Rng | None
 ) -> StepsOf[LegacyOrchestratorAction, None]:
     """Run one scale-up: limits, options, choice and execution."""
-    result, options, gpu_label = run.found, run.options, run.given.gpu_label
+    result, options, gpu_label = run.result, run.options, run.expander_input.gpu_label
     left = run.get_remaining_limits(nodes)
     coming = run.coming()
     every = [*run.groups, *candidates]

@@ -498,10 +498,10 @@ class ProvisioningRequestProcessor:
         self._remember(injection)
         return injection.requests
 
-    def _remember(self, found: InjectedRequests) -> None:
-        self.warnings += found.warnings
-        processed = self.memory.last_processed if found.processed is None else found.processed
-        self.memory = replace(self.memory, retries=found.retries, last_processed=processed)
+    def _remember(self, injection: InjectedRequests) -> None:
+        self.warnings += injection.warnings
+        processed = self.memory.last_processed if injection.processed is None else injection.processed
+        self.memory = replace(self.memory, retries=injection.retries, last_processed=processed)
 
 
 def _is_consumer(pod: Pod) -> bool:

@@ -201,7 +201,7 @@ class InitializationResult(msgspec.Struct, kw_only=True):
 @typed
 def initialize_node_groups_steps(
     initializer: AsyncInitializer,
-    made: CreatedGroups | ApiError,
+    outcome: CreatedGroups | ApiError,
     *,
     upcoming_of: Mapping[str, str],
     state: ClusterStateRegistry,
@@ -214,7 +214,7 @@ def initialize_node_groups_steps(
     ----------
     initializer : AsyncInitializer
         Sizes requested while the groups were being created.
-    made : CreatedGroups or ApiError
+    outcome : CreatedGroups or ApiError
         The created groups, or why they could not be created.
     upcoming_of : mapping of str to str
         Created group -> its id while it was being created. A group that is not in there is not resized.
@@ -231,26 +231,26 @@ def initialize_node_groups_steps(
         The step machine. Requested sizes count as processed even if the resize fails.
     """
     options = options or AutoscalingOptions()
-    return initialize_node_groups_substeps(Progress(moment(now)), initializer, made, upcoming_of, state, options)
+    return initialize_node_groups_substeps(Progress(moment(now)), initializer, outcome, upcoming_of, state, options)
 
 
 def initialize_node_groups_substeps(
     p: Progress,
     initializer: AsyncInitializer,
-    made: CreatedGroups | ApiError,
+    outcome: CreatedGroups | ApiError,
     upcoming_of: Mapping[str, str],
     state: ClusterStateRegistry,
     options: AutoscalingOptions,
 ) -> StepsOf[ExecutorAction, InitializationResult]:
     """Scale up created groups as part of another step machine (:func:`initialize_node_groups_steps`)."""
-    if isinstance(made, ApiError):
-        error = ErrorRecord(type=made.reason or INTERNAL_ERROR, message=made.message)
+    if isinstance(outcome, ApiError):
+        error = ErrorRecord(type=outcome.reason or INTERNAL_ERROR, message=outcome.message)
         status = ScaleUpStatus(result=SCALE_UP_ERROR, error=error)
         return InitializationResult(initializer=initializer, state=state, status=status)
     plan: list[ScaleUpInfo] = []
     warnings: list[str] = []
     processed = dict(initializer.processed_sizes)
-    for group in (made.main, *made.extra):
+    for group in (outcome.main, *outcome.extra):
         upcoming = upcoming_of.get(group.id)
         if upcoming is None:
             warnings.append(f"nothing is known of new node group {group.id}: it stays as it is")
@@ -263,9 +263,9 @@ def initialize_node_groups_substeps(
     if not plan:
         return InitializationResult(initializer=initializer, state=state, warnings=warnings)
     execution = yield from execute_scale_ups_steps(
-        p, plan, Groups([made.main, *made.extra]), state, options=options, atomic=initializer.atomic
+        p, plan, Groups([outcome.main, *outcome.extra]), state, options=options, atomic=initializer.atomic
     )
-    created = [MadeGroups(main=made.main.id, extra=[group.id for group in made.extra])]
+    created = [MadeGroups(main=outcome.main.id, extra=[group.id for group in outcome.extra])]
     if execution.error is not None:
         status = ScaleUpStatus(
             result=SCALE_UP_ERROR,

@@ -429,10 +429,10 @@ class ScaleUpOrchestrator(ExpansionFinder):
         )
         return self.result(status)
 
-    def adopt_created_groups(self, old: str, made: CreatedGroups) -> None:
+    def adopt_created_groups(self, old: str, created: CreatedGroups) -> None:
         """Replace the candidate by the groups that were created from it."""
         fresh = {}
-        for item in (made.main, *made.extra):
+        for item in (created.main, *created.extra):
             if item.template is not None and item.template_error is None:
                 fresh[item.id] = build_template_from_group(
                     item.template,
@@ -443,23 +443,23 @@ class ScaleUpOrchestrator(ExpansionFinder):
                 )
         late = Session(self.snapshot, self.grouped.unique, list(fresh.values()), self.context.profile)
         self.compiled.update({name: (late, i) for i, name in enumerate(fresh)})
-        main = made.main.id
+        main = created.main.id
         self.schedulable[main] = self.schedulable[old]
         self.templates[main] = fresh.get(main, self.templates[old])
-        if made.extra and main in fresh:
+        if created.extra and main in fresh:
             self.pod_groups.erase(old)
             self.schedulable[main] = self.judge(main, self.pod_groups)
         else:
             self.pod_groups.rename(old, main)
         if main != old:
             del self.templates[old], self.schedulable[old]
-        for item in made.extra:
+        for item in created.extra:
             if item.id in fresh:
                 self.templates[item.id] = fresh[item.id]
                 self.schedulable[item.id] = self.judge(item.id, self.pod_groups)
-        self.groups_after = self.groups = Groups([*self.groups, made.main, *made.extra], self.groups.node_errors)
-        self.created.append(made)
-        self.considered_more = [item for item in (made.main, *made.extra) if item.id != old]
+        self.groups_after = self.groups = Groups([*self.groups, created.main, *created.extra], self.groups.node_errors)
+        self.created.append(created)
+        self.considered_more = [item for item in (created.main, *created.extra) if item.id != old]
         self._similar = None
         self.state = recalculate_ranges(self.state, self.groups)
 

@@ -180,22 +180,23 @@ class Overloads:
         def answer(*args: Any) -> Any:
             if (failed := self.first_error(args)) is not None:
                 return failed
-            given = tuple(map(self.names.of, args))
+            type_names = tuple(map(self.names.of, args))
             fits = any(
-                len(overload) == len(given) and all(want in (type_, "any") for want, type_ in zip(overload, given))  # noqa: B905
+                len(overload) == len(type_names)
+                and all(want in (type_, "any") for want, type_ in zip(overload, type_names))  # noqa: B905
                 for overload in overloads
             )
             if fits and elements is not None and args[0]:
                 fits = self.names.of(args[0][0]) in elements
             if not fits:
-                return self.error(f"{NO_OVERLOAD}: {shown}({', '.join(given)})")
+                return self.error(f"{NO_OVERLOAD}: {shown}({', '.join(type_names)})")
             if name not in _CONVERSIONS:
                 return function(*args)
             try:
                 return function(*args)
             except (ValueError, OverflowError):
                 text = f"type conversion error from 'string' to '{_SHORT.get(name, name)}'"
-                return self.error(text if given == ("string",) else _OVERFLOWS.get(name, "overflow"))
+                return self.error(text if type_names == ("string",) else _OVERFLOWS.get(name, "overflow"))
 
         return answer
 
@@ -241,31 +242,31 @@ class Overloads:
         def answer(*operands: Any) -> Any:
             if (failed := self.first_error(operands)) is not None:
                 return failed
-            given = tuple(map(self.names.of, operands))
-            if given not in overloads:
+            type_names = tuple(map(self.names.of, operands))
+            if type_names not in overloads:
                 # cel-go can negate a boolean by its traits, yet declares no overload for it.
-                is_bound = given[0] in lefts or name == "!_" or (name, given[0]) == ("-_", "bool")
-                return self.error(NO_OVERLOAD) if is_bound else self._without_trait(given[0], name)
-            if given == ("bool",):
+                is_bound = type_names[0] in lefts or name == "!_" or (name, type_names[0]) == ("-_", "bool")
+                return self.error(NO_OVERLOAD) if is_bound else self._without_trait(type_names[0], name)
+            if type_names == ("bool",):
                 return self._types.BoolType(not operands[0])
             try:
-                return self._typed(operate(*operands), given)
+                return self._typed(operate(*operands), type_names)
             except ZeroDivisionError:
                 return self.error(_DIVISIONS[name])
             except (ValueError, OverflowError):
-                return self.error(_OVERFLOWS.get(given[0], "overflow"))
+                return self.error(_OVERFLOWS.get(type_names[0], "overflow"))
 
         return answer
 
-    def _typed(self, value: Any, given: tuple[str, ...]) -> Any:
+    def _typed(self, value: Any, type_names: tuple[str, ...]) -> Any:
         """Return a result as a value of CEL; cel-python gives values of Python at times."""
         types = self._types
         of = {
             "double": types.DoubleType, "string": types.StringType, "bytes": types.BytesType, "list": types.ListType,
             DURATION: types.DurationType, TIMESTAMP: types.DurationType,
         }  # fmt: skip
-        is_time = {TIMESTAMP, DURATION} == set(given)
-        return value if is_time or given[0] not in of else of[given[0]](value)
+        is_time = {TIMESTAMP, DURATION} == set(type_names)
+        return value if is_time or type_names[0] not in of else of[type_names[0]](value)
 
     def _ordered(self, name: str, order: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def answer(a: Any, b: Any) -> Any:

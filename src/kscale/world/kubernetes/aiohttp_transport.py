@@ -112,7 +112,7 @@ class ClientTLS:
                 signatures.append((status.st_ino, status.st_mtime_ns, status.st_size))
         return tuple(signatures)
 
-    def _build_context(self, given: tuple[bytes, bytes] | None) -> ssl.SSLContext:
+    def _build_context(self, exec_certificate: tuple[bytes, bytes] | None) -> ssl.SSLContext:
         access = self._access
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -126,8 +126,8 @@ class ClientTLS:
         # As in Go: any trusted certificate may end a chain, and X.509 strictness checks are off.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if given is not None:
-            _load_certificate(context, *given, "the certificate of the exec plug-in")
+        if exec_certificate is not None:
+            _load_certificate(context, *exec_certificate, "the certificate of the exec plug-in")
         elif access.certificate is not None:
             certificate, key = access.certificate.certificate, access.certificate.key
             name = certificate.path or "client-certificate-data"

@@ -121,18 +121,18 @@ class ExecPlugin:
     async def get_credentials(self) -> _ExecCredentials:
         """Return the current credentials; run the plug-in if needed. Raises :class:`CredentialError`."""
         async with self._lock:  # one run at a time: the plug-in may prompt the user
-            given = self._given
-            if given is None or (given.expires is not None and self._clock.now() > given.expires):
-                given = self._given = await self._request_credentials()
-            return given
+            credentials = self._given
+            if credentials is None or (credentials.expires is not None and self._clock.now() > credentials.expires):
+                credentials = self._given = await self._request_credentials()
+            return credentials
 
-    async def handle_rejection(self, given: _ExecCredentials) -> None:
+    async def handle_rejection(self, rejected: _ExecCredentials) -> None:
         """Refresh credentials that the server rejected, unless they have been replaced already.
 
         Raises :class:`CredentialError`.
         """
         async with self._lock:
-            if given is self._given:
+            if rejected is self._given:
                 self._given = await self._request_credentials()
 
     async def _request_credentials(self) -> _ExecCredentials:

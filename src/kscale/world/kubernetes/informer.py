@@ -338,7 +338,7 @@ class Informer:
 
     ``settled`` reports whether the sink may be read, and ``last_error`` why the last list or watch failed.
 
-    ``turn`` is held while the sink changes; events that arrive meanwhile are read and buffered. ``told`` is called
+    ``turn`` is held while the sink changes; events that arrive meanwhile are read and buffered. ``notify`` is called
     whenever ``settled`` may have become true. ``observe`` receives the metrics (:data:`WATCH_METRICS`).
     """
 
@@ -353,7 +353,7 @@ class Informer:
         reflector: Reflector | None = None,
         turn: asyncio.Lock | None = None,
         rng: random.Random | None = None,
-        told: Callable[[], None] = lambda: None,
+        notify: Callable[[], None] = lambda: None,
         observe: Callable[[Observation], None] = lambda _: None,
     ) -> None:
         self.watch = watch
@@ -365,7 +365,7 @@ class Informer:
         self._rng = rng or random.Random()
         self._reflector = reflector or Reflector(paged=not watch.typed, rng=self._rng)
         self._turn = turn or asyncio.Lock()
-        self._told = told
+        self._notify = notify
         self._observe = observe
         self._labels = {"kind": watch.kind}
         self._path = ""
@@ -610,7 +610,7 @@ class Informer:
         async with self._turn:
             self._sink.settle()
         self._count(_LISTS)
-        self._told()
+        self._notify()
 
     async def _close(self, opened: AsyncExitStack) -> None:
         self._open, self._left = None, b""

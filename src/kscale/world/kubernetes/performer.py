@@ -240,18 +240,18 @@ def _eviction(action: Evict) -> dict[str, Any]:
     return eviction
 
 
-def _status(held: KubeObject) -> dict[str, Any]:
+def _status(item: KubeObject) -> dict[str, Any]:
     """Return a merge patch of the status only.
 
     Status fields that kscale models are replaced, or removed if absent; other fields stay. Raises TypeError if the
     object has no status.
     """
-    status = getattr(held, "status", None)
+    status = getattr(item, "status", None)
     if not isinstance(status, msgspec.Struct):
-        raise TypeError(f"a {type(held).__name__} has no status")
-    metadata: dict[str, Any] = {"resourceVersion": held.metadata.resource_version}
-    if isinstance(held, HorizontalPodAutoscalerV1):  # v1 keeps part of the status in annotations
-        metadata["annotations"] = {key: (held.metadata.annotations or {}).get(key) for key in STATUS_ANNOTATIONS_V1}
+        raise TypeError(f"a {type(item).__name__} has no status")
+    metadata: dict[str, Any] = {"resourceVersion": item.metadata.resource_version}
+    if isinstance(item, HorizontalPodAutoscalerV1):  # v1 keeps part of the status in annotations
+        metadata["annotations"] = {key: (item.metadata.annotations or {}).get(key) for key in STATUS_ANNOTATIONS_V1}
     return {"metadata": metadata, "status": _encode_status_fields(status)}
 
 

@@ -150,7 +150,7 @@ class KubernetesStores:
                 reflector=reflector,
                 turn=None if watch.typed else turn,
                 rng=rng,
-                told=lambda: self._notify(None),
+                notify=lambda: self._notify(None),
                 observe=observe,
             )
             self.informers.append(informer)

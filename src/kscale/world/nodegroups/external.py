@@ -393,7 +393,7 @@ class ExternalGroups(Provider):
                 members.get(group.id, []),
                 instances[group.id],
                 instances_error=failed.get(group.id),
-                gone=deleted,
+                deleted_instances=deleted,
                 options=options[group.id],
             )
             for group in listed
@@ -487,28 +487,28 @@ class ExternalGroups(Provider):
 
     def _build_group(
         self,
-        told: Any,
+        description: Any,
         members: list[str],
         instances: Instances,
         *,
         instances_error: str | None,
-        gone: Collection[str],
+        deleted_instances: Collection[str],
         options: tuple[NodeGroupOptions | None, str | None],
     ) -> NodeGroup:
-        group: str = told.id
+        group: str = description.id
         self._check_received()
         size, size_error = self._call_optional(lambda: self._call("NodeGroupTargetSize", id=group).targetSize)
         template, template_error = self._call_optional(lambda: self._template(group))
         return NodeGroup(
             id=group,
-            min_size=told.minSize,
-            max_size=told.maxSize,
+            min_size=description.minSize,
+            max_size=description.maxSize,
             target_size=0 if size is None else size,
             target_size_error=size_error,
             nodes=members,
             instances=[id_ for id_, _ in instances],
             instances_error=instances_error,
-            gone_instances=[id_ for id_, _ in instances if id_ in gone],
+            gone_instances=[id_ for id_, _ in instances if id_ in deleted_instances],
             instance_status={id_: status for id_, status in instances if status is not None and status != _RUNNING},
             template=template,
             template_error=template_error,

@@ -239,13 +239,13 @@ class ApiObjects:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def create(self, made: _Object) -> _Object:
+    def create(self, new_object: _Object) -> _Object:
         """Add an object with a name (from ``generateName``), UID, resource version and creation time, and return it.
 
         Raises :class:`RefusedError` (AlreadyExists) if the key is taken.
         """
-        kind = made.kind or (kind_of(type(made)) or ("", ""))[1]
-        item = with_namespace(made)
+        kind = new_object.kind or (kind_of(type(new_object)) or ("", ""))[1]
+        item = with_namespace(new_object)
         existing = self._kinds.setdefault(kind, {})
         if not item.metadata.name:
             named = with_name(item, self._made)
@@ -260,7 +260,7 @@ class ApiObjects:
         item = replace(
             item,
             kind=kind,
-            api_version=made.api_version or _API_VERSIONS.get(kind, ""),
+            api_version=new_object.api_version or _API_VERSIONS.get(kind, ""),
             metadata=replace(
                 metadata,
                 uid=metadata.uid or _uid(kind, version),

@@ -323,5 +323,5 @@ class Controller(ABC):
                 self.sync(current)
 
     @abstractmethod
-    def sync(self, held: Any) -> None:
+    def sync(self, item: Any) -> None:
         """Bring the cluster to the state that the object specifies."""

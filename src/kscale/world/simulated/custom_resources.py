@@ -102,15 +102,15 @@ class _CustomController(Controller):
         if owner is not None and owner.kind == self.kind:
             self.changed(f"{metadata.namespace}/{owner.name}")
 
-    def sync(self, held: CustomObject) -> None:
+    def sync(self, custom_object: CustomObject) -> None:
         """Create or resize the object's ReplicaSet, and copy the ReplicaSet's counts to the object's status."""
-        if pod_template_problem(held):
+        if pod_template_problem(custom_object):
             return
         try:
-            replicas = scale_of(to_dict(held), self._paths).spec.replicas
+            replicas = scale_of(to_dict(custom_object), self._paths).spec.replicas
         except ScaleError:  # the object has no replicas, as on a real API server
             return
-        desired = _replica_set(held, replicas)
+        desired = _replica_set(custom_object, replicas)
         replica_set: ReplicaSet | None = self._api.find("ReplicaSet", desired.key)
         if replica_set is None:
             replica_set = self._api.create(desired)
@@ -121,13 +121,13 @@ class _CustomController(Controller):
                 replace(replica_set, spec=replace(replica_set.spec, replicas=replicas, template=desired.spec.template))
             )
         assert replica_set.spec.selector is not None
-        status = _set_status_value(held.status, self._paths.status_replicas, replica_set.status.replicas)
+        status = _set_status_value(custom_object.status, self._paths.status_replicas, replica_set.status.replicas)
         if self._paths.label_selector:
             status = _set_status_value(
                 status, self._paths.label_selector, str(compile_selector(replica_set.spec.selector))
             )
-        if status != held.status:
-            self._api.put_status(held, status)
+        if status != custom_object.status:
+            self._api.put_status(custom_object, status)
 
 
 def _set_status_value(status: dict[str, Any], path: str, value: Any) -> dict[str, Any]:

@@ -112,10 +112,10 @@ def age_of(replica_set: ReplicaSet) -> tuple[str, str]:
     return replica_set.metadata.creation_timestamp or "", replica_set.name
 
 
-def get_max_pods(held: Deployment) -> int:
+def get_max_pods(deployment: Deployment) -> int:
     """Return the maximum number of pods during a rollout."""
-    replicas = pod_count(held)
-    return replicas + _bounds(held.spec, replicas)[0]
+    replicas = pod_count(deployment)
+    return replicas + _bounds(deployment.spec, replicas)[0]
 
 
 def size_alone(deployment: Deployment, current: ReplicaSet | None, old: Iterable[ReplicaSet]) -> Sizes:
@@ -230,38 +230,38 @@ class ReplicaSets(Controller):
         super().__init__(api, time, owned, rank=1)
         self._maker = maker
 
-    def sync(self, held: ReplicaSet | ReplicationController) -> None:
+    def sync(self, owner: ReplicaSet | ReplicationController) -> None:
         """Create missing pods or delete surplus ones, and update the status."""
-        active, _ = self._owned.counts(held.metadata.uid)
-        replicas = pod_count(held)
-        if held.metadata.deletion_timestamp is None and replicas > active and held.spec.template is not None:
-            self._maker.make_more(self._maker.pattern(held), replicas - active, generate_name=f"{held.name}-")
+        active, _ = self._owned.counts(owner.metadata.uid)
+        replicas = pod_count(owner)
+        if owner.metadata.deletion_timestamp is None and replicas > active and owner.spec.template is not None:
+            self._maker.make_more(self._maker.pattern(owner), replicas - active, generate_name=f"{owner.name}-")
         elif replicas < active:
-            pods = self._owned.get_pods(held.metadata.uid).values()
+            pods = self._owned.get_pods(owner.metadata.uid).values()
             candidates = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not is_finished(pod)]
             delete_pods(self._api, in_order_of_deletion(candidates, self._api.now)[: active - replicas])
-        self._write_status(held)
+        self._write_status(owner)
 
-    def _write_status(self, held: ReplicaSet | ReplicationController) -> None:
-        active, ready = self._owned.counts(held.metadata.uid)
+    def _write_status(self, owner: ReplicaSet | ReplicationController) -> None:
+        active, ready = self._owned.counts(owner.metadata.uid)
         status: ReplicaSetStatus | ReplicationControllerStatus
-        if isinstance(held, ReplicaSet):
+        if isinstance(owner, ReplicaSet):
             status = ReplicaSetStatus(
                 replicas=active,
                 fully_labeled_replicas=active,
                 ready_replicas=ready,
                 available_replicas=ready,
-                observed_generation=held.metadata.generation or 0,
+                observed_generation=owner.metadata.generation or 0,
             )
         else:
             status = ReplicationControllerStatus(
                 replicas=active,
                 ready_replicas=ready,
                 available_replicas=ready,
-                observed_generation=held.metadata.generation or 0,
+                observed_generation=owner.metadata.generation or 0,
             )
-        if status != held.status:
-            self._api.put(replace(held, status=status))
+        if status != owner.status:
+            self._api.put(replace(owner, status=status))
 
 
 class ReplicationControllers(ReplicaSets):
@@ -336,36 +336,36 @@ class Deployments(Controller):
         if old is not None and new is None:
             self._known.pop(old.metadata.uid, None)
 
-    def sync(self, held: Deployment) -> None:
+    def sync(self, deployment: Deployment) -> None:
         """Create or resize the deployment's ReplicaSets, and update the status."""
-        uid, replicas = held.metadata.uid, pod_count(held)
+        uid, replicas = deployment.metadata.uid, pod_count(deployment)
         sets = self._sets.get(uid, {})
-        current, last = self._current(held, sets), self._known.get(uid)
+        current, last = self._current(deployment, sets), self._known.get(uid)
         old = [replica_set for replica_set in sets.values() if replica_set is not current]
         sizes: Sizes = {}
-        if held.spec.paused and sum(map(bool, map(pod_count, sets.values()))) < 2:
-            sizes = size_alone(held, current, old)
+        if deployment.spec.paused and sum(map(bool, map(pod_count, sets.values()))) < 2:
+            sizes = size_alone(deployment, current, old)
         elif last is not None and last.size != replicas and any(map(pod_count, sets.values())):
-            sizes = shared_sizes(held, sets.values(), last.most)
+            sizes = shared_sizes(deployment, sets.values(), last.most)
             if not sizes:
-                self.changed(held.key)  # continue with the rollout
-        elif not held.spec.paused:
-            sizes = self._plan_before_growth(held, old)
-            if not sizes and not self._must_wait_for_old_pods(held, old):
+                self.changed(deployment.key)  # continue with the rollout
+        elif not deployment.spec.paused:
+            sizes = self._plan_before_growth(deployment, old)
+            if not sizes and not self._must_wait_for_old_pods(deployment, old):
                 if current is None:
-                    current = self._create_replica_set(held, old)
+                    current = self._create_replica_set(deployment, old)
                 else:
-                    sizes = next_sizes(held, current, old)
+                    sizes = next_sizes(deployment, current, old)
         self._known[uid] = _LastSync(
-            replicas, get_max_pods(held), held.spec.template, "" if current is None else current.key
+            replicas, get_max_pods(deployment), deployment.spec.template, "" if current is None else current.key
         )
         for key, size in sizes.items():
             replica_set = self._api.find("ReplicaSet", key)
             self._api.put(replace(replica_set, spec=replace(replica_set.spec, replicas=size)))
         now = self._sets.get(uid, {})
-        self._write_status(held, [*now.values()], None if current is None else now.get(current.key))
+        self._write_status(deployment, [*now.values()], None if current is None else now.get(current.key))
         if len(now) > 1 and current is not None:
-            self._forget(held, [replica_set for replica_set in now.values() if replica_set.key != current.key])
+            self._forget(deployment, [replica_set for replica_set in now.values() if replica_set.key != current.key])
 
     def _plan_before_growth(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> Sizes:
         """Return sizes for old ReplicaSets to reach before the current one gets pods."""
@@ -384,23 +384,23 @@ class Deployments(Controller):
                 self._waited_for[replica_set.metadata.uid] = deployment.key
         return any(replica_set.metadata.uid in self._waited_for for replica_set in old)
 
-    def _create_replica_set(self, held: Deployment, old: Sequence[ReplicaSet]) -> ReplicaSet:
+    def _create_replica_set(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> ReplicaSet:
         """Create the ReplicaSet of the current template under a free name, and return it.
 
         A deleted deployment of the same name may have left its ReplicaSets.
         """
-        replica_set, collisions = replica_set_of(held), 0
+        replica_set, collisions = replica_set_of(deployment), 0
         while self._api.find("ReplicaSet", replica_set.key) is not None:
             collisions += 1
-            replica_set = replica_set_of(held, collisions=collisions)
-        spec = replace(replica_set.spec, replicas=first_size(held, old))
+            replica_set = replica_set_of(deployment, collisions=collisions)
+        spec = replace(replica_set.spec, replicas=first_size(deployment, old))
         return self._api.create(replace(replica_set, spec=spec, metadata=replace(replica_set.metadata, uid="")))
 
-    def _forget(self, held: Deployment, old: Sequence[ReplicaSet]) -> None:
+    def _forget(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> None:
         """Delete empty old ReplicaSets beyond the history limit, once the rollout is complete."""
-        replicas = pod_count(held)
-        status: DeploymentStatus = self._api.find(self.kind, held.key).status
-        limit = held.spec.revision_history_limit
+        replicas = pod_count(deployment)
+        status: DeploymentStatus = self._api.find(self.kind, deployment.key).status
+        limit = deployment.spec.revision_history_limit
         excess = len(old) - (_REVISION_HISTORY_LIMIT if limit is None else limit)
         if excess <= 0 or not replicas == status.replicas == status.updated_replicas == status.available_replicas:
             return
@@ -408,31 +408,35 @@ class Deployments(Controller):
             if not pod_count(replica_set) and not replica_set.status.replicas:
                 self._api.remove(replica_set)
 
-    def _current(self, held: Deployment, sets: dict[str, ReplicaSet]) -> ReplicaSet | None:
+    def _current(self, deployment: Deployment, sets: dict[str, ReplicaSet]) -> ReplicaSet | None:
         """Return the ReplicaSet of the current template, or None."""
-        last = self._known.get(held.metadata.uid)
-        if last is not None and last.template is held.spec.template and last.key in sets:
+        last = self._known.get(deployment.metadata.uid)
+        if last is not None and last.template is deployment.spec.template and last.key in sets:
             return sets[last.key]
-        if last is None and len(sets) == 1 and (held.metadata.generation or 0) == held.status.observed_generation:
+        if (
+            last is None
+            and len(sets) == 1
+            and (deployment.metadata.generation or 0) == deployment.status.observed_generation
+        ):
             return next(iter(sets.values()))
-        template = _without_hash(held.spec.template)
+        template = _without_hash(deployment.spec.template)
         return next(
             (replica_set for replica_set in sets.values() if _without_hash(replica_set.spec.template) == template), None
         )
 
-    def _write_status(self, held: Deployment, sets: Sequence[ReplicaSet], current: ReplicaSet | None) -> None:
+    def _write_status(self, deployment: Deployment, sets: Sequence[ReplicaSet], current: ReplicaSet | None) -> None:
         ready = sum(replica_set.status.ready_replicas for replica_set in sets)
         status = DeploymentStatus(
-            observed_generation=held.metadata.generation or 0,
+            observed_generation=deployment.metadata.generation or 0,
             replicas=sum(replica_set.status.replicas for replica_set in sets),
             updated_replicas=0 if current is None else current.status.replicas,
             ready_replicas=ready,
             available_replicas=ready,
             unavailable_replicas=max(sum(map(pod_count, sets)) - ready, 0),
-            conditions=held.status.conditions,
+            conditions=deployment.status.conditions,
         )
-        if status != held.status:
-            self._api.put(replace(held, status=status))
+        if status != deployment.status:
+            self._api.put(replace(deployment, status=status))
 
 
 def _without_hash(template: PodTemplateSpec) -> tuple[dict[str, str], dict[str, str], PodSpec]:

@@ -88,13 +88,13 @@ class Jobs(Controller):
             self._failures.pop(old.metadata.uid, None)
             self._deadlines.pop(old.metadata.uid, None)
 
-    def sync(self, held: Job) -> None:
+    def sync(self, job: Job) -> None:
         """Create missing pods, count successes and failures, and set the Complete or Failed condition."""
-        status = held.status
+        status = job.status
         if is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed"):
             return
-        failures = self._failures.get(held.metadata.uid, _Failures())
-        pods = list(self._owned.get_pods(held.metadata.uid).values())
+        failures = self._failures.get(job.metadata.uid, _Failures())
+        pods = list(self._owned.get_pods(job.metadata.uid).values())
         succeeded = status.succeeded
         for pod in pods:
             if pod.status.phase == "Succeeded":  # counted once: the pod is removed after it is counted
@@ -103,33 +103,33 @@ class Jobs(Controller):
                 self._api.remove(pod)
         active = [pod for pod in pods if not is_finished(pod) and pod.metadata.deletion_timestamp is None]
         failed, failures.new = status.failed + failures.new, 0
-        started = status.start_time or (None if held.spec.suspend else self._api.now_text)
+        started = status.start_time or (None if job.spec.suspend else self._api.now_text)
         status = replace(status, succeeded=succeeded, failed=failed, start_time=started)
-        end = self._build_end_condition(held, status, active)
+        end = self._build_end_condition(job, status, active)
         if end is None:
-            status = self._with_suspension(held, status)
-            self._await_deadline(held, status)
+            status = self._with_suspension(job, status)
+            self._await_deadline(job, status)
         elif end.type == "Failed":  # all unfinished pods count as failed
             status = replace(status, failed=failed + len(active))
-        desired = 0 if end is not None or held.spec.suspend else self._count_wanted(held, succeeded, active)
+        desired = 0 if end is not None or job.spec.suspend else self._count_wanted(job, succeeded, active)
         for pod in active[desired:]:
             self._dismissed.add(pod.metadata.uid)
             delete_pod(self._api, pod)
         if desired > len(active):
             wait = failures.last + failures.delay() - self._time.now
             if wait > 0:
-                self._schedule_sync(held.key, wait)
+                self._schedule_sync(job.key, wait)
                 desired = len(active)
             else:
-                pattern = self._maker.pattern(held)
-                self._maker.make_more(pattern, desired - len(active), generate_name=f"{held.name}-")
+                pattern = self._maker.pattern(job)
+                self._maker.make_more(pattern, desired - len(active), generate_name=f"{job.name}-")
         if end is not None:
             now = self._api.now_text
             completed = now if end.type == "Complete" else None
             status = replace(status, conditions=[*status.conditions, end], completion_time=completed)
         new = replace(status, active=desired, ready=sum(map(pod_ready, active[:desired])))
-        if new != held.status:
-            self._api.put(replace(held, status=new))
+        if new != job.status:
+            self._api.put(replace(job, status=new))
 
     def _with_suspension(self, job: Job, status: JobStatus) -> JobStatus:
         """Return the status with the Suspended condition. A resumed job's start time is reset."""
@@ -158,9 +158,9 @@ class Jobs(Controller):
     def _schedule_sync(self, key: str, after: int) -> None:
         self._time.at(self._time.now + after, lambda: self.changed(key), rank=CONTROLLERS + _RANK)
 
-    def _build_end_condition(self, held: Job, status: JobStatus, active: list[Pod]) -> Condition | None:
+    def _build_end_condition(self, job: Job, status: JobStatus, active: list[Pod]) -> Condition | None:
         """Return the Complete or Failed condition if the job ends now, else None."""
-        spec, succeeded = held.spec, status.succeeded
+        spec, succeeded = job.spec, status.succeeded
         # Without completions, no pod is created after the first success, and running pods finish.
         enough = succeeded >= spec.completions if spec.completions is not None else succeeded > 0 and not active
         if status.failed > (_LIMIT if spec.backoff_limit is None else spec.backoff_limit):
@@ -176,9 +176,9 @@ class Jobs(Controller):
         now_text = self._api.now_text
         return Condition(type="Failed", status="True", reason=reason, message=message, last_transition_time=now_text)
 
-    def _count_wanted(self, held: Job, succeeded: int, active: list[Pod]) -> int:
+    def _count_wanted(self, job: Job, succeeded: int, active: list[Pod]) -> int:
         """Return how many pods the job should have."""
-        desired = 1 if held.spec.parallelism is None else held.spec.parallelism
-        if held.spec.completions is not None:
-            return min(desired, held.spec.completions - succeeded)
+        desired = 1 if job.spec.parallelism is None else job.spec.parallelism
+        if job.spec.completions is not None:
+            return min(desired, job.spec.completions - succeeded)
         return len(active) if succeeded else desired

@@ -89,11 +89,11 @@ class Kubelet:
                 elif times.work is not None:
                     self._schedule(draw(times.work, "work", key), key, new, self._end_pods)
 
-    def _note(self, key: str, gone: Pod | None) -> None:
+    def _note(self, key: str, deleted: Pod | None) -> None:
         """Count a deleted StatefulSet pod, so that the next pod of this name draws new durations."""
-        owner = None if gone is None or gone.metadata.generate_name else controller_of(gone.metadata)
-        if gone is not None and owner is not None and owner.kind == _STATEFUL:
-            stateful_set = self._api.find(_STATEFUL, object_key(gone.metadata.namespace, owner.name))
+        owner = None if deleted is None or deleted.metadata.generate_name else controller_of(deleted.metadata)
+        if deleted is not None and owner is not None and owner.kind == _STATEFUL:
+            stateful_set = self._api.find(_STATEFUL, object_key(deleted.metadata.namespace, owner.name))
             if stateful_set is not None and stateful_set.metadata.uid == owner.uid:
                 self._before[key] += 1
 

@@ -261,9 +261,9 @@ def _status_in_place(action: Patch, current: Any) -> Any:
     return from_dict(only.value if isinstance(only.value, dict) else to_dict(only.value), status_type)
 
 
-def _merge_metadata(patched: KubeObject, held: KubeObject) -> Any:
+def _merge_metadata(patched: KubeObject, existing: KubeObject) -> Any:
     """Return metadata after a patch. Patches cannot change name, namespace, UID, generation and creation time."""
-    metadata = held.metadata
+    metadata = existing.metadata
     return replace(
         patched.metadata,
         name=metadata.name,

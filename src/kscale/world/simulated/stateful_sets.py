@@ -84,25 +84,31 @@ class StatefulSets(Controller):
             self._revisions.pop(old.metadata.uid, None)
             self._first.pop(old.metadata.uid, None)
 
-    def sync(self, held: StatefulSet) -> None:
+    def sync(self, stateful_set: StatefulSet) -> None:
         """Create the first missing pod, delete the last surplus pod, or replace one of an old template.
 
         With the policy ``Parallel``, all missing pods are created and all surplus pods deleted.
         """
-        pods = {pod.name: pod for pod in self._owned.get_pods(held.metadata.uid).values() if _ordinal(pod, held) >= 0}
-        revision = self._revision(held, pods.values())
-        begin = held.spec.ordinals.start if held.spec.ordinals else 0
-        replicas = pod_count(held)
-        parallel = held.spec.pod_management_policy == "Parallel"
-        names = {f"{held.name}-{ordinal}": ordinal - begin for ordinal in range(begin, begin + replicas)}
+        pods = {
+            pod.name: pod
+            for pod in self._owned.get_pods(stateful_set.metadata.uid).values()
+            if _ordinal(pod, stateful_set) >= 0
+        }
+        revision = self._revision(stateful_set, pods.values())
+        begin = stateful_set.spec.ordinals.start if stateful_set.spec.ordinals else 0
+        replicas = pod_count(stateful_set)
+        parallel = stateful_set.spec.pod_management_policy == "Parallel"
+        names = {f"{stateful_set.name}-{ordinal}": ordinal - begin for ordinal in range(begin, begin + replicas)}
         blocked = False
         for name, number in names.items():
             pod = pods.get(name)
             if pod is None:
-                if self._api.find("Pod", key := object_key(held.metadata.namespace, name)) is not None:
-                    self._taken[key] = held.key
+                if self._api.find("Pod", key := object_key(stateful_set.metadata.namespace, name)) is not None:
+                    self._taken[key] = stateful_set.key
                 else:
-                    self._create_pod(held, begin + number, revision.before if number < _partition(held) else None)
+                    self._create_pod(
+                        stateful_set, begin + number, revision.before if number < _partition(stateful_set) else None
+                    )
                 blocked = True
             elif is_finished(pod):
                 delete_pod(self._api, pod)
@@ -113,13 +119,13 @@ class StatefulSets(Controller):
                 break
         if parallel or not blocked:
             others = [pod for name, pod in pods.items() if name not in names]
-            surplus = sorted(others, key=lambda pod: _ordinal(pod, held), reverse=True)
+            surplus = sorted(others, key=lambda pod: _ordinal(pod, stateful_set), reverse=True)
             for pod in surplus if parallel else surplus[:1]:
                 if pod.metadata.deletion_timestamp is None:
                     delete_pod(self._api, pod)
             if parallel or not surplus:
-                self._update(held, [pods.get(name) for name in names], revision)
-        self._write_status(held, revision)
+                self._update(stateful_set, [pods.get(name) for name in names], revision)
+        self._write_status(stateful_set, revision)
 
     def _revision(self, stateful_set: StatefulSet, pods: Iterable[Pod]) -> _Revision:
         """Return the revision of the current template. Pods present at first count as up to date."""
@@ -136,11 +142,11 @@ class StatefulSets(Controller):
             self._revisions[uid] = revision
         return revision
 
-    def _update(self, held: StatefulSet, pods: Sequence[Pod | None], revision: _Revision) -> None:
+    def _update(self, stateful_set: StatefulSet, pods: Sequence[Pod | None], revision: _Revision) -> None:
         """Delete the highest pod of an old template, once the pods above it are ready."""
-        if held.spec.update_strategy.type == "OnDelete":
+        if stateful_set.spec.update_strategy.type == "OnDelete":
             return
-        for pod in reversed(pods[_partition(held) :]):
+        for pod in reversed(pods[_partition(stateful_set) :]):
             if pod is None or pod.metadata.deletion_timestamp is not None:
                 return
             if not revision.has(pod):
@@ -149,33 +155,35 @@ class StatefulSets(Controller):
             if not pod_ready(pod):
                 return
 
-    def _create_pod(self, held: StatefulSet, ordinal: int, template: PodTemplateSpec | None) -> None:
+    def _create_pod(self, stateful_set: StatefulSet, ordinal: int, template: PodTemplateSpec | None) -> None:
         """Create the pod and claims of an ordinal. ``template`` replaces the set's template."""
-        spec = replace(held.spec, ordinals=StatefulSetOrdinals(start=ordinal), replicas=1)
-        only = replace(held, spec=spec if template is None else replace(spec, template=template))
+        spec = replace(stateful_set.spec, ordinals=StatefulSetOrdinals(start=ordinal), replicas=1)
+        only = replace(stateful_set, spec=spec if template is None else replace(spec, template=template))
         for claim in claims_of(only):
             if self._api.find(claim.kind, claim.key) is None:
                 self._api.create(claim)
         (pattern,) = pods_of(only, classes=self._maker.classes)
         self._maker.make(pattern, name=pattern.name)
 
-    def _write_status(self, held: StatefulSet, revision: _Revision) -> None:
-        pods = [pod for pod in self._owned.get_pods(held.metadata.uid).values() if not is_finished(pod)]
+    def _write_status(self, stateful_set: StatefulSet, revision: _Revision) -> None:
+        pods = [pod for pod in self._owned.get_pods(stateful_set.metadata.uid).values() if not is_finished(pod)]
         ready = sum(pod.metadata.deletion_timestamp is None and pod_ready(pod) for pod in pods)
         status = StatefulSetStatus(
-            observed_generation=held.metadata.generation or 0,
+            observed_generation=stateful_set.metadata.generation or 0,
             replicas=len(pods),
             ready_replicas=ready,
             current_replicas=len(pods),
             updated_replicas=sum(map(revision.has, pods)),
             available_replicas=ready,
         )
-        replicas = pod_count(held)
-        is_complete = held.spec.update_strategy.type != "OnDelete" and status.updated_replicas == replicas == ready
+        replicas = pod_count(stateful_set)
+        is_complete = (
+            stateful_set.spec.update_strategy.type != "OnDelete" and status.updated_replicas == replicas == ready
+        )
         if revision.before is not None and is_complete:
-            self._revisions[held.metadata.uid] = revision._replace(before=None)
-        if status != held.status:
-            self._api.put(replace(held, status=status))
+            self._revisions[stateful_set.metadata.uid] = revision._replace(before=None)
+        if status != stateful_set.status:
+            self._api.put(replace(stateful_set, status=status))
 
 
 def _ordinal(pod: Pod, stateful_set: StatefulSet) -> int:
@@ -205,11 +213,11 @@ class DaemonSets(Controller):
             for key in self._api.get_all(self.kind):
                 self.changed(key)
 
-    def sync(self, held: DaemonSet) -> None:
+    def sync(self, stateful_set: DaemonSet) -> None:
         """Create missing pods, and delete those of removed or unselected nodes."""
-        pods = list(self._owned.get_pods(held.metadata.uid).values())
+        pods = list(self._owned.get_pods(stateful_set.metadata.uid).values())
         pods_by_node: dict[str, Pod] = {}
-        selected = {node.name for node in self._api.get_all("Node").values() if should_run(held, node)}
+        selected = {node.name for node in self._api.get_all("Node").values() if should_run(stateful_set, node)}
         for pod in pods:
             node = pod.spec.node_name or _target(pod)
             if node not in selected or is_finished(pod):
@@ -219,13 +227,13 @@ class DaemonSets(Controller):
                 pods_by_node[node] = pod
         missing = [node for node in self._api.get_all("Node") if node in selected and node not in pods_by_node]
         if missing:
-            pattern = daemonset_pod(held, classes=self._maker.classes)
+            pattern = daemonset_pod(stateful_set, classes=self._maker.classes)
             for node in missing:
-                self._maker.make(_pin_to_node(pattern, node), generate_name=f"{held.name}-")
-        self._write_status(held, selected)
+                self._maker.make(_pin_to_node(pattern, node), generate_name=f"{stateful_set.name}-")
+        self._write_status(stateful_set, selected)
 
-    def _write_status(self, held: DaemonSet, wanted: set[str]) -> None:
-        pods = list(self._owned.get_pods(held.metadata.uid).values())
+    def _write_status(self, stateful_set: DaemonSet, wanted: set[str]) -> None:
+        pods = list(self._owned.get_pods(stateful_set.metadata.uid).values())
         ready = sum(map(pod_ready, pods))
         status = DaemonSetStatus(
             current_number_scheduled=len(pods),
@@ -234,10 +242,10 @@ class DaemonSets(Controller):
             number_ready=ready,
             number_unavailable=max(len(wanted) - ready, 0),
             updated_number_scheduled=len(pods),
-            observed_generation=held.metadata.generation or 0,
+            observed_generation=stateful_set.metadata.generation or 0,
         )
-        if status != held.status:
-            self._api.put(replace(held, status=status))
+        if status != stateful_set.status:
+            self._api.put(replace(stateful_set, status=status))
 
 
 def _pin_to_node(pod: Pod, node: str) -> Pod:
