@@ -117,7 +117,7 @@ def cheapest(count: int, offers: list[Offer], each: int = 1) -> float:
 
 @pytest.mark.parametrize("count", [1, 5, 9, 13])
 def test_small_mixes_are_the_cheapest(count: int) -> None:
-    pytest.importorskip("highspy")
+    pytest.importorskip("highspy", reason="the extra [solver] is not installed")
     offers = [offer("three", 3, 90, 0.31), offer("five", 5, 90, 0.45), offer("seven", 7, 90, 0.66)]
     plan = mix(kscale.load(pods(count)), offers)
     best = cheapest(count, offers)
@@ -164,7 +164,7 @@ def test_minima_maxima_and_quotas(solver: bool) -> None:
 
 
 def test_the_share_of_spot() -> None:
-    pytest.importorskip("highspy")
+    pytest.importorskip("highspy", reason="the extra [solver] is not installed")
     spot = offer("spot", 8, 16, 0.05, capacity_type=SPOT)
     free = mix(kscale.load(pods(32)), [spot, LARGE])
     assert free.offers == {"spot": 4}
@@ -237,7 +237,7 @@ def test_rules_among_pods(rules: dict[str, Any], nodes: int, relaxed: list[str])
 
 
 def test_what_the_check_repairs_is_counted() -> None:
-    pytest.importorskip("highspy")
+    pytest.importorskip("highspy", reason="the extra [solver] is not installed")
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "x"}}}
     ]}  # fmt: skip
@@ -506,7 +506,7 @@ def test_a_share_of_spot_is_exact(share: float) -> None:
 
 def test_a_plan_of_fewer_types_is_one_of_more() -> None:
     """No point of the curve costs more than the one before it."""
-    pytest.importorskip("highspy")
+    pytest.importorskip("highspy", reason="the extra [solver] is not installed")
     offers = [offer(f"t{cpu}-{gib}", cpu, gib, round(0.04 * cpu + 0.005 * gib + 0.003 * (cpu * gib % 7), 4))
               for cpu in (2, 4, 8, 16) for gib in (8, 16, 32, 64)]  # fmt: skip
     objects = [each for i, (cpu, gib) in enumerate([(300, 500), (1900, 9000), (2600, 2900), (900, 4000), (700, 12000)])
@@ -533,7 +533,7 @@ def test_few_nodes_are_large_ones(solver: bool) -> None:
 def test_pods_of_three_zones_share_nodes() -> None:
     """Six pods of two cores spread over three zones and six of half a core: three nodes of four cores hold the first
     ones, one more the others; two in each zone would be six."""
-    pytest.importorskip("highspy")
+    pytest.importorskip("highspy", reason="the extra [solver] is not installed")
     offers = [offer(f"z{zone}", 4, 16, 0.2, zone, type="t") for zone in "abc"]
     objects = [
         *pods(6, "1500m", labels={"app": "x"}, topologySpreadConstraints=spread(ZONE)),

@@ -52,7 +52,7 @@ def texts(folder: Path) -> Iterator[str]:
 def test_the_policy_allows_the_operations_that_the_provider_calls() -> None:
     """An operation is called by its name or by that of boto3's method."""
     botocore = pytest.importorskip("botocore", reason="the extra [aws] is not installed")
-    session = pytest.importorskip("botocore.session").get_session()
+    session = pytest.importorskip("botocore.session", reason="the extra [aws] is not installed").get_session()
     operations = {}
     for service in ("autoscaling", "ec2", "eks"):
         for operation in session.get_service_model(service).operation_names:

@@ -253,7 +253,7 @@ class Remote(Provider):
 def test_the_connection_to_a_provider_ends_with_the_program(
     end: str, expander: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("grpc")
+    pytest.importorskip("grpc", reason="the extra [grpc] is not installed")
     closed: list[str] = []
 
     def connect(url: str, credentials: object, *, what: str, **options: object) -> Any:

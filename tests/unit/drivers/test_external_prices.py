@@ -19,7 +19,7 @@ from kscale.world.nodegroups.external import ExternalGroups
 from kscale.world.nodegroups.external_server import ExternalServer
 from kscale.world.nodegroups.provider import Provider
 
-pytest.importorskip("grpc")
+pytest.importorskip("grpc", reason="the extra [grpc] is not installed")
 
 
 class Priced(Provider):

@@ -325,6 +325,7 @@ TOLERANT = [{"key": "broken", "operator": "Exists"}]
         ([X, X], exactly(count=2), {"constraints": [{"distinctAttribute": f"{GPU}/model"}]}, False),
         ([X, Y], exactly(count=2), {"constraints": [{"distinctAttribute": f"{GPU}/model"}]}, True),
         ([{}], exactly(adminAccess=True, count=2), {}, False),
+        ([{}], exactly(count=-1), {}, True),  # upstream panics
         ([{}], {"name": "r", "firstAvailable": [{"name": "two", "deviceClassName": GPU, "count": 2}]}, {}, False),
         (
             [{}],

@@ -88,7 +88,7 @@ def test_what_only_the_autoscalers_simulator_has() -> None:
 
 
 def test_scorers_of_the_users() -> None:
-    pytest.importorskip("numba")
+    pytest.importorskip("numba", reason="the extra [plugins] is not installed")
 
     @kscale.plugin.scorer(name="likes-little-room", resources=("example.com/gpu",))
     def likes_little_room(request: Any, free: Any) -> float:

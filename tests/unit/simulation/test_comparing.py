@@ -351,7 +351,7 @@ def test_every_rule_names_both_sources() -> None:
 
 
 def test_the_command_shows_both_runs_and_prints_the_record(tmp_path: Path) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
     scenario = {
         **NAMES,
         "name": "day",

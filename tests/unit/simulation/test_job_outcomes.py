@@ -183,7 +183,7 @@ def test_rows_of_jobs_and_cores(tmp_path: Path) -> None:
     assert set(cores["allocatable_cores"].tolist()) == {0.0, 4.0, 8.0}
     assert set(cores["requested_cores"].tolist()) == {0.0, 1.0}
     assert sum(cores["requested_cores"]) * 5 / 3600 == pytest.approx(run.report.cores.requested, rel=0.02)
-    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra [data] is not installed")
     run.write(tmp_path)
     table = parquet.read_table(tmp_path / "timeline.parquet")
     assert table["allocatable_cores"].to_pylist() == cores["allocatable_cores"].tolist()

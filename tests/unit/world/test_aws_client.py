@@ -21,8 +21,8 @@ from kscale.world.aws.client import (
     read_cloud_config,
 )
 
-boto3 = pytest.importorskip("boto3")
-stub = pytest.importorskip("botocore.stub")
+boto3 = pytest.importorskip("boto3", reason="the extra [aws] is not installed")
+stub = pytest.importorskip("botocore.stub", reason="the extra [aws] is not installed")
 
 
 @contextmanager

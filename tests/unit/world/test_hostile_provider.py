@@ -17,7 +17,7 @@ from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import ProviderError
 from kscale.world.nodegroups.external import ExternalGroups, message_of
 
-grpc = pytest.importorskip("grpc")
+grpc = pytest.importorskip("grpc", reason="the extra [grpc] is not installed")
 
 
 class HostileProvider(grpc.GenericRpcHandler):  # type: ignore[misc, name-defined]  # grpc has no types

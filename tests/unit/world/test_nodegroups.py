@@ -39,7 +39,7 @@ from kscale.world.protocols import NodeGroups, ask_cloud
 from unit.test_files import files_of_at_most
 from unit.world.api_on_a_thread import ThreadedApi
 
-pytest.importorskip("grpc")
+pytest.importorskip("grpc", reason="the extra [grpc] is not installed")
 
 
 def node(name: str, *, provider_id: str = "", **labels: str) -> Node:
