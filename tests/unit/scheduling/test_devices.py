@@ -320,8 +320,10 @@ def test_a_negative_capacity_is_an_error(capacity: Json, request_: Json, device:
     world = snapshot(node("n"), device_class(), offered, claim("want", request_))
     verdict = kscale.fit(world, [pod("p", "want")]).verdict("default/p", "n")
     assert verdict.reasons == (
-        'running "DynamicResources" filter plugin: claim default/want, request r: checking capacity for device '
-        f'{device}: capacity "memory": capacity value is negative',
+        (
+            'running "DynamicResources" filter plugin: claim default/want, request r: checking capacity for device '
+            f'{device}: capacity "memory": capacity value is negative'
+        ),
     )
 
 
