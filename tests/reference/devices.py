@@ -85,40 +85,57 @@ def shareable(device: Json) -> bool:
     return bool(device.get("allowMultipleAllocations"))
 
 
-def takes(exact: Json, device: Json, others: list[Json]) -> Json | None:
-    """What a request takes of each capacity of a device beside what others take; None if there is no room."""
+def requested_amounts(exact: Json, device: Json) -> dict[str, int] | None:
+    """Return what a request takes of each capacity of a device, rounded up; None if it requests a missing capacity."""
     asked = (exact.get("capacity") or {}).get("requests") or {}
     has = device.get("capacity") or {}
     if not set(asked) <= set(has):
         return None
-    taken = {}
+    amounts = {}
     for name, capacity in has.items():
         policy = capacity.get("requestPolicy") or {}
-        total = quantity(capacity["value"]).value()
         if name not in asked:
-            amount = quantity(policy["default"]).value() if "default" in policy else total
-        else:
-            amount = quantity(asked[name]).value()
-            if "validRange" in policy:
-                low = quantity(policy["validRange"]["min"]).value()
-                step = policy["validRange"].get("step")
-                if step is None:
-                    amount = max(low, amount)
-                else:
-                    while low < amount:
-                        low += quantity(step).value()
-                    amount = low
-            elif "validValues" in policy:
-                amount = next((v for v in (quantity(t).value() for t in policy["validValues"]) if v >= amount), amount)
+            amounts[name] = quantity(policy.get("default", capacity["value"])).value()
+            continue
+        amount = quantity(asked[name]).value()
+        if "validRange" in policy:
+            low = quantity(policy["validRange"]["min"]).value()
+            step = policy["validRange"].get("step")
+            if step is None:
+                amount = max(low, amount)
+            else:
+                while low < amount:
+                    low += quantity(step).value()
+                amount = low
+        elif "validValues" in policy:
+            amount = next((v for v in (quantity(t).value() for t in policy["validValues"]) if v >= amount), amount)
+        amounts[name] = amount
+    return amounts
+
+
+def check_signs(where: str, exact: Json, device: Json) -> None:
+    """Raise AllocationError if the request would take a negative amount."""
+    for name, amount in (requested_amounts(exact, device) or {}).items():
+        if amount < 0:
+            raise AllocationError(f'{where}: capacity "{name}": capacity value is negative')
+
+
+def takes(exact: Json, device: Json, others: list[Json]) -> Json | None:
+    """What a request takes of each capacity of a device beside what others take; None if there is no room."""
+    amounts = requested_amounts(exact, device)
+    if amounts is None:
+        return None
+    for name, capacity in (device.get("capacity") or {}).items():
+        policy, amount = capacity.get("requestPolicy") or {}, amounts[name]
         highest = policy.get("validRange", {}).get("max")
         if highest is not None and amount > quantity(highest).value():
             return None
         if "validValues" in policy and amount not in [quantity(text).value() for text in policy["validValues"]]:
             return None
-        if amount + sum(quantity(other[name]).value() for other in others if name in other) > total:
+        taken = sum(quantity(other[name]).value() for other in others if name in other)
+        if amount + taken > quantity(capacity["value"]).value():
             return None
-        taken[name] = str(amount)
-    return taken
+    return {name: str(amount) for name, amount in amounts.items()}
 
 
 def where_usable(results: list[Json], node: NodeState, cluster: Cluster) -> Json | None:
@@ -200,8 +217,10 @@ def slots_of(claim: Json, index: int, name: str, exact: Json, offered: Offered, 
         if not complete:
             pool = "/".join(identity[:2])
             raise AllocationError(f"{where}: asks for all devices, but resource pool {pool} is currently being updated")
-        others = [amounts for each, amounts in shares(cluster) if each == identity]
-        if selected(claim, exact, identity, device, cluster) and takes(exact, device, others) is not None:
+        if not selected(claim, exact, identity, device, cluster):
+            continue
+        check_signs(f"{where}: checking capacity for device {identity[2]}", exact, device)
+        if takes(exact, device, []) is not None:  # a device whose capacities others use is one of all, too
             slots.append((index, name, exact, identity))
     return slots
 
@@ -248,6 +267,10 @@ def assign(
             continue
         if not selected(claims[index], exact, identity, device, cluster):
             continue
+        where = (
+            f"claim {namespace_of(claims[index])}/{claims[index]['metadata']['name']}, request {name.split('/')[-1]}"
+        )
+        check_signs(f"{where}: checking capacity for device {'/'.join(identity)}", exact, device)
         if not counters_suffice(
             {*used, *(each for each, _ in shares(cluster)), *(t[1] for t in taken)}, identity, cluster
         ):
@@ -256,10 +279,8 @@ def assign(
             continue
         if not constraints_hold(slots, [*(each[1] for each in taken), identity], claims, offered):
             if fixed is not None:
-                where = f"claim {namespace_of(claims[index])}/{claims[index]['metadata']['name']}"
                 raise AllocationError(
-                    f"{where}, request {name.split('/')[-1]}: cannot add device {'/'.join(identity)} because a claim "
-                    "constraint would not be satisfied"
+                    f"{where}: cannot add device {'/'.join(identity)} because a claim constraint would not be satisfied"
                 )
             continue
         others = [amounts for each, amounts in shares(cluster) if each == identity]

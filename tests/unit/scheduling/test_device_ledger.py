@@ -444,3 +444,29 @@ def test_containers_reserve_devices_under_their_own_requests() -> None:
     assert [(result.request, result.device) for result in special.status.allocation.devices.results] == [
         ("container-0-request-1", "dev1"), ("container-0-request-1", "dev2"), ("container-1-request-0", "dev3"),
     ]  # fmt: skip
+
+
+def pod_with_claim(name: str, *requests: Json) -> tuple[Json, Json]:
+    """A pod and the claim that was created for it."""
+    own = pod(name, resourceClaims=[{"name": "own", "resourceClaimTemplateName": "t"}])
+    own["status"] = {"resourceClaimStatuses": [{"name": "own", "resourceClaimName": f"{name}-own"}]}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}", "controller": True}
+    return own, claim(f"{name}-own", *requests, meta={"ownerReferences": [owner]})
+
+
+@pytest.mark.parametrize(
+    ("capacity", "placed"),
+    [({"value": "2"}, 2), ({"value": "2", "requestPolicy": {"default": "3"}}, 1), ({"value": "-1"}, 1)],
+)
+def test_devices_whose_capacity_a_request_exceeds_are_not_counted(capacity: Json, placed: int) -> None:
+    offered = devices("n", {}, {"capacity": {"memory": capacity}})
+    pods, claims = zip(*(pod_with_claim(name) for name in "ab"), strict=True)
+    result = kscale.place(snapshot(node("n"), device_class(), offered, *claims), pods)
+    assert len(result.placed) == placed
+
+
+def test_a_negative_count_frees_no_device() -> None:
+    counts = {"a": -1, "b": 2, "c": 1}
+    pods, claims = zip(*(pod_with_claim(name, exactly(count=n)) for name, n in counts.items()), strict=True)
+    result = kscale.place(snapshot(node("n"), device_class(), devices("n", {}, {}), *claims), pods)
+    assert result.placed == {"default/a": "n", "default/b": "n"}

@@ -305,6 +305,40 @@ def test_resources_of_kubernetes_itself_are_no_devices(resource: str, reasons: t
     assert check_extended([container("1", resource=resource)], [], resource=resource) == reasons
 
 
+@pytest.mark.parametrize(
+    ("capacity", "request_", "device"),
+    [
+        ({"value": "-4"}, exactly(), f"{GPU}/n/dev0"),
+        ({"value": "-4"}, exactly(allocationMode="All"), "dev0"),  # upstream names only the device here
+        ({"value": "4"}, exactly(capacity={"requests": {"memory": "-1"}}), f"{GPU}/n/dev0"),
+        ({"value": "4", "requestPolicy": {"default": "-1"}}, exactly(), f"{GPU}/n/dev0"),
+    ],
+)
+def test_a_negative_capacity_is_an_error(capacity: Json, request_: Json, device: str) -> None:
+    full = {"value": "1", "requestPolicy": {"default": "2"}}  # another capacity that is too small is no error
+    offered = devices("n", {"capacity": {"cores": full, "memory": capacity}})
+    world = snapshot(node("n"), device_class(), offered, claim("want", request_))
+    verdict = kscale.fit(world, [pod("p", "want")]).verdict("default/p", "n")
+    assert verdict.reasons == (
+        (
+            'running "DynamicResources" filter plugin: claim default/want, request r: checking capacity for device '
+            f'{device}: capacity "memory": capacity value is negative'
+        ),
+    )
+
+
+@pytest.mark.parametrize(("amount", "fit"), [("1", True), ("2", False), ("5", False)])
+def test_all_devices_include_a_shared_device_without_room(amount: str, fit: bool) -> None:
+    """A device that is too small for the request is left out; one whose capacity others use is not."""
+    shared = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "4"}}}
+    small = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "0"}}}
+    used = given("dev0")
+    used["allocation"]["devices"]["results"][0] |= {"shareID": "s", "consumedCapacity": {"memory": "3"}}
+    request_ = exactly(allocationMode="All", capacity={"requests": {"memory": amount}})
+    objects = device_class(), devices("n", shared, shared, small), claim("other", status=used), claim("want", request_)
+    assert fits(*objects) is fit
+
+
 TAINTED = {"taints": [{"key": "broken", "effect": "NoExecute"}]}
 TOLERANT = [{"key": "broken", "operator": "Exists"}]
 

@@ -92,7 +92,7 @@ class DeviceCounting:
                 if exact is None or exact.admin_access or exact.capacity or exact.allocation_mode == "All":
                     self.exact = False
                 elif exact.device_class_name in classes:
-                    yield self._kind(claim, exact, ""), exact.count or 1
+                    yield self._kind(claim, exact, ""), max(exact.count or 1, 0)
         for extended in need.extended:
             claim = extended_claim(need.namespace, [extended] if extended.amount else [], classes)
             for request in claim.spec.devices.requests:
@@ -132,6 +132,8 @@ class DeviceCounting:
                 continue
             try:
                 if not allocator.matches_selectors(kind.claim, kind.exact, offer):
+                    continue
+                if allocator.room(kind.claim, "", kind.exact, offer, {}) is None:
                     continue
             except AllocationError:  # the search ends here with an error once the devices before are taken
                 self.exact = False

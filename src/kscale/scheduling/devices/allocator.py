@@ -26,6 +26,7 @@ from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.quantity import Quantity
 from kscale.scheduling.devices.inventory import (
     Amounts,
+    CapacityError,
     CounterKey,
     DeviceId,
     Hold,
@@ -160,7 +161,11 @@ class Allocator:
                     f"claim {claim.key}, request {label}: asks for all devices, but resource pool {driver}/{pool} is "
                     f"{offer.trouble}"
                 )
-            if self.matches_selectors(claim, exact, offer) and self.room(exact, offer, {}) is not None:
+            # A device whose capacities others use is one of all devices, too: the request then fails.
+            if (
+                self.matches_selectors(claim, exact, offer)
+                and self._consumption(claim, label, exact, offer) is not None
+            ):
                 devices.append(offer)
         return _Part(index, name, exact, admin, devices, len(devices))
 
@@ -175,23 +180,36 @@ class Allocator:
             and offer.identity not in self.inventory.used
             and self.matches_selectors(claim, exact, offer)
             and first_untolerated(exact.tolerations, taints_of(offer)) is None
-            and self.room(exact, offer, {}) is not None
+            and self.room(claim, "", exact, offer, {}) is not None
             for offer in offers
         )
 
-    def room(self, exact: _Exact, offer: Offer, others: Amounts) -> Amounts | None:
-        """Return the amounts that the request uses of the device's capacities.
+    def room(self, claim: ResourceClaim, label: str, exact: _Exact, offer: Offer, others: Amounts) -> Amounts | None:
+        """Return the amounts that a request (``label``: its name) uses of the device's capacities.
 
-        None if they are not free, given the amounts used by claims and by ``others``.
+        None if they are not free, given the amounts used by claims and by ``others``. Raises AllocationError if an
+        amount is negative.
         """
+        used = self.inventory.consumed.get(offer.identity, {})
+        if others:
+            used = {**used, **{name: used[name] + q if name in used else q for name, q in others.items()}}
+        return self._consumption(claim, label, exact, offer, used)
+
+    def _consumption(
+        self, claim: ResourceClaim, label: str, exact: _Exact, offer: Offer, used: Amounts | None = None
+    ) -> Amounts | None:
+        """Return the amounts that a request uses of a device beside ``used`` (None: of a device that nobody uses)."""
         device, driver = offer.device, offer.identity[0]
         requested = read_requested_capacity(exact.capacity, driver)
         if not requested and not device.capacity:
             return {}
-        used = self.inventory.consumed.get(offer.identity, {})
-        if others:
-            used = {**used, **{name: used[name] + q if name in used else q for name, q in others.items()}}
-        return consumption(device, driver, requested, used)
+        try:
+            return consumption(device, driver, requested, used or {})
+        except CapacityError as problem:
+            name = device.name if used is None else "/".join(offer.identity)
+            raise AllocationError(
+                f"claim {claim.key}, request {label}: checking capacity for device {name}: {problem}"
+            ) from None
 
     def matches_selectors(self, claim: ResourceClaim, exact: _Exact, offer: Offer) -> bool:
         """Check whether all selectors of the device class and the request are true.
@@ -289,7 +307,9 @@ class _Search:
                 continue
             if part.all is None and not self.owner.matches_selectors(self.claims[part.claim], part.exact, offer):
                 continue
-            consumed = self.owner.room(part.exact, offer, self._get_shared_usage(offer))
+            label = part.name.rpartition("/")[2]
+            claim = self.claims[part.claim]
+            consumed = self.owner.room(claim, label, part.exact, offer, self._get_shared_usage(offer))
             if consumed is None and part.all is None:
                 continue
             tried.add(same)

@@ -31,6 +31,7 @@ __all__ = [
     "INCOMPLETE",
     "INVALID",
     "Amounts",
+    "CapacityError",
     "CounterKey",
     "DeviceId",
     "Hold",
@@ -72,24 +73,31 @@ def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] 
     return None if attribute.version is None else ("version", attribute.version)
 
 
+class CapacityError(Exception):
+    """A request would use a negative amount of a capacity, which ends the allocation."""
+
+
 def consumption(device: Device, driver: str, requested: Amounts, used: Amounts) -> Amounts | None:
     """Return the amounts that a request uses of every capacity of a device; None if the device does not have them.
 
     ``used``: amounts that others use. A request must respect the device's policies and values even if the device is not
-    shared.
+    shared. Raises CapacityError for a negative amount, whatever the other capacities are.
     """
-    has = {qualify_name(name, driver): capacity for name, capacity in (device.capacity or {}).items()}
+    has = {qualify_name(name, driver): (name, capacity) for name, capacity in (device.capacity or {}).items()}
     if not requested.keys() <= has.keys():
         return None
-    taken: Amounts = {}
-    for name, capacity in has.items():
-        amount = _round_up_request(requested.get(name), capacity)
+    amounts: Amounts = {}
+    for qualified, (name, capacity) in has.items():
+        amount = amounts[qualified] = _round_up_request(requested.get(qualified), capacity)
+        if amount.sign < 0:
+            raise CapacityError(f'capacity "{name}": capacity value is negative')
+    for qualified, (_, capacity) in has.items():
+        amount = amounts[qualified]
         if _violates(amount, capacity.request_policy):
             return None
-        if (used[name] + amount if name in used else amount) > capacity.value:
+        if (used[qualified] + amount if qualified in used else amount) > capacity.value:
             return None
-        taken[name] = amount
-    return taken
+    return amounts
 
 
 def _round_up_request(requested: Quantity | None, capacity: DeviceCapacity) -> Quantity:
