@@ -9,7 +9,6 @@ from __future__ import annotations
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -60,8 +59,7 @@ def cluster_autoscaler_spam_key(event: EventObject) -> Hashable:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorrelatorOptions:
+class CorrelatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the event correlation.
 
     ``burst`` events of one ``spam_key`` at once, then ``qps`` per second. Similar events are combined from
@@ -81,8 +79,7 @@ CLUSTER_AUTOSCALER: Final = CorrelatorOptions(spam_key=cluster_autoscaler_spam_k
 """What the Cluster Autoscaler goes by, unless ``--record-duplicated-events``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Correlated:
+class Correlated(msgspec.Struct, frozen=True):
     """What to send: the event, and the patch if it repeats an earlier one."""
 
     event: EventObject
@@ -134,14 +131,12 @@ class _Recent(Generic[_T]):
             self._entries.popitem(last=False)
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(msgspec.Struct):
     messages: dict[str, None]
     last: Moment
 
 
-@dataclass(frozen=True, slots=True)
-class _RecentEvent:
+class _RecentEvent(msgspec.Struct, frozen=True):
     count: int
     first_timestamp: str | None
     name: str
