@@ -116,7 +116,7 @@ class LoopFlags(StructFlags):
         return options
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class AutoscalerFlags(ProcessFlags):
     """Flags of the autoscaler's process.
 
@@ -195,7 +195,7 @@ class AutoscalerFlags(ProcessFlags):
     max_startup_time: str = "20m"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class AutoscalerLease(LeaseFlags):
     """Flags of leader election. The lease is in ``--namespace``; ``--leader-elect-resource-namespace`` is ignored."""
 

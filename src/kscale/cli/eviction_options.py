@@ -37,7 +37,7 @@ class EvictionFlags(StructFlags):
         return options
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Moment(OptionGroup):
     """Option for the time of an answer.
 

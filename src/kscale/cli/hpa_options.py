@@ -57,7 +57,7 @@ class DecisionFlags(StructFlags):
             raise typer.BadParameter(problem.message, param_hint=flag_of(problem.field)) from None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ControllerFlags(DecisionFlags):
     """The decision flags and the controller's release.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["IDLE", "ApiFlags", "LeaseFlags", "ProcessFlags", "ServerFlags", "ServerLimitFlags", "host_name"]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ServerLimitFlags(OptionGroup):
     """Limits of what is read from an API server.
 
@@ -75,7 +75,7 @@ _SEVERITIES: Final = {"INFO": 0, "WARNING": 30, "ERROR": 40, "FATAL": 50}
 """Of klog, by the levels of Python's logging from which on they are."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ServerFlags(OptionGroup):
     """Flags for the limits of HTTP servers.
 
@@ -106,7 +106,7 @@ class ServerFlags(OptionGroup):
         )
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ProcessFlags(ServerFlags, ServerLimitFlags):
     """Flags of the process of every program. A program with another default has a subclass.
 
@@ -175,7 +175,7 @@ class ProcessFlags(ServerFlags, ServerLimitFlags):
         return ReloadingContext(self.tls_cert_file, self.tls_private_key_file)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class LeaseFlags(OptionGroup):
     """Upstream's flags of leader election. A program with another default has a subclass.
 
@@ -247,7 +247,7 @@ IDLE: Final[Mapping[str, Idle]] = {**idle_switches("there is no pprof here", "pr
 """Flags of upstream's programs that have an effect there, and none here."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ApiFlags(OptionGroup):
     """Flags for the rate limit of requests to the API server.
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.cluster_state import build_initializing_status, is_scaling_up
@@ -218,8 +219,7 @@ class NotStartedError(KscaleError, RuntimeError):
     """The API server refused what the program cannot begin without."""
 
 
-@dataclass(slots=True)
-class CurrentNodes:
+class CurrentNodes(msgspec.Struct):
     """The nodes of the cluster as they were when the last loop began: what clouds sort into their groups; and the
     groups that were growing then.
     """
@@ -231,8 +231,7 @@ class CurrentNodes:
         return self.nodes
 
 
-@dataclass(frozen=True, kw_only=True)
-class AutoscalerProcess:
+class AutoscalerProcess(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the process besides the options of a decision; the names are those of upstream's flags.
 
     ``dra``: the API server serves devices; ``gpu_label``, ``gpu_types``: of the cloud provider; ``rank``: an external
@@ -261,15 +260,13 @@ def served_metrics(options: AutoscalingOptions) -> tuple[Metric, ...]:
     return tuple(LEGACY_METRICS.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _LoopView:
+class _LoopView(msgspec.Struct, frozen=True):
     snapshot: Snapshot
     priorities: dict[str, str] | None
     waited: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Round:
+class _Round(msgspec.Struct, frozen=True):
     """The last round: its state, its inputs and its times."""
 
     before: LoopState

@@ -10,7 +10,6 @@ import hashlib
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -61,8 +60,7 @@ def cluster_autoscaler_spam_key(event: EventObject) -> Hashable:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorrelatorOptions:
+class CorrelatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the event correlation.
 
     ``burst`` events of one ``spam_key`` at once, then ``qps`` per second. Similar events are combined from
@@ -82,8 +80,7 @@ CLUSTER_AUTOSCALER: Final = CorrelatorOptions(spam_key=cluster_autoscaler_spam_k
 """What the Cluster Autoscaler goes by, unless ``--record-duplicated-events``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Correlated:
+class Correlated(msgspec.Struct, frozen=True):
     """What to send: the event, and the patch if it repeats an earlier one."""
 
     event: EventObject
@@ -139,15 +136,13 @@ def _digest(key: Hashable) -> bytes:
     return hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(msgspec.Struct):
     messages: dict[bytes, None]
     """Digests of the messages, the oldest first."""
     last: Moment
 
 
-@dataclass(frozen=True, slots=True)
-class _RecentEvent:
+class _RecentEvent(msgspec.Struct, frozen=True):
     count: int
     first_timestamp: str | None
     name: str

@@ -12,7 +12,6 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Protocol
@@ -200,8 +199,7 @@ _EVENT_FLUSH_SECONDS: Final = 2.0
 _MISSING_KINDS_INTERVAL: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessOptions:
+class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of every program's process.
 
     ``address``: where endpoints are served (empty: nowhere); ``tls``: over TLS; ``limits``: of their connections.
@@ -211,13 +209,12 @@ class ProcessOptions:
 
     address: str = ""
     tls: ReloadingContext | None = None
-    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    limits: ConnectionLimits = msgspec.field(default_factory=ConnectionLimits)
     election: LeaderElectionOptions | None = None
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramContext:
+class ProgramContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a program may use. ``clock`` is the system's clock, ``steady`` a clock that is never set."""
 
     client: Client
@@ -228,8 +225,7 @@ class ProgramContext:
     dry_run: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Program:
+class Program(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of one program.
 
     - ``metrics``: every metric that its machines observe.
@@ -268,7 +264,7 @@ class Program:
     before: Machine | None = None
     at_end: Machine | None = None
     releases: bool = True
-    handlers: Mapping[str, Handler] = field(default_factory=dict)
+    handlers: Mapping[str, Handler] = msgspec.field(default_factory=dict)
     desk: DebuggingSnapshotService | None = None
     close: Callable[[], None] = lambda: None
 

@@ -5,7 +5,6 @@ upstream.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -47,8 +46,7 @@ class MissingResponseError(KscaleError, LookupError):
     """A machine requested data from the world, and the dry run has no source for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class DryRun(Generic[_T]):
+class DryRun(msgspec.Struct, Generic[_T], frozen=True):
     """Result of a dry run: return ``value`` of the machine, ``actions``, ``events`` and ``observations`` in order.
 
     ``actions`` has no waits and no concurrency actions, but the actions of concurrent machines. ``events`` are computed
@@ -56,9 +54,9 @@ class DryRun(Generic[_T]):
     """
 
     value: _T
-    actions: list[Action] = field(default_factory=list)
-    events: Sequence[Event] = field(default_factory=list)
-    observations: list[Observation] = field(default_factory=list)
+    actions: list[Action] = msgspec.field(default_factory=list)
+    events: Sequence[Event] = msgspec.field(default_factory=list)
+    observations: list[Observation] = msgspec.field(default_factory=list)
 
 
 Refuse = Callable[[Action], ApiError | None]

@@ -138,8 +138,7 @@ class DrainContext:
         object.__setattr__(self, "now", moment(self.now))
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """A drainability rule with its ``name``; ``check`` returns what draining the node means for a pod in a context."""
 
     name: str

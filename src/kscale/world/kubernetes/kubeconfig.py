@@ -11,10 +11,12 @@ import binascii
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
 
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
@@ -99,16 +101,14 @@ class Pem:
         return bool(self.data or self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientCertificate:
+class ClientCertificate(msgspec.Struct, frozen=True):
     """Client certificate and its key."""
 
     certificate: Pem
     key: Pem
 
 
-@dataclass(frozen=True, slots=True)
-class ExecConfig:
+class ExecConfig(msgspec.Struct, frozen=True):
     """Exec plug-in that returns credentials (``client.authentication.k8s.io``)."""
 
     command: str
@@ -122,18 +122,16 @@ class ExecConfig:
     """Configuration of the plug-in in the cluster's entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class Impersonation:
+class Impersonation(msgspec.Struct, frozen=True):
     """User, groups and extra fields to impersonate."""
 
     user: str
     uid: str = ""
     groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    extra: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(msgspec.Struct, frozen=True, kw_only=True):
     """Address of an API server and an identity there.
 
     - ``server``: URL of the server. ``ca``: certificate authorities (empty: the system's); ``insecure``: the server's
@@ -168,10 +166,10 @@ class Access:
         Without HTTPS, all credentials are removed from the result. Raises InputError if ``server`` is not a URL.
         """
         url = server_url(server, secure=bool(self.ca or self.insecure or self.certificate))
-        access = replace(self, server=url)
+        access = msgspec.structs.replace(self, server=url)
         if url.startswith("https://"):
             return access
-        return replace(
+        return msgspec.structs.replace(
             access, token=NO_SECRET, token_file="", username="", password=NO_SECRET, exec=None, certificate=None
         )
 
@@ -203,8 +201,7 @@ _TOP: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """Named entry of a kubeconfig, and its file, to which paths in the entry are relative."""
 
     data: Mapping[str, Any]
@@ -417,8 +414,7 @@ def _paths(path: str, environ: Mapping[str, str]) -> list[str]:
     return [str(Path(home) / ".kube" / "config")]
 
 
-@dataclass(frozen=True, slots=True)
-class _Config:
+class _Config(msgspec.Struct, frozen=True):
     """Merged kubeconfig files; the first definition of an entry wins."""
 
     current: str

@@ -13,7 +13,6 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import msgspec
@@ -109,8 +108,7 @@ _ACCEPT_RETRY: Final = 1.0
 """Seconds to wait when the system has no file descriptor left, as in asyncio's servers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of an HTTP server; times are in seconds.
 
     - ``connections``: open connections, including TLS handshakes. Further ones wait in the kernel's queue.

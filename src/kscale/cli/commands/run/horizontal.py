@@ -47,7 +47,7 @@ class _Horizontal(GoCommand):
 COMMAND = _Horizontal
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Lease(LeaseFlags):
     """Leader election flags with the controller's lease."""
 

@@ -46,7 +46,7 @@ class COMMAND(GoCommand):
     idle = IDLE
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Process(ProcessFlags):
     """Process flags with the admission controller's port. The TLS flags name the webhook's certificate.
 
@@ -67,7 +67,7 @@ class Process(ProcessFlags):
         return None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class WebhookFlags(OptionGroup):
     """Flags of the webhook's address and registration.
 

@@ -58,14 +58,14 @@ class COMMAND(GoCommand):
     }
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Process(ProcessFlags):
     """Process flags with the recommender's port."""
 
     address: str = ":8942"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Lease(LeaseFlags):
     """Leader election flags with the recommender's lease."""
 
@@ -73,7 +73,7 @@ class Lease(LeaseFlags):
     leader_elect_resource_name: str = "vpa-recommender-lease"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PrometheusFlags(OptionGroup):
     """Flags for Prometheus' address and credentials.
 
@@ -139,7 +139,7 @@ class PrometheusFlags(OptionGroup):
         return authorization(bearer_token=token, username=self.username, password=self.password, environment=os.environ)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class StrategyFlags(OptionGroup):
     """Flags for the strategy that computes the target.
 
@@ -204,7 +204,7 @@ class StrategyFlags(OptionGroup):
         )
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ExplainFlags(OptionGroup):
     """Flags for what is reported in each round, before it writes.
 

@@ -40,14 +40,14 @@ class COMMAND(GoCommand):
     idle = IDLE
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Process(ProcessFlags):
     """Process flags with the updater's port."""
 
     address: str = ":8943"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Lease(LeaseFlags):
     """Leader election flags with the updater's lease."""
 
@@ -55,7 +55,7 @@ class Lease(LeaseFlags):
     leader_elect_resource_name: str = "vpa-updater"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PlanFlags(OptionGroup):
     """Flags for what is reported before a loop acts.
 
