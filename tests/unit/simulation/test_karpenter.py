@@ -79,7 +79,9 @@ def never(**more: Any) -> dict[str, Any]:
 def test_a_batch_becomes_one_node_of_the_cheapest_type(folder: Path) -> None:
     result = run(folder, never(), objects=[pods("web", 3)])
     assert events(result, "IncreaseSize") == [(1, "general/m5.xlarge/on-demand")], "batch-idle-duration after the pods"
-    assert 61 < result.report.pending_pods.max < 63, "pods that stay pending are retried, and fit on the machine that boots"
+    assert 61 < result.report.pending_pods.max < 63, (
+        "pods that stay pending are retried, and fit on the machine that boots"
+    )
     (group,) = result.report.groups
     assert (group.group, group.added, group.removed) == ("general/m5.xlarge/on-demand", 1, 0)
     assert result.report.cost == pytest.approx(0.19 * group.node_hours)
