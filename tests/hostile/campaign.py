@@ -210,7 +210,6 @@ class Campaign:
         async with HostileProvider(self.cluster.api, self.directory, self.cluster.build_node) as provider:
             self.more_flags = (
                 "--cloud-provider=externalgrpc", f"--cloud-config={provider.config}",
-                "--initial-node-group-backoff-duration=1s", "--max-node-group-backoff-duration=1s",
                 "--node-info-cache-expire-time=1s",  # a node that was said to be of a group would stand for it
             )  # fmt: skip
             await self.start([_WITH_PROVIDER])

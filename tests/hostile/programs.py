@@ -40,6 +40,8 @@ PROGRAMS: Final[dict[str, tuple[str, ...]]] = {
     "cluster-autoscaler": (
         "--cloud-provider=kwok", "--scan-interval=1s", "--scale-down-enabled=false", "--new-pod-scale-up-delay=0s",
         "--kube-client-qps=-1", "--namespace=kube-system",
+        # A failed write lets the group back off; the next scale-up must not wait for five minutes.
+        "--initial-node-group-backoff-duration=1s", "--max-node-group-backoff-duration=1s",
     ),
     "horizontal": ("--horizontal-pod-autoscaler-sync-period=1s", "--kube-api-qps=-1"),
     "vpa-recommender": (

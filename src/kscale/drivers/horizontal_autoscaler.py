@@ -342,6 +342,8 @@ class HorizontalAutoscaler:
         self._last: _Round | None = None
         self._before: BatchResult | None = None
         self._changed: dict[str, HorizontalPodAutoscaler | None] = {}
+        self._seen_version = ""
+        self._outdated_writes: set[str] = set()  # keys of HPAs
 
     # -- where the stores live ---------------------------------------------------------------------------------------
 
@@ -465,14 +467,25 @@ class HorizontalAutoscaler:
         for key in sight.gone:
             controller.done(key, None, now=now)
             self._scales.pop(key, None)
+            self._outdated_writes.discard(key)
             self._rivals.forget(key)
             self._apart.forget(key)
+        if is_older_version(sight.version, self._seen_version):
+            # The server was restored from a backup: versions of earlier writes cannot be compared with its new ones.
+            self._outdated_writes = set(controller.kept)
+        self._seen_version = sight.version or self._seen_version
         by_key: dict[str, HorizontalPodAutoscaler] = {}
         for hpa in sight.hpas:
             key = hpa.key
             if self._take_over or not self._rivals.has(hpa, key, now):
                 hpa_state = controller.kept.plain_state(key)
-                if hpa_state is None or hpa_state.written is None or not _is_behind(hpa, hpa_state, sight.version):
+                if (
+                    hpa_state is None
+                    or hpa_state.written is None
+                    or key in self._outdated_writes
+                    or not _is_behind(hpa, hpa_state, sight.version)
+                ):
+                    self._outdated_writes.discard(key)
                     by_key[key] = hpa
                     continue
                 yield from reconcile(hpa, hpa_state, now=now, options=self.options, seen_version=sight.version)
@@ -594,9 +607,16 @@ def _forget_size(key: str) -> Observation:
 
 
 def _is_behind(hpa: HorizontalPodAutoscaler, hpa_state: HPAState, seen: str) -> bool:
-    """Check whether the watch, at version ``seen``, has not delivered our last write of the HPA yet."""
+    """Check whether the watch, at version ``seen``, has not delivered our last write of the HPA yet.
+
+    The version of the object itself counts as well: that of a list may be too old.
+    """
     written = hpa_state.written
-    return written is not None and written.uid == hpa.metadata.uid and is_older_version(seen, written.resource_version)
+    return (
+        written is not None
+        and written.uid == hpa.metadata.uid
+        and all(is_older_version(each, written.resource_version) for each in (seen, hpa.metadata.resource_version))
+    )
 
 
 def _as_written(

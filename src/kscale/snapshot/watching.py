@@ -231,6 +231,7 @@ class _Watch:
         deleted = lines.type == _DELETED
         self._applying = Applying(contents, view, lines, deleted if deleted.any() else None)
         self._version = ""
+        self._list_end = -1  # line of the bookmark that ends a list, whose version is that of the list
         self._synced = False
         self._error: Status | None = None
         self._skipped: Counter[str] = Counter()
@@ -239,7 +240,8 @@ class _Watch:
         """Apply all lines."""
         lines, applying = self._lines, self._applying
         applying.run(self._line, "line {line}")
-        newest = int(lines.pods.column("version").max(initial=-1))
+        versions = lines.pods.column("version")[applying.fast > self._list_end]
+        newest = int(versions.max(initial=-1))
         if newest >= 0:
             self._note_version(str(newest))
         return Watched(
@@ -271,8 +273,9 @@ class _Watch:
                 metadata = from_json(text, _Head).metadata
             except InputError as error:
                 raise InputError(f"BOOKMARK without metadata: {error}") from None
+            if (metadata.annotations or {}).get(_SYNCED) == "true":
+                self._synced, self._version, self._list_end = True, "", at
             self._note_version(metadata.resource_version)
-            self._synced = self._synced or (metadata.annotations or {}).get(_SYNCED) == "true"
             return
         self._note_version(object_head(text).resource_version)
         try:

@@ -456,6 +456,29 @@ def test_an_adapter_whose_times_are_none_costs_its_own_hpa_and_no_more() -> None
     scenario(case)
 
 
+def test_it_goes_on_after_the_server_was_restored_from_a_backup() -> None:
+    """The new versions are older than those of the controller's own writes, which no longer mean anything."""
+
+    async def case(world: World) -> None:
+        world.deploy("web", 900, 900)
+        world.autoscale("web")
+        world.server.version = 5000
+        async with running(world):
+            await asyncio.sleep(5)
+            assert world.replicas("web") == 4  # and the status was written
+            world.server.version = 1
+            for obj in [obj for objects in world.server.kinds.values() for obj in objects.values()]:
+                obj["metadata"]["resourceVersion"] = "1"
+            world.server.fail_watches(410, "Expired")
+            world.server.compact()
+            await asyncio.sleep(60)
+            world.cpu = dict.fromkeys(world.cpu, 1400)
+            await asyncio.sleep(60)
+            assert world.replicas("web") > 4
+
+    scenario(case)
+
+
 @pytest.mark.parametrize("watched", [False, True])
 def test_a_round_whose_scales_were_asked_for_is_not_repeated(watched: bool) -> None:
     """Though as many others are watched: of HPAs that are left alone."""

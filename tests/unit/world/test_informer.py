@@ -705,6 +705,22 @@ def test_the_version_of_lines_does_not_go_back(old: str) -> None:
     assert ClusterSink(Cluster(), "Pod").events(both).version == "179"
 
 
+def test_the_version_of_a_streaming_list_is_that_of_its_last_bookmark() -> None:
+    """It may be older than an object in the list, and newer events may follow in one piece with it."""
+    end = {"resourceVersion": "90", "annotations": {"k8s.io/initial-events-end": "true"}}
+    lines = [
+        {"type": "ADDED", "object": merge(pod("a"), {"metadata": {"resourceVersion": "179"}})},
+        {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": end}},
+        {"type": "ADDED", "object": merge(pod("b"), {"metadata": {"resourceVersion": "91"}})},
+    ]
+    for count, version in ((2, "90"), (3, "91")):
+        data = b"".join(json.dumps(each).encode() + b"\n" for each in lines[:count])
+        for sink in (ObjectSink(PODS, lambda change: None), ClusterSink(Cluster(), "Pod")):
+            sink.begin()
+            read = sink.events(data)
+            assert (read.version, read.synced) == (version, True)
+
+
 def test_another_object_of_the_same_name() -> None:
     told: list[tuple[KubeObject | None, KubeObject | None]] = []
     sink = ObjectSink(Watch(kind="Pod", api_version="v1", typed=True), lambda c: told.append((c.old, c.new)))

@@ -226,8 +226,9 @@ class ObjectSink:
                     meta = read_json(event.object, _Bookmark).metadata
                 except UnreadableError as error:
                     raise InputError(f"not a bookmark of {self.watch.kind}: {error}") from None
+                if (meta.annotations or {}).get(_INITIAL_EVENTS_END) == "true":
+                    synced, version = True, ""  # the version of a list is that of this bookmark
                 version = _newest(version, meta.resource_version)
-                synced = synced or (meta.annotations or {}).get(_INITIAL_EVENTS_END) == "true"
             elif event.type in _CHANGES:
                 version = _newest(version, self._apply_slowly(event))
             else:
