@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kscale.capacity.karpenter.choice import karpenter_choice
 from kscale.capacity.karpenter.node_pools import NodePools, node_pools_from, read_node_pools
-from kscale.capacity.karpenter.offerings import PoolGroups, groups_of_pools
+from kscale.capacity.karpenter.offerings import PoolGroups, groups_of_pools, with_existing_nodes
 from kscale.capacity.records import KarpenterChoice, KarpenterLine
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "karpenter_choice",
     "node_pools_from",
     "read_node_pools",
+    "with_existing_nodes",
 ]
