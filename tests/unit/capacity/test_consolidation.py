@@ -13,6 +13,7 @@ import pytest
 import kscale
 from kscale.capacity.consolidation import ConsolidationPlan, DisruptionBudget
 from kscale.capacity.groups import groups_from
+from kscale.capacity.karpenter import node_pools_from
 from kscale.effects import SECOND
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
@@ -238,6 +239,106 @@ def test_moves_wait_for_their_budget_while_empty_nodes_go() -> None:
         ("empty", "2026-07-01T12:00:00Z"),
         ("remove", "2026-07-01T13:00:00Z"),
     ]
+
+
+# -- NodePools ---------------------------------------------------------------------------------------------------------
+
+
+def pool_of(name: str, disruption: dict[str, Any]) -> Any:
+    spec = {"template": {"spec": {"requirements": []}}, "disruption": disruption}
+    item = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}, "spec": spec}
+    return node_pools_from([item]).pools[0].disruption()
+
+
+def plan_of_pools(*items: dict[str, Any], pools: dict[str, dict[str, Any]], **options: Any) -> ConsolidationPlan:
+    entries = [
+        {"id": name, "min": 0, "max": 10, "price": 0.2, "nodeSelector": {"karpenter.sh/nodepool": name}}
+        for name in pools
+    ]
+    rules = [pool_of(name, disruption) for name, disruption in pools.items()]
+    chosen = kscale.ConsolidationOptions(node_pools=rules, bound_effort=0, replace=False, **options)
+    return kscale.consolidate(cluster(*items), groups_from(entries), now=START, options=chosen)
+
+
+def pool_nodes(pool: str, count: int, **more: Any) -> list[dict[str, Any]]:
+    return [node(f"{pool}{i}", labels={"karpenter.sh/nodepool": pool}, **more) for i in range(count)]
+
+
+def removed_of(plan: ConsolidationPlan) -> list[tuple[str, list[str]]]:
+    return [(step.at[11:16], sorted(step.remove)) for step in plan.steps]
+
+
+def test_each_node_pool_has_a_budget_of_its_own() -> None:
+    """10 % of three nodes are rounded up to one; 50 % of four are two."""
+    items = [*pool_nodes("a", 3), *pool_nodes("b", 4)]
+    plan = plan_of_pools(*items, pools={"a": {}, "b": {"budgets": [{"nodes": "50%"}]}})
+    assert removed_of(plan)[0] == ("12:00", ["a0", "b0", "b1"])
+    limited = plan_of_pools(*items, pools={"a": {}, "b": {}}, budgets=[DisruptionBudget(nodes="1")])
+    assert removed_of(limited)[0] == ("12:00", ["a0"])
+
+
+def test_nodes_that_are_not_ready_use_the_budget_of_their_pool() -> None:
+    broken = node("a9", labels={"karpenter.sh/nodepool": "a"})
+    broken["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    assert removed_of(plan_of_pools(*pool_nodes("a", 3), broken, pools={"a": {"budgets": [{"nodes": "1"}]}})) == []
+    two = plan_of_pools(*pool_nodes("a", 3), broken, pools={"a": {"budgets": [{"nodes": "2"}]}})
+    assert len(removed_of(two)[0][1]) == 1
+
+
+def test_a_node_that_is_not_initialized_does_not_count() -> None:
+    young = node("a9", labels={"karpenter.sh/nodepool": "a", "karpenter.sh/registered": "true"})
+    items = [*pool_nodes("a", 2), young, pod("p", "a9", cpu="3", annotations={"karpenter.sh/do-not-disrupt": "true"})]
+    plan = plan_of_pools(*items, pools={"a": {"budgets": [{"nodes": "50%"}]}})
+    assert len(removed_of(plan)[0][1]) == 1, "half of two nodes, not of three"
+
+
+def test_a_pool_that_is_consolidated_when_empty_keeps_its_pods() -> None:
+    items = [*pool_nodes("a", 3), pod("p", "a0"), pod("q", "a1")]
+    every = {"budgets": [{"nodes": "100%"}]}
+    plan = plan_of_pools(*items, pools={"a": {**every, "consolidationPolicy": "WhenEmpty"}})
+    assert removed_of(plan) == [("12:00", ["a2"])]
+    assert plan.stopped == "nothing-saves"
+    assert removed_of(plan_of_pools(*items, pools={"a": every}))[1] == ("12:10", ["a0"])
+
+
+def test_a_pool_is_never_consolidated_or_after_some_time() -> None:
+    """The pod of a0 started twelve hours ago; moving it to a1 begins the time of a1 again."""
+    items = [*pool_nodes("a", 2), pod("p", "a0"), *pool_nodes("b", 1)]
+    never = {"consolidateAfter": "Never"}
+    plan = plan_of_pools(*items, pools={"a": never, "b": never})
+    assert (plan.steps, plan.stopped) == ([], "nothing-saves")
+    fresh = pod("p", "a0", started="2026-07-01T11:55:00Z")
+    after = {"consolidateAfter": "25m", "budgets": [{"nodes": "100%"}]}
+    plan = plan_of_pools(*pool_nodes("a", 2), fresh, pod("q", "a1"), pools={"a": after})
+    assert removed_of(plan) == [("12:00", ["a1"])]
+    assert plan.stopped == "nothing-saves"
+
+
+def test_reasons_and_schedules_of_a_pool_delay_its_steps() -> None:
+    items = [*pool_nodes("a", 3), pod("p", "a0"), pod("q", "a1"), *pool_nodes("b", 2), pod("r", "b0"), pod("s", "b1")]
+    closed = {"nodes": "0", "schedule": "0 12 * * *", "duration": "1h", "reasons": ["Underutilized"]}
+    plan = plan_of_pools(*items, pools={"a": {"budgets": [closed, {"nodes": "100%"}]}, "b": {}})
+    times: dict[str, list[str]] = {"a": [], "b": []}
+    for at, names in removed_of(plan):
+        for name in names:
+            times[name[0]].append(at)
+    assert times["a"] == ["12:00", "13:00"]
+    assert times["b"][0] == "12:10"
+
+
+def test_moves_that_are_never_allowed_end_the_path() -> None:
+    items = [node("n1"), node("n2"), pod("a", "n1"), pod("b", "n2")]
+    plan = plan_of(*items, budgets=[DisruptionBudget(nodes="0", reasons=["Underutilized"])])
+    assert (plan.steps, plan.stopped) == ([], "budgets")
+
+
+def test_bad_budgets_of_a_pool_are_named() -> None:
+    for budget_, text in (
+        ({"nodes": "1", "schedule": "never", "duration": "1h"}, "is not a cron schedule"),
+        ({"nodes": "1", "reasons": ["Cheap"]}, '"Cheap" is not one of'),
+    ):
+        with pytest.raises(InputError, match=text):
+            pool_of("a", {"budgets": [budget_]})
 
 
 # -- the optimum -------------------------------------------------------------------------------------------------------

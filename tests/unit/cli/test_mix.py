@@ -292,6 +292,12 @@ def test_a_budget_leaves_time_for_the_check(monkeypatch: pytest.MonkeyPatch) -> 
     bound_is_over, plan_is_over = mix.within(10.0)
     assert (bound_is_over(), plan_is_over()) == (False, False)
     assert (bound_is_over(), plan_is_over()) == (True, True)
+    clock = iter([100.0, 103.8, 103.9, 105.9, 106.1])
+    bound_is_over, plan_is_over = mix.within(10.0, pods=100_000)
+    assert [bound_is_over(), bound_is_over(), plan_is_over(), plan_is_over()] == [False, True, False, True]
+    clock = iter([100.0, 100.0])
+    bound_is_over, _ = mix.within(1.0, pods=100_000)
+    assert bound_is_over(), "the check alone takes all the time"
     clock = iter([100.0, 104.1, 105.6, 108.4])
     bound_is_over, plan_is_over, few_types_are_over = mix.within(10.0, few_types=True)
     assert (bound_is_over(), plan_is_over(), few_types_are_over()) == (True, True, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kscale.capacity.consolidation.budgets import DisruptionBudget
 from kscale.capacity.consolidation.path import consolidate
+from kscale.capacity.consolidation.pools import PoolDisruption
 from kscale.capacity.consolidation.records import (
     ConsolidationOptions,
     ConsolidationPlan,
@@ -23,5 +24,6 @@ __all__ = [
     "HeldNode",
     "NewNode",
     "Outlook",
+    "PoolDisruption",
     "consolidate",
 ]

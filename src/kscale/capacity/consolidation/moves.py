@@ -33,11 +33,12 @@ _FRUITLESS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A node that may be added: the group, its template and price, and the free cpu and memory of an empty node."""
+    """A node that may be added: the group, its template and price, and the NodePool whose rules it obeys."""
 
     group: str
     template: NodeTemplate
     price: float
+    pool: str = ""
 
 
 @dataclass(slots=True)
@@ -45,8 +46,9 @@ class Limits:
     """Limits of a step: ``nodes`` to remove, pods to evict (None: no limit), waves of evictions.
 
     ``few_waves``: the first node of the step decides how many waves the step has at most.
-    ``spare``: how many nodes each group may lose; ``room``: how many it may gain. ``worthwhile`` says whether removing
-    a node at a price repays a number of evictions.
+    ``spare``: how many nodes each group may lose; ``room``: how many it may gain. ``pools``: how many nodes each
+    NodePool may lose (nodes of no pool: the empty name); ``waiting``: nodes that stay for now. ``worthwhile`` says
+    whether removing a node at a price repays a number of evictions.
     """
 
     nodes: int
@@ -54,12 +56,14 @@ class Limits:
     waves: int
     spare: dict[str, int]
     room: dict[str, int]
+    pools: dict[str, int]
+    waiting: Collection[int]
     worthwhile: Callable[[float, int], bool]
     few_waves: bool = True
 
     def copy(self) -> Limits:
         """Return an independent copy."""
-        return replace(self, spare=dict(self.spare), room=dict(self.room))
+        return replace(self, spare=dict(self.spare), room=dict(self.room), pools=dict(self.pools))
 
 
 @dataclass(slots=True)
@@ -106,7 +110,8 @@ class Moves:
     """Nodes and pods of the cluster as the path has changed them.
 
     Pods have their positions in the first snapshot, nodes their numbers in the engine. ``pods_on``: the pods of each
-    node; ``prices``, ``group_of``: of each node, None = unknown; ``alive``: nodes that exist.
+    node; ``prices``, ``group_of``: of each node, None = unknown; ``pool_of``: its NodePool with rules, else empty;
+    ``alive``: nodes that exist.
     """
 
     def __init__(
@@ -116,6 +121,7 @@ class Moves:
         offers: Sequence[Offered],
         prices: Sequence[float | None],
         groups: Sequence[str | None],
+        pools: Sequence[str],
     ) -> None:
         pods = evictions.pods
         self.evictions, self.offers = evictions, offers
@@ -125,7 +131,7 @@ class Moves:
         number = self.session.numbers(len(snapshot.interner.classes))
         self.class_of: list[int] = number[pods.class_of].tolist()
         self.names = list(snapshot.nodes)
-        self.prices, self.group_of = list(prices), list(groups)
+        self.prices, self.group_of, self.pool_of = list(prices), list(groups), list(pools)
         self.alive = [True] * len(self.names)
         self.is_new = [False] * len(self.names)
         self.pods_on: list[list[int]] = [[] for _ in self.names]
@@ -172,12 +178,14 @@ class Moves:
         self._covered_on.pop(node, None)
         self._shares_of.pop(node, None)
 
-    def is_candidate(self, node: int, spare: Mapping[str, int]) -> bool:
-        """Return whether a node may be removed as far as its price, its group and its pods allow."""
+    def is_candidate(self, node: int, limits: Limits) -> bool:
+        """Return whether a node may be removed as far as its price, its group, its NodePool and its pods allow."""
         group = self.group_of[node]
         if not self.alive[node] or self.is_new[node] or not self.prices[node] or group is None:
             return False
-        return spare.get(group, 0) > 0 and not any(self.held[pod] for pod in self.pods_on[node])
+        if node in limits.waiting or limits.pools.get(self.pool_of[node], 0) < 1:
+            return False
+        return limits.spare.get(group, 0) > 0 and not any(self.held[pod] for pod in self.pods_on[node])
 
     def apply(self, removed: Sequence[int], added: Sequence[tuple[int, str]], targets: Mapping[int, str]) -> None:
         """Follow a step: add nodes (offer, name), move pods to the nodes ``targets``, remove nodes."""
@@ -187,6 +195,7 @@ class Moves:
             self.names.append(name)
             self.prices.append(self.offers[offer].price)
             self.group_of.append(self.offers[offer].group)
+            self.pool_of.append(self.offers[offer].pool)
             self.alive.append(True)
             self.is_new.append(True)
             self.pods_on.append([])
@@ -207,13 +216,13 @@ class Moves:
 
     def propose_empty(self, limits: Limits) -> list[int]:
         """Return nodes without pods to move, the most expensive first."""
-        spare = dict(limits.spare)
-        nodes = [n for n in range(len(self.names)) if self.is_candidate(n, spare) and not self.movers(n)]
+        limits = limits.copy()
+        nodes = [n for n in range(len(self.names)) if self.is_candidate(n, limits) and not self.movers(n)]
         chosen: list[int] = []
         for node in sorted(nodes, key=lambda n: -(self.prices[n] or 0.0)):
-            group = self.group_of[node] or ""
-            if len(chosen) < limits.nodes and spare[group] > 0:
-                spare[group] -= 1
+            if len(chosen) < limits.nodes and self.is_candidate(node, limits):
+                limits.spare[self.group_of[node] or ""] -= 1
+                limits.pools[self.pool_of[node]] -= 1
                 chosen.append(node)
         return chosen
 
@@ -221,7 +230,7 @@ class Moves:
         """Return nodes whose pods fit together on the nodes that stay, by saving per eviction."""
         limits = limits.copy()
         order = sorted(
-            (n for n in range(len(self.names)) if n not in failed and self.is_candidate(n, limits.spare)),
+            (n for n in range(len(self.names)) if n not in failed and self.is_candidate(n, limits)),
             key=lambda n: (-(self.prices[n] or 0.0) / (1 + len(self.pods_on[n])), n),
         )
         preferred = np.ones(self.engine.nodes, dtype=np.uint8)
@@ -253,7 +262,7 @@ class Moves:
         gains = {
             n: gain
             for n in range(len(self.names))
-            if n not in failed and self.is_candidate(n, limits.spare) and (gain := self._estimate_gain(n)) > 0
+            if n not in failed and self.is_candidate(n, limits) and (gain := self._estimate_gain(n)) > 0
         }
         order = sorted(gains, key=lambda n: (-gains[n], n))
         charge = _Charge(self._allowed)
@@ -367,7 +376,7 @@ class Moves:
         self, node: int, limits: Limits, charge: _Charge, receivers: Collection[int], *, first: bool
     ) -> list[int] | None:
         """Return the pods to move off a node if the limits of the step allow its removal, else None."""
-        if node in receivers or not self.is_candidate(node, limits.spare):
+        if node in receivers or not self.is_candidate(node, limits):
             return None
         movers = self.movers(node)
         if limits.evictions is not None and charge.pods + len(movers) > limits.evictions:
@@ -384,6 +393,7 @@ class Moves:
     def _take(self, node: int, movers: Sequence[int], limits: Limits, charge: _Charge) -> None:
         """Count a node as removed."""
         limits.spare[self.group_of[node] or ""] -= 1
+        limits.pools[self.pool_of[node]] -= 1
         charge.add(len(movers), self._covered(node))
 
     def _move(

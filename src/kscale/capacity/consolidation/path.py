@@ -19,8 +19,9 @@ from kscale.ca import unremovable_reasons
 from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.consolidation.bound import bound_cost, list_misplaced_pods
-from kscale.capacity.consolidation.budgets import EMPTY, UNDERUTILIZED, allowed_nodes
+from kscale.capacity.consolidation.budgets import EMPTY, UNDERUTILIZED, DisruptionBudget, allowed_nodes
 from kscale.capacity.consolidation.moves import Limits, Moves, Offered, Replacement
+from kscale.capacity.consolidation.pools import PoolRules
 from kscale.capacity.consolidation.records import (
     ConsolidationOptions,
     ConsolidationPlan,
@@ -37,11 +38,12 @@ from kscale.capacity.losses import is_lost_with_node, waiting
 from kscale.capacity.records import round_money
 from kscale.capacity.type_names import instance_type_of
 from kscale.effects import Moment, duration, moment, to_text
-from kscale.objects.api.core import Pod
+from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
-from kscale.objects.pod_owners import DO_NOT_DISRUPT, pod_annotation
+from kscale.objects.pod_owners import DO_NOT_DISRUPT, is_daemonset_pod, pod_annotation
+from kscale.objects.times import moment_in
 from kscale.scheduling.bounds.effort import checked_bound
 from kscale.scheduling.place import place
 from kscale.scheduling.profile import HOSTNAME
@@ -155,8 +157,18 @@ class _Path:
         self._unmodelled = [] if placed is None else placed.unmodelled
         self._origin = np.arange(len(self._first.pods), dtype=np.int64)
         self._evictions = Evictions(self._first, now, rules)
+        self._pools = rules_of_pools = PoolRules(
+            options.node_pools, nodes, self._list_last_events(nodes) if options.node_pools else [now] * len(nodes)
+        )
+        default = [] if options.node_pools else [DisruptionBudget()]
+        self._budgets = default if options.budgets is None else options.budgets
         self._offers = [
-            Offered(group.id, group.template, group.price)
+            Offered(
+                group.id,
+                group.template,
+                group.price,
+                rules_of_pools.get_pool(group.template.node.metadata.labels or {}),
+            )
             for group in self._groups
             if options.replace and group.template is not None and group.price is not None and group.max_size
         ]
@@ -167,6 +179,7 @@ class _Path:
             self._offers,
             [price if hold is None else None for price, hold in zip(prices, fixed, strict=True)],
             self._groups.ids_of_nodes(list(snapshot.nodes)),
+            self._pools.pool_of,
         )
         self._spare = {group.id: group.size - group.min_size for group in self._groups}
         self._room = {group.id: group.max_size - group.size for group in self._groups}
@@ -180,6 +193,15 @@ class _Path:
         self._misplaced = list_misplaced_pods(self._moves) if options.bound_effort else set()
         self.cost = self._before = sum(self._prices.values())
         self.steps: list[ConsolidationStep] = []
+
+    def _list_last_events(self, nodes: Sequence[Node]) -> list[Moment]:
+        """Return when the last pod started on each node, or when the node was created."""
+        events = [moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp") for node in nodes]
+        for record, node in zip(self._first.placed, self._first.placed_node.tolist(), strict=True):
+            if not is_daemonset_pod(record.pod):
+                started = moment_in(record.pod, record.pod.status.start_time, "status.startTime")
+                events[node] = max(events[node], started)
+        return events
 
     def _list_held(self, fixed: Sequence[tuple[str, str] | None]) -> list[HeldNode]:
         """Return the nodes that cannot be removed whatever happens to others, with the first reason.
@@ -221,33 +243,36 @@ class _Path:
     def run(self) -> str:
         """Take steps until nothing is left to do, and return why the path ends."""
         options = self._options
+        last, tried = self._time, None
         while len(self.steps) < options.max_steps:
-            if not self._wait_for_budgets():
-                return "budgets"
-            kind, checked = self._next_step()
-            if checked is None:
-                if kind == "wait":
-                    self._time += self._step_time
+            # While nothing else is allowed than when no step was found, no step will be found.
+            permissions = (self._allowed(EMPTY), self._allowed(UNDERUTILIZED), self._list_waiting())
+            if permissions != tried:
+                tried = permissions
+                kind, checked = self._next_step()
+                if checked is not None:
+                    if self._saving(checked) < options.min_saving:
+                        return "min-saving"
+                    self._take(kind, checked)
+                    last, tried = self._time, None
                     continue
-                return "nothing-saves"
-            if self._saving(checked) < options.min_saving:
-                return "min-saving"
-            self._take(kind, checked)
+                if kind != "wait":
+                    return "nothing-saves"
+            self._time += self._step_time
+            if self._time > last + duration(_PATIENCE):
+                return "budgets"
         return "max-steps"
 
-    def _allowed(self, reason: str) -> int:
-        total = sum(self._moves.alive)
-        allowed = allowed_nodes(self._options.budgets, self._time, total, reason)
-        return total if allowed is None else allowed
+    def _allowed(self, reason: str) -> tuple[int, dict[str, int]]:
+        """Return how many nodes a step may remove for a reason, in all and of each NodePool."""
+        alive = self._moves.alive
+        total = sum(alive)
+        allowed = allowed_nodes(self._budgets, self._time, total, reason)
+        pools = {**self._pools.allowed(self._time, alive, reason), "": total}
+        return total if allowed is None else allowed, pools
 
-    def _wait_for_budgets(self) -> bool:
-        """Advance to the next time at which a disruption is allowed. Return False if there is none for too long."""
-        end = self._time + duration(_PATIENCE)
-        while not self._allowed(EMPTY) and not self._allowed(UNDERUTILIZED):
-            self._time += self._step_time
-            if self._time > end:
-                return False
-        return True
+    def _list_waiting(self) -> frozenset[int]:
+        return self._pools.list_waiting(self._time, self._moves.alive)
 
     def _limits(self, reason: str) -> Limits:
         options = self._options
@@ -256,17 +281,20 @@ class _Path:
         def is_worthwhile(price: float, evictions: int) -> bool:
             return price * hours > evictions * options.eviction_cost
 
+        nodes, pools = self._allowed(reason)
         return Limits(
-            self._allowed(reason),
+            min(nodes, sum(pools.values())),
             options.max_evictions,
             options.max_waves,
             dict(self._spare),
             dict(self._room),
+            pools,
+            self._list_waiting(),
             is_worthwhile,
         )
 
     def _next_step(self) -> tuple[str, _Checked | None]:
-        """Return the kind of the next step and the step; ("wait", None) if budgets allow only empty nodes now."""
+        """Return the kind of the next step and the step; ("wait", None) if more may be allowed at another time."""
         moves = self._moves
         empty = moves.propose_empty(self._limits(EMPTY))
         if empty and (checked := self._check([Replacement(empty)])) is not None:
@@ -284,7 +312,8 @@ class _Path:
             checked = self._try_replacements(limits)
             if checked is not None:
                 return "replace", checked
-        return "", None
+        later = self._pools.may_be_allowed_later(UNDERUTILIZED, limits.pools)
+        return "wait" if later or limits.waiting else "", None
 
     def _try_removals(self, limits: Limits) -> _Checked | None:
         """Return a step that only removes nodes, or None if the scheduler's choices allow none."""
@@ -429,6 +458,12 @@ class _Path:
             self._prices[name] = self._offers[offer].price
         removed = [moves.names[node] for node in checked.removed]
         moves.apply(checked.removed, checked.added, checked.targets)
+        for offer, _ in checked.added:
+            self._pools.add_node(self._offers[offer].pool, self._time)
+        receivers = set(checked.targets.values())
+        for node, name in enumerate(moves.names):
+            if name in receivers and moves.alive[node]:
+                self._pools.record_pod_event(node, self._time)
         for pod in checked.targets:
             if self._young[pod]:
                 moves.held[pod] = True

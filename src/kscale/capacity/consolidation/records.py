@@ -9,6 +9,7 @@ from typing import ClassVar
 import msgspec
 
 from kscale.capacity.consolidation.budgets import DisruptionBudget, check_budgets
+from kscale.capacity.consolidation.pools import PoolDisruption
 from kscale.capacity.records import Part
 from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import check_fields
@@ -30,8 +31,11 @@ class ConsolidationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    budgets : list of DisruptionBudget
-        How many nodes a step may remove, by time. Default: 10 %, as Karpenter's.
+    budgets : list of DisruptionBudget, optional
+        How many nodes a step may remove, by time. Default: 10 %, as Karpenter's. With ``node_pools`` the default is
+        no limit beside the budgets of these.
+    node_pools : list of PoolDisruption
+        Disruption rules of NodePools, for the nodes with the label ``karpenter.sh/nodepool``.
     max_evictions : int, optional
         Maximum number of pods that a step evicts.
     max_waves : int
@@ -53,7 +57,8 @@ class ConsolidationOptions(msgspec.Struct, frozen=True, kw_only=True):
         Work for the lower bound, in units of about a microsecond; 0 leaves the bound out.
     """
 
-    budgets: list[DisruptionBudget] = msgspec.field(default_factory=lambda: [DisruptionBudget()])
+    budgets: list[DisruptionBudget] | None = None
+    node_pools: list[PoolDisruption] = msgspec.field(default_factory=list)
     max_evictions: int | None = None
     max_waves: int = 10
     max_steps: int = 200
@@ -69,8 +74,8 @@ class ConsolidationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise InputError for invalid values; the message names the option."""
-        check_budgets(self.budgets)
-        problems = []
+        check_budgets(self.budgets or ())
+        problems = [each for i, pool in enumerate(self.node_pools) for each in pool.problems(f"node_pools[{i}]")]
         for name, least in (("max_evictions", 0), ("max_waves", 1), ("max_steps", 0), ("bound_effort", 0)):
             value = getattr(self, name)
             if value is not None and value < least:

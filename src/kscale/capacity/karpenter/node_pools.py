@@ -9,10 +9,13 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
+from kscale.capacity.consolidation.budgets import DisruptionBudget
+from kscale.capacity.consolidation.pools import PoolDisruption
 from kscale.capacity.karpenter.requirements import Operator, Requirement, Requirements, requirement
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
@@ -20,6 +23,7 @@ from kscale.objects.api.core import Taint
 from kscale.objects.api.meta import ApiStruct, KubeObject, ObjectMeta, ResourceList
 from kscale.objects.argument_types import typed
 from kscale.objects.decode import from_dict
+from kscale.objects.times import parse_duration
 from kscale.snapshot.text.documents import placed_documents
 from kscale.snapshot.text.files import decompress
 
@@ -121,6 +125,22 @@ class NodePool(KubeObject):
         if reference.kind:
             labels[f"{reference.group}/{reference.kind.lower()}"] = reference.name
         return Requirements([*map(_requirement, spec.requirements), *(_label(*item) for item in labels.items())])
+
+    def disruption(self) -> PoolDisruption:
+        """Return the rules by which a path of :func:`kscale.consolidate` removes nodes of the pool.
+
+        The policy ``Balanced`` counts as ``WhenEmptyOrUnderutilized``.
+        """
+        rules = self.spec.disruption
+        after = None
+        if rules.consolidate_after != "Never":
+            after = timedelta(microseconds=parse_duration(rules.consolidate_after) // 1000)
+        return PoolDisruption(
+            name=self.name,
+            budgets=[_convert_budget(budget) for budget in rules.budgets],
+            only_empty=rules.consolidation_policy == "WhenEmpty",
+            consolidate_after=after,
+        )
 
 
 class NodeClaimStatus(ApiStruct):
@@ -295,8 +315,17 @@ def _mistakes_of_disruption(disruption: Disruption) -> Iterator[tuple[str, str]]
     for number, budget in enumerate(disruption.budgets):
         if _BUDGET.fullmatch(budget.nodes) is None:
             yield f"spec.disruption.budgets[{number}].nodes", f'"{budget.nodes}" is neither a number nor a percentage'
-        if (budget.schedule is None) != (budget.duration is None):
+        elif (budget.schedule is None) != (budget.duration is None):
             yield f"spec.disruption.budgets[{number}]", "schedule and duration need each other"
+        else:
+            for problem in _convert_budget(budget).problems(""):
+                yield f"spec.disruption.budgets[{number}]", problem.message
+
+
+def _convert_budget(budget: Budget) -> DisruptionBudget:
+    return DisruptionBudget(
+        nodes=budget.nodes, schedule=budget.schedule, duration=budget.duration, reasons=budget.reasons
+    )
 
 
 def _mistakes_of(item: NodePoolRequirement) -> Iterator[str]:

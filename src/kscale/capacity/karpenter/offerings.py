@@ -25,7 +25,7 @@ from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import to_integers
 from kscale.objects.well_known_labels import ARCH, INSTANCE_TYPE, OS, REGION, ZONE
 
-__all__ = ["PoolGroups", "PoolOffering", "groups_of_pools", "labels_of_type"]
+__all__ = ["PoolGroups", "PoolOffering", "groups_of_pools", "labels_of_type", "with_existing_nodes"]
 
 _PROVIDERS = ("karpenter.k8s.aws/", "karpenter.azure.com/", "karpenter.k8s.gcp/")
 _PREFIX = dict(zip(Cloud, _PROVIDERS, strict=True))
@@ -281,3 +281,47 @@ def _group(
         target_size=0,
         max_size=min([UNLIMITED, *sizes]),
     )
+
+
+@typed
+def with_existing_nodes(groups: Iterable[NodeGroup], pools: NodePools, nodes: Iterable[Node]) -> list[NodeGroup]:
+    """Return the groups of NodePools with the nodes that exist, as groups whose nodes may be removed.
+
+    Parameters
+    ----------
+    groups : iterable of NodeGroup
+        The groups of :func:`groups_of_pools`.
+    pools : NodePools
+        The NodePools.
+    nodes : iterable of Node
+        The existing nodes.
+
+    Returns
+    -------
+    list of NodeGroup
+        Each group has the nodes of its pool, type, zone and capacity type, and may have as many more as before. Other
+        nodes of a pool form a group of their own, which gets no new node.
+
+    Notes
+    -----
+    Not in upstream: Karpenter has no node groups.
+    """
+    members: dict[tuple[str, ...], list[str]] = {}
+    for node in nodes:
+        labels = node.metadata.labels or {}
+        if labels.get(NODE_POOL) in {pool.name for pool in pools.pools}:
+            members.setdefault(tuple(labels.get(key, "") for key in _IDENTITY), []).append(node.metadata.name)
+    result = []
+    for group in groups:
+        labels = group.node_template.node.metadata.labels or {}
+        names = members.pop(tuple(labels.get(key, "") for key in _IDENTITY), [])
+        maximum = group.max_size if group.max_size >= UNLIMITED else group.max_size + len(names)
+        result.append(replace(group, nodes=names, target_size=len(names), max_size=maximum))
+    for (pool, *more), names in members.items():
+        name = "/".join([pool, *filter(None, more), "existing"])
+        result.append(NodeGroup(id=name, nodes=names, target_size=len(names), max_size=len(names)))
+    return result
+
+
+_IDENTITY = (NODE_POOL, INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
+"""Labels by which a node belongs to the group of an offering."""

@@ -6,6 +6,7 @@ Not in upstream.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -294,8 +295,9 @@ def mix(
     budget = Budget(
         options.bound_effort, options.plan_effort, stop[0], stop[1], options.tolerance, threads=options.threads
     )
-    unrestricted = _build_plan(snapshot, names, chosen, options, budget)
-    starts = _StartPlans(unrestricted, start)
+    instance = Instance(snapshot, names, chosen, options)
+    starts = _StartPlans(instance, start)
+    unrestricted = _build_plan(instance, budget)
     unrestricted = _best([unrestricted, *starts.check(unrestricted)])
     small_mix = SmallMix(unrestricted.instance)
     unrestricted = _best([unrestricted, *_solve_exactly(unrestricted, small_mix, budget)])
@@ -403,10 +405,7 @@ def _best(results: Sequence[_Result]) -> _Result:
     return min(results, key=lambda result: (result.breaks_limits, result.homeless, round(result.cost, 9)))
 
 
-def _build_plan(
-    snapshot: Snapshot, names: list[str] | None, offers: list[Offer], options: MixOptions, budget: Budget
-) -> _Result:
-    instance = Instance(snapshot, names, offers, options)
+def _build_plan(instance: Instance, budget: Budget) -> _Result:
     parts = [instance.cell(number) for number in range(max(1, len(instance.cells)))]
     solution = solve(instance.bound, instance.plan, parts, budget)
     planned = assign_pods_to_nodes(instance, solution.packed)
@@ -436,32 +435,36 @@ def _solve_exactly(result: _Result, small: SmallMix, budget: Budget, max_types: 
 class _StartPlans:
     """Plans of simple rules, in the numbers of an instance; each is checked when it may be the cheapest."""
 
-    def __init__(self, base: _Result, start: Sequence[StartPlan]) -> None:
-        self._base = base
-        instance = base.instance
-        plans = [
-            plan_single_type(instance),
-            plan_by_claims(instance),
-            *(build_placement(instance, plan) for plan in start),
-        ]
-        self._plans = [plan for plan in plans if plan is not None]
+    def __init__(self, instance: Instance, start: Sequence[StartPlan]) -> None:
+        self._instance, options = instance, instance.options
+        claims = plan_by_claims(instance)
+        self._plans = [plan for each in start if (plan := build_placement(instance, each)) is not None]
+        self._plans.append(claims)
+        # Among plans of a few types, one that costs more may be the cheapest.
+        is_bound = not options.curve and options.max_types is None and bool((claims.node >= 0).all())
+        single = plan_single_type(instance, self._cost(claims) if is_bound else math.inf)
+        if single is not None:
+            self._plans.append(single)
         self._checked: dict[tuple[int, bool], _Result] = {}
 
-    def check(self, best: _Result | None, max_types: int | None = None) -> list[_Result]:
-        """Return the plans with at most ``max_types`` types after the exact check, without those not below ``best``."""
+    def _cost(self, plan: PlannedPlacement) -> float:
+        offers: list[int] = plan.offer.tolist()
+        return sum(self._instance.offers[offer].price for offer in offers)
+
+    def check(self, best: _Result, max_types: int | None = None) -> list[_Result]:
+        """Return the plans that cost less than ``best`` and have at most ``max_types`` types, after the exact check."""
         results = []
-        offers = self._base.instance.offers
+        offers = self._instance.offers
         for i, plan in enumerate(self._plans):
             numbers = plan.offer.tolist()
             if max_types is not None and len({offers[n].type for n in numbers}) > max_types:
                 continue
-            cost = sum(offers[n].price for n in numbers)
-            if best is not None and not best.homeless and not best.breaks_limits and cost >= best.cost:
+            if not best.homeless and not best.breaks_limits and self._cost(plan) >= best.cost:
                 continue
             key = i, max_types is not None
             if key not in self._checked:
-                checked = _check_plan(self._base.instance, plan, only_planned_types=max_types is not None)
-                self._checked[key] = _Result(self._base.instance, self._base.solution, plan, checked)
+                checked = _check_plan(self._instance, plan, only_planned_types=max_types is not None)
+                self._checked[key] = _Result(self._instance, best.solution, plan, checked)
             results.append(self._checked[key])
         return results
 
@@ -506,7 +509,7 @@ def _with_few_types(
                     if candidates and limited.stop_plan is not None and limited.stop_plan():
                         break
                     chosen = [item for item in offers if item.type in types]
-                    candidates.append(_build_plan(snapshot, names, chosen, options, limited))
+                    candidates.append(_build_plan(Instance(snapshot, names, chosen, options), limited))
             few = _best([*before, *candidates])
             before = [_best([few, *starts.check(few, number)])]
             results[number] = before[0]

@@ -60,11 +60,15 @@ def _select_kinds(kinds: BinKinds, *, several: bool) -> NDArray[np.intp]:
     order = np.lexsort((np.arange(kinds.size), -kinds.capacity.sum(axis=1), kinds.cost))
     rank = np.empty(kinds.size, dtype=np.int64)
     rank[order] = np.arange(kinds.size)
+    # One bin is replaced by one as cheap only, which comes earlier in the order; several bins by any kind.
+    possible = np.full(kinds.size, several)
     for s in order.tolist():
         if not keep[s] or needed[s]:
+            possible[s] = True
             continue
-        better = keep & endless
+        better = keep & endless & possible
         better[s] = False
+        possible[s] = True
         better &= (kinds.rows == kinds.rows[:, [s]]).all(axis=0)
         others = np.flatnonzero(better)
         times = _times(kinds.capacity[others], kinds.capacity[s])

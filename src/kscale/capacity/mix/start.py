@@ -6,8 +6,10 @@ A search that ends early, at the latest by a budget of 0, therefore returns no p
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +25,11 @@ from kscale.objects.well_known_labels import HOSTNAME
 from kscale.scheduling.bounds.instance import BinKinds
 from kscale.scheduling.place import place
 from kscale.scheduling.plugins.pod_topology_spread import hard_constraints
+from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["StartPlan", "build_placement", "plan_by_claims", "plan_single_type"]
 
-_TEMPLATES = 8  # templates that are estimated together
+_TYPES = 8  # types that are estimated together
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,56 +66,128 @@ def build_placement(instance: Instance, plan: StartPlan) -> PlannedPlacement | N
     return PlannedPlacement(np.array(offers, dtype=np.int64), node)
 
 
-def plan_single_type(instance: Instance) -> PlannedPlacement | None:
-    """Return the cheapest plan with new nodes of one offer, as upstream's estimator packs them; None without one.
+def plan_single_type(instance: Instance, below: float = math.inf) -> PlannedPlacement | None:
+    """Return the cheapest plan with new nodes of one type, as upstream's estimator packs them.
 
-    Pods go to existing nodes first, as ``kscale estimate`` places them. Offers are estimated in the order of a lower
-    bound of their cost, until no other can be cheaper. An offer that does not hold every remaining pod is left out.
+    None if no type costs less than ``below`` or holds every pod.
+
+    Pods go to existing nodes first, as ``kscale estimate`` places them. Types are estimated in the order of a lower
+    bound of their cost, until no other can be cheaper. A type that does not hold every remaining pod is left out.
     None if pods must be spread: the predicates count only nodes that exist, and would accept one node in one zone.
     """
     if _has_hard_spread(instance):
         return None
     names = [record.key for record in instance.records]
-    snapshot, existing, cursor = instance.snapshot, {}, 0
+    snapshot, existing, cursor = instance.snapshot, dict[str, str](), 0
     if instance.options.existing and len(snapshot.nodes) and names:
         placed = place(snapshot, pods=names)
-        existing, cursor, snapshot = placed.placed, placed.state.cursor, placed.snapshot_after
+        existing, cursor, snapshot = dict(placed.placed), placed.state.cursor, placed.snapshot_after
         names = [*placed.unschedulable, *placed.not_tried]
     if not names:
         return build_placement(instance, StartPlan([], existing))
     rest = set(names)
     waiting = np.array([record.key in rest for record in instance.records], dtype=bool)
-    candidates = _rank_offers(instance, waiting)
-    best: tuple[float, int, EstimateResult] | None = None
-    for begin in range(0, len(candidates), _TEMPLATES):
-        batch = [each for each in candidates[begin : begin + _TEMPLATES] if best is None or each[0] < best[0]]
+    candidates = _rank_types(instance, waiting)
+    best: _Packed | None = None
+    for begin in range(0, len(candidates), _TYPES):
+        batch = [
+            offers
+            for bound, offers in candidates[begin : begin + _TYPES]
+            if bound < (below if best is None else best.cost)
+        ]
         if not batch:
             break
-        results = estimate_many(
-            snapshot,
-            names,
-            templates=[instance.offers[offer].template for _, offer in batch],
-            options=[EstimateOptions(max_nodes=0)] * len(batch),
-            cursor=cursor,
-            fresh_cursor=True,
-        )
-        for (_, offer), result in zip(batch, results, strict=True):
-            most, cost = instance.offers[offer].most, instance.offers[offer].price * result.node_count
-            is_complete = len(result.order_numbers) == len(names) and (most is None or result.node_count <= most)
-            if is_complete and (best is None or cost < best[0]) and _fits_limits(instance, offer, result.node_count):
-                best = cost, offer, result
-    if best is None:
-        return None
-    _, offer, result = best
-    new: dict[str, list[str]] = {}
-    existing = dict(existing)
-    for pod, node in result.placed.items():
-        if node in snapshot.columns.index:  # the estimator's retry for spread constraints over host names
-            existing[pod] = node
-        else:
-            new.setdefault(node, []).append(pod)
-    name = instance.offers[offer].name
-    return build_placement(instance, StartPlan([(name, pods) for pods in new.values()], existing))
+        firsts = _estimate(instance, snapshot, names, [offers[0] for offers in batch], cursor)
+        for offers, first in zip(batch, firsts, strict=True):
+            parts = [(offers[0], first)]
+            pending = first.unschedulable
+            for offer in offers[1:] if pending else ():
+                (part,) = _estimate(instance, snapshot, pending, [offer], cursor)
+                parts.append((offer, part))
+                pending = part.unschedulable
+                if not pending:
+                    break
+            cost = sum(instance.offers[offer].price * part.node_count for offer, part in parts)
+            if not pending and cost < (below if best is None else best.cost) and _keeps_limits(instance, parts):
+                best = _Packed(cost, parts)
+    return None if best is None else build_placement(instance, _join(instance, best.parts, existing, snapshot))
+
+
+class _Packed(NamedTuple):
+    """Estimates of the offers of one type that place every pod, and their cost."""
+
+    cost: float
+    parts: Sequence[tuple[int, EstimateResult]]
+
+
+def _estimate(
+    instance: Instance, snapshot: Snapshot, names: Sequence[str], offers: Sequence[int], cursor: int
+) -> list[EstimateResult]:
+    """Estimate each offer alone, within its maximum."""
+    return estimate_many(
+        snapshot,
+        names,
+        templates=[instance.offers[offer].template for offer in offers],
+        options=[EstimateOptions(max_nodes=instance.offers[offer].most or 0) for offer in offers],
+        cursor=cursor,
+        fresh_cursor=True,
+        threads=min(instance.options.threads, len(offers)),
+    )
+
+
+def _join(
+    instance: Instance, parts: Sequence[tuple[int, EstimateResult]], existing: dict[str, str], snapshot: Snapshot
+) -> StartPlan:
+    """Return the nodes of several estimates as one plan."""
+    nodes: list[tuple[str, Sequence[str]]] = []
+    for offer, part in parts:
+        pods_on: dict[str, list[str]] = {}
+        for pod, node in part.placed.items():
+            if node in snapshot.columns.index:  # the estimator's retry for spread constraints over host names
+                existing[pod] = node
+            else:
+                pods_on.setdefault(node, []).append(pod)
+        nodes += [(instance.offers[offer].name, pods) for pods in pods_on.values()]
+    return StartPlan(nodes, existing)
+
+
+def _keeps_limits(instance: Instance, parts: Sequence[tuple[int, EstimateResult]]) -> bool:
+    """Check whether limits allow the nodes beside the minima of the other offers."""
+    counts = np.array([each.least for each in instance.offers], dtype=np.int64)
+    for offer, part in parts:
+        counts[offer] = max(counts[offer], part.node_count)
+    return bool((instance.offer_rows @ counts <= instance.high).all())
+
+
+def _rank_types(instance: Instance, waiting: NDArray[np.bool_]) -> list[tuple[float, list[int]]]:
+    """Return (lower bound of the cost, offers) of the types that hold every waiting pod (bool[n]), cheapest first.
+
+    Of equal offers in one cell only that with the highest maximum is in the list.
+    """
+    kinds = instance.bound
+    count = np.bincount(instance.shapes.of_class[instance.class_of[waiting]], minlength=kinds.classes)
+    used = np.flatnonzero(count)
+    total = count @ kinds.demand
+    kinds_of_type: dict[str, list[int]] = {}
+    for kind, offer in enumerate(instance.offer_of_kind):
+        if offer is not None and kinds.most[kind, used].any():
+            kinds_of_type.setdefault(offer.type, []).append(kind)
+    result = []
+    for members in kinds_of_type.values():
+        if not (kinds.most[np.ix_(np.array(members), used)] > 0).any(axis=0).all():
+            continue
+        room = np.maximum(kinds.capacity[members].max(axis=0), 1)
+        nodes = int((-(-total // room)).max(initial=1))
+        offers = [
+            max(part.offers, key=lambda i: (_most_nodes(instance, i), -i))
+            for kind in members
+            for part in instance.sources[kind].values()
+        ]
+        offers = [i for i in offers if _most_nodes(instance, i) > 0]
+        if offers:
+            offers.sort(key=lambda i: (instance.offers[i].price, i))
+            result.append((instance.offers[offers[0]].price * nodes, offers))
+    return sorted(result)
 
 
 def _has_hard_spread(instance: Instance) -> bool:
@@ -126,35 +201,6 @@ def _has_hard_spread(instance: Instance) -> bool:
         if any(constraint.row.key in keys for constraint in constraints):
             return True
     return False
-
-
-def _fits_limits(instance: Instance, offer: int, count: int) -> bool:
-    """Check whether limits allow a number of nodes of one offer beside the minima of the others."""
-    counts = np.array([each.least for each in instance.offers], dtype=np.int64)
-    counts[offer] = max(counts[offer], count)
-    return bool((instance.offer_rows @ counts <= instance.high).all())
-
-
-def _rank_offers(instance: Instance, waiting: NDArray[np.bool_]) -> list[tuple[float, int]]:
-    """Return (lower bound of the cost, offer) of the offers that hold every waiting pod (bool[n]), cheapest first.
-
-    Of equal offers in one cell only that with the highest maximum is returned.
-    """
-    kinds = instance.bound
-    count = np.bincount(instance.shapes.of_class[instance.class_of[waiting]], minlength=kinds.classes)
-    used = np.flatnonzero(count)
-    total = count @ kinds.demand
-    result = []
-    for kind, source in enumerate(instance.sources):
-        if not (kinds.most[kind, used] > 0).all():
-            continue
-        room = np.maximum(kinds.capacity[kind], 1)
-        nodes = int((-(-total // room)).max(initial=1))
-        for part in source.values():
-            if part.offers and not part.minimum:
-                offer = max(part.offers, key=lambda i: (_most_nodes(instance, i), -i))
-                result.append((instance.offers[offer].price * nodes, offer))
-    return sorted(result)
 
 
 def _most_nodes(instance: Instance, offer: int) -> float:
@@ -212,55 +258,79 @@ def _count_fixed(instance: Instance, kind: int, cell: int) -> int:
     return instance.available(source) if source.nodes or source.minimum else 0
 
 
+@dataclass(slots=True)
+class _Claim:
+    """An open bin: ``options`` bool[T] that hold its ``pattern``, before the last ``shape`` was added.
+
+    ``more``: how many more items of that shape fit; ``room``: at most so much of each resource is free.
+    """
+
+    options: NDArray[np.bool_]
+    pattern: NDArray[np.int64]
+    shape: int
+    room: Sequence[int]
+    more: int = 0
+    pods: int = 0
+
+
 class _Claims:
-    """Open bins: ``options`` bool[T] that still hold the ``pattern``, and the requests of the pods in it."""
+    """Open bins, in the order in which they were opened."""
 
     def __init__(self, kinds: BinKinds, is_open: NDArray[np.bool_]) -> None:
         self._kinds, self._is_open = kinds, is_open
-        self.patterns: list[NDArray[np.int64]] = []
-        self._requests: list[NDArray[np.int64]] = []
-        self._options: list[NDArray[np.bool_]] = []
-        self._pods: list[int] = []
+        self._demand: list[list[int]] = kinds.demand.tolist()
+        self._capacity: list[int] = kinds.capacity.max(axis=0, initial=0).tolist()
+        self.claims: list[_Claim] = []
         self._heaps: list[list[tuple[int, int]]] = [[] for _ in range(kinds.classes)]
         self._seen = [0] * kinds.classes
 
     def add(self, shape: int) -> bool:
         """Add a pod to the open bin with the fewest pods that takes it, else to a new one."""
         heap = self._heaps[shape]
-        for claim in range(self._seen[shape], len(self.patterns)):
-            heapq.heappush(heap, (self._pods[claim], claim))
-        self._seen[shape] = len(self.patterns)
+        for number in range(self._seen[shape], len(self.claims)):
+            heapq.heappush(heap, (self.claims[number].pods, number))
+        self._seen[shape] = len(self.claims)
         while heap:
-            pods, claim = heap[0]
-            if self._pods[claim] != pods:
-                heapq.heapreplace(heap, (self._pods[claim], claim))
+            pods, number = heap[0]
+            claim = self.claims[number]
+            if claim.pods != pods:
+                heapq.heapreplace(heap, (claim.pods, number))
             elif self._try(claim, shape):
-                heapq.heapreplace(heap, (self._pods[claim], claim))
+                heapq.heapreplace(heap, (claim.pods, number))
                 return True
             else:
                 heapq.heappop(heap)  # an open bin that refused a pod refuses all later ones of its shape
-        options = self._is_open & (self._kinds.most[:, shape] > 0)
-        if not options.any():
+        claim = _Claim(self._is_open, np.zeros(self._kinds.classes, dtype=np.int64), -1, self._capacity)
+        if self._try(claim, shape):
+            self.claims.append(claim)
+            return True
+        return False
+
+    def _try(self, claim: _Claim, shape: int) -> bool:
+        """Add an item to a bin if it fits."""
+        if claim.shape != shape:
+            if any(size > free for size, free in zip(self._demand[shape], claim.room, strict=True)):
+                return False
+            self._turn_to(claim, shape)
+        if claim.more < 1:
             return False
-        pattern = np.zeros(self._kinds.classes, dtype=np.int64)
-        pattern[shape] = 1
-        self.patterns.append(pattern)
-        self._requests.append(self._kinds.demand[shape].copy())
-        self._options.append(options)
-        self._pods.append(1)
+        claim.more -= 1
+        claim.pattern[shape] += 1
+        claim.pods += 1
         return True
 
-    def _try(self, claim: int, shape: int) -> bool:
-        kinds, pattern = self._kinds, self.patterns[claim]
-        request = self._requests[claim] + kinds.demand[shape]
-        options = self._options[claim] & (kinds.capacity >= request).all(axis=1)
-        options &= kinds.most[:, shape] > pattern[shape]
-        if not options.any():
-            return False
-        self._requests[claim], self._options[claim] = request, options
-        pattern[shape] += 1
-        self._pods[claim] += 1
-        return True
+    def _turn_to(self, claim: _Claim, shape: int) -> None:
+        """Compute the options of a bin, and how many items of another shape they hold."""
+        kinds, last = self._kinds, claim.shape
+        free = kinds.capacity - claim.pattern @ kinds.demand
+        claim.options = claim.options & (free >= 0).all(axis=1)
+        if last >= 0:
+            claim.options &= kinds.most[:, last] >= claim.pattern[last]
+        more = kinds.most[:, shape] - claim.pattern[shape]
+        used = np.flatnonzero(kinds.demand[shape])
+        more = np.minimum(more, (free[:, used] // kinds.demand[shape, used]).min(axis=1)) if used.size else more
+        claim.shape, claim.more = shape, int(more[claim.options].max(initial=0))
+        claim.room = free[claim.options].max(axis=0, initial=0).tolist()
 
 
 def _pack_claims(kinds: BinKinds, shapes: Iterable[int], fixed: Sequence[int]) -> Packed:
@@ -288,8 +358,8 @@ def _pack_claims(kinds: BinKinds, shapes: Iterable[int], fixed: Sequence[int]) -
     for kind, pattern in zip(fixed, patterns, strict=True):
         if pattern.any():
             packing.add_bins(kind, pattern, 1)
-    for pattern in claims.patterns:
-        kind = packing.cheapest(pattern)
+    for claim in claims.claims:
+        kind = packing.cheapest(claim.pattern)
         if kind >= 0:
-            packing.add_bins(kind, pattern, 1)
+            packing.add_bins(kind, claim.pattern, 1)
     return packing.merge_equal_bins()

@@ -36,6 +36,7 @@ MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClas
 # Shares of the time after which the bound and the plan (and those of few types) end. The rest is for the exact check.
 _ENDS = (0.55, 0.85)
 _ENDS_WITH_FEW_TYPES = (0.4, 0.55, 0.85)
+_CHECK = 40e-6  # seconds for the exact check and the output of one pod
 
 
 class Which(StrEnum):
@@ -133,7 +134,8 @@ def command(
         threads=source.threads or min(os.cpu_count() or 1, 8),
     )
     world = cluster if pods is Which.ALL else snapshot
-    stop = within(budget, few_types=curve or max_types is not None)
+    count = len(snapshot.pods) + len(snapshot.pending) if pods is Which.ALL else len(pod_names or snapshot.pending)
+    stop = within(budget, few_types=curve or max_types is not None, pods=count)
     choice = None
     if pods is Which.PENDING:
         names = list(snapshot.pending if pod_names is None else pod_names)
@@ -174,15 +176,17 @@ def check_budget(budget: float) -> None:
         raise typer.BadParameter("nan is not a number of seconds", param_hint="--budget")
 
 
-def within(budget: float, *, few_types: bool = False) -> tuple[Callable[[], bool], ...]:
+def within(budget: float, *, few_types: bool = False, pods: int = 0) -> tuple[Callable[[], bool], ...]:
     """Return functions that return when to end the bound and the plan, to finish within ``budget`` seconds from now.
 
-    ``few_types`` leaves time for plans with few instance types.
+    ``few_types`` leaves time for plans with few instance types, ``pods`` for the exact check of so many pods.
     """
     began = time.monotonic()
+    latest = max(0.0, budget - _CHECK * pods)
 
     def after(share: float) -> Callable[[], bool]:
-        return lambda: time.monotonic() >= began + budget * share
+        end = began + min(budget * share, latest * share / ends[-1])
+        return lambda: time.monotonic() >= end
 
     ends = _ENDS_WITH_FEW_TYPES if few_types else _ENDS
     return tuple(after(share) for share in ends)

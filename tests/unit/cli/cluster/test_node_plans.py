@@ -189,3 +189,38 @@ def test_two_dumps_are_compared(dump: Path, groups: Path, tmp_path: Path) -> Non
     same = kscale("diff", dump, dump, "-q")
     assert same.code == 0
     assert same.stdout.startswith("The dumps do not differ in nodes, pods and requests.")
+
+
+def test_node_pools_limit_the_steps_by_their_own_budgets(tmp_path: Path) -> None:
+    labels = {
+        "karpenter.sh/nodepool": "general",
+        "karpenter.sh/capacity-type": "on-demand",
+        "node.kubernetes.io/instance-type": "m5.xlarge",
+        "topology.kubernetes.io/zone": "a",
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+    }
+    nodes = [node(f"n{i}", labels={**labels, "kubernetes.io/hostname": f"n{i}"}) for i in range(4)]
+    dump = write(tmp_path / "dump.json", *nodes, pod("a", "n0"))
+    header = "instance_type,arch,vcpu,memory_mib,gpu,gpu_name,ondemand_usd_per_hour_here\n"
+    (tmp_path / "types.csv").write_text(f"{header}m5.xlarge,amd64,4,16384,0,,0.2\n")
+    (tmp_path / "pools.yaml").write_text(
+        """
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: general}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements:
+        - {key: topology.kubernetes.io/zone, operator: In, values: [a]}
+  disruption:
+    budgets: [{nodes: "2"}, {nodes: "0", schedule: "10 12 * * *", duration: 50m}]
+"""
+    )
+    options = ("-g", tmp_path / "pools.yaml", "--catalogue", tmp_path / "types.csv", "--no-bound", "-o", "json")
+    steps = json.loads(ask("consolidate", dump, *options).stdout)["steps"]
+    assert [(step["at"][11:16], len(step["remove"])) for step in steps] == [("12:00", 2), ("13:00", 1)]
+    limited = json.loads(ask("consolidate", dump, *options, "--disruption-budget", "1").stdout)["steps"]
+    assert [len(step["remove"]) for step in limited] == [1, 1, 1]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from kscale.cli.eviction_options import EvictionFlags, Moment
@@ -64,7 +65,8 @@ def command(
     ----------
     disruption_budget : NODES[,schedule=CRON,duration=TIME,reasons=A|B]
         How many nodes a step may remove, as in a NodePool of Karpenter: 10% (the default), 5, or
-        0,schedule=0 9 * * mon-fri,duration=8h (UTC). Repeatable: the least one counts.
+        0,schedule=0 9 * * mon-fri,duration=8h (UTC). Repeatable: the least one counts. With NodePools (-g) the
+        default is no further limit than those of each pool's spec.disruption.
     max_evictions : N
         Maximum number of pods that a step evicts.
     max_waves : N
@@ -87,7 +89,7 @@ def command(
     from kscale.capacity.consolidation import ConsolidationOptions, consolidate
 
     options = ConsolidationOptions(
-        budgets=[_parse_budget(text) for text in disruption_budget or ["10%"]],
+        budgets=None if disruption_budget is None else [_parse_budget(text) for text in disruption_budget],
         max_evictions=max_evictions,
         max_waves=max_waves,
         max_steps=max_steps,
@@ -105,6 +107,13 @@ def command(
     if group_source.instance_type:  # types are only offered: the nodes belong to the groups that their labels show
         existing = replace(group_source, instance_type=None, arch=None, region=None, zone=None, spot=False)
         groups += existing.groups(cluster, snapshot, show.terminal, untyped=Untyped.PRICES)
+    if group_source.node_pools is not None:
+        from kscale.capacity.karpenter import with_existing_nodes
+
+        groups = with_existing_nodes(groups, group_source.node_pools, snapshot.columns.objects)
+        options = msgspec.structs.replace(
+            options, node_pools=[pool.disruption() for pool in group_source.node_pools.pools]
+        )
     with show.terminal.step("planning"):
         plan = consolidate(cluster, groups, catalogue, now=now, options=options, rules=rules)
     return Answer(
