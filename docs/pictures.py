@@ -118,6 +118,16 @@ def run(line: str) -> Any:
     return json.loads(result.stdout)
 
 
+def run_quietly(line: str) -> None:
+    """Run a command line that writes files."""
+    from typer.testing import CliRunner
+
+    from kscale.cli.app import app
+
+    result = CliRunner().invoke(app, [*shlex.split(line)[1:], "-q"])
+    assert result.exit_code == 0, result.output
+
+
 def manifests(program: str) -> list[dict[str, Any]]:
     """Return the objects of ``kscale manifests PROGRAM``."""
     image = "" if program == "reader" else "--image registry.example/kscale:0.1.0"
@@ -469,6 +479,25 @@ def decisions() -> str:
     return bars("Replicas that each HPA wants", f"$ {line}", rows)
 
 
+def right_sizes() -> str:
+    """Requested cpu of workloads, and the recommended one."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        files = f"-f {folder}/cluster.json --history {folder}/usage.parquet"
+        line = "kscale generate --nodes 6 --pods 60 --seed 1 --lean --to cluster.json --usage usage.parquet"
+        run_quietly(line.replace("cluster.json", f"{folder}/cluster.json").replace("usage.p", f"{folder}/usage.p"))
+        report = run(f"kscale recommend {files} -n web -n kube-system")
+    rows = []
+    for container in report["containers"]:
+        cpu = container["cpu"]
+        rows.append(Bar(container["workload"], cpu["request"], f"requests {cpu['request']}m", "dim"))
+        tone = "good" if cpu["target"] <= cpu["request"] else "warn"
+        rows.append(Bar("", cpu["target"], f"should request {cpu['target']}m", tone))
+    source = "$ kscale recommend -f cluster.json --history usage.parquet -n web -n kube-system"
+    return bars("CPU that containers request, and should request", source, rows)
+
+
 PICTURES: dict[str, Callable[[], str]] = {
     "estimate": estimate,
     "scale-up": whole_loop,
@@ -495,6 +524,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "coming-from": replicas,
     "tables": full_nodes,
     "hpa": decisions,
+    "recommend": right_sizes,
     "rights-cluster-autoscaler": lambda: rights("cluster-autoscaler", "What the Cluster Autoscaler may do"),
     "rights-horizontal": lambda: rights("horizontal", "What the HPA controller may do"),
     "rights-vpa-recommender": lambda: rights("vpa-recommender", "What the VPA recommender may do"),
