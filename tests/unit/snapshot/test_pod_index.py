@@ -140,3 +140,14 @@ def test_groups_are_kept_while_labels_stay() -> None:
 def test_a_time_that_is_none_is_refused_by_name() -> None:
     with pytest.raises(kscale.InputError, match=r'Pod x/a: status.startTime: "soon" is not an RFC 3339 time'):
         Cluster([{**pod("a"), "status": {"startTime": "soon"}}])
+
+
+def test_pods_given_as_structs_have_their_uids() -> None:
+    """The UID of a pod without text is read from its struct."""
+    pods = []
+    for name, uid in (("a", "uid-a"), ("b", "")):
+        metadata = {"name": name, "namespace": "default", "uid": uid}
+        pods.append(
+            from_dict({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}}, Pod)
+        )
+    assert Cluster(pods).snapshot().pending_records.uids() == ["uid-a", "default/b"]
