@@ -120,6 +120,9 @@ def group_parameters(group: type[Any]) -> list[inspect.Parameter]:
     docs: dict[str, OptionDoc] = {}
     for base in (*group.documented, *reversed(group.__mro__)):
         docs |= split_docstring(base.__doc__)[1]
+    titles: dict[str, str] = {}
+    for base in group.__mro__:  # the class that adds an option comes after those that change it
+        titles |= dict.fromkeys(inspect.get_annotations(base), getattr(base, "title", _OWN))
     options = []
     for field in dataclasses.fields(group):
         if not field.init:
@@ -132,15 +135,8 @@ def group_parameters(group: type[Any]) -> list[inspect.Parameter]:
         parameter = inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name], default=default
         )
-        options.append(_declare(parameter, docs, _title_of(group, field.name)))
+        options.append(_declare(parameter, docs, titles[field.name]))
     return options
-
-
-def _title_of(group: type[Any], name: str) -> str:
-    """Return the title of the class that adds the option to the group."""
-    adding = next(base for base in reversed(group.__mro__) if name in inspect.get_annotations(base))
-    title: str = getattr(adding, "title", _OWN)
-    return title
 
 
 def command_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

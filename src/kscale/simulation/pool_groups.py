@@ -12,7 +12,6 @@ from msgspec.structs import replace as with_fields
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.karpenter import NodePools, PoolGroups, groups_of_pools, node_pools_from, read_node_pools
 from kscale.capacity.karpenter.choice import OfferedPools
-from kscale.capacity.karpenter.disruption import budgets_of
 from kscale.capacity.karpenter.node_pools import CAPACITY_TYPE, NODE_POOL
 from kscale.capacity.records import UNLIMITED
 from kscale.errors import InputError
@@ -85,13 +84,6 @@ def read_pools(entry: KarpenterEntry, values: Values, nodes: Sequence[Node], *, 
         catalogue.check_region(entry.region)
         kinds = list(catalogue.values())
         converted = groups_of_pools(pools, kinds, zones=entry.zones, region=entry.region, nodes=nodes)
-        for pool in pools.pools:
-            problems = [
-                replace(problem, source=values.source, object=f"NodePool {pool.name}")
-                for number, budget in enumerate(budgets_of(pool))
-                for problem in budget.problems(f"spec.disruption.budgets[{number}]")
-            ]
-            values.problems += problems
     except InputError as error:
         values.problems += [
             each if each.source else replace(each, source=values.source, field=_FIELD) for each in error.problems

@@ -5,9 +5,7 @@ Not in upstream.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kscale.errors import Problem
@@ -97,6 +95,9 @@ def run_with_client(
     :func:`load`; ``limits``: of what is read; ``user_agent``: the User-Agent header (default: kscale with its version).
     Raises what ``request`` raises, and InputError if the kubeconfig cannot be used.
     """
+    import asyncio  # imported here because dumps are read without it, in less time than its import takes
+    from concurrent.futures import ThreadPoolExecutor
+
     from kscale.world.clock import SystemClock
     from kscale.world.kubernetes.aiohttp_transport import connect
     from kscale.world.kubernetes.kubeconfig import load_access

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
 
@@ -366,6 +365,8 @@ def _run_shares(shares: Sequence[_Share], *, together: bool) -> None:
         for share in shares:
             share.run(stopped)
         return
+    from concurrent.futures import ThreadPoolExecutor  # imported here because few estimates use threads
+
     with ThreadPoolExecutor(max(len(shares) - 1, 1)) as pool:
         others = [pool.submit(share.run, stopped) for share in shares[1:]]
         shares[0].run(stopped)  # in this thread, so that Ctrl-C interrupts an estimate

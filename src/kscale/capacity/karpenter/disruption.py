@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import zip_longest
 
-from kscale.capacity.consolidation.budgets import EMPTY, UNDERUTILIZED, DisruptionBudget, allowed_nodes
+from kscale.capacity.consolidation.budgets import EMPTY, UNDERUTILIZED, allowed_nodes
 from kscale.capacity.karpenter.choice import Placement, PlannedClaim
 from kscale.capacity.karpenter.cluster_view import ClusterView
 from kscale.capacity.karpenter.node_pools import CAPACITY_TYPE, NodePool
@@ -21,7 +21,7 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.conditions import is_true
 from kscale.objects.pod_owners import DO_NOT_DISRUPT
 
-__all__ = ["METHODS", "Candidate", "Command", "Method", "budgets_of", "find_candidates", "find_command", "is_valid"]
+__all__ = ["METHODS", "Candidate", "Command", "Method", "find_candidates", "find_command", "is_valid"]
 
 _TYPE = "node.kubernetes.io/instance-type"
 _NEVER = "Never"
@@ -91,14 +91,6 @@ class Command:
     candidates: list[Candidate]
     replacement: PlannedClaim | None = None
     targets: frozenset[str] = frozenset()
-
-
-def budgets_of(pool: NodePool) -> list[DisruptionBudget]:
-    """Return the disruption budgets of a NodePool."""
-    return [
-        DisruptionBudget(nodes=each.nodes, schedule=each.schedule, duration=each.duration, reasons=each.reasons)
-        for each in pool.spec.disruption.budgets
-    ]
 
 
 def find_candidates(view: ClusterView, method: Method) -> list[Candidate]:
@@ -171,7 +163,7 @@ def count_allowed(view: ClusterView, reason: str) -> dict[str, int]:
         disrupting[pool.name] += node.name in managed.deleting or not is_true(node.status.conditions, "Ready")
     result = {}
     for name, pool in view.pool_by_name.items():
-        allowed = allowed_nodes(budgets_of(pool), view.now, total[name], reason)
+        allowed = allowed_nodes(pool.disruption().budgets, view.now, total[name], reason)
         result[name] = max(0, (total[name] if allowed is None else allowed) - disrupting[name])
     return result
 
