@@ -216,16 +216,21 @@ class KarpenterState:
                 result.add(node.name)
         return result
 
-    def view_steps(self, progress: Progress, observed: Observed) -> StepsOf[Refresh, ClusterView]:
-        """Return the cluster as Karpenter sees it now."""
+    def _machine_steps(self, progress: Progress) -> StepsOf[Refresh, Machines]:
+        """Return the current machines; the cloud returns the identical groups while nothing has changed."""
         groups = (yield from progress.act(Refresh())).value
-        now, snapshot = progress.now, observed.snapshot
         if self.machines is None or self.machines.groups is not groups:
             self.machines = Machines.of(groups)
-        group_of = dict(self.machines.group_of)
+        return self.machines
+
+    def view_steps(self, progress: Progress, observed: Observed) -> StepsOf[Refresh, ClusterView]:
+        """Return the cluster as Karpenter sees it now."""
+        machines = yield from self._machine_steps(progress)
+        now, snapshot = progress.now, observed.snapshot
+        group_of = dict(machines.group_of)
         registered = {node.spec.provider_id for node in snapshot.columns.objects}
-        requested = [machine for machine in self.machines.wanted if machine not in registered]
-        group_of.update({machine: self.machines.wanted[machine] for machine in requested})
+        requested = [machine for machine in machines.wanted if machine not in registered]
+        group_of.update({machine: machines.wanted[machine] for machine in requested})
         self.requested = {machine: self.requested.get(machine, now) for machine in requested}
         managed = ManagedNodes(
             group_of=group_of,
@@ -243,7 +248,7 @@ class KarpenterState:
 
         Returns the provider ID of the machine, empty if nothing could be launched.
         """
-        before = {machine for group in (yield from progress.act(Refresh())).value for machine in group.instance_ids}
+        before = (yield from self._machine_steps(progress)).wanted
         for offering in claim.offerings:
             if self.unavailable.get(offering.group, progress.now) > progress.now:
                 continue  # another claim of this round found that out
@@ -251,9 +256,8 @@ class KarpenterState:
             if outcome.error is not None:
                 self.unavailable[offering.group] = progress.now + _UNAVAILABLE
                 continue
-            groups = (yield from progress.act(Refresh())).value
-            machines = Machines.of(groups).wanted
-            return next((each for each in machines if machines[each] == offering.group and each not in before), "")
+            after = (yield from self._machine_steps(progress)).wanted
+            return next((each for each in after if after[each] == offering.group and each not in before), "")
         return ""
 
     def nominate(self, nodes: Collection[str], now: Moment) -> None:

@@ -89,7 +89,7 @@ def read_pools(entry: KarpenterEntry, values: Values, nodes: Sequence[Node], *, 
             each if each.source else replace(each, source=values.source, field=_FIELD) for each in error.problems
         ]
         return SimulatedPools(NodePools([]), PoolGroups([], [], [], []), options, [])
-    members, strangers = _members(converted, nodes)
+    members, unmatched = _members(converted, nodes)
     groups = [
         with_fields(
             group,
@@ -99,9 +99,9 @@ def read_pools(entry: KarpenterEntry, values: Values, nodes: Sequence[Node], *, 
         for group in converted.groups
     ]
     warnings = [f"{text} (assumed)" for text in converted.assumptions]
-    if strangers:
-        more = ", ..." if len(strangers) > _NAMED else ""
-        warnings.append(f"node {', '.join(strangers[:_NAMED])}{more}: its NodePool has no such offering, so it stays")
+    if unmatched:
+        more = ", ..." if len(unmatched) > _NAMED else ""
+        warnings.append(f"node {', '.join(unmatched[:_NAMED])}{more}: its NodePool has no such offering, so it stays")
     warnings += [
         f"NodePool {pool.name}: policy Balanced consolidates as WhenEmptyOrUnderutilized here"
         for pool in pools.pools
@@ -116,16 +116,16 @@ def _members(converted: PoolGroups, nodes: Iterable[Node]) -> tuple[dict[str, li
         (each.pool, each.kind.name, each.zone, each.capacity_type): each.group for each in reversed(converted.offerings)
     }
     members: dict[str, list[str]] = defaultdict(list)
-    strangers = []
+    unmatched = []
     for node in nodes:
         labels = node.metadata.labels or {}
         if NODE_POOL not in labels:
             continue
         key = labels[NODE_POOL], labels.get(_TYPE, ""), labels.get(CAPACITY_TYPE, "")
         zones = (labels.get(_ZONE, ""), "")
-        group = next((found for zone in zones if (found := groups.get((*key[:2], zone, key[2])))), "")
+        group = next((name for zone in zones if (name := groups.get((*key[:2], zone, key[2])))), "")
         if group:
             members[group].append(node.name)
         else:
-            strangers.append(node.name)
-    return members, strangers
+            unmatched.append(node.name)
+    return members, unmatched
