@@ -116,10 +116,10 @@ def test_limits_weights_and_stock_decide_what_is_launched(folder: Path) -> None:
     empty = [{"boot": "60s"}, {"group": "general/m5.xlarge/on-demand", "boot": "60s", "stock": 0}]
     result = run(folder, never(), objects=[pods("web", 3)], machines=empty)
     assert events(result, "IncreaseSize")[-1] == (1, "general/m5.2xlarge/on-demand"), "the next type of the same claim"
-    assert (result.report.refusals, result.report.pending.at_end) == ({"IncreaseSize": 1}, 0)
+    assert (result.report.refusals, result.report.pending_pods.at_end) == ({"IncreaseSize": 1}, 0)
     nothing = [{"group": "general", "stock": 0}]
     result = run(folder, never(), objects=[pods("web", 3)], machines=nothing, horizon="1m")
-    assert (result.report.refusals, result.report.pending.at_end) == ({"IncreaseSize": 3}, 3), (
+    assert (result.report.refusals, result.report.pending_pods.at_end) == ({"IncreaseSize": 3}, 3), (
         "each type once in 3 minutes"
     )
 
@@ -166,7 +166,7 @@ def test_a_node_is_replaced_by_a_cheaper_one_before_it_is_drained(folder: Path) 
     assert [group for _, group in deleted] == ["general/m5.2xlarge/on-demand"]
     (evicted,) = events(result, "Evict")
     assert launched[1][0] + 60 <= evicted[0] <= deleted[0][0], "the replacement is ready before"
-    assert result.report.pending.at_end == 0
+    assert result.report.pending_pods.at_end == 0
     taints = [entry for entry in result.decisions.entries if entry.action == "Patch"]
     assert [entry.arguments["patch"]["spec"]["taints"][0]["key"] for entry in taints] == ["karpenter.sh/disrupted"]
 
@@ -201,7 +201,7 @@ def test_two_nodes_are_removed_together_if_their_pods_fit_on_one(folder: Path) -
     )  # fmt: skip
     assert len(events(result, "IncreaseSize")) == 3
     assert len({at for at, _ in events(result, "DeleteNodes")}) == 1, "at one moment"
-    assert (result.report.pending.at_end, sum(group.removed for group in result.report.groups)) == (0, 2)
+    assert (result.report.pending_pods.at_end, sum(group.removed for group in result.report.groups)) == (0, 2)
 
 
 def test_a_lost_machine_is_replaced_by_what_its_pods_need_now(folder: Path) -> None:
@@ -227,7 +227,7 @@ def test_existing_nodes_of_a_node_pool_are_managed_and_count_towards_its_limits(
     result = run(folder, pool(disruption={"consolidateAfter": "0s"}), objects=[old])
     assert [group for _, group in events(result, "DeleteNodes")] == ["general/m5.xlarge/on-demand"]
     limited = never(limits={"cpu": "5"})
-    assert run(folder, limited, objects=[old, pods("web", 2, cpu="3")]).report.pending.at_end == 1
+    assert run(folder, limited, objects=[old, pods("web", 2, cpu="3")]).report.pending_pods.at_end == 1
     other = {**old, "metadata": {"name": "old", "labels": {**labels, "node.kubernetes.io/instance-type": "r5.large"}}}
     report = run(folder, pool(disruption={"consolidateAfter": "0s"}), objects=[other]).report
     assert report.warnings == ["node old: its NodePool has no such offering, so it stays"]
@@ -252,4 +252,4 @@ def test_the_provisioner_is_chosen_and_its_configuration_checked(folder: Path) -
     for name, by in (("karpenter", "karpenter"), ("cluster-autoscaler", "cluster-autoscaler")):
         result = run(folder, never(), objects=[pods("web", 3)], controllers=both, provisioner=name)
         assert {entry.by for entry in result.decisions.entries if entry.action == "IncreaseSize"} == {by}
-        assert result.report.pending.at_end == 0
+        assert result.report.pending_pods.at_end == 0
