@@ -88,7 +88,8 @@ def scale_up(
 
     Notes
     -----
-    See :func:`kscale.ca.scale_up` and :func:`~kscale.capacity.karpenter.karpenter_plan`.
+    Upstream: the Cluster Autoscaler's ``core/static_autoscaler.go`` (:func:`kscale.ca.scale_up`), and Karpenter's
+    ``pkg/controllers/provisioning`` (:func:`~kscale.capacity.karpenter.karpenter_plan`).
     """
     if not isinstance(groups, PoolOffers):
         return scale_up_groups(cluster, groups, now=now, options=options, state=state, inputs=inputs, rank=rank)

@@ -20,10 +20,12 @@ __all__ = ["ProvisionerComparison", "ProvisionerRun", "compare_provisioners"]
 class ProvisionerRun(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """The run with one ``provisioner``.
 
-    ``cost`` is absent if a group that had machines has no price. ``most_nodes``: the maximum number of nodes at once.
-    ``pending_...``: how long pods waited for a node, in seconds; ``pending_at_end``: pods that still wait.
-    ``evictions``: pods that were evicted. ``over_provisioned``: core-hours of nodes that no pod requested. ``groups``:
-    groups with machines. ``warnings``: what was not simulated, and why.
+    ``node_hours``: hours of all machines. ``cost`` is in the currency of the prices, absent if a group that had
+    machines has no price. ``most_nodes``: the maximum number of nodes at once. ``pending_p50``, ``pending_p95`` and
+    ``pending_max``: how many seconds pods waited for a node; ``pending_at_end``: pods that still wait. ``evictions``:
+    pods that were evicted. ``over_provisioned``: core-hours of nodes that no pod requested. ``added``, ``removed``:
+    machines that were requested, and that the provisioner deleted. ``groups``: groups with machines. ``warnings``: what
+    was not simulated, and why.
     """
 
     provisioner: str
@@ -43,7 +45,10 @@ class ProvisionerRun(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ProvisionerComparison(Record, frozen=True):
-    """The same scenario (``name``, from ``begin`` on, for ``seconds``) with each provisioner."""
+    """The same scenario (``name``, from ``begin`` on, for ``seconds``) with each provisioner.
+
+    ``runs``: the Cluster Autoscaler's run, then Karpenter's; ``interrupted``: whether a run ended early.
+    """
 
     KIND = "ProvisionerComparison"
     ROWS = "runs"

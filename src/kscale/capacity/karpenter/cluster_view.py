@@ -84,7 +84,7 @@ class ManagedNodes:
     Attributes
     ----------
     group_of : mapping
-        The group (:class:`~kscale.capacity.karpenter.PoolOffering`) of each node, and of each requested machine.
+        The group of each node, and of each requested machine.
     requested : sequence of str
         Machines that have no node yet.
     initialized : collection of str

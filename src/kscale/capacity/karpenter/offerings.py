@@ -67,7 +67,13 @@ class PoolGroups:
     assumptions: list[str]
 
     def remaining(self, pool: str) -> dict[str, int]:
-        """Return what the limits of a NodePool leave for new nodes, by resource."""
+        """Return what the limits of a NodePool leave for new nodes, by resource.
+
+        Parameters
+        ----------
+        pool : str
+            Name of the NodePool.
+        """
         return {each.resource: each.most for each in self.limits if each.name == f"NodePool {pool}"}
 
 

@@ -54,10 +54,11 @@ class PoolOffers:
 
 
 class KarpenterClaim(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A new node for ``pods``: the NodePool, and the type, capacity type and zone that it becomes.
+    """A new node of a NodePool (``node_pool``) for ``pods``.
 
-    ``zone`` is empty if several have the same price. ``types``: the number of instance types that suit the pods.
-    ``group``: the node group of the offering. ``price``: $/h, null if it is unknown.
+    It becomes the instance type ``type`` with the ``capacity_type`` in the ``zone``, which is empty if several zones
+    have the same price. ``types``: the number of instance types that suit the pods. ``group``: the node group of the
+    offering. ``price`` of the node for an hour, null if it is unknown. In JSON, names have no underscores: ``nodePool``.
     """
 
     node_pool: str
@@ -130,6 +131,10 @@ def karpenter_plan(
     ------
     InputError
         If a pod is not in the cluster.
+
+    Notes
+    -----
+    Upstream: ``pkg/controllers/provisioning/provisioner.go`` and ``pkg/controllers/provisioning/scheduling``.
     """
     snapshot = cluster if isinstance(cluster, Snapshot) else cluster.snapshot(dra=True)
     if groups is None:
