@@ -58,7 +58,7 @@ class KarpenterClaim(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
     It becomes the instance type ``type`` with the ``capacity_type`` in the ``zone``, which is empty if several zones
     have the same price. ``types``: the number of instance types that suit the pods. ``group``: the node group of the
-    offering. ``price`` of the node for an hour, null if it is unknown. In JSON, names have no underscores: ``nodePool``.
+    offering. ``price`` of the node for an hour, null if it is unknown. In JSON, names have no underscores.
     """
 
     node_pool: str
