@@ -319,11 +319,17 @@ def place(
         break_on_failure=break_on_failure,
         max_looks=look_limit,
     )
-    names = snapshot.nodes
-    after = PlaceState(
-        cursor=engine.cursor, hints={}, old_hints={**state.hints, **{records[i].uid: names[node[i]] for i in order}}
-    )
+    placed_on = map(snapshot.nodes.__getitem__, node[order].tolist())
+    hints_after = state.hints | dict(zip(_uids_at(records, order), placed_on, strict=True))
+    after = PlaceState(cursor=engine.cursor, hints={}, old_hints=hints_after)
     return PlaceResult(snapshot, records, positions, node, order, after, overflowing, session.unmodelled)
+
+
+def _uids_at(records: Sequence[PodRecord], positions: NDArray[np.int32]) -> list[str]:
+    """Return the UIDs of the pods at some positions, or the keys of pods without UID."""
+    if isinstance(records, PodRows):
+        return records.take(positions.astype(np.int64)).uids()
+    return [records[i].uid for i in positions.tolist()]
 
 
 def _check_state(state: Any) -> PlaceState:

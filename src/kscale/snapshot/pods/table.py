@@ -218,9 +218,12 @@ def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
             mapped.check()
         which = np.flatnonzero(written & (source == number))
         uid_array[which] = _projection.strings(table.buffers[number], at[which], size[which])
-    for i in np.flatnonzero(~written).tolist():
-        row = int(rows[i])
-        uid_array[i] = table.record(row).uid if source[i] == -1 else table.keys[row]
+    others = np.flatnonzero(~written)
+    stored, keys = table.records.get, table.keys
+    columns = (others.tolist(), rows[others].tolist(), source[others].tolist())
+    for i, row, where in zip(*columns, strict=True):
+        record = stored(row) if where == -1 else None
+        uid_array[i] = keys[row] if record is None else record.uid
     uids: list[str] = uid_array.tolist()
     return uids
 
