@@ -180,3 +180,15 @@ def test_a_library_that_is_not_there_is_refused_by_its_extra(name: str, monkeypa
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=rf"^a test needs the extra \[{EXTRAS[name]}\]: pip install"):
         library(name, "a test")
+
+
+def test_aiohttp_can_be_imported_without_the_authorities_of_the_system() -> None:
+    pytest.importorskip("aiohttp")
+    code = (
+        "import os; os.environ['SSL_CERT_FILE'] = 'kept'\n"
+        "from kscale.libraries import import_aiohttp_without_authorities as load; load()\n"
+        "from aiohttp import connector\n"
+        "print(connector._SSL_CONTEXT_VERIFIED.cert_store_stats()['x509'], os.environ['SSL_CERT_FILE'])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["0", "kept"]

@@ -566,3 +566,45 @@ def test_faults_of_steps_that_are_due_together_are_each_ones_own() -> None:
 
     first, second, third = asyncio.run(main())
     assert (type(first), second, type(third)) == (ZeroDivisionError, "done", ZeroDivisionError)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_reports_between_two_requests_wake_the_worker_once(fails: bool) -> None:
+    """They are performed in order, before the next request or the error of the machine."""
+    performed: list[str] = []
+
+    def steps(now: Moment) -> Steps[str]:
+        yield IncreaseSize(group="first", delta=1)
+        for _ in range(20):
+            yield Observe([])
+        yield Emit([])
+        if fails:
+            raise ValueError("after reports")
+        yield IncreaseSize(group="second", delta=1)
+        return "done"
+
+    async def perform(action: Action) -> Outcome:
+        performed.append(action.group if isinstance(action, IncreaseSize) else type(action).__name__)
+        return Outcome(at=T0)
+
+    async def run(worker: ThreadPoolExecutor) -> str:
+        async with Live(perform, StoppedClock(), worker=worker) as live:
+            result: str = await live.run(steps)
+            return result
+
+    with CountingExecutor() as worker:
+        if fails:
+            with pytest.raises(ValueError, match="after reports"):
+                asyncio.run(run(worker))
+        else:
+            assert asyncio.run(run(worker)) == "done"
+    reports = ["Observe"] * 20 + ["Emit"]
+    assert performed == ["first", *reports, *([] if fails else ["second"])]
+    assert worker.given == (2 if fails else 3)
+
+
+class StoppedClock(SystemClock):
+    """A clock for tests that must not depend on the speed of the machine."""
+
+    def monotonic(self) -> int:
+        return 0
