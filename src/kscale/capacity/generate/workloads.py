@@ -20,6 +20,7 @@ from kscale.errors import InputError
 from kscale.files import replacing
 from kscale.libraries import library
 from kscale.objects.api.core import Pod
+from kscale.objects.argument_types import typed
 from kscale.scheduling.status import fit_error
 
 __all__ = [
@@ -447,10 +448,40 @@ def usage_of(
     return times, each()
 
 
-def write_usage(path: Path, pods: Iterable[Pod], *, seed: int = 0, hours: float = 48.0, step: float = 300.0) -> int:
-    """Write usage as ``.csv`` or ``.parquet`` with the columns that ``kscale recommend`` reads; return the number of
-    rows.
+@typed
+def write_usage(
+    path: str | Path, pods: Iterable[Pod], *, seed: int = 0, hours: float = 48.0, step: float = 300.0
+) -> int:
+    """Write generated usage of pods to a file with the columns that ``kscale recommend`` reads.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.csv`` or ``.parquet`` file.
+    pods : iterable of Pod
+        The pods; those of one owner have similar usage.
+    seed : int
+        Seed of the usage.
+    hours : float
+        Length of the history.
+    step : float
+        Seconds between two samples of a container.
+
+    Returns
+    -------
+    int
+        The number of rows.
+
+    Raises
+    ------
+    InputError
+        For another suffix of the file.
+
+    Notes
+    -----
+    Not in upstream.
     """
+    path = Path(path)
     times, usages = usage_of(pods, seed=seed, hours=hours, step=step)
     if path.suffix == ".csv":
         return _write_csv(path, times, usages)

@@ -139,7 +139,7 @@ class WhatIfReport(Record, frozen=True, dict=True):
         return "; ".join(texts)
 
     def with_explanations(self, explain_edits: ExplainEdits) -> WhatIfReport:
-        """Set the function that :meth:`explain` calls to explain a scenario's edits, and return the report."""
+        """Set the function ``explain_edits`` by which :meth:`explain` explains edits, and return the report."""
         self.__dict__["_explain_edits"] = explain_edits
         return self
 
