@@ -14,6 +14,7 @@ from kscale.ca.state.loop_state import LoopState
 from kscale.capacity.karpenter.plan import KarpenterPlan, PoolOffers, karpenter_plan
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroups import GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
@@ -47,6 +48,7 @@ def scale_up(
 ) -> KarpenterPlan: ...
 
 
+@typed
 def scale_up(
     cluster: Cluster | Snapshot,
     groups: GroupsLike | PoolOffers,

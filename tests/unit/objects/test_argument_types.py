@@ -92,7 +92,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     ),
     "one group as groups": (
         lambda: kscale.scale_up(kscale.Cluster(), kscale.NodeGroup(id="g"), now=NOW),  # type: ignore[arg-type]
-        r"groups is NodeGroup\(.*not Groups or a list of NodeGroup.* \(got NodeGroup\)",
+        r"groups is NodeGroup\(.*not Groups, a list of NodeGroup or .* \(got NodeGroup\)",
     ),
     "offers as dicts": (
         lambda: kscale.mix(kscale.Cluster(), [{}]),  # type: ignore[list-item]

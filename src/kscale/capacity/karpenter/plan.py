@@ -15,6 +15,7 @@ from kscale.capacity.karpenter.node_pools import NodePools
 from kscale.capacity.karpenter.offerings import PoolGroups, remaining_of_pools
 from kscale.capacity.records import KarpenterChoice
 from kscale.objects.api.apps import DaemonSet
+from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup
 from kscale.records import Record
 from kscale.snapshot.cluster import Cluster
@@ -99,6 +100,7 @@ class KarpenterPlan(Record, frozen=True):
         return f"{self.choice.nodes:,} new nodes by Karpenter's rule{cost}"
 
 
+@typed
 def karpenter_plan(
     cluster: Cluster | Snapshot,
     offers: PoolOffers,
