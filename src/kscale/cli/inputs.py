@@ -48,6 +48,7 @@ __all__ = [
     "parse_moment",
     "read",
     "read_cluster",
+    "return_large_buffers",
     "start",
     "start_garbage_collector",
     "workloads_without_pods",
@@ -63,6 +64,9 @@ _GC_THRESHOLD_OF_PROGRAMS: Final = 5_000
 Each closed connection leaves some objects in cycles, which may hold its buffers. A collection that comes late would let
 hostile clients occupy memory.
 """
+
+_M_MMAP_THRESHOLD: Final = -3
+_LARGE_BUFFER: Final = 1 << 20
 
 _is_own_process = False
 """Whether the process is the command's own."""
@@ -87,6 +91,20 @@ def collect_garbage_of_connections() -> None:
     """Run the garbage collector often enough for a program with many short connections."""
     if _is_own_process:
         gc.set_threshold(_GC_THRESHOLD_OF_PROGRAMS)
+
+
+def return_large_buffers() -> None:
+    """Let the C library return each freed buffer of 1 MiB or more to the system at once.
+
+    Otherwise glibc raises this limit to the size of freed buffers, up to 32 MiB. Later large responses then lie between
+    small objects, and a program holds much more memory than it uses.
+    """
+    if _is_own_process:
+        import ctypes
+
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it
+        if mallopt is not None:
+            mallopt(_M_MMAP_THRESHOLD, _LARGE_BUFFER)
 
 
 def freeze_objects() -> None:

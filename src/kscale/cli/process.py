@@ -18,7 +18,7 @@ import typer
 
 import kscale
 from kscale.cli.go_flags import given_flags, idle_flags
-from kscale.cli.inputs import collect_garbage_of_connections
+from kscale.cli.inputs import collect_garbage_of_connections, return_large_buffers
 from kscale.cli.process_flags import ProcessFlags
 from kscale.cli.terminal import on_one_line
 from kscale.effects import to_text
@@ -181,6 +181,7 @@ def run_program(
             await client.close()
 
     collect_garbage_of_connections()
+    return_large_buffers()
     try:
         asyncio.run(main())
     except InputError:

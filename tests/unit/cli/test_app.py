@@ -274,3 +274,29 @@ def test_a_reader_that_goes_away_is_not_an_error() -> None:
 
 def test_flags_before_the_command_count() -> None:
     assert run("-q", "schema", "-o", "name").stdout == run("schema", "-q", "-o", "name").stdout
+
+
+MAPPED_BUFFERS = """
+import ctypes
+from kscale.cli import inputs
+fields = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+Usage = type("Usage", (ctypes.Structure,), {"_fields_": [(name, ctypes.c_size_t) for name in fields.split()]})
+mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
+if mallinfo is None:
+    print("no glibc")
+else:
+    mallinfo.restype = Usage
+    inputs.start()
+    inputs.return_large_buffers()
+    large = bytearray(8 << 20)
+    del large
+    before = mallinfo().hblks
+    smaller = bytearray(4 << 20)
+    print(mallinfo().hblks - before)
+"""
+
+
+def test_large_buffers_of_a_program_are_returned_to_the_system() -> None:
+    """A buffer that is smaller than one that was freed still gets a mapping of its own, which goes when it is freed."""
+    run = subprocess.run([sys.executable, "-c", MAPPED_BUFFERS], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() in ("1", "no glibc")
