@@ -218,7 +218,8 @@ class Cluster:
     def _review(self, number: int, program: Process) -> Callable[[], Awaitable[bool]]:
         """The webhook knows the newest recommendation."""
         vpa = self.api.get(VPAS, "web", ADMITTED)
-        vpa["status"] = _recommendation(f"{number}m")
+        cpu = f"{2 * number + 1}m"  # odd, because 1000m is written as 1
+        vpa["status"] = _recommendation(cpu)
         self.api.put(VPAS, vpa)
         pod = within(ADMITTED, running_pod("new", "web"))
         request = {
@@ -236,7 +237,7 @@ class Cluster:
                         patch = base64.b64decode((await answer.json())["response"].get("patch") or "")
             except (aiohttp.ClientError, OSError, TimeoutError):
                 return False
-            return f'"{number}m"'.encode() in patch
+            return f'"{cpu}"'.encode() in patch
 
         return answered
 
