@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from e2e.control_plane import ControlPlane
 from kscale.effects import ApiError, Create, Get, List, Patch

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import trustme
+from msgspec.structs import replace
 
 from e2e.control_plane import ControlPlane, Refused, free_ports
 from e2e.metrics_server import FakeMetrics

@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from e2e.control_plane import ControlPlane, Refused
 from e2e.wire import Wire
