@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from kscale.effects import ApiError, GetMetric
+from kscale.effects import ApiError, GetMetric, Observation
 from kscale.objects.api.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import ServedResource
 from kscale.world.clock import VirtualClock, run_in_virtual_time
-from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.client import REQUEST_METRICS, Client, RequestFailedError
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.metrics.rest import RESTMetrics
@@ -202,3 +202,39 @@ def test_refusals_and_what_cannot_be_read() -> None:
         assert (refused.code, refused.message) == (503, "try later")
 
     against(case)
+
+
+@pytest.mark.parametrize("api", ["resource", "custom", "external"])
+def test_metrics_that_cannot_be_read_count_as_failed_requests(api: str) -> None:
+    """A server that answers noise with status 200 is seen in the program's metrics."""
+
+    class NoiseServer(Server):
+        async def call(self, call: Call) -> Answer:
+            answer = await super().call(call)
+            return Answer(200, {}, bytes(range(256))) if "metrics.k8s.io/" in call.path else answer
+
+    async def main(clock: VirtualClock) -> None:
+        client = Client(NoiseServer(clock, resources=[WIDGET]), clock, qps=-1)
+        seen: list[Observation] = []
+        client.observe = seen.append
+        metrics = RESTMetrics(client, Resources(client), clock)
+        answer = await metrics.get(GetMetric(api=api, namespace="shop", metric="m", kind="Pod", selector="app=web"))
+        assert isinstance(answer, ApiError)
+        assert [(each.name, each.labels) for each in seen] == [(REQUEST_METRICS[0].name, {"reason": "unreadable"})]
+
+    run_in_virtual_time(main, now=T0)
+
+
+def test_responses_that_cannot_be_decoded_count_as_failed_requests() -> None:
+    async def main(clock: VirtualClock) -> None:
+        client = Client(Server(clock), clock, qps=-1)
+        seen: list[Observation] = []
+        client.observe = seen.append
+        answer, call = Answer(200, {}, b"<html>"), Call(method="GET", path="/api")
+        with pytest.raises(RequestFailedError, match="cannot be read"):
+            client.decode(answer, dict, call)
+        with pytest.raises(RequestFailedError, match="cannot be read"):
+            client.decode_list(answer, call)
+        assert [each.labels for each in seen] == [{"reason": "unreadable"}] * 2
+
+    run_in_virtual_time(main, now=T0)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Final, TypeVar
 
 import msgspec
@@ -427,6 +427,28 @@ class Client:
                     return
                 raise _build_failure(call, result)
             await asyncio.sleep(pause)
+
+    def decode(self, answer: Answer, type_: type[_T], call: Call) -> _T:
+        """Decode a response as :func:`decode_response` does, and count a failure."""
+        with self._counting_unreadable():
+            return decode_response(answer, type_, call)
+
+    def decode_list(self, answer: Answer, call: Call, more: str = "", *, number: int = 1) -> ServerList:
+        """Decode a page of a list as :func:`decode_list` does, and count a failure."""
+        with self._counting_unreadable():
+            return decode_list(answer, call, more, number=number, limits=self.limits)
+
+    @contextmanager
+    def _counting_unreadable(self) -> Iterator[None]:
+        try:
+            yield
+        except RequestFailedError:
+            self.count_unreadable()
+            raise
+
+    def count_unreadable(self) -> None:
+        """Count a response that cannot be read as a failed request."""
+        self.observe(Observation(name=_FAILURES, labels={"reason": "unreadable"}))
 
     async def close(self) -> None:
         """Close all connections."""

@@ -11,7 +11,7 @@ import msgspec
 
 from kscale.effects import ApiError
 from kscale.snapshot.text.sources import NamedText
-from kscale.world.kubernetes.client import Client, RequestFailedError, decode_list
+from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.performer import list_call
 from kscale.world.kubernetes.reflector import PAGE_SIZE
 from kscale.world.kubernetes.resources import Resources
@@ -132,7 +132,7 @@ class _Lists:
                 pages, limit, next_page, received, number = [], 0, "", 0, 0
                 continue
             number += 1
-            page = decode_list(answer, call, next_page, number=number, limits=self._client.limits)
+            page = self._client.decode_list(answer, call, next_page, number=number)
             count, next_page = len(page.items), page.continue_
             if count:
                 name = (

@@ -51,7 +51,7 @@ from kscale.objects.nodegroup import ProviderError
 from kscale.objects.rest_mapping import AUTOSCALING_V1, ServedResource
 from kscale.objects.scale import ScaleError, read_scale, written_scale
 from kscale.objects.selectors import parse_selector
-from kscale.world.kubernetes.client import Client, RequestFailedError, decode_list, decode_response
+from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.informer import UNREADABLE, Unreadable
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Call
@@ -375,7 +375,7 @@ class Performer:
                 return await self._write(action, "Pod", "v1")
             case GetScale(resource=name) | PutScale(resource=name):
                 call = call_of(action, await self._resources.find_name(name))
-                return read_scale(decode_response(await self._scale_client.call(call), dict[str, Any], call))
+                return read_scale(self._scale_client.decode(await self._scale_client.call(call), dict[str, Any], call))
             case GetMetric() | QueryPrometheus():
                 return await self._metric(action)
             case RankOptions():
@@ -395,7 +395,7 @@ class Performer:
         call = call_of(action, resource)
         answer = await self._client.call(call)
         if not isinstance(action, Get):
-            return decode_response(answer, dict[str, Any], call)
+            return self._client.decode(answer, dict[str, Any], call)
         result = _object(answer.body, resource)
         self._identities.note(resource.kind, action.namespace, action.name, result.metadata.uid)
         return result
@@ -425,7 +425,7 @@ class Performer:
                 objects, next_page, limit, number = [], "", 0, 0  # the continue token has expired: list all at once
                 continue
             number += 1
-            page = decode_list(answer, call, next_page, number=number, limits=self._client.limits)
+            page = self._client.decode_list(answer, call, next_page, number=number)
             objects += self._readable(page.items, resource, action)
             next_page = page.continue_
             if not next_page:
@@ -446,7 +446,7 @@ class Performer:
         answer = await self._client.call(call)
         if isinstance(action, Delete | Evict | Resize):
             return None
-        written = decode_response(answer, _Written, call).metadata
+        written = self._client.decode(answer, _Written, call).metadata
         if isinstance(action, Create):
             metadata = action.object.metadata
             self._identities.note(resource.kind, metadata.namespace, metadata.name, written.uid)

@@ -23,7 +23,7 @@ from kscale.objects.rest_mapping import (
     parse_group_version,
     split_group_resource,
 )
-from kscale.world.kubernetes.client import Client, RequestFailedError, decode_response
+from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.transport import Call
 from kscale.world.server_data import read_data
 
@@ -123,7 +123,7 @@ class Resources:
     async def mapper(self) -> RESTMapper:
         """Discover all resources now, use them for later lookups, and return them as a RESTMapper."""
         calls = [Call(method="GET", path=path, accept=_ALL_AT_ONCE) for path in ("/api", "/apis")]
-        documents = [decode_response(await self._client.call(call), dict[str, Any], call) for call in calls]
+        documents = [self._client.decode(await self._client.call(call), dict[str, Any], call) for call in calls]
         if all(document.get("kind") == "APIGroupDiscoveryList" for document in documents):
             with _failed_if_odd():
                 served = discovered_at_once(documents)
@@ -156,7 +156,7 @@ class Resources:
         if not group:
             return "v1"
         call = Call(method="GET", path="/apis")
-        versions = _versions(decode_response(await self._client.call(call), _GroupList, call))
+        versions = _versions(self._client.decode(await self._client.call(call), _GroupList, call))
         with _failed_if_odd():
             for version in versions:
                 if parse_group_version(version)[0] == group:
@@ -180,7 +180,7 @@ class Resources:
         prefix = "apis" if "/" in api_version else "api"
         call = Call(method="GET", path=f"/{prefix}/{quote(api_version)}")
         try:
-            return decode_response(await self._client.call(call), dict[str, Any], call)
+            return self._client.decode(await self._client.call(call), dict[str, Any], call)
         except RequestFailedError as error:
             if error.error.is_not_found:
                 return None

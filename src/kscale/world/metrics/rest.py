@@ -15,7 +15,7 @@ from kscale.objects.api.meta import ApiStruct
 from kscale.objects.api.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMappingError
-from kscale.world.kubernetes.client import Client, RequestFailedError, decode_response
+from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Call
 from kscale.world.protocols import Clock, MetricsAnswer
@@ -76,6 +76,7 @@ class RESTMetrics:
         except RESTMappingError as error:
             return ApiError(str(error))
         except InputError as error:
+            self._client.count_unreadable()
             return ApiError(str(error), reason="InternalError")
 
     async def _resource(self, asked: GetMetric) -> PodMetricsList | PodUsage:
@@ -126,7 +127,7 @@ class RESTMetrics:
         if tick == self._tick:
             return self._version
         call = Call(method="GET", path="/apis")
-        groups = decode_response(await self._client.call(call), _GroupList, call).groups or ()
+        groups = self._client.decode(await self._client.call(call), _GroupList, call).groups or ()
         group = next((item for item in groups if item.name == _CUSTOM), None)
         if group is None or not group.versions:
             raise RESTMappingError(f"no custom metrics API ({_CUSTOM}) registered")
