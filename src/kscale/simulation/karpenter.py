@@ -131,7 +131,7 @@ class Machines(NamedTuple):
 
 @dataclass
 class KarpenterState:
-    """What Karpenter's controllers share. Times are by node; ``requested`` and ``nominated`` are by machine.
+    """State that Karpenter's controllers share. Times are by node; ``requested`` and ``nominated`` are by machine.
 
     Attributes
     ----------

@@ -45,7 +45,7 @@ class ProvisionerRun(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ProvisionerComparison(Record, frozen=True):
-    """The same scenario (``name``, from ``begin`` on, for ``seconds``) with each provisioner.
+    """Results of one scenario (``name``, from ``begin`` on, for ``seconds``) with each provisioner.
 
     ``runs``: the Cluster Autoscaler's run, then Karpenter's; ``interrupted``: whether a run ended early.
     """

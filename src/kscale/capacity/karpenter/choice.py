@@ -1,4 +1,4 @@
-"""Where Karpenter would place pods: first-fit decreasing onto nodes and node claims, then the cheapest type.
+"""Place pods as Karpenter does: first-fit decreasing onto nodes and node claims, then the cheapest type.
 
 :func:`place_pods` is the only implementation of this rule. Plans (:func:`choose_nodes`), what-if scenarios and the
 simulated Karpenter all call it.
@@ -179,7 +179,7 @@ class PlannedClaim:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where pods would go.
+    """Nodes that pods would go to.
 
     Attributes
     ----------

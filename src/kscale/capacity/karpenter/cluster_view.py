@@ -79,7 +79,7 @@ def is_provisionable(pod: Pod) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ManagedNodes:
-    """What Karpenter knows about its own machines besides the objects of the cluster.
+    """State of Karpenter's machines that is not in the objects of the cluster.
 
     Attributes
     ----------

@@ -54,7 +54,7 @@ __all__ = [
 
 BASELINE = "baseline"
 CLUSTER_AUTOSCALER, KARPENTER = "cluster-autoscaler", "karpenter"
-"""Whose rule decides scale-ups."""
+"""Programs whose rule may decide scale-ups."""
 
 
 class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
@@ -108,7 +108,7 @@ class WhatIfReport(Record, frozen=True, dict=True):
     assumptions: list[str] = msgspec.field(default_factory=list)
     """Assumptions of the choice of node groups, as texts."""
     provisioner: str = CLUSTER_AUTOSCALER
-    """Whose rule decided the question scale-up: ``cluster-autoscaler``, or ``karpenter`` for NodePools."""
+    """Program whose rule decided the question scale-up: ``cluster-autoscaler``, or ``karpenter`` for NodePools."""
 
     def summary(self) -> str:
         """Return the number of scenarios, the nodes of the first ones, and how many conditions hold."""

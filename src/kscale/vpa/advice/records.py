@@ -166,7 +166,7 @@ class RecommendationReport(Record, frozen=True):
     effect: Effect | None = None
     """Effect on the number of nodes, if requested."""
     method: dict[str, str] = msgspec.field(default_factory=dict)
-    """How the strategy computes the target of each resource."""
+    """Method by which the strategy computes the target of each resource."""
 
     def explain(self, name: str) -> str:
         """Return what gave the targets of a workload's containers, in one line: percentile, minimum, policy, bounds.
