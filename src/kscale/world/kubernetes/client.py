@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, TypeVar
 
 import msgspec
@@ -37,8 +37,6 @@ __all__ = [
     "Client",
     "RequestFailedError",
     "TokenBucket",
-    "decode_list",
-    "decode_response",
     "error_of",
     "is_success",
     "pause_before_retry",
@@ -236,40 +234,6 @@ class RequestFailedError(KscaleError, OSError):
         self.refused = refused
 
 
-def decode_response(answer: Answer, type_: type[_T], call: Call) -> _T:
-    """Decode the JSON document in a response.
-
-    Raises :class:`RequestFailedError` if the body cannot be decoded as ``type_``. Proxies and login pages also
-    respond with status 200.
-    """
-    try:
-        return read_json(answer.body, type_)
-    except UnreadableError as error:
-        raise _unreadable(call, error) from None
-
-
-def decode_list(answer: Answer, call: Call, more: str = "", *, number: int = 1, limits: ServerLimits) -> ServerList:
-    """Decode page ``number`` of a list from a response.
-
-    Raises :class:`RequestFailedError` if the body is not a list, if the list has more pages than ``limits`` allows, or
-    if the continue token equals ``more``, the token of the request.
-    """
-    try:
-        page = read_list(answer.body)
-    except UnreadableError as error:
-        raise _unreadable(call, error) from None
-    if more and page.continue_ == more:
-        raise _unreadable(call, "the next page is the same page")
-    if page.continue_ and number >= limits.list_pages:
-        raise _unreadable(call, f"the list has more pages than allowed ({limits.list_pages:,})")
-    return page
-
-
-def _unreadable(call: Call, why: object) -> RequestFailedError:
-    text = f"the answer to {call.method} {call.path} cannot be read: {why}"
-    return RequestFailedError(ApiError(shorten(text, _LONGEST_TEXT), reason="InternalError"))
-
-
 def pause_before_retry(
     call: Call,
     result: Answer | ConnectionFailedError,
@@ -429,22 +393,37 @@ class Client:
             await asyncio.sleep(pause)
 
     def decode(self, answer: Answer, type_: type[_T], call: Call) -> _T:
-        """Decode a response as :func:`decode_response` does, and count a failure."""
-        with self._counting_unreadable():
-            return decode_response(answer, type_, call)
+        """Decode the JSON document in a response.
+
+        Raises :class:`RequestFailedError`, which counts as a failed request, if the body cannot be decoded as
+        ``type_``. Proxies and login pages also respond with status 200.
+        """
+        try:
+            return read_json(answer.body, type_)
+        except UnreadableError as error:
+            raise self._build_unreadable(call, error) from None
 
     def decode_list(self, answer: Answer, call: Call, more: str = "", *, number: int = 1) -> ServerList:
-        """Decode a page of a list as :func:`decode_list` does, and count a failure."""
-        with self._counting_unreadable():
-            return decode_list(answer, call, more, number=number, limits=self.limits)
+        """Decode page ``number`` of a list from a response.
 
-    @contextmanager
-    def _counting_unreadable(self) -> Iterator[None]:
+        Raises :class:`RequestFailedError`, which counts as a failed request, if the body is not a list, if the list has
+        more pages than the limits allow, or if the continue token equals ``more``, the token of the request.
+        """
         try:
-            yield
-        except RequestFailedError:
-            self.count_unreadable()
-            raise
+            page = read_list(answer.body)
+        except UnreadableError as error:
+            raise self._build_unreadable(call, error) from None
+        if more and page.continue_ == more:
+            raise self._build_unreadable(call, "the next page is the same page")
+        if page.continue_ and number >= self.limits.list_pages:
+            text = f"the list has more pages than allowed ({self.limits.list_pages:,})"
+            raise self._build_unreadable(call, text)
+        return page
+
+    def _build_unreadable(self, call: Call, why: object) -> RequestFailedError:
+        self.count_unreadable()
+        text = f"the answer to {call.method} {call.path} cannot be read: {why}"
+        return RequestFailedError(ApiError(shorten(text, _LONGEST_TEXT), reason="InternalError"))
 
     def count_unreadable(self) -> None:
         """Count a response that cannot be read as a failed request."""
