@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ class HostileProvider(grpc.GenericRpcHandler):  # type: ignore[misc, name-define
     def service(self, call: Any) -> Any:
         answer = self.odd.get(call.method.rpartition("/")[2], b"")
         return grpc.unary_unary_rpc_method_handler(
-            lambda request, context: answer(context) if callable(answer) else answer
+            lambda request, context: answer(request, context) if callable(answer) else answer
         )
 
 
@@ -133,9 +134,9 @@ def test_a_provider_that_answers_with_anything(
     ("answer", "said"),
     [
         (b"\xff", UNREADABLE),
-        (lambda context: context.abort(grpc.StatusCode.UNIMPLEMENTED, "x"), "Not implemented"),
-        (lambda context: context.abort(grpc.StatusCode.INTERNAL, "x" * 1000), "code = Internal"),
-        (lambda context: over.wait(60) and b"", "DeadlineExceeded"),
+        (lambda _request, context: context.abort(grpc.StatusCode.UNIMPLEMENTED, "x"), "Not implemented"),
+        (lambda _request, context: context.abort(grpc.StatusCode.INTERNAL, "x" * 1000), "code = Internal"),
+        (lambda _request, context: over.wait(60) and b"", "DeadlineExceeded"),
     ],
 )
 def test_a_provider_that_cannot_be_looked_at_fails_a_loop(method: str, answer: Any, said: str) -> None:
@@ -196,6 +197,38 @@ def test_responses_that_are_too_large_together_fail_a_loop(method: str, monkeypa
                 client.refresh()
         monkeypatch.setattr("kscale.world.nodegroups.external.LOOP_BYTES", 20_000)
         assert len(client.refresh()) == 5
+
+
+def test_late_responses_do_not_count_in_the_next_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that fails cancels its remaining requests."""
+    nodes = [from_dict({"metadata": {"name": f"n{i}"}, "spec": {"providerID": f"i{i}"}}, Node) for i in range(5)]
+    home = ORDINARY["NodeGroupForNode"] + b"\xfa\x7f\xb8\x17" + b"a" * 3000  # field 2047, which is not known
+    arrived, over, late = threading.Barrier(len(nodes)), threading.Event(), threading.Semaphore(0)
+
+    def find_home(request: bytes, context: Any) -> bytes:
+        if not over.is_set():
+            context.add_callback(late.release)
+            arrived.wait(60)
+            if b"n0" not in request:
+                over.wait(60)
+        return home
+
+    def refresh_cloud(_request: bytes, _context: Any) -> bytes:
+        if next(refreshes):
+            over.set()
+            for _ in nodes:
+                assert late.acquire(timeout=60)
+        return b""
+
+    refreshes = count()
+    with hostile_client({"NodeGroupForNode": find_home, "Refresh": refresh_cloud}, lambda: nodes) as client:
+        client._timeout = 60.0
+        monkeypatch.setattr("kscale.world.nodegroups.external.LOOP_BYTES", 2_000)
+        with pytest.raises(ProviderError) as error:
+            client.refresh()
+        monkeypatch.setattr("kscale.world.nodegroups.external.LOOP_BYTES", 16_000)
+        assert len(client.refresh()) == 1
+        assert "more than 2,000 bytes in a loop" in error.value.message  # whose traceback holds the remaining requests
 
 
 over = threading.Event()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import timedelta
 from functools import cache, partial
 from itertools import islice
@@ -405,36 +406,41 @@ class ExternalGroups(Provider):
         groups: dict[str, str] = {}
         errors: dict[str, str] = {}
         answers = self._call_in_parallel("NodeGroupForNode", ({"node": external_node(node)} for node in nodes))
-        for node, answer in zip(nodes, answers, strict=True):
-            self._check_received()
-            if isinstance(answer, ProviderError):
-                _log.warning("Failed to find node group for %s: %s", node.name, answer.message)
-                errors[node.name] = answer.message
-            elif len(group := answer.nodeGroup.id) > MAX_TEXT_LENGTH:
-                errors[node.name] = _describe_length(group, "the id of its node group")
-                _log.warning("Failed to find node group for %s: %s", node.name, errors[node.name])
-            elif group:
-                groups[node.name] = group
+        with closing(answers):
+            for node, answer in zip(nodes, answers, strict=True):
+                self._check_received()
+                if isinstance(answer, ProviderError):
+                    _log.warning("Failed to find node group for %s: %s", node.name, answer.message)
+                    errors[node.name] = answer.message
+                elif len(group := answer.nodeGroup.id) > MAX_TEXT_LENGTH:
+                    errors[node.name] = _describe_length(group, "the id of its node group")
+                    _log.warning("Failed to find node group for %s: %s", node.name, errors[node.name])
+                elif group:
+                    groups[node.name] = group
         return groups, errors
 
-    def _call_in_parallel(self, method: str, questions: Iterable[dict[str, Any]]) -> Iterator[Any]:
+    def _call_in_parallel(self, method: str, questions: Iterable[dict[str, Any]]) -> Generator[Any, None, None]:
         """Yield the responses in the order of the requests, or errors in their place.
 
         A limited number of requests runs concurrently, since gRPC servers drop requests from long queues.
         """
         pending: deque[Any] = deque()
         remaining = iter(questions)
-        while True:
-            pending.extend(
-                self._start_call(method, **request) for request in islice(remaining, _AT_ONCE - len(pending))
-            )
-            if not pending:
-                return
-            try:
-                answer = self._finish_call(pending.popleft())
-            except ProviderError as error:
-                answer = error
-            yield answer
+        try:
+            while True:
+                pending.extend(
+                    self._start_call(method, **request) for request in islice(remaining, _AT_ONCE - len(pending))
+                )
+                if not pending:
+                    return
+                try:
+                    answer = self._finish_call(pending.popleft())
+                except ProviderError as error:
+                    answer = error
+                yield answer
+        finally:  # the caller may stop before the last response
+            for call in pending:
+                call.cancel()
 
     def prices(self, question: GetPrices) -> Prices:
         """Return the prices of the nodes and pods of ``question``; the provider gets one request for each of them."""
@@ -591,13 +597,9 @@ class ExternalGroups(Provider):
             call = self._methods[method] = self._channel.unary_unary(
                 f"/{SERVICE}/{method}",
                 request_serializer=lambda request: request.SerializeToString(),
-                response_deserializer=partial(self._decode, message_of(f"{method}Response")),
+                response_deserializer=partial(_decode_sized, message_of(f"{method}Response")),
             )
         return call
-
-    def _decode(self, message: Any, data: bytes) -> Any:
-        self._received += len(data)
-        return message.FromString(data)
 
     def _start_call(self, method: str, **given: Any) -> Any:
         request = message_of(f"{method}Request")(**given)
@@ -606,13 +608,20 @@ class ExternalGroups(Provider):
 
     def _finish_call(self, answer: Any) -> Any:
         try:
-            return answer.result()
+            message, size = answer.result()
         except self._errors as error:
             text = NOT_IMPLEMENTED if is_unimplemented(error) else error_text(error)
             raise ProviderError(text, CLOUD_ERROR) from None
+        with self._lock:
+            self._received += size  # here, not on arrival: a response that arrives after its loop has no effect
+        return message
 
     def _call(self, method: str, **given: Any) -> Any:
         return self._finish_call(self._start_call(method, **given))
+
+
+def _decode_sized(message: Any, data: bytes) -> tuple[Any, int]:
+    return message.FromString(data), len(data)
 
 
 def _usable(groups: Sequence[Any]) -> list[Any]:
