@@ -202,7 +202,7 @@ def test_responses_that_are_too_large_together_fail_a_loop(method: str, monkeypa
 def test_late_responses_do_not_count_in_the_next_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop that fails cancels its remaining requests."""
     nodes = [from_dict({"metadata": {"name": f"n{i}"}, "spec": {"providerID": f"i{i}"}}, Node) for i in range(5)]
-    home = ORDINARY["NodeGroupForNode"] + b"\xfa\x7f\xb8\x17" + b"a" * 3000  # field 2047, which is not known
+    home: bytes = ORDINARY["NodeGroupForNode"] + b"\xfa\x7f\xb8\x17" + b"a" * 3000  # field 2047, which is not known
     arrived, over, late = threading.Barrier(len(nodes)), threading.Event(), threading.Semaphore(0)
 
     def find_home(request: bytes, context: Any) -> bytes:
