@@ -152,7 +152,7 @@ def _device_request(random: Random, name: str) -> Json:
             expression = draw_expression(random)
             result["selectors"] = [{"cel": {"expression": expression}}]
         sometimes(random, result, "tolerations", lambda _: [{"key": "broken", "operator": "Exists"}], 3)
-        sometimes(random, result, "capacity", lambda r: {"requests": {"memory": str(r.randint(1, 5))}}, 5)
+        sometimes(random, result, "capacity", lambda r: {"requests": {"memory": r.choice(_REQUESTED)}}, 5)
         return result
 
     if chance(random, 4):
@@ -186,7 +186,10 @@ _POLICIES: tuple[Json, ...] = (
     {"default": "1", "validRange": {"min": "1", "max": "4"}},
     {"default": "2", "validRange": {"min": "2", "step": "2", "max": "6"}},
     {"default": "3", "validRange": {"min": "1", "step": "2"}},
+    {"default": "1", "validRange": {"min": "500m", "step": "250m", "max": "4"}},
+    {"default": "1", "validRange": {"min": "0", "step": "5E"}},
 )
+_REQUESTED: Final = ("1", "2", "3", "4", "5", "1500m", "1100m", "1500001u", "6E", "10E")
 
 
 def _slices(random: Random, name: str) -> list[Json]:

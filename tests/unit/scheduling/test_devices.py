@@ -327,6 +327,34 @@ def test_a_negative_capacity_is_an_error(capacity: Json, request_: Json, device:
     )
 
 
+_TENTHS = {"min": "100m", "step": "100m"}
+
+
+@pytest.mark.parametrize(
+    ("span", "requested", "message"),
+    [
+        ({"min": "0.5n", "step": "2"}, "10E", "request 10E exceeds MaxInt64"),  # 1n is no milli-value
+        ({"min": "1", "step": "2"}, "10E", "request 10E is not a representable milli value"),
+        ({"min": "1", "step": "2"}, "1u", ""),  # below the minimum
+        (_TENTHS, "100001u", "request 100001u is not a representable milli value"),
+        (_TENTHS, "9223372036854775801m",
+         "rounding request 9223372036854775801m up to the next step passes the milli-value range"),
+        ({"min": "0", "step": "5E", "max": "9E"}, "6E", "rounding request 6E up to the next step passes MaxInt64"),
+    ],
+)  # fmt: skip
+def test_a_request_that_a_range_cannot_represent_is_an_error(span: Json, requested: str, message: str) -> None:
+    capacity = {"value": "9E", "requestPolicy": {"default": "1", "validRange": span}}
+    request_ = exactly(capacity={"requests": {"memory": requested}})
+    offered = devices("n", {"allowMultipleAllocations": True, "capacity": {"memory": capacity}})
+    world = snapshot(node("n"), device_class(), offered, claim("want", request_))
+    verdict = kscale.fit(world, [pod("p", "want")]).verdict("default/p", "n")
+    error = (
+        'running "DynamicResources" filter plugin: claim default/want, request r: checking capacity for device '
+        f'{GPU}/n/dev0: capacity "memory": capacity request cannot be represented in the device\'s range arithmetic: '
+    )
+    assert verdict.reasons == ((error + message,) if message else ())
+
+
 @pytest.mark.parametrize(("amount", "fit"), [("1", True), ("2", False), ("5", False)])
 def test_all_devices_include_a_shared_device_without_room(amount: str, fit: bool) -> None:
     """A device that is too small for the request is left out; one whose capacity others use is not."""

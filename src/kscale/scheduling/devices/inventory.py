@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from math import ceil
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -49,6 +49,8 @@ __all__ = [
 
 Amounts = dict[str, Quantity]
 """Qualified capacity name -> amount."""
+_MAX_INT64: Final = 2**63 - 1
+_NOT_REPRESENTABLE: Final = "capacity request cannot be represented in the device's range arithmetic"
 
 
 def qualify_name(name: str, driver: str) -> str:
@@ -74,23 +76,26 @@ def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] 
 
 
 class CapacityError(Exception):
-    """A request would use a negative amount of a capacity, which ends the allocation."""
+    """A request would use an amount of a capacity that is negative or out of range, which ends the allocation."""
 
 
 def consumption(device: Device, driver: str, requested: Amounts, used: Amounts) -> Amounts | None:
     """Return the amounts that a request uses of every capacity of a device; None if the device does not have them.
 
     ``used``: amounts that others use. A request must respect the device's policies and values even if the device is not
-    shared. Raises CapacityError for a negative amount, whatever the other capacities are.
+    shared. Raises CapacityError for an amount that is negative or out of range, whatever the other capacities are.
     """
     has = {qualify_name(name, driver): (name, capacity) for name, capacity in (device.capacity or {}).items()}
     if not requested.keys() <= has.keys():
         return None
     amounts: Amounts = {}
     for qualified, (name, capacity) in has.items():
-        amount = amounts[qualified] = _round_up_request(requested.get(qualified), capacity)
-        if amount.sign < 0:
-            raise CapacityError(f'capacity "{name}": capacity value is negative')
+        try:
+            amount = amounts[qualified] = _round_up_request(requested.get(qualified), capacity)
+            if amount.sign < 0:
+                raise CapacityError("capacity value is negative")
+        except CapacityError as error:
+            raise CapacityError(f'capacity "{name}": {error}') from None
     for qualified, (_, capacity) in has.items():
         amount = amounts[qualified]
         if _violates(amount, capacity.request_policy):
@@ -117,15 +122,29 @@ def _round_up_request(requested: Quantity | None, capacity: DeviceCapacity) -> Q
         step = span.get("step")
         if step is None or step.sign <= 0:
             return requested
-        per = 1000 if _fits_milli_units(span, requested) else 1
-        start, width = _in(minimum, per), _in(step, per)
-        steps = -(-(_in(requested, per) - start) // width)
-        rounded = start + steps * width
-        return Quantity(f"{rounded}m" if per == 1000 else str(rounded))
+        return _round_up_to_step(requested, minimum, step, milli=_uses_milli_units(span))
     for value in policy.get("validValues") or ():
         if requested <= Quantity(str(value)):
             return Quantity(str(value))
     return requested
+
+
+def _round_up_to_step(requested: Quantity, minimum: Quantity, step: Quantity, *, milli: bool) -> Quantity:
+    """Return the first of ``minimum``, ``minimum + step``, ... that is not below the request.
+
+    Raises CapacityError if the request or the result has more than 64 bits, as upstream.
+    """
+    per, bounds = (1000, "the milli-value range") if milli else (1, "MaxInt64")
+    if milli and not _is_milli_value(requested):
+        raise CapacityError(f"{_NOT_REPRESENTABLE}: request {requested} is not a representable milli value")
+    if not milli and requested > Quantity(str(_MAX_INT64)):
+        raise CapacityError(f"{_NOT_REPRESENTABLE}: request {requested} exceeds MaxInt64")
+    start, width = _in(minimum, per), _in(step, per)
+    steps = -(-(_in(requested, per) - start) // width)
+    if (milli or start >= 0) and steps > (_MAX_INT64 - start) // width:
+        raise CapacityError(f"{_NOT_REPRESENTABLE}: rounding request {requested} up to the next step passes {bounds}")
+    rounded = start + steps * width
+    return Quantity(f"{rounded}m" if milli else str(rounded))
 
 
 def _violates(amount: Quantity, policy: Mapping[str, Any] | None) -> bool:
@@ -140,7 +159,10 @@ def _violates(amount: Quantity, policy: Mapping[str, Any] | None) -> bool:
             return True
         if step is None or step.sign <= 0:
             return False
-        per = 1000 if _fits_milli_units(span, amount) else 1
+        milli = _uses_milli_units(span)
+        if milli and not _is_milli_value(amount):
+            return True
+        per = 1000 if milli else 1
         return (_in(amount, per) - _in(span.get("min") or Quantity.zero(), per)) % _in(step, per) != 0
     values = policy.get("validValues") or ()
     return bool(values) and all(amount != Quantity(str(value)) for value in values)
@@ -153,10 +175,15 @@ def _range(policy: Mapping[str, Any]) -> dict[str, Quantity] | None:
     return {name: Quantity(str(amount)) for name, amount in span.items() if amount is not None}
 
 
-def _fits_milli_units(span: Mapping[str, Quantity], amount: Quantity) -> bool:
-    """Check whether all amounts are multiples of 1/1000 within 64 bits; if not, integers are used, rounded up."""
-    thousandths = [q.as_fraction() * 1000 for q in (*span.values(), amount)]
-    return all(f.denominator == 1 and abs(f) < 2**63 for f in thousandths)
+def _uses_milli_units(span: Mapping[str, Quantity]) -> bool:
+    """Check whether each amount of a range is a milli-value; if not, integers are used, rounded up."""
+    return all(map(_is_milli_value, span.values()))
+
+
+def _is_milli_value(amount: Quantity) -> bool:
+    """Check whether an amount is a multiple of 1/1000 within 64 bits."""
+    thousandths = amount.as_fraction() * 1000
+    return thousandths.denominator == 1 and abs(thousandths) < 2**63
 
 
 def _in(amount: Quantity, per: int) -> int:
