@@ -11,7 +11,7 @@ from copy import copy
 
 from msgspec.structs import replace
 
-from kscale.ca.state.loop_state import LoopState, RememberedTarget
+from kscale.ca.loop_state import LoopState, RememberedTarget
 from kscale.effects import Moment
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup

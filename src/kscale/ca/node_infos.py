@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
 from kscale.ca.identity_cache import IdentityCache
+from kscale.ca.loop_state import RememberedTemplate
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, RegisteredNodes, get_readiness, has_taint
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.state.loop_state import RememberedTemplate
 from kscale.ca.templates import TaintConfig, build_template_from_group, build_template_from_node
 from kscale.effects import SECOND, Moment, duration
 from kscale.effects.moments import ComparedDuration

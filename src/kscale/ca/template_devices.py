@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from kscale.ca.loop_state import RememberedTemplate
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.state.loop_state import RememberedTemplate
 from kscale.objects.api.core import Node
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.decode import from_dict

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.lists import drop_uncounted_pods
+from kscale.ca.pod_lists import drop_uncounted_pods
 from kscale.ca.templates import TaintConfig
 from kscale.capacity.groups import group_template, members_of, recognise_groups
 from kscale.effects import Moment, duration, moment
@@ -45,7 +45,7 @@ def with_templates(
         Node groups.
     options : AutoscalingOptions, optional
         Decide which taints are removed, which DaemonSets are forced, and which pods of an existing node count
-        (:func:`~kscale.ca.pod_lists.lists.drop_uncounted_pods`).
+        (:func:`~kscale.ca.pod_lists.drop_uncounted_pods`).
     now : datetime or Moment, optional
         Current time: a node that became ready less than a minute before is not a good example. None: it is.
 

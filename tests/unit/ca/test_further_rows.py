@@ -24,7 +24,7 @@ from kscale.ca.cluster_state import (
 )
 from kscale.ca.cluster_state.state import ScaleUpError, get_active_backoff, record_failure
 from kscale.ca.nodes import is_suspended
-from kscale.ca.pod_lists.processors import build_missing_pods, filter_out_young_pods
+from kscale.ca.pod_lists import build_missing_pods, filter_out_young_pods
 from kscale.effects import SECOND
 from kscale.objects.api.apps import Job, JobSpec, ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec
 from kscale.objects.api.core import Node, Pod, PodStatus

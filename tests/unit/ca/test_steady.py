@@ -26,7 +26,7 @@ from kscale.ca.cluster_state import (
     UnregisteredNode,
 )
 from kscale.ca.cluster_state.state import Backoff, ScaleUpError
-from kscale.ca.state.loop_state import ScaleDownState
+from kscale.ca.loop_state import ScaleDownState
 from kscale.ca.static_autoscaler import skip_unchanged
 from kscale.ca.static_autoscaler.skip_unchanged import (
     COMPARED_CONSTANTS,

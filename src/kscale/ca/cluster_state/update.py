@@ -18,13 +18,15 @@ from kscale.ca.cluster_state.health import (
     get_target_sizes,
     is_scaling_up,
 )
-from kscale.ca.cluster_state.readiness import classify_nodes, classify_unregistered_nodes, find_unregistered_nodes
 from kscale.ca.cluster_state.state import (
     ClusterStateRegistry,
     ScaleDownRequest,
     ScaleUpError,
     ScaleUpFailure,
     ScaleUpRequest,
+    classify_nodes,
+    classify_unregistered_nodes,
+    find_unregistered_nodes,
     record_failure,
     remove_stale_backoffs,
 )

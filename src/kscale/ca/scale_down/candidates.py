@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kscale.ca import unremovable_reasons
+from kscale.ca.loop_state import GroupChanges
 from kscale.ca.nodes import is_upcoming_node
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.drainability import PodsToMove
 from kscale.ca.scale_down.moving_pods import CODE_BLOCKS, CODE_MOVES, CODE_MOVES_UNLESS_PDB, CODE_WAITS, MovingPods
-from kscale.ca.state.loop_state import GroupChanges
 from kscale.effects import Moment, duration
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed

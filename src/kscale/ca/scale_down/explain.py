@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kscale.ca import unremovable_reasons
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.lists import drop_uncounted_pods
+from kscale.ca.pod_lists import drop_uncounted_pods
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.unneeded import UnneededNode

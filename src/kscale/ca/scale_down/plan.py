@@ -13,6 +13,7 @@ import msgspec
 from kscale.ca import unremovable_reasons
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.loop_state import LoopState
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.quota import Quota, QuotaTracker, build_cluster_minimum_quota
 from kscale.ca.scale_down.actuation.tainting import SoftTaints
@@ -22,7 +23,6 @@ from kscale.ca.scale_down.eligibility import Eligibility
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
 from kscale.ca.scale_down.unneeded import UnneededNode, UnremovableNode, find_removable_nodes
-from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Moment
 from kscale.errors import InputError
 from kscale.objects.api.core import Node

@@ -21,6 +21,7 @@ from kscale.ca.estimator.limiter import KNOWN_THRESHOLDS, NO_NODES_ALLOWED, Esti
 from kscale.ca.estimator.result import EstimateResult, GroupedPods, group_pods
 from kscale.ca.expander.price import GroupPrices
 from kscale.ca.expander.types import ExpanderFilter, ExpanderInput, Option, PodRun, PodRuns, Rng
+from kscale.ca.loop_state import AsyncInitializer
 from kscale.ca.metrics import build_duration_observation, build_observation
 from kscale.ca.node_group_set import Comparator, SimilarGroups
 from kscale.ca.options import AutoscalingOptions
@@ -32,7 +33,6 @@ from kscale.ca.scale_up.node_groups import (
     filter_valid_scale_up_groups,
     is_zero_or_max_group,
 )
-from kscale.ca.state.loop_state import AsyncInitializer
 from kscale.effects import Moment, Observation, Progress, StepsOf, Wait
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node

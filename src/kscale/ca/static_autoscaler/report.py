@@ -8,11 +8,11 @@ import msgspec
 
 from kscale.ca.cluster_state import ClusterAutoscalerStatus
 from kscale.ca.errors import TRANSIENT_ERROR, AutoscalerError, ErrorRecord
+from kscale.ca.loop_state import LoopState
 from kscale.ca.repair import Repair
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeleteResult, StartedDeletion
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_up.plan import ScaleUpPlan
-from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Action, Event, Observation
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed_methods

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from kscale.ca.entry_points.loops import check_scale_up_options
+from kscale.ca.entry_points import check_scale_up_options
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.expander.chain import EXPANDER_NAMES
 from kscale.ca.options import AutoscalingOptions

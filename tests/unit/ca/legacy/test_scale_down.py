@@ -11,8 +11,8 @@ import kscale
 from builders import N0, node, owner, pod, span
 from kscale import ca
 from kscale.ca.legacy.scale_down import get_pods_to_drain
+from kscale.ca.loop_state import MAX_USAGE_RECORDED, UsageTracker
 from kscale.ca.options import ResourceRange
-from kscale.ca.state.trackers import MAX_USAGE_RECORDED, UsageTracker
 from kscale.effects import SECOND
 from kscale.errors import InputError
 from kscale.objects.api.apps import ReplicaSet
