@@ -53,7 +53,7 @@ from kscale.effects import (
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroups import GroupsLike
+from kscale.objects.nodegroup import GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 

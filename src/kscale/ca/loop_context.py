@@ -37,8 +37,7 @@ from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.resource import ResourceSlice
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups, GroupsLike
+from kscale.objects.nodegroup import Groups, GroupsLike, NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import controller_of, is_daemonset_pod, is_mirror_pod
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster

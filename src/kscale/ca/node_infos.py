@@ -25,8 +25,7 @@ from kscale.objects.api.meta import ObjectMeta, ResourceList
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.api.storage import CSINode
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError, is_not_implemented
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate, ProviderError, is_not_implemented
 from kscale.objects.pod_owners import READ_ANNOTATIONS
 from kscale.snapshot.snapshot import Snapshot
 

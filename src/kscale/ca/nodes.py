@@ -22,7 +22,7 @@ from kscale.effects.moments import ComparedDuration
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import Condition
 from kscale.objects.conditions import changed_at
-from kscale.objects.nodegroups import instance_id_of
+from kscale.objects.nodegroup import instance_id_of
 from kscale.objects.times import moment_in, nanoseconds
 from kscale.snapshot.snapshot import Snapshot
 
@@ -198,7 +198,7 @@ def is_suspended(node: Node) -> bool:
 class RegisteredNodes:
     """Nodes in the given order, with facts that are read once for all loops. Do not modify it.
 
-    ``names`` and ``instance_ids`` (:func:`kscale.objects.nodegroups.instance_id_of`) are in the order of the nodes.
+    ``names`` and ``instance_ids`` (:func:`kscale.objects.nodegroup.instance_id_of`) are in the order of the nodes.
     ``odd``: ascending positions of nodes for which :func:`kscale.ca.nodes.is_ready_and_active` is False.
     """
 

@@ -22,9 +22,9 @@ from kscale.capacity.type_names import instance_type_of
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
+from kscale.objects.node_selectors import REGIONS
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import CPU, MEMORY
-from kscale.objects.well_known_labels import REGIONS
 from kscale.records import Record
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot

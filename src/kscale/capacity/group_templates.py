@@ -16,8 +16,7 @@ from kscale.capacity.groups import group_template, members_of, recognise_groups
 from kscale.effects import Moment, duration, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.times import moment_in
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot

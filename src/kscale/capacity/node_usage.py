@@ -27,8 +27,7 @@ from kscale.effects import Moment, moment
 from kscale.objects.api.core import Pod
 from kscale.objects.api.metrics import PodMetrics
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.pod_resources import CPU, MEMORY, is_extended, pod_limits, to_integers
 from kscale.records import Record
 from kscale.snapshot.cluster import Cluster

@@ -31,8 +31,7 @@ from kscale.effects import Moment, moment, to_text
 from kscale.errors import InputError
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ResourceList
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import controller_of
 from kscale.objects.pod_resources import CPU, MEMORY, demand, is_extended, occupancy
 from kscale.objects.quantity import Quantity

@@ -15,7 +15,7 @@ from kscale.capacity.karpenter.plan import KarpenterPlan, PoolOffers, karpenter_
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroups import GroupsLike
+from kscale.objects.nodegroup import GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cache
 
 from kscale.objects.api.core import Node
-from kscale.objects.well_known_labels import INSTANCE_TYPES
+from kscale.objects.node_selectors import INSTANCE_TYPES
 
 __all__ = ["Cloud", "TypeName", "generation_of", "instance_type_of", "parse_type_name"]
 

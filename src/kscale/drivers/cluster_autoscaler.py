@@ -57,8 +57,7 @@ from kscale.errors import KscaleError
 from kscale.objects.api.core import ConfigMap, Node, Pod
 from kscale.objects.conditions import changed_at
 from kscale.objects.decode import to_dict
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.objects.times import format_duration
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot

@@ -29,10 +29,8 @@ from kscale.objects.api.meta import CustomWorkload, KubeObject
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.custom_workloads import CustomObject, CustomResource, custom_resources
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.kinds import custom_kind_key, find_kind, group_of
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
-from kscale.objects.rest_mapping import BUILT_IN
+from kscale.objects.kinds import BUILT_IN, custom_kind_key, find_kind, group_of
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.scale import ScaleError, scale_of, scale_path_problems
 from kscale.objects.selectors import SelectorError, compile_selector
 from kscale.objects.validation import is_share

@@ -29,8 +29,7 @@ from kscale.effects import SECOND
 from kscale.objects.api.apps import Job, JobSpec, ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec
 from kscale.objects.api.core import Node, Pod, PodStatus
 from kscale.objects.api.meta import Condition, ObjectMeta
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.pod_owners import SCALE_UP_DELAY
 
 MINUTE = 60 * SECOND

@@ -11,7 +11,7 @@ from kscale.ca.nodes import RESOURCE_NOT_READY_REASON, STARTUP_TAINT_REASON, bui
 from kscale.ca.templates import TaintConfig
 from kscale.objects.api.core import Node, Taint
 from kscale.objects.api.meta import Condition
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups
 from kscale.objects.quantity import Quantity
 
 

@@ -17,8 +17,7 @@ from kscale.objects.api.core import Node
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.api.storage import CSINode
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.snapshot.cluster import Cluster
 
 

@@ -38,8 +38,7 @@ from kscale.ca.cluster_state.state import (
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND, Moment, moment, to_text
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 
 __all__ = [
     "UpcomingNodes",

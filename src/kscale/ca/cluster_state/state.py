@@ -27,8 +27,7 @@ from kscale.effects import SECOND, Moment, duration, later
 from kscale.effects.moments import ComparedDuration, Count, Nanoseconds
 from kscale.objects.api.core import Node
 from kscale.objects.conditions import changed_at
-from kscale.objects.nodegroup import InstanceStatus, NodeGroup, NodeGroupAutoscalingOptions, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, InstanceStatus, NodeGroup, NodeGroupAutoscalingOptions, ProviderError
 from kscale.objects.times import moment_in
 
 __all__ = [

@@ -49,8 +49,7 @@ from kscale.effects import (
 )
 from kscale.effects.moments import ComparedDuration
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError
 from kscale.objects.times import format_duration
 
 __all__ = [

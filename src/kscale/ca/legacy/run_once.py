@@ -81,8 +81,7 @@ from kscale.effects import (
     later,
 )
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.nodegroup import NodeTemplate, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeTemplate, ProviderError
 
 __all__ = [
     "LegacyAutoscalerLoop",

@@ -37,8 +37,7 @@ from kscale.effects import CreateGroup, Emit, Moment, Observe, Progress, StepsOf
 from kscale.errors import InputError, Problem
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.pod_owners import controller_of, is_mirror_pod
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.objects.quantity import Quantity

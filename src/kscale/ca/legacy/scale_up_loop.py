@@ -45,8 +45,7 @@ from kscale.ca.scale_up_status import (
     UnschedulablePods,
 )
 from kscale.effects import DecreaseTargetSize, Deferred, Emit, Event, StepsOf
-from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeTemplate
 from kscale.scheduling.fit import fit
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.pods.record import PodRecord

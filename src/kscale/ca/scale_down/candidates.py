@@ -21,8 +21,7 @@ from kscale.ca.scale_down.moving_pods import CODE_BLOCKS, CODE_MOVES, CODE_MOVES
 from kscale.effects import Moment, duration
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups, instance_id_of
+from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError, instance_id_of
 
 __all__ = [
     "EMPTY_TIER",

@@ -15,7 +15,7 @@ from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.effects import duration, to_datetime
 from kscale.objects.api.core import Pod, Taint
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups
 from kscale.objects.times import format_duration
 from kscale.scheduling.fit import fit
 from kscale.snapshot.snapshot import Snapshot

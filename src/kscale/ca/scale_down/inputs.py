@@ -17,7 +17,7 @@ from kscale.ca.scale_down.drainability import Listers
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
 from kscale.effects import Moment, duration
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.nodegroups import GroupsLike
+from kscale.objects.nodegroup import GroupsLike
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot
 

@@ -27,7 +27,7 @@ from kscale.effects import Moment
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed_methods
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups
 from kscale.records import Result, Rows
 
 __all__ = ["AloneVerdicts", "NodesToDelete", "ScaleDownPlan", "build_not_tried_plan", "choose_nodes_to_delete"]

@@ -44,8 +44,7 @@ from kscale.errors import InputError
 from kscale.objects.api.apps import Job, ReplicaSet, StatefulSet
 from kscale.objects.api.core import Node, Pod, ReplicationController
 from kscale.objects.api.meta import OwnerReference
-from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod, is_static_pod
 from kscale.scheduling.place import PlaceState
 from kscale.snapshot.pods.record import PodRecord

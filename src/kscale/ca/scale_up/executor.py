@@ -40,8 +40,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import NodeGroup, is_not_implemented
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, is_not_implemented
 
 __all__ = [
     "ExecutionResult",

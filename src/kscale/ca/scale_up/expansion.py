@@ -36,9 +36,8 @@ from kscale.ca.scale_up.node_groups import (
 from kscale.effects import Moment, Observation, Progress, StepsOf, Wait
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
-from kscale.objects.well_known_labels import INSTANCE_TYPE
+from kscale.objects.node_selectors import INSTANCE_TYPE
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.scheduling.coercion import PodsLike
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session

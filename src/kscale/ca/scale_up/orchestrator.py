@@ -64,8 +64,7 @@ from kscale.effects import (
 )
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.scheduling.coercion import PodsLike
 from kscale.scheduling.session import Session
 from kscale.snapshot.snapshot import Snapshot

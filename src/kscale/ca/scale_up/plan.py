@@ -42,7 +42,7 @@ from kscale.ca.scale_up_status import (
 from kscale.effects import Event
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed_methods
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups
 from kscale.records import Result, Rows
 from kscale.scheduling.place import PlaceResult
 from kscale.snapshot.snapshot import Snapshot

@@ -67,8 +67,7 @@ from kscale.effects import (
     WriteStatus,
 )
 from kscale.errors import InputError, UnreadableObjectError
-from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.nodegroups import Groups, GroupsLike
+from kscale.objects.nodegroup import Groups, GroupsLike, NodeTemplate
 
 __all__ = [
     "AutoscalerLoop",

@@ -21,8 +21,7 @@ from kscale.ca.template_devices import MISMATCH_TYPES
 from kscale.ca.templates import TaintConfig
 from kscale.effects import SECOND, Moment, Observation
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeTemplate
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.snapshot import Snapshot
 

@@ -16,7 +16,7 @@ from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.effects import Action, Event, Observation
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed_methods
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups
 from kscale.records import Result, Rows
 from kscale.snapshot.snapshot import Snapshot
 

@@ -27,8 +27,7 @@ from kscale.ca.provisioning_requests import processors
 from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, Moment, duration, from_text
 from kscale.effects.moments import MOMENT_MARK
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.nodegroup import DURATION_OPTIONS
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import DURATION_OPTIONS, Groups
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
 from kscale.snapshot.pod_states import REMOVED
 from kscale.snapshot.snapshot import Snapshot

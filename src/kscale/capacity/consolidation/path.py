@@ -40,8 +40,7 @@ from kscale.capacity.type_names import instance_type_of
 from kscale.effects import Moment, duration, moment, to_text
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import DO_NOT_DISRUPT, is_daemonset_pod, pod_annotation
 from kscale.objects.times import moment_in
 from kscale.scheduling.bounds.effort import checked_bound

@@ -23,8 +23,8 @@ from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.api.storage import CSINode
 from kscale.objects.argument_types import typed
 from kscale.objects.conditions import changed_at
+from kscale.objects.node_selectors import ZONES
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.well_known_labels import ZONES
 
 __all__ = [
     "Recognised",

@@ -28,10 +28,10 @@ from kscale.capacity.records import round_money
 from kscale.capacity.type_names import parse_type_name
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
+from kscale.objects.node_selectors import HOSTNAME, REGION, ZONE
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import CPU, MEMORY, PODS
 from kscale.objects.selectors import SelectorError
-from kscale.objects.well_known_labels import HOSTNAME, REGION, ZONE
 from kscale.scheduling.bounds.effort import Effort, checked_bound
 from kscale.scheduling.plugins.pod_topology_spread import hard_constraints
 from kscale.snapshot.cluster import Cluster

@@ -47,11 +47,11 @@ from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import ResourceList
+from kscale.objects.node_selectors import INSTANCE_TYPE, REGION, ZONE
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.pod_resources import CPU, MEMORY, demand
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.selectors import Selector, SelectorError, parse_selector
-from kscale.objects.well_known_labels import INSTANCE_TYPE, REGION, ZONE
 from kscale.objects.workloads import pods_of
 from kscale.scheduling.configuration import scheduler_profile
 from kscale.scheduling.profile import SchedulerProfile

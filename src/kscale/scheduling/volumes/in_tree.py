@@ -11,7 +11,7 @@ import msgspec
 from kscale.objects.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from kscale.objects.api.storage import CSINode, PersistentVolume
 from kscale.objects.api.volumes import Volume
-from kscale.objects.well_known_labels import REGIONS, ZONES
+from kscale.objects.node_selectors import REGIONS, ZONES
 
 __all__ = [
     "InTree",

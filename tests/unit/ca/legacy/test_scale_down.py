@@ -20,8 +20,7 @@ from kscale.objects.api.core import Node, Pod, Taint
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.api.volumes import Volume
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.snapshot.cluster import Cluster
 
 MINUTE = 60 * SECOND

@@ -19,8 +19,7 @@ from kscale.ca.scale_down.candidates import (
 from kscale.ca.scale_down.drainability import PodsToMove
 from kscale.ca.unremovable_reasons import BlockingPod
 from kscale.effects import SECOND
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 
 MINUTE = 60 * SECOND
 

@@ -17,8 +17,7 @@ from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
 from kscale.ca.scale_down.actuation.tainting import SoftTaints, plan_soft_taints
 from kscale.effects import SECOND
 from kscale.objects.api.core import Node, Pod, Taint
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.snapshot.cluster import Cluster
 
 MINUTE = 60 * SECOND

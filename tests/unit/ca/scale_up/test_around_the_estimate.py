@@ -18,8 +18,7 @@ from kscale.ca.scale_up.orchestrator import MinSizeScaleUpResult, scale_up_to_mi
 from kscale.ca.scale_up_status import ConsideredGroup, NoScaleUpInfo, ScaleUpStatus, build_scale_up_events
 from kscale.effects import IncreaseSize, Progress
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 
 _OPTIONS = ca.AutoscalingOptions()
 

@@ -24,8 +24,7 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.status_config_map import LAST_UPDATED_ANNOTATION, format_go_time, format_status, write_status_config_map
 from kscale.effects import ApiError, Create, Get, Patch, Progress
 from kscale.objects.api.core import ConfigMap
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from performing import performed
 
 MINUTE = span(minutes=1)

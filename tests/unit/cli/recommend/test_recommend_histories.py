@@ -13,7 +13,7 @@ import pytest
 
 import kscale.vpa
 from kscale.series import usage_csv
-from kscale.vpa.advice import usage_feed as vpa_history
+from kscale.vpa.advice import workloads as vpa_history
 from unit.cli.recommend.support import (
     HEADER,
     MIB,

@@ -42,8 +42,7 @@ from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed
 from kscale.objects.names import format_float
-from kscale.objects.nodegroup import ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, ProviderError
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [

@@ -57,8 +57,7 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.names import go_quote
-from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError
 
 __all__ = [
     "DELAY_DELETION_ANNOTATION_PREFIX",

@@ -21,8 +21,7 @@ from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
 from kscale.objects.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from kscale.objects.api.resource import ResourceSlice, ResourceSliceSpec
-from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.snapshot.cluster import Cluster
 
 OK = "NodeDeleteOk"
