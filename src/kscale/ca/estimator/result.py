@@ -22,8 +22,8 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.records import Result, Rows
 from kscale.scheduling.coercion import PodsLike, pods_of
-from kscale.scheduling.compile.device_counting import PLENTY
-from kscale.scheduling.equivalent_pods import equivalence_groups, shapes_of
+from kscale.scheduling.compile.resources import PLENTY
+from kscale.scheduling.equivalent_pods import equivalence_groups, number_controllers_and_shapes
 from kscale.scheduling.session import Session
 from kscale.scheduling.status import Verdict
 from kscale.snapshot.classes.interner import PodClass
@@ -43,7 +43,7 @@ class GroupedPods:
     def __init__(self, snapshot: Snapshot, records: Sequence[PodRecord], groups: Sequence[int] | None) -> None:
         self.records = records
         if groups is None:
-            self.members, self.starts = equivalence_groups(*shapes_of(records))
+            self.members, self.starts = equivalence_groups(*number_controllers_and_shapes(records))
         else:
             self.members = np.arange(len(records), dtype=np.int32)
             self.starts = np.array(groups, dtype=np.int32)
