@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from kscale.ca.expander.price import GIB_PER_CORE
 from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.groups import members_of
+from kscale.capacity.machine_types import instance_type_of
 from kscale.capacity.mix import ALL, MixOptions, mix
 from kscale.capacity.records import Part, round_money
-from kscale.capacity.type_names import instance_type_of
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed

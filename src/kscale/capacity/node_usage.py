@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from kscale.ca import unremovable_reasons
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.drainability import Listers
-from kscale.ca.scale_down.explain import explain_no_place
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
+from kscale.ca.scale_down.plan import explain_no_place
 from kscale.ca.scale_down.removal import RemovalSimulator, UnremovableCandidate
 from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.cost import price_of

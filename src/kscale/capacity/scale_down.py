@@ -22,10 +22,9 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import drainability
 from kscale.ca.scale_down.budgets import NodeInGroup, assign_groups
 from kscale.ca.scale_down.drainability import DrainContext, Listers
-from kscale.ca.scale_down.explain import explain_no_place, explain_unremovable
 from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.moving_pods import get_moving_pods
-from kscale.ca.scale_down.plan import ScaleDownPlan
+from kscale.ca.scale_down.plan import ScaleDownPlan, explain_no_place, explain_unremovable
 from kscale.ca.scale_down.removal import RemovableNode
 from kscale.effects import Moment, moment, to_text
 from kscale.errors import InputError

@@ -38,9 +38,8 @@ from kscale.scheduling.configuration import preemption_candidates, scheduler_pro
 from kscale.scheduling.preemption import Candidates
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.options import ScoreOptions
-from kscale.simulation.autoscalers import Autoscalers
+from kscale.simulation.autoscalers import Autoscalers, SimulatedPools, provisioner_of, read_pools
 from kscale.simulation.outages import ZoneOutage, schedule_outages, with_outages, zone_of_group, zone_of_node
-from kscale.simulation.pool_groups import SimulatedPools, provisioner_of, read_pools
 from kscale.simulation.recorded_cluster import RESTARTED, TimesByOwner, complete_objects
 from kscale.simulation.records import OutageUse
 from kscale.simulation.scenario import (

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace as structs_replace
 
-from kscale.capacity.catalogue.table import rows_of
+from kscale.capacity.catalogue.formats import rows_of
 from kscale.effects import SECOND, Moment
 from kscale.errors import InputError, Problem
 from kscale.files import read_file

@@ -22,9 +22,8 @@ from kscale.ca.metrics import build_duration_observation, build_observation
 from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import Quota, QuotaTracker, build_cluster_maximum_quota, cap_by_max_nodes_total
-from kscale.ca.scale_up.equivalence_groups import PodGroups, find_compared_pods
 from kscale.ca.scale_up.executor import ExecutorAction, execute_scale_ups_steps
-from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption, ScaleUpContext
+from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption, PodGroups, ScaleUpContext, find_compared_pods
 from kscale.ca.scale_up.node_groups import (
     balance_scale_ups,
     find_not_ready_reason,

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from kscale.ca.capacity_buffers.injection import InjectedFakePods
 from kscale.ca.errors import ErrorRecord
-from kscale.ca.estimator.limiter import describe_limit
-from kscale.ca.estimator.result import NO_NODE_PERMITTED
+from kscale.ca.estimator.result import NO_NODE_PERMITTED, describe_limit
 from kscale.ca.events import PodUidLookup
 from kscale.ca.expander.chain import ExpanderStep
 from kscale.ca.go_math import format_fixed
@@ -22,7 +21,7 @@ from kscale.ca.group_inputs import save_targets
 from kscale.ca.loop_state import LoopState, RememberedTemplate
 from kscale.ca.node_group_set import Comparator, ScaleUpInfo, find_differences
 from kscale.ca.pod_lists import PendingPodList
-from kscale.ca.scale_up.equivalence_groups import PodGroup
+from kscale.ca.scale_up.expansion import PodGroup
 from kscale.ca.scale_up.orchestrator import MinSizeScaleUpResult, OrchestratorResult
 from kscale.ca.scale_up_status import (
     MAX_NODES_TOTAL_REASON,

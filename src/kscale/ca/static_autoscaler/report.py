@@ -136,10 +136,10 @@ class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
 
     def _repr_html_(self) -> str:
         """Return an HTML representation for notebooks."""
-        from kscale.html import notebook
+        from kscale.html import markup
 
         parts = [plan._repr_html_() for plan in (self.scale_up, self.scale_down) if plan is not None]
-        return notebook.listing(repr(self), (), ()) + "".join(parts)
+        return markup.listing(repr(self), (), ()) + "".join(parts)
 
     @property
     def scale_down_result(self) -> str:

@@ -35,8 +35,8 @@ from kscale.capacity.cost import prices_of, set_prices
 from kscale.capacity.evictions import Evictions, node_hold, relocate
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.losses import is_lost_with_node, waiting
+from kscale.capacity.machine_types import instance_type_of
 from kscale.capacity.records import round_money
-from kscale.capacity.type_names import instance_type_of
 from kscale.effects import Moment, duration, moment, to_text
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed

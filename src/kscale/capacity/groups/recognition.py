@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from kscale.ca.templates import TaintConfig, build_template_from_group, build_template_from_node
-from kscale.capacity.type_names import instance_type_of
+from kscale.capacity.machine_types import instance_type_of
 from kscale.effects import SECOND, ZERO_TIME, Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.api.apps import DaemonSet

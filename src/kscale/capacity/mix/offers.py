@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
+from kscale.capacity.machine_types import instance_type_of
 from kscale.capacity.records import UNLIMITED
-from kscale.capacity.type_names import instance_type_of
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import check_fields, typed

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from kscale.capacity.architectures import arch_of
+from kscale.capacity.machine_types import arch_of
 from kscale.capacity.mix.offers import Offer, offers_of
 from kscale.capacity.records import KarpenterChoice
 from kscale.errors import InputError

@@ -29,8 +29,8 @@ from kscale.capacity.groups import group_template, groups_from, members_of
 from kscale.capacity.groups.groups_file import read_plain_file
 from kscale.capacity.karpenter.plan import PoolOffers
 from kscale.capacity.losses import is_lost_with_node, smaller, waiting
+from kscale.capacity.machine_types import instance_type_of
 from kscale.capacity.right_sizing import advice_of, apply_advice, replace_requests
-from kscale.capacity.type_names import instance_type_of
 from kscale.capacity.whatif.scenarios import (
     Edit,
     GroupsEdit,

@@ -15,7 +15,7 @@ import kscale
 from builders import N0, group_options, node, owner, pod
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
-from kscale.ca.scale_down.explain import explain_unremovable
+from kscale.ca.scale_down.plan import explain_unremovable
 from kscale.effects import SECOND
 from kscale.errors import InputError, StateError
 from kscale.objects.api.core import Node, Pod, Taint
