@@ -63,9 +63,9 @@ from kscale.objects.api.autoscaling import (
     ScaleStatus,
 )
 from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.kinds import RESTMapper
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.quantity import Quantity
-from kscale.objects.rest_mapping import RESTMapper
 
 SCALE = float(os.environ.get("KSCALE_BENCH_SCALE", "1"))
 HPAS, PODS = max(100, round(10_000 * SCALE)), 20

@@ -19,8 +19,7 @@ import kscale
 from kscale import ca
 from kscale.capacity.headroom import count_more_pods
 from kscale.capacity.losses import losses
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SCALE = float(os.environ.get("KSCALE_BENCH_SCALE", "1"))

@@ -18,7 +18,7 @@ from synthetic_api import SyntheticServer, forwarded, serve
 
 from e2e.building import control_plane
 from kscale.effects import to_text
-from kscale.objects.rest_mapping import ServedResource
+from kscale.objects.kinds import ServedResource
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.transport import Answer, Call
 from unit.world.fake_api_objects import Object

@@ -27,7 +27,7 @@ from kscale.version import __version__
 if TYPE_CHECKING:
     from kscale import ca, hpa, plugin, vpa
     from kscale.build import build_info
-    from kscale.ca.entry_points.loops import scale_down
+    from kscale.ca.entry_points import scale_down
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_up.plan import ScaleUpPlan
@@ -119,7 +119,7 @@ import_on_use(
     {
         "build": ("build_info",),
         "ca": (),
-        "ca.entry_points.loops": ("scale_down",),
+        "ca.entry_points": ("scale_down",),
         "ca.estimator": ("EstimateOptions", "estimate", "estimate_many"),
         "ca.scale_down.plan": ("ScaleDownPlan",),
         "ca.scale_up.plan": ("ScaleUpPlan",),

@@ -88,10 +88,10 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return an HTML view of the result, for notebooks."""
-        from kscale.html import notebook
+        from kscale.html import markup
 
         columns, rows = self.table_rows()
-        return notebook.listing(
+        return markup.listing(
             repr(self), list(columns), [["" if cell is None else cell for cell in row] for row in rows]
         )
 
@@ -161,9 +161,9 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
 
     def _repr_html_(self) -> str:
         """Return an HTML view of the record, for notebooks."""
-        from kscale.html import notebook
+        from kscale.html import markup
 
-        return notebook.document(f"{self.KIND}: {self.summary()}", msgspec.to_builtins(self))
+        return markup.document(f"{self.KIND}: {self.summary()}", msgspec.to_builtins(self))
 
 
 def _columns_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type]]:

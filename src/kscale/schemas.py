@@ -39,7 +39,7 @@ DOCUMENTS: dict[str, str] = {
     "RecommendationReport": "kscale.vpa.advice.records",
     "ReplayReport": "kscale.hpa.replay",
     "ScaleDownReport": "kscale.capacity.scale_down",
-    "ScaleUpPlan": "kscale.ca.scale_up.records:ScaleUpPlanRecord",
+    "ScaleUpPlan": "kscale.ca.scale_up_status:ScaleUpPlanRecord",
     "SchemaList": "kscale.schemas",
     "SimulationReport": "kscale.simulation.records",
     "SweepReport": "kscale.capacity.whatif.running",

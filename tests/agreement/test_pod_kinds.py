@@ -15,8 +15,7 @@ from kscale.ca.scale_down.utilization import calculate_utilization
 from kscale.effects import moment
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.snapshot.cluster import Cluster
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

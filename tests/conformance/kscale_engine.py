@@ -8,7 +8,7 @@ import kscale
 from conformance.building import container, node, pod
 from golden_support import adapter, decoded
 from kscale.ca.estimator.binpacking import find_best_fast_path
-from kscale.ca.estimator.limiter import get_stricter_limit
+from kscale.ca.estimator.result import get_stricter_limit
 from kscale.ca.legacy.estimators import estimate_basic, estimate_legacy_binpacking
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.snapshot.cluster import Cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscale.objects.rest_mapping import ServedResource
+from kscale.objects.kinds import ServedResource
 
 __all__ = ["DEFINITION", "GROUP", "WIDGETS"]
 

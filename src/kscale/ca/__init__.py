@@ -8,12 +8,21 @@ from kscale.lazy import import_on_use
 
 if TYPE_CHECKING:
     from kscale.ca import quota, templates
-    from kscale.ca.entry_points.loops import run_once, run_once_steps, scale_up_steps
+    from kscale.ca.entry_points import run_once, run_once_steps, scale_up_steps
     from kscale.ca.errors import AutoscalerError, combine_errors
     from kscale.ca.expander.chain import EXPANDER_NAMES, Expansion, build_expander_chain, expand, expand_steps
     from kscale.ca.expander.price import HourlyPrices
     from kscale.ca.expander.types import ExpanderInput, Option, PodRun
     from kscale.ca.loop_context import LoopInputs
+    from kscale.ca.loop_state import (
+        AsyncInitializer,
+        LoopState,
+        ScaleDownState,
+        ScaleUpState,
+        clear_unneeded_nodes,
+        register_group_change,
+        reset_for_new_process,
+    )
     from kscale.ca.node_group_set import (
         Comparator,
         DifferenceRatios,
@@ -25,9 +34,8 @@ if TYPE_CHECKING:
         find_similar_node_groups,
     )
     from kscale.ca.options import AutoscalingOptions, ResourceLimiter, ScaleDownOptions, ScaleUpOptions
-    from kscale.ca.pod_lists.processors import filter_out_schedulable
-    from kscale.ca.pod_lists.should_scale_up import can_scale_down
-    from kscale.ca.pod_lists.should_scale_up import (
+    from kscale.ca.pod_lists import can_scale_down, filter_out_schedulable
+    from kscale.ca.pod_lists import (
         has_provisioning_request_consumer as has_provisioning_request_consumer,
     )
     from kscale.ca.repair import repair_steps
@@ -54,18 +62,13 @@ if TYPE_CHECKING:
     )
     from kscale.ca.scale_up.executor import initialize_node_groups_steps
     from kscale.ca.scale_up.expansion import ScaleUpContext
-    from kscale.ca.scale_up.min_size import scale_up_to_min_size_steps
-    from kscale.ca.scale_up.orchestrator import OrchestratorResult, orchestrate, orchestrate_steps
-    from kscale.ca.scale_up_status import ScaleUpStatus, build_scale_up_events
-    from kscale.ca.state.loop_state import (
-        AsyncInitializer,
-        LoopState,
-        ScaleDownState,
-        ScaleUpState,
-        clear_unneeded_nodes,
-        register_group_change,
-        reset_for_new_process,
+    from kscale.ca.scale_up.orchestrator import (
+        OrchestratorResult,
+        orchestrate,
+        orchestrate_steps,
+        scale_up_to_min_size_steps,
     )
+    from kscale.ca.scale_up_status import ScaleUpStatus, build_scale_up_events
     from kscale.ca.static_autoscaler.report import LoopReport
     from kscale.ca.static_autoscaler.scale_up_loop import scale_up_salvo_steps
 
@@ -84,14 +87,13 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "expander.chain": ("EXPANDER_NAMES", "Expansion", "build_expander_chain", "expand", "expand_steps"),
     "expander.price": ("HourlyPrices",),
     "expander.types": ("ExpanderInput", "Option", "PodRun"),
-    "pod_lists.processors": ("filter_out_schedulable",),
     "options": ("AutoscalingOptions", "ResourceLimiter", "ScaleDownOptions", "ScaleUpOptions"),
-    "pod_lists.should_scale_up": ("can_scale_down", "has_provisioning_request_consumer"),
+    "pod_lists": ("can_scale_down", "filter_out_schedulable", "has_provisioning_request_consumer"),
     "quota": (),
     "repair": ("repair_steps",),
     "static_autoscaler.report": ("LoopReport",),
     "loop_context": ("LoopInputs",),
-    "entry_points.loops": ("run_once", "run_once_steps", "scale_up_steps"),
+    "entry_points": ("run_once", "run_once_steps", "scale_up_steps"),
     "scale_down.actuation.actuator": ("Actuator", "sync_deletions"),
     "scale_down.candidates": ("filter_registered_nodes",),
     "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop_nodes"),
@@ -114,7 +116,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "simulate_removals",
     ),
     "templates": (),
-    "state.loop_state": (
+    "loop_state": (
         "AsyncInitializer",
         "LoopState",
         "ScaleDownState",
@@ -124,9 +126,13 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "reset_for_new_process",
     ),
     "scale_up.expansion": ("ScaleUpContext",),
-    "scale_up.orchestrator": ("OrchestratorResult", "orchestrate", "orchestrate_steps"),
     "scale_up.executor": ("initialize_node_groups_steps",),
-    "scale_up.min_size": ("scale_up_to_min_size_steps",),
+    "scale_up.orchestrator": (
+        "OrchestratorResult",
+        "orchestrate",
+        "orchestrate_steps",
+        "scale_up_to_min_size_steps",
+    ),
     "static_autoscaler.scale_up_loop": ("scale_up_salvo_steps",),
     "scale_up_status": ("ScaleUpStatus", "build_scale_up_events"),
 }

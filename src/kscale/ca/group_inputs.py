@@ -11,11 +11,10 @@ from copy import copy
 
 from msgspec.structs import replace
 
-from kscale.ca.state.loop_state import LoopState, RememberedTarget
+from kscale.ca.loop_state import LoopState, RememberedTarget
 from kscale.effects import Moment
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups, GroupsLike, have_equal_group_inputs
+from kscale.objects.nodegroup import Groups, GroupsLike, NodeGroup, have_equal_group_inputs
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 

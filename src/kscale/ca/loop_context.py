@@ -21,16 +21,14 @@ from kscale.ca.events import build_status_events
 from kscale.ca.expander.types import ExpanderInput, Rng
 from kscale.ca.group_inputs import resolve_groups
 from kscale.ca.identity_cache import cached_by_identity
+from kscale.ca.loop_state import LoopState, RememberedTemplate, clear_unneeded_nodes
 from kscale.ca.node_group_set import Comparator
 from kscale.ca.node_infos import LoopTemplateCaches, TemplateCache, build_node_templates
-from kscale.ca.node_lists import build_snapshot_node_lists
-from kscale.ca.nodes import UPCOMING_NODE_ANNOTATION, is_upcoming_node
+from kscale.ca.nodes import UPCOMING_NODE_ANNOTATION, build_snapshot_node_lists, is_upcoming_node
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
-from kscale.ca.pod_lists.lists import drop_uncounted_pods
-from kscale.ca.pod_lists.should_scale_up import ScaleUpEnforcer
+from kscale.ca.pod_lists import ScaleUpEnforcer, drop_uncounted_pods
 from kscale.ca.quota import Quota
 from kscale.ca.scale_down.actuation.actuator import Actuator
-from kscale.ca.state.loop_state import LoopState, RememberedTemplate, clear_unneeded_nodes
 from kscale.ca.template_devices import build_missing_devices_check
 from kscale.ca.templates import TaintConfig, copy_template
 from kscale.effects import SECOND, Emit, Moment, Progress, StepsOf, duration
@@ -39,8 +37,7 @@ from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.resource import ResourceSlice
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups, GroupsLike
+from kscale.objects.nodegroup import Groups, GroupsLike, NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import controller_of, is_daemonset_pod, is_mirror_pod
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
@@ -185,7 +182,7 @@ class LoopContext:
     """A loop in progress: its inputs, the cluster as its simulation changes it, and the state for the next loop.
 
     All phases of a loop share it. ``observed`` is the cluster as observed. ``snapshot`` is the current simulation: it
-    begins without uncounted pods (:func:`~kscale.ca.pod_lists.lists.drop_uncounted_pods`), and templates are built from
+    begins without uncounted pods (:func:`~kscale.ca.pod_lists.drop_uncounted_pods`), and templates are built from
     it. ``groups`` are the provider's groups, ``candidates`` those that could be created. ``lists`` are the nodes by
     readiness and purpose. ``warnings`` are what upstream would log.
     """

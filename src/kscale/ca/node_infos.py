@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
 from kscale.ca.identity_cache import IdentityCache
+from kscale.ca.loop_state import RememberedTemplate
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, RegisteredNodes, get_readiness, has_taint
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.state.loop_state import RememberedTemplate
 from kscale.ca.templates import TaintConfig, build_template_from_group, build_template_from_node
 from kscale.effects import SECOND, Moment, duration
 from kscale.effects.moments import ComparedDuration
@@ -25,8 +25,7 @@ from kscale.objects.api.meta import ObjectMeta, ResourceList
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.api.storage import CSINode
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError, is_not_implemented
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate, ProviderError, is_not_implemented
 from kscale.objects.pod_owners import READ_ANNOTATIONS
 from kscale.snapshot.snapshot import Snapshot
 

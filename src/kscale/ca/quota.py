@@ -26,8 +26,7 @@ from kscale.objects.api.meta import Condition, ResourceList
 from kscale.objects.conditions import with_condition
 from kscale.objects.decode import to_dict
 from kscale.objects.names import go_quote
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import EVERYTHING, Selector, SelectorError, compile_selector
 from kscale.snapshot.snapshot import Snapshot

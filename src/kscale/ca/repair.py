@@ -28,8 +28,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError, is_not_implemented
 
 __all__ = [
     "Repair",

@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from kscale.ca.loop_state import RememberedTemplate
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.state.loop_state import RememberedTemplate
 from kscale.objects.api.core import Node
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate, ProviderError
 from kscale.snapshot.object_store import Informers
 
 __all__ = [

@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from kscale.ca.expander.price import GIB_PER_CORE
 from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.groups import members_of
+from kscale.capacity.machine_types import instance_type_of
 from kscale.capacity.mix import ALL, MixOptions, mix
 from kscale.capacity.records import Part, round_money
-from kscale.capacity.type_names import instance_type_of
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
+from kscale.objects.node_selectors import REGIONS
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import CPU, MEMORY
-from kscale.objects.well_known_labels import REGIONS
 from kscale.records import Record
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot

@@ -26,7 +26,7 @@ from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_owners import controller_of
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.objects.quantity import Quantity
-from kscale.scheduling.volumes.lookup import class_name
+from kscale.scheduling.volumes import class_name
 from kscale.series.usage_reader import UsageBatch
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kscale.ca.estimator import EstimateOptions, estimate_many
-from kscale.ca.pod_lists.lists import TPU_RESOURCE_PREFIX, clear_tpu_requests, drop_expendable_pods
-from kscale.capacity.architectures import arch_of
+from kscale.ca.pod_lists import TPU_RESOURCE_PREFIX, clear_tpu_requests, drop_expendable_pods
+from kscale.capacity.machine_types import arch_of, generation_of
 from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, PluginVerdict, Rejection, Shortage
-from kscale.capacity.type_names import generation_of
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.node_selectors import first_untolerated

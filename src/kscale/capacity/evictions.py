@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, TO_BE_DELETED_TAINT, has_taint
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.drainability import DrainContext, Listers
-from kscale.ca.scale_down.explain import explain_blocking_pod
 from kscale.ca.scale_down.moving_pods import (
     CODE_BLOCKS,
     CODE_MOVES,
@@ -26,6 +25,7 @@ from kscale.ca.scale_down.moving_pods import (
     get_moving_pods,
 )
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
+from kscale.ca.scale_down.plan import explain_blocking_pod
 from kscale.ca.unremovable_reasons import NOT_ENOUGH_PDB
 from kscale.capacity.fit import summarize_rejections
 from kscale.capacity.losses import waiting

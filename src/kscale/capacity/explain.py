@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kscale.ca.pod_lists.lists import drop_expendable_pods, is_expendable
+from kscale.ca.pod_lists import drop_expendable_pods, is_expendable
 from kscale.capacity import estimate
 from kscale.capacity.estimate import EXPENDABLE_CUTOFF
 from kscale.capacity.records import Explanation, GroupAnswer, Nearest, NodeVerdict, Shortage

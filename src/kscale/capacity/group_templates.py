@@ -10,14 +10,13 @@ import msgspec
 import numpy as np
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.lists import drop_uncounted_pods
+from kscale.ca.pod_lists import drop_uncounted_pods
 from kscale.ca.templates import TaintConfig
 from kscale.capacity.groups import group_template, members_of, recognise_groups
 from kscale.effects import Moment, duration, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.times import moment_in
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
@@ -45,7 +44,7 @@ def with_templates(
         Node groups.
     options : AutoscalingOptions, optional
         Decide which taints are removed, which DaemonSets are forced, and which pods of an existing node count
-        (:func:`~kscale.ca.pod_lists.lists.drop_uncounted_pods`).
+        (:func:`~kscale.ca.pod_lists.drop_uncounted_pods`).
     now : datetime or Moment, optional
         Current time: a node that became ready less than a minute before is not a good example. None: it is.
 

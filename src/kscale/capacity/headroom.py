@@ -28,10 +28,10 @@ from kscale.objects.api.core import Pod, PodStatus
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.argument_types import typed
 from kscale.objects.kinds import DEFAULT_NAMESPACE, with_namespace
+from kscale.objects.node_selectors import ZONE
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_admission import BUILT_IN_CLASSES, PodClasses, with_defaults
 from kscale.objects.pod_claims import needs_claims
-from kscale.objects.well_known_labels import ZONE
 from kscale.objects.workloads import pods_of, spec_of
 from kscale.records import Record
 from kscale.scheduling.place import place

@@ -21,9 +21,9 @@ from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Pod, PodStatus
 from kscale.objects.api.meta import Condition
 from kscale.objects.argument_types import typed
+from kscale.objects.node_selectors import ZONE
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
-from kscale.objects.well_known_labels import ZONE
 from kscale.scheduling.session import Session
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from kscale.ca import unremovable_reasons
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.drainability import Listers
-from kscale.ca.scale_down.explain import explain_no_place
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
+from kscale.ca.scale_down.plan import explain_no_place
 from kscale.ca.scale_down.removal import RemovalSimulator, UnremovableCandidate
 from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.cost import price_of
@@ -27,8 +27,7 @@ from kscale.effects import Moment, moment
 from kscale.objects.api.core import Pod
 from kscale.objects.api.metrics import PodMetrics
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.pod_resources import CPU, MEMORY, is_extended, pod_limits, to_integers
 from kscale.records import Record
 from kscale.snapshot.cluster import Cluster

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import ClassVar, Final, NamedTuple
 
-from kscale.ca.entry_points.loops import scale_up
+from kscale.ca.entry_points import scale_up
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.loop_context import LoopInputs
+from kscale.ca.loop_state import LoopState
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.plan import ScaleUpPlan
-from kscale.ca.state.loop_state import LoopState
 from kscale.capacity.group_templates import loop_groups, with_members
 from kscale.capacity.records import Part
 from kscale.capacity.scale_down import ScaleDownReport, report_scale_down

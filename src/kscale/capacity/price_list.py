@@ -16,7 +16,7 @@ import msgspec
 
 from kscale.capacity.catalogue.types import Catalogue, InstanceType
 from kscale.capacity.groups.groups_file import read_plain_file
-from kscale.capacity.type_names import parse_type_name
+from kscale.capacity.machine_types import parse_type_name
 from kscale.errors import InputError, Problem
 from kscale.objects.api.meta import ApiStruct
 from kscale.objects.argument_types import typed

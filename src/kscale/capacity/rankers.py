@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kscale.ca.expander.least_and_most import filter_least_waste as waste_filter
+from kscale.ca.expander.chain import filter_least_waste as waste_filter
 from kscale.ca.expander.price import build_group_prices
 from kscale.ca.expander.types import ExpanderInput, Option, PodRun
 from kscale.effects import SECOND, RankOption, RankOptions

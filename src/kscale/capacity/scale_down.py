@@ -14,25 +14,23 @@ import numpy as np
 
 from kscale.ca import unremovable_reasons
 from kscale.ca.capacity_buffers import place_buffer_pods
-from kscale.ca.entry_points.loops import scale_down
+from kscale.ca.entry_points import scale_down
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.group_inputs import restore_targets
+from kscale.ca.loop_state import LoopState
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import drainability
 from kscale.ca.scale_down.budgets import NodeInGroup, assign_groups
 from kscale.ca.scale_down.drainability import DrainContext, Listers
-from kscale.ca.scale_down.explain import explain_no_place, explain_unremovable
 from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.moving_pods import get_moving_pods
-from kscale.ca.scale_down.plan import ScaleDownPlan
+from kscale.ca.scale_down.plan import ScaleDownPlan, explain_no_place, explain_unremovable
 from kscale.ca.scale_down.removal import RemovableNode
-from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Moment, moment, to_text
 from kscale.errors import InputError
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ResourceList
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import controller_of
 from kscale.objects.pod_resources import CPU, MEMORY, demand, is_extended, occupancy
 from kscale.objects.quantity import Quantity

@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import overload
 
-from kscale.ca.entry_points.loops import scale_up as scale_up_groups
+from kscale.ca.entry_points import scale_up as scale_up_groups
 from kscale.ca.expander.types import RankResponder
 from kscale.ca.loop_context import LoopInputs
+from kscale.ca.loop_state import LoopState
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.plan import ScaleUpPlan
-from kscale.ca.state.loop_state import LoopState
 from kscale.capacity.karpenter.plan import KarpenterPlan, PoolOffers, karpenter_plan
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroups import GroupsLike
+from kscale.objects.nodegroup import GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from kscale.ca.expander.types import ExpanderInput
+    from kscale.ca.loop_state import LoopState
     from kscale.ca.options import AutoscalingOptions
-    from kscale.ca.state.loop_state import LoopState
     from kscale.drivers.grpc_expander import GrpcExpander
     from kscale.snapshot.snapshot import Snapshot
 
@@ -178,7 +178,7 @@ class LoopMemory(OptionGroup):
 
         Raises StateError if the file is not a loop state.
         """
-        from kscale.ca.state.loop_state import LoopState
+        from kscale.ca.loop_state import LoopState
 
         if self.state is None or not self.state.exists():
             return None

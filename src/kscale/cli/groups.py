@@ -318,7 +318,7 @@ class GroupSource(OptionGroup):
         Types that are named without a pattern are always included. Types that are left out and types of another
         architecture are reported.
         """
-        from kscale.capacity.architectures import architectures_of
+        from kscale.capacity.machine_types import architectures_of
 
         cluster_architectures = architectures_of(cluster)
         node_architectures = ", ".join(sorted(cluster_architectures.nodes))

@@ -17,7 +17,7 @@ from kscale.errors import InputError
 from kscale.objects.times import parse_duration
 
 if TYPE_CHECKING:
-    from kscale.ca.state.loop_state import LoopState
+    from kscale.ca.loop_state import LoopState
 
 __all__ = ["LastChanges", "ScaleDownFlags"]
 
@@ -145,7 +145,7 @@ class LastChanges(OptionGroup):
         """Return the state with these times. Without any option, ``state`` is returned unchanged."""
         from msgspec.structs import replace
 
-        from kscale.ca.state.loop_state import LoopState
+        from kscale.ca.loop_state import LoopState
         from kscale.effects import moment
 
         times = {

@@ -11,7 +11,7 @@ from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:
     from kscale.ca.scale_up.plan import ScaleUpPlan
-    from kscale.ca.scale_up.records import ExpanderScore, ScaleUpChoice, UnschedulablePods
+    from kscale.ca.scale_up_status import ExpanderScore, ScaleUpChoice, UnschedulablePods
     from kscale.capacity.group_templates import StartingNodes
 
 __all__ = ["scale_up_view", "starting_hints"]

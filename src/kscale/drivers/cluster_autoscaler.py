@@ -16,16 +16,16 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.cluster_state import build_initializing_status, is_scaling_up
-from kscale.ca.entry_points.log_lines import build_log_lines
-from kscale.ca.entry_points.loops import run_once, run_once_steps
+from kscale.ca.entry_points import run_once, run_once_steps
 from kscale.ca.expander.types import ExpanderInput, PriceResponder, RankResponder, Rng
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.log_lines import build_log_lines
 from kscale.ca.loop_context import LoopInputs
+from kscale.ca.loop_state import LoopState, shift_moments
 from kscale.ca.metrics import METRICS, build_initial_observations, build_observation
 from kscale.ca.node_group_set import Comparator
 from kscale.ca.options import GIB, AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import Actuator
-from kscale.ca.state.loop_state import LoopState, shift_moments
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.skip_unchanged import (
     collect_node_moments,
@@ -57,8 +57,7 @@ from kscale.errors import KscaleError
 from kscale.objects.api.core import ConfigMap, Node, Pod
 from kscale.objects.conditions import changed_at
 from kscale.objects.decode import to_dict
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.objects.times import format_duration
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot

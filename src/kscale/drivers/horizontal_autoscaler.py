@@ -48,7 +48,7 @@ from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
 from kscale.objects.api.meta import KubeObject, is_older_version
-from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
+from kscale.objects.kinds import BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, scale_of_workload
 from kscale.snapshot.caches import collector_relaxed
 from kscale.snapshot.pods.index import PodIndex

@@ -58,7 +58,6 @@ from kscale.effects.actions import (
     Within,
     WriteStatus,
 )
-from kscale.effects.dry_run import DryRun, MissingResponseError, Respond, dry_run_steps, run_dry, run_dry_at_once
 from kscale.effects.legal_outcomes import LEGAL_OUTCOMES, IllegalOutcomeError, check_outcome
 from kscale.effects.moments import (
     LAST_TIME,
@@ -74,7 +73,15 @@ from kscale.effects.moments import (
     to_text,
 )
 from kscale.effects.outcomes import CANCELED, DEADLINE_EXCEEDED, ApiError, Outcome
-from kscale.effects.steps import Progress
+from kscale.effects.steps import (
+    DryRun,
+    MissingResponseError,
+    Progress,
+    Respond,
+    dry_run_steps,
+    run_dry,
+    run_dry_at_once,
+)
 from kscale.effects.virtual_time import Perform, Running, VirtualTime, run_virtually
 
 __all__ = [

@@ -48,11 +48,9 @@ from kscale.errors import KscaleError
 from kscale.objects.api.autoscaling import Scale
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
-from kscale.objects.kinds import KINDS, find_kind
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.kinds import KINDS, RESTMapper, find_kind
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.pod_metrics import PodUsage
-from kscale.objects.rest_mapping import RESTMapper
 
 __all__ = ["LEGAL_OUTCOMES", "IllegalOutcomeError", "OutcomeRule", "check_outcome"]
 

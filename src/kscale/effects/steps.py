@@ -1,15 +1,24 @@
-"""Helpers to write a step machine: perform one action, and track the time."""
+"""Helpers to write and run step machines: perform one action, track the time, and dry runs.
+
+In a dry run actions succeed without being performed, or reads are forwarded to the world. Not in upstream.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from functools import partial
+from itertools import chain
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from kscale.effects.actions import (
     Action,
+    Deferred,
     Emit,
     Event,
+    InBackground,
     Machine,
     Observation,
     Observe,
@@ -19,12 +28,25 @@ from kscale.effects.actions import (
     Wait,
     Within,
 )
-from kscale.effects.legal_outcomes import check_outcome
+from kscale.effects.legal_outcomes import LEGAL_OUTCOMES, check_outcome
 from kscale.effects.moments import Moment
-from kscale.effects.outcomes import Outcome
+from kscale.effects.outcomes import ApiError, Outcome
+from kscale.effects.virtual_time import VirtualTime
+from kscale.errors import KscaleError
 from kscale.objects.times import virtual_moment
 
-__all__ = ["Progress", "Steps", "StepsOf"]
+__all__ = [
+    "DryRun",
+    "MissingResponseError",
+    "Progress",
+    "Refuse",
+    "Respond",
+    "Steps",
+    "StepsOf",
+    "dry_run_steps",
+    "run_dry",
+    "run_dry_at_once",
+]
 
 _A = TypeVar("_A", bound=Action)
 
@@ -83,3 +105,149 @@ class Progress:
         """Record observations. Without observations nothing is yielded."""
         if observations:
             yield from self.act(Observe(observations))
+
+
+_T = TypeVar("_T")
+
+Respond = Callable[[Action], Any]
+"""Returns the value of an action that reads, or an :class:`ApiError`. Not called for writes and reports."""
+
+
+class MissingResponseError(KscaleError, LookupError):
+    """A machine requested data from the world, and the dry run has no source for it."""
+
+
+class DryRun(msgspec.Struct, Generic[_T], frozen=True):
+    """Result of a dry run: return ``value`` of the machine, ``actions``, ``events`` and ``observations`` in order.
+
+    ``actions`` has no waits and no concurrency actions, but the actions of concurrent machines. ``events`` are computed
+    when they are read, if the machine deferred them.
+    """
+
+    value: _T
+    actions: list[Action] = msgspec.field(default_factory=list)
+    events: Sequence[Event] = msgspec.field(default_factory=list)
+    observations: list[Observation] = msgspec.field(default_factory=list)
+
+
+Refuse = Callable[[Action], ApiError | None]
+"""Returns the error of an action that does not read, or None if it succeeds."""
+
+
+def run_dry(
+    steps: Steps[_T], *, now: datetime | Moment, respond: Respond | None = None, refuse: Refuse | None = None
+) -> DryRun[_T]:
+    """Run a machine as if every action succeeded at once, except those that ``refuse`` rejects. Waiting takes its time.
+
+    Machines that it starts in the background are run to their end, too.
+
+    Parameters
+    ----------
+    now : datetime or int
+        Time at which the machine was started.
+    respond : callable, optional
+        Returns the value of an action that reads (``Get``, ``List``, ``GetScale``, ``GetMetric``, ``RankOptions``).
+    refuse : callable, optional
+        Returns the error of an action that writes, or None.
+
+    Returns
+    -------
+    DryRun
+        Result, actions and reports.
+
+    Raises
+    ------
+    MissingResponseError
+        If the machine reads and ``respond`` is None.
+    """
+    actions: list[Action] = []
+    events: list[Sequence[Event]] = []
+    observations: list[Observation] = []
+
+    def perform(action: Action, at: Moment) -> Outcome:
+        if isinstance(action, Emit):
+            events.append(action.events)
+            return Outcome(at=at)
+        if isinstance(action, Observe):
+            observations.extend(action.observations)
+            return Outcome(at=at)
+        actions.append(action)
+        rule = LEGAL_OUTCOMES.get(type(action))
+        if rule is None or not rule.reads:
+            return Outcome(at=at, error=None if refuse is None else refuse(action))
+        if respond is None:
+            raise MissingResponseError(
+                f"{type(action).__name__} asks for {rule.description}: nobody answers in a dry run"
+            )
+        response = respond(action)
+        return Outcome(at=at, error=response) if isinstance(response, ApiError) else Outcome(at=at, value=response)
+
+    time = VirtualTime(perform, now=now)
+    running = time.start(lambda _: steps)
+    time.run()
+    return DryRun(running.value, actions, Deferred(lambda: chain.from_iterable(events)), observations)
+
+
+def run_dry_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
+    """Run a machine that neither reads, waits nor starts other machines; faster than :func:`run_dry`.
+
+    All its actions succeed at ``now``. Raises :class:`MissingResponseError` for any other action.
+    """
+    actions: list[Action] = []
+    events: list[Event] = []
+    observations: list[Observation] = []
+    done = Outcome(at=virtual_moment(now))
+    try:
+        action = next(steps)
+        while True:
+            if isinstance(action, Observe):
+                observations.extend(action.observations)
+            elif isinstance(action, Emit):
+                events.extend(action.events)
+            elif _is_more(action):
+                raise MissingResponseError(f"{type(action).__name__} is not done at once")
+            else:
+                actions.append(action)
+            action = steps.send(done)
+    except StopIteration as stop:
+        return DryRun(stop.value, actions, events, observations)
+
+
+def _is_more(action: Action) -> bool:
+    return isinstance(action, Wait | Together | Within | InBackground) or LEGAL_OUTCOMES[type(action)].reads
+
+
+def dry_run_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: datetime | Moment) -> Steps[_T]:
+    """Run a machine, started at ``now``, as if its writes and waits succeeded at once, and return its result.
+
+    Reads are forwarded to the world. Writes and reports are passed to ``note``. The machine sees a time in which its
+    waits have passed, though nobody waits.
+    """
+    moment, passed = virtual_moment(now), 0
+    outcome: Outcome | None = None
+    while True:
+        try:
+            action = next(steps) if outcome is None else steps.send(outcome)
+        except StopIteration as stop:
+            value: _T = stop.value
+            return value
+        rule = LEGAL_OUTCOMES.get(type(action))
+        if isinstance(action, Together):
+            machines = tuple(partial(_foreseen, machine, note) for machine in action.machines)
+            outcome = yield msgspec.structs.replace(action, machines=machines)
+        elif isinstance(action, Within | InBackground):
+            outcome = yield msgspec.structs.replace(action, machine=partial(_foreseen, action.machine, note))
+        elif rule is not None and rule.reads:
+            outcome = yield action
+        else:
+            if isinstance(action, Wait):
+                passed += max(action.duration, 0)
+            else:
+                note(action)
+            outcome = Outcome(at=moment)
+        moment = outcome.at
+        outcome = msgspec.structs.replace(outcome, at=moment + passed)
+
+
+def _foreseen(machine: Machine, note: Callable[[Action], None], now: Moment) -> Steps[Any]:
+    return dry_run_steps(machine(now), note, now=now)

@@ -1,8 +1,8 @@
 """Horizontal Pod Autoscaler decisions.
 
-One reconcile can be followed in this order: ":mod:`~kscale.hpa.controller.reconcile` (the step machine),"
+One reconcile can be followed in this order: :mod:`~kscale.hpa.controller.reconcile` (the step machine),
 :mod:`~kscale.hpa.controller.scale_target`, :mod:`~kscale.hpa.controller.metric_proposals`,
-:mod:`~kscale.hpa.controller.metrics_client`, :mod:`~kscale.hpa.controller.replica_calculator`,
+:mod:`~kscale.hpa.controller.replica_calculator`,
 :mod:`~kscale.hpa.controller.behavior`, :mod:`~kscale.hpa.controller.status`, :mod:`~kscale.hpa.controller.state`.
 :mod:`~kscale.hpa.batch.decisions` makes the same decisions over columns.
 """

@@ -1,12 +1,13 @@
-"""Escaped texts and elements of HTML."""
+"""Escaped texts and elements of HTML, and the HTML representation of results in notebooks."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["COLOURS", "element", "text"]
+__all__ = ["COLOURS", "document", "element", "listing", "text"]
 
 COLOURS: Final = 12
 """Number of colours of pods and lines; style.css has them."""
@@ -34,3 +35,59 @@ def element(name: str, *content: str, **attributes: object) -> str:
         if value is not None
     )
     return f"<{name}{attribute_text}>{''.join(content)}</{name}>"
+
+
+ROWS = 50
+"""Maximum number of rows shown; a line tells how many are left out."""
+
+
+def document(title: str, data: Mapping[str, Any]) -> str:
+    """Return the HTML of a document of plain data: first its plain fields, then each list of objects as a table."""
+    lists = {name: value for name, value in data.items() if _is_list_of_objects(value)}
+    plain = [
+        (name, _format_value(value))
+        for name, value in data.items()
+        if name not in lists and value not in (None, [], {})
+    ]
+    tables = []
+    for name, items in lists.items():
+        columns = list(dict.fromkeys(key for item in items for key in item))
+        tables.append(_table(name, columns, [[_format_value(item.get(key)) for key in columns] for item in items]))
+    return element("div", _sentence(title), _table("", ("field", "value"), plain), *tables)
+
+
+def listing(said: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return the HTML of a sentence and one table."""
+    return element("div", _sentence(said), _table("", columns, rows))
+
+
+def _sentence(said: str) -> str:
+    return element("p", element("strong", text(said)))
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return the first rows as a table; empty without rows."""
+    if not rows:
+        return ""
+    head = element("tr", *(element("th", text(column)) for column in columns))
+    body = (element("tr", *(element("td", text(cell)) for cell in row)) for row in rows[:ROWS])
+    more = element("p", f"and {len(rows) - ROWS:,} more") if len(rows) > ROWS else ""
+    caption = element("caption", text(title)) if title else ""
+    return element("table", caption, element("thead", head), element("tbody", *body)) + more
+
+
+def _is_list_of_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+
+
+def _format_value(value: Any) -> str:
+    """Return the text of a value in a cell; for a nested value its size."""
+    match value:
+        case None:
+            return ""
+        case list() if all(isinstance(item, str | int | float) for item in value) and len(value) <= 5:
+            return ", ".join(map(str, value))
+        case list() | dict():
+            return f"{len(value):,} of them" if value else ""
+        case _:
+            return str(value)

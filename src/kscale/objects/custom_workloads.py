@@ -11,8 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from kscale.objects.api.meta import ApiStruct, CustomWorkload, KubeObject
-from kscale.objects.kinds import group_of, is_custom_group
-from kscale.objects.rest_mapping import AUTOSCALING_V1, ServedResource
+from kscale.objects.kinds import AUTOSCALING_V1, ServedResource, group_of, is_custom_group
 from kscale.objects.scale import CustomResourceDefinition, ScalePaths, definition_of, definition_parts
 
 __all__ = [

@@ -1,8 +1,10 @@
-"""Kinds and their structs, which kinds have a namespace, and checks of an object's kind."""
+"""Kinds and their structs, checks of an object's kind, the resources that serve kinds, and their URL paths (upstream:
+``k8s.io/client-go/restmapper``, ``discovery``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any, Final, TypeVar
@@ -10,22 +12,34 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from kscale.errors import InputError, Problem
-from kscale.objects.api.meta import KubeObject, object_key
+from kscale.objects.api.meta import ApiStruct, KubeObject, object_key
+from kscale.objects.decode import from_dict
 
 __all__ = [
+    "AUTOSCALING_V1",
+    "BUILT_IN",
+    "BUILT_IN_MAPPER",
     "DEFAULT_NAMESPACE",
     "KINDS",
     "NAMESPACED",
+    "AnyKindRESTMapper",
+    "RESTMapper",
+    "RESTMappingError",
+    "ServedResource",
     "check_kind",
     "custom_kind_key",
+    "discovered_at_once",
     "find_kind",
     "group_of",
     "is_custom_group",
     "item_kind",
     "kind_of",
+    "list_discovered_resources",
+    "parse_group_version",
+    "plural_of",
+    "split_group_resource",
     "with_namespace",
 ]
-
 
 _CORE: Final = "kscale.objects.api.core"
 _APPS: Final = "kscale.objects.api.apps"
@@ -78,7 +92,7 @@ KINDS: Final[dict[tuple[str, str], str]] = {
     ("autoscaling.x-k8s.io", "CapacityQuota"): "kscale.objects.api.cluster_autoscaler:CapacityQuota",
     ("autoscaling.x-k8s.io", "CapacityBuffer"): "kscale.objects.api.cluster_autoscaler:CapacityBuffer",
     ("autoscaling.x-k8s.io", "ProvisioningRequest"): "kscale.objects.api.cluster_autoscaler:ProvisioningRequest",
-    **{("cluster.x-k8s.io", kind): f"kscale.objects.api.cluster_infrastructure:{kind}" for kind in (
+    **{("cluster.x-k8s.io", kind): f"kscale.objects.machine_groups:{kind}" for kind in (
         "Machine", "MachineDeployment", "MachineSet", "MachinePool",
     )},
 }  # fmt: skip
@@ -231,3 +245,287 @@ def _advice(kind: str, expected: str) -> str:
         ": a workload needs a Cluster instead of a snapshot, or pass the pods that it would create, as "
         "kscale.objects.workloads.pods_of(workload) returns them"
     )
+
+
+AUTOSCALING_V1: Final = "autoscaling/v1"
+
+
+class RESTMappingError(ValueError):
+    """A kind that is not served, or a malformed version, with upstream's text."""
+
+
+class ServedResource(msgspec.Struct, frozen=True):
+    """A resource of an API group in one version.
+
+    ``scale`` is the ``apiVersion`` of its ``/scale`` endpoint; empty without one.
+    """
+
+    group: str
+    version: str
+    kind: str
+    name: str
+    namespaced: bool = True
+    scale: str = ""
+
+    @property
+    def group_resource(self) -> str:
+        """Return ``deployments.apps``, or ``pods`` for the core group."""
+        return f"{self.name}.{self.group}" if self.group else self.name
+
+    @property
+    def api_version(self) -> str:
+        """Return ``apps/v1``, or ``v1`` for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the URL path, such as ``/apis/apps/v1/namespaces/shop/deployments/web/scale``."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        within = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return "/".join([part for part in (f"{root}{within}", self.name, name, subresource) if part])
+
+
+def _built_in(group: str, kind: str, name: str, *, scales: bool = False, namespaced: bool = True) -> ServedResource:
+    return ServedResource(group, "v1", kind, name, namespaced, AUTOSCALING_V1 if scales else "")
+
+
+BUILT_IN: Final[tuple[ServedResource, ...]] = (
+    _built_in("", "Pod", "pods"),
+    _built_in("", "Node", "nodes", namespaced=False),
+    _built_in("", "Namespace", "namespaces", namespaced=False),
+    _built_in("", "Service", "services"),
+    _built_in("", "ReplicationController", "replicationcontrollers", scales=True),
+    _built_in("apps", "Deployment", "deployments", scales=True),
+    _built_in("apps", "ReplicaSet", "replicasets", scales=True),
+    _built_in("apps", "StatefulSet", "statefulsets", scales=True),
+    _built_in("apps", "DaemonSet", "daemonsets"),
+    _built_in("batch", "Job", "jobs"),
+    _built_in("batch", "CronJob", "cronjobs"),
+)
+"""Of the kinds that a target may name on every server."""
+
+
+def parse_group_version(api_version: str) -> tuple[str, str]:
+    """Split an ``apiVersion`` into group and version. Raises :class:`RESTMappingError`."""
+    if not api_version or api_version == "/":
+        return "", ""
+    parts = api_version.split("/")
+    if len(parts) > 2:
+        raise RESTMappingError(f"unexpected GroupVersion string: {api_version}")
+    return (parts[0], parts[1]) if len(parts) == 2 else ("", parts[0])
+
+
+def split_group_resource(group_resource: str) -> tuple[str, str]:
+    """Split ``deployments.apps`` into group and resource."""
+    resource, _, group = group_resource.partition(".")
+    return group, resource
+
+
+class RESTMapper:
+    """The resources of each kind in any version, and the preferred version of each resource.
+
+    The first given version of a resource is the preferred one. Kinds in lower case are known too, as in discovery.
+    """
+
+    __slots__ = ("_by_kind", "_preferred")
+
+    def __init__(self, resources: Iterable[ServedResource] = BUILT_IN) -> None:
+        self._by_kind: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._preferred: dict[str, ServedResource] = {}
+        lower: dict[tuple[str, str], tuple[str, ...]] = {}
+        for each in resources:
+            name = each.group_resource
+            self._preferred.setdefault(name, each)
+            for table, kind in ((self._by_kind, each.kind), (lower, each.kind.lower())):
+                existing = table.get((each.group, kind), ())
+                table[each.group, kind] = existing if name in existing else (*existing, name)
+        self._by_kind = {**lower, **self._by_kind}
+
+    def resources(self, group: str, kind: str) -> tuple[str, ...]:
+        """Return the group-resources (``deployments.apps``) of a kind. Raises :class:`RESTMappingError`."""
+        try:
+            return self._by_kind[group, kind]
+        except KeyError:
+            raise RESTMappingError(f'no matches for kind "{kind}" in group "{group}"') from None
+
+    def find_preferred(self, group_resource: str) -> ServedResource:
+        """Return a group-resource in its preferred version. Raises :class:`RESTMappingError` if it is unknown."""
+        resource_found = self._preferred.get(group_resource)
+        if resource_found is None:
+            group, resource = split_group_resource(group_resource)
+            text = f"no matches for {group}/, Resource={resource}"
+            message = f"unable to get full preferred group-version-resource for {group_resource}: {text}"
+            raise RESTMappingError(f"unable to get client for {group_resource}: {message}")
+        return resource_found
+
+    def scale_version(self, group_resource: str) -> str:
+        """Return the ``apiVersion`` in which a resource's Scale is written.
+
+        Raises :class:`RESTMappingError` if the resource is unknown or has no scale.
+        """
+        served = self.find_preferred(group_resource)
+        if not served.scale:
+            where = f"{served.group}/{served.version}, Resource={served.name}"
+            text = f"could not find scale subresource for {where} in discovery information"
+            raise RESTMappingError(f"could not find proper group-version for scale subresource of {where}: {text}")
+        return served.scale
+
+
+class AnyKindRESTMapper(RESTMapper):
+    """A mapper that treats every kind as served, by default under its usual plural.
+
+    For inputs that do not say what a server serves, so that only the presence of an object counts.
+    """
+
+    __slots__ = ()
+
+    def resources(self, group: str, kind: str) -> tuple[str, ...]:
+        """Return the group-resources of a kind."""
+        try:
+            return super().resources(group, kind)
+        except RESTMappingError:
+            plural = plural_of(kind)
+            return (f"{plural}.{group}" if group else plural,)
+
+
+def plural_of(kind: str) -> str:
+    """Return the usual name of a kind's resource: ``gateways``, ``policies``, ``ingresses``."""
+    name = kind.lower()
+    if name.endswith("y") and not name.endswith(("ay", "ey", "oy", "uy")):
+        return f"{name[:-1]}ies"
+    return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s"
+
+
+BUILT_IN_MAPPER: Final = RESTMapper()
+"""Of :data:`BUILT_IN`: what is found here nobody needs to be asked for."""
+
+
+class _APIResource(ApiStruct):
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = False
+    group: str = ""
+    version: str = ""
+
+
+class _APIResourceList(ApiStruct):
+    group_version: str = ""
+    resources: list[_APIResource] | None = None
+
+
+class _GroupVersion(ApiStruct):
+    version: str = ""
+
+
+class _APIGroup(ApiStruct):
+    name: str = ""
+    versions: list[_GroupVersion] | None = None
+    preferred_version: _GroupVersion | None = None
+
+
+class _APIGroupList(ApiStruct):
+    groups: list[_APIGroup] | None = None
+
+
+def list_discovered_resources(
+    groups: Mapping[str, Any] | None, lists: Iterable[Mapping[str, Any]]
+) -> list[ServedResource]:
+    """Return the resources that an API server's discovery lists, preferred versions first.
+
+    Parameters
+    ----------
+    groups : mapping or None
+        The APIGroupList (``/apis``) as plain data. None: versions are preferred in the order of ``lists``.
+    lists : iterable of mapping
+        The APIResourceList of each version (``/api/v1``, ``/apis/apps/v1``) as plain data.
+
+    Raises
+    ------
+    InputError
+        If the data have the wrong shape.
+    RESTMappingError
+        If a version is malformed.
+    """
+    order: dict[tuple[str, str], int] = {}
+    for group in (from_dict(groups or {}, _APIGroupList)).groups or ():
+        first = [group.preferred_version] if group.preferred_version is not None else []
+        for version in (*first, *(group.versions or ())):
+            order.setdefault((group.name, version.version), len(order))
+    ranked: list[tuple[int, ServedResource]] = []
+    for data in lists:
+        listed = from_dict(data, _APIResourceList)
+        group_name, version_name = parse_group_version(listed.group_version)
+        resources = listed.resources or ()
+        scales = {
+            each.name.removesuffix("/scale"): f"{each.group}/{each.version}" if each.group else listed.group_version
+            for each in resources
+            if each.name.endswith("/scale")
+        }
+        rank = order.get((group_name, version_name), len(order))
+        ranked += [
+            (
+                rank,
+                ServedResource(
+                    group_name, version_name, each.kind, each.name, each.namespaced, scales.get(each.name, "")
+                ),
+            )
+            for each in resources
+            if "/" not in each.name
+        ]
+    return [each for _, each in sorted(ranked, key=lambda pair: pair[0])]
+
+
+class _Kind(ApiStruct):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class _Subresource(ApiStruct):
+    subresource: str = ""
+    response_kind: _Kind | None = None
+
+
+class _Resource(ApiStruct):
+    resource: str = ""
+    response_kind: _Kind | None = None
+    scope: str = ""
+    subresources: list[_Subresource] | None = None
+
+
+class _Version(ApiStruct):
+    version: str = ""
+    resources: list[_Resource] | None = None
+
+
+class _Name(ApiStruct):
+    name: str = ""
+
+
+class _Group(ApiStruct):
+    metadata: _Name | None = None
+    versions: list[_Version] | None = None
+
+
+class _GroupDiscoveryList(ApiStruct):
+    items: list[_Group] | None = None
+
+
+def discovered_at_once(documents: Iterable[Mapping[str, Any]]) -> list[ServedResource]:
+    """Return the resources in aggregated discovery (APIGroupDiscoveryLists of ``/api`` and ``/apis``).
+
+    These list versions in the order of preference. Raises :class:`~kscale.errors.InputError` for wrong shapes.
+    """
+    resources: list[ServedResource] = []
+    for document in documents:
+        for group in from_dict(document, _GroupDiscoveryList).items or ():
+            name = "" if group.metadata is None else group.metadata.name
+            for version in group.versions or ():
+                resources += [_build_served_resource(name, version.version, each) for each in version.resources or ()]
+    return resources
+
+
+def _build_served_resource(group: str, version: str, resource: _Resource) -> ServedResource:
+    kind = resource.response_kind or _Kind()
+    scale = next((each.response_kind for each in resource.subresources or () if each.subresource == "scale"), None)
+    spoken = "" if scale is None else f"{scale.group}/{scale.version}" if scale.group else scale.version
+    return ServedResource(group, version, kind.kind, resource.resource, resource.scope == "Namespaced", spoken)

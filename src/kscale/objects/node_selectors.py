@@ -1,6 +1,7 @@
-"""Node selectors, taints and tolerations.
+"""Well-known labels of nodes, node selectors, taints and tolerations.
 
-Upstream: ``component-helpers/scheduling/corev1`` and ``toleration.go``.
+Labels: https://kubernetes.io/docs/reference/labels-annotations-taints/. Upstream:
+``component-helpers/scheduling/corev1`` and ``toleration.go``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,15 @@ from kscale.objects.api.core import NodeSelector, NodeSelectorRequirement, NodeS
 from kscale.objects.selectors import Requirement, SelectorError, requirement
 
 __all__ = [
+    "ARCH",
+    "HOSTNAME",
+    "INSTANCE_TYPE",
+    "INSTANCE_TYPES",
+    "OS",
+    "REGION",
+    "REGIONS",
+    "ZONE",
+    "ZONES",
     "CompiledNodeSelector",
     "CompiledTerm",
     "FieldRequirement",
@@ -25,6 +35,20 @@ __all__ = [
     "tolerates",
     "tolerates_all",
 ]
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+ARCH: Final = "kubernetes.io/arch"
+OS: Final = "kubernetes.io/os"
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+REGION: Final = "topology.kubernetes.io/region"
+ZONE: Final = "topology.kubernetes.io/zone"
+
+INSTANCE_TYPES: Final = (INSTANCE_TYPE, "beta.kubernetes.io/instance-type")
+"""The label, then its deprecated name."""
+REGIONS: Final = (REGION, "failure-domain.beta.kubernetes.io/region")
+"""The label, then its deprecated name."""
+ZONES: Final = (ZONE, "failure-domain.beta.kubernetes.io/zone")
+"""The label, then its deprecated name."""
 
 
 _OPERATORS: Final = {

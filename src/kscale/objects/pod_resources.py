@@ -1,15 +1,17 @@
-"""Resource requests of pods and their quality of service (Kubernetes 1.37).
+"""Resource requests of pods, their quality of service, and extended resources that become device requests (Kubernetes
+1.37).
 
 Quantities are added exactly; rounding to integers happens once, on the sum of a pod (:func:`to_integers`).
 
-Upstream: ``component-helpers/resource`` and ``pkg/apis/core/v1/helper/qos``.
+Upstream: ``component-helpers/resource``, ``pkg/apis/core/v1/helper/qos`` and
+``plugins/dynamicresources/extendeddynamicresources.go``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from kscale.objects.api.core import Container, ContainerStatus, Pod, PodSpec, ResourceRequirements
 from kscale.objects.api.meta import ResourceList
@@ -19,10 +21,12 @@ from kscale.objects.quantity import Quantity
 
 __all__ = [
     "CPU",
+    "DEVICE_CLASS_PREFIX",
     "EPHEMERAL_STORAGE",
     "MEMORY",
     "NON_ZERO",
     "PODS",
+    "ExtendedRequest",
     "clamp_at_zero",
     "container_requests",
     "demand",
@@ -34,13 +38,13 @@ __all__ = [
     "is_prefixed_native",
     "is_scalar",
     "is_sidecar",
+    "list_extended_requests",
     "non_zero_occupancy",
     "occupancy",
     "pod_limits",
     "takes_what_it_asks",
     "to_integers",
 ]
-
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -338,3 +342,74 @@ def _is_fixed(resources: ResourceRequirements) -> bool:
         name in limits and not limits[name].is_zero and requests.get(name, limits[name]) == limits[name]
         for name in _COUNTED
     )
+
+
+DEVICE_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+"""Prefix of a device class's implicit resource name."""
+
+_ORDINARY: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
+
+
+class ExtendedRequest(NamedTuple):
+    """An extended resource that a pod requests.
+
+    ``amount`` is the pod's total as the scheduler's integer, including overhead. ``devices`` are the names and counts
+    of the device requests, in no particular order. They may be empty: overhead and amounts that are no plain integers
+    request no device.
+    """
+
+    resource: str
+    amount: int
+    devices: tuple[tuple[str, int], ...]
+
+
+def list_extended_requests(pod: Pod, totals: Mapping[str, Quantity]) -> tuple[ExtendedRequest, ...]:
+    """Return the extended resources that a pod requests, sorted by name. ``totals``: the pod's requests."""
+    if totals.keys() <= _ORDINARY:
+        return ()
+    names = [name for name in totals if _may_be_devices(name) and not totals[name].is_zero]
+    return tuple(
+        ExtendedRequest(name, totals[name].value(), tuple(_list_device_requests(pod.spec, name)))
+        for name in sorted(names)
+    )
+
+
+def _may_be_devices(resource: str) -> bool:
+    return is_extended(resource) or resource.startswith(DEVICE_CLASS_PREFIX)
+
+
+def _list_device_requests(spec: PodSpec, resource: str) -> list[tuple[str, int]]:
+    """Return (name, count) of the device requests for one resource.
+
+    Regular containers and sidecars have requests of their own. Init containers run one after the other, so they share
+    one request, for the devices that they need beyond those of the containers that start later.
+    """
+    containers = [*spec.init_containers, *spec.containers]
+    counts = [_get_count(container, resource) for container in containers]
+    ends = [i < len(spec.init_containers) and not is_sidecar(each) for i, each in enumerate(containers)]
+    requests = [
+        (_get_request_name(i, containers[i], resource), count)
+        for i, count in enumerate(counts)
+        if count and not ends[i]
+    ]
+    largest = None
+    for i, count in enumerate(counts):
+        if not count or not ends[i]:
+            continue
+        missing = count
+        for later in range(i + 1, len(containers)):
+            if missing > 0 and not ends[later]:
+                missing -= counts[later]
+        if missing > 0 and (largest is None or missing > largest[1]):
+            largest = _get_request_name(i, containers[i], resource), missing
+    return requests if largest is None else [*requests, largest]
+
+
+def _get_count(container: Container, resource: str) -> int:
+    """Return how many devices a container requests; 0 if its amount is not a plain integer."""
+    amount = (container.resources.requests or {}).get(resource)
+    return (amount.as_int64() or 0) if amount is not None else 0
+
+
+def _get_request_name(number: int, container: Container, resource: str) -> str:
+    return f"container-{number}-request-{sorted(container.resources.requests or {}).index(resource)}"

@@ -18,8 +18,7 @@ from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.kinds import check_kind
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate, group_from_dict, template_from_dict
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate, group_from_dict, template_from_dict
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.manifests import apply_manifests
 from kscale.snapshot.pods.record import PodRecord, pod_record
@@ -119,7 +118,7 @@ def record_of(pod: Any) -> PodRecord:
 def template_of(template: TemplateLike, nodes: Sequence[Node] = ()) -> NodeTemplate:
     """Convert a node, node template, node group, dict or client object to a template of new nodes.
 
-    A group's template is what :meth:`~kscale.objects.nodegroups.Groups.of` returns: its own, or a copy of the one of
+    A group's template is what :meth:`~kscale.objects.nodegroup.Groups.of` returns: its own, or a copy of the one of
     ``nodes`` that it names. Raises InputError for another type, and for a group that has neither: choosing one of a
     group's nodes as an example is left to the Cluster Autoscaler.
     """

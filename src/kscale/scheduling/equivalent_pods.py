@@ -18,7 +18,7 @@ from kscale.snapshot.columns import distinct
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows
 
-__all__ = ["MAX_SHAPES", "equivalence_groups", "shapes_of"]
+__all__ = ["MAX_SHAPES", "equivalence_groups", "number_controllers_and_shapes"]
 
 
 MAX_SHAPES = 10
@@ -59,7 +59,7 @@ def equivalence_groups(
 _NO_CONTROLLER = -1
 
 
-def shapes_of(pods: Sequence[PodRecord]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def number_controllers_and_shapes(pods: Sequence[PodRecord]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return numbers of each pod's controller and shape, int32[n] each; -1 for a pod without a controller.
 
     Pods with equal controller and shape are replicas that upstream treats as equivalent.
@@ -84,10 +84,11 @@ _SHAPES = "shapes of pods"
 
 
 def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the same as ``shapes_of`` for rows of a snapshot; digests only one pod per controller and exemplar.
+    """Return the same as ``number_controllers_and_shapes`` for rows of a snapshot.
 
-    Numbers of shapes are cached in the table. A controller's only pod or exemplar is not digested. A pod that equals
-    the controller's previous one in labels and spec is not digested either: comparing structs is faster.
+    Only one pod per controller and exemplar is digested. Numbers of shapes are cached in the table. A controller's only
+    pod or exemplar is not digested. A pod that equals the controller's previous one in labels and spec is not digested
+    either: comparing structs is faster.
     """
     controller, exemplars, stamps, memo = pods.controllers, pods.exemplars, pods.stamps, pods.table.memo
     owned = np.flatnonzero(controller >= 0)

@@ -20,7 +20,7 @@ from kscale.objects.argument_types import typed, typed_methods
 from kscale.objects.kinds import DEFAULT_NAMESPACE
 from kscale.records import Result, Rows
 from kscale.scheduling.coercion import PodsLike, SnapshotLike, inputs_of, pods_of, record_of, short
-from kscale.scheduling.prefilter import PreFilterReport
+from kscale.scheduling.compile.pod_classes import PreFilterReport
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.scheduling.status import FAILING_PREDICATE, FILTERED_OUT, NO_NODES, PREFILTER_FAILED, Verdict, fit_error

@@ -20,7 +20,7 @@ from kscale.objects.argument_types import typed, typed_methods
 from kscale.records import API_VERSION, Result, Rows
 from kscale.scheduling.coercion import PodsLike, SnapshotLike, inputs_of, pods_of, position_of, priorities_of, short
 from kscale.scheduling.devices.ledger import reserve
-from kscale.scheduling.equivalent_pods import shapes_of
+from kscale.scheduling.equivalent_pods import number_controllers_and_shapes
 from kscale.scheduling.fit import fit
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
@@ -305,7 +305,7 @@ def place(
             name = state.hint(uid)
             if name is not None:
                 hints[i] = index.get(name, -1)
-    controller, shape = shapes_of(records)
+    controller, shape = number_controllers_and_shapes(records)
     begins = np.flatnonzero(np.r_[True, priorities[1:] != priorities[:-1]]) if count else np.zeros(0, np.int64)
     engine.cursor = state.cursor
     node, order, overflowing = _packing.try_schedule(

@@ -13,8 +13,8 @@ from kscale._native import _engine
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, NodeSelector, Taint, TopologySpreadConstraint
 from kscale.objects.api.storage import CSINode
+from kscale.objects.node_selectors import HOSTNAME, ZONE
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.well_known_labels import HOSTNAME, ZONE
 from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.object_store import Informers
 from kscale.snapshot.snapshot import Snapshot

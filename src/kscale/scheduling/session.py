@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from kscale._native import _engine
 from kscale.objects.api.core import Taint
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.compile.device_counting import DeviceCounting
 from kscale.scheduling.compile.node_classes import Domains, NodeClasses
-from kscale.scheduling.compile.pod_classes import PodClasses
-from kscale.scheduling.compile.resources import Resources
+from kscale.scheduling.compile.pod_classes import PodClasses, PreFilterReport, prefilter_report
+from kscale.scheduling.compile.resources import DeviceCounting, Resources
 from kscale.scheduling.compile.templates import Copies, spelled_out
 from kscale.scheduling.devices.ledger import DeviceLedger
 from kscale.scheduling.explain import Explainer
@@ -29,7 +28,6 @@ from kscale.scheduling.plugins import PROFILE
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources
 from kscale.scheduling.plugins.node_volume_limits import VolumeNumbers, csi_rules_not_judged
 from kscale.scheduling.plugins.pod_topology_spread import SpreadNumbers
-from kscale.scheduling.prefilter import PreFilterReport, prefilter_report
 from kscale.scheduling.profile import HOSTNAME, NAME, Context, SchedulerProfile
 from kscale.scheduling.status import Verdict
 from kscale.snapshot.classes.interner import PodClass

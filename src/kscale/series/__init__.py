@@ -16,8 +16,7 @@ from kscale.lazy import import_on_use
 if TYPE_CHECKING:
     from kscale.series.columns import Series, SeriesKey, bin_events
     from kscale.series.prometheus import PrometheusHistory, read_prometheus
-    from kscale.series.reader import read
-    from kscale.series.table_readers import read_csv, read_parquet
+    from kscale.series.reader import read, read_csv, read_parquet
 
 __all__ = [
     "PrometheusHistory",
@@ -36,7 +35,6 @@ import_on_use(
     {
         "columns": ("Series", "SeriesKey", "bin_events"),
         "prometheus": ("PrometheusHistory", "read_prometheus"),
-        "reader": ("read",),
-        "table_readers": ("read_csv", "read_parquet"),
+        "reader": ("read", "read_csv", "read_parquet"),
     },
 )

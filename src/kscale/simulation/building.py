@@ -29,10 +29,8 @@ from kscale.objects.api.meta import CustomWorkload, KubeObject
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.custom_workloads import CustomObject, CustomResource, custom_resources
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.kinds import custom_kind_key, find_kind, group_of
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
-from kscale.objects.rest_mapping import BUILT_IN
+from kscale.objects.kinds import BUILT_IN, custom_kind_key, find_kind, group_of
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.scale import ScaleError, scale_of, scale_path_problems
 from kscale.objects.selectors import SelectorError, compile_selector
 from kscale.objects.validation import is_share
@@ -40,9 +38,8 @@ from kscale.scheduling.configuration import preemption_candidates, scheduler_pro
 from kscale.scheduling.preemption import Candidates
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.options import ScoreOptions
-from kscale.simulation.autoscalers import Autoscalers
+from kscale.simulation.autoscalers import Autoscalers, SimulatedPools, provisioner_of, read_pools
 from kscale.simulation.outages import ZoneOutage, schedule_outages, with_outages, zone_of_group, zone_of_node
-from kscale.simulation.pool_groups import SimulatedPools, provisioner_of, read_pools
 from kscale.simulation.recorded_cluster import RESTARTED, TimesByOwner, complete_objects
 from kscale.simulation.records import OutageUse
 from kscale.simulation.scenario import (

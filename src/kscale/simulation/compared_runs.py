@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from kscale.ca.entry_points.loops import check_scale_up_options
+from kscale.ca.entry_points import check_scale_up_options
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.flag_parsing import parse_flags
 from kscale.ca.legacy.scale_up import LEGACY_EXPANDERS

@@ -9,9 +9,9 @@ import msgspec
 
 from kscale.effects import SECOND, Moment, to_text
 from kscale.objects.api.core import Node
+from kscale.objects.node_selectors import ZONE
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
-from kscale.objects.well_known_labels import ZONE
 from kscale.simulation.records import OutageUse
 from kscale.world.simulated.cloud import GroupTimes, Pool
 from kscale.world.simulated.controllers import HAPPENINGS

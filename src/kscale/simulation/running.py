@@ -29,8 +29,8 @@ from kscale.objects.api.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.objects.node_selectors import INSTANCE_TYPE
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.well_known_labels import INSTANCE_TYPE
 from kscale.simulation.accounting import IdealMixes, JobOutcomes, Ledger, quantile, sum_jobs
 from kscale.simulation.building import Setup, build, read_scenario
 from kscale.simulation.records import (

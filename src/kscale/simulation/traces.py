@@ -27,14 +27,14 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace as structs_replace
 
-from kscale.capacity.catalogue.table import rows_of
+from kscale.capacity.catalogue.formats import rows_of
 from kscale.effects import SECOND, Moment
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import from_dict
-from kscale.objects.well_known_labels import HOSTNAME
+from kscale.objects.node_selectors import HOSTNAME
 from kscale.simulation.scenario import OpenbEntry, Values
 from kscale.snapshot.loading import load_objects
 from kscale.world.simulated.controllers import HAPPENINGS

@@ -315,12 +315,12 @@ class Cluster:
 
     def _repr_html_(self) -> str:
         """Return the number of objects by kind as HTML, for notebooks."""
-        from kscale.html import notebook
+        from kscale.html import markup
 
         objects = self._contents.objects
         rows = [("Node", len(objects.get_kind("Node"))), ("Pod", len(self._contents.pods))]
         rows += [(kind, len(by_key)) for kind, by_key in objects.objects.items() if by_key]
-        return notebook.listing(repr(self), ["kind", "objects"], rows)
+        return markup.listing(repr(self), ["kind", "objects"], rows)
 
     @shared
     def copy(self) -> Cluster:

@@ -117,7 +117,7 @@ class Snapshot:
 
     def _repr_html_(self) -> str:
         """Return the nodes with their pods and requests as HTML, for notebooks."""
-        from kscale.html import notebook
+        from kscale.html import markup
 
         placed = np.bincount(self.placed_node, minlength=len(self.columns)).tolist()
         cpu, memory = (self.used.get(name) for name in ("cpu", "memory"))
@@ -128,10 +128,10 @@ class Snapshot:
                 "" if cpu is None else f"{cpu[i] / 1000:,.4g}",
                 "" if memory is None else f"{memory[i] / 2**30:,.4g}",
             )
-            for i, name in enumerate(self.nodes[: notebook.ROWS + 1])
+            for i, name in enumerate(self.nodes[: markup.ROWS + 1])
         ]
-        title = repr(self) if len(rows) == len(self.columns) else f"{self!r} (the first {notebook.ROWS} nodes)"
-        return notebook.listing(title, ["node", "pods", "requested cpu", "requested GiB"], rows[: notebook.ROWS])
+        title = repr(self) if len(rows) == len(self.columns) else f"{self!r} (the first {markup.ROWS} nodes)"
+        return markup.listing(title, ["node", "pods", "requested cpu", "requested GiB"], rows[: markup.ROWS])
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without derived attributes and without the texts of bound and finished pods.

@@ -38,17 +38,20 @@ from kscale.objects.api.meta import CustomWorkload, KubeObject, LabelSelector, O
 from kscale.objects.argument_types import typed
 from kscale.objects.custom_workloads import scaled_custom_kinds
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.kinds import custom_kind_key, find_kind, group_of, is_custom_group
-from kscale.objects.pod_owners import controller_of
-from kscale.objects.rest_mapping import (
+from kscale.objects.kinds import (
     BUILT_IN,
     AnyKindRESTMapper,
     RESTMapper,
     RESTMappingError,
     ServedResource,
+    custom_kind_key,
+    find_kind,
+    group_of,
+    is_custom_group,
     parse_group_version,
     split_group_resource,
 )
+from kscale.objects.pod_owners import controller_of
 from kscale.objects.scale import (
     WELL_KNOWN_PATHS,
     CustomResourceDefinition,

@@ -40,8 +40,7 @@ from kscale.effects import (
 from kscale.objects.api.core import Node, NodeSpec, Pod
 from kscale.objects.api.meta import KubeObject, ObjectMeta, shorten
 from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
-from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError
 from kscale.objects.pod_metrics import PodUsage
 from kscale.snapshot.snapshot import Snapshot
 
@@ -206,7 +205,7 @@ class NodeGroups(Protocol):
     def refresh(self) -> Groups | Sequence[NodeGroup]:
         """Refresh the state of the cloud and return the current groups (``Refresh``).
 
-        A :class:`~kscale.objects.nodegroups.Groups` result may name nodes whose group could not be determined.
+        A :class:`~kscale.objects.nodegroup.Groups` result may name nodes whose group could not be determined.
         """
         ...
 

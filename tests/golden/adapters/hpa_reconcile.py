@@ -40,7 +40,7 @@ from kscale.objects.api.autoscaling import (
 from kscale.objects.api.core import Pod
 from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.rest_mapping import RESTMapper, ServedResource
+from kscale.objects.kinds import RESTMapper, ServedResource
 from kscale.objects.selectors import parse_selector
 from performing import performed
 

@@ -10,8 +10,7 @@ from kscale.ca import quota
 from kscale.objects.api.cluster_autoscaler import CapacityQuota
 from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 
 
 def check(case: dict[str, Any]) -> None:

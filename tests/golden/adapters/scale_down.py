@@ -12,8 +12,7 @@ from kscale import ca
 from kscale.effects import SECOND, Moment, to_text
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.times import to_datetime
 
 _GPU_LABEL = "TestGPULabel/accelerator"

@@ -44,8 +44,7 @@ from kscale.objects.api.cluster_autoscaler import CapacityQuota
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.times import to_datetime
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot

@@ -26,7 +26,7 @@ from kscale.objects.api.cluster_autoscaler import CapacityBuffer
 from kscale.objects.api.core import Pod
 from kscale.objects.api.policy import ResourceQuota
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.rest_mapping import RESTMapper
+from kscale.objects.kinds import RESTMapper
 from performing import performed
 
 MANAGED = "capacitybuffer-spare-pod-template"

@@ -15,7 +15,7 @@ from kscale.ca.cluster_state.state import (
     ScaleUpRequest,
     UnregisteredNode,
 )
-from kscale.ca.state.loop_state import GroupChanges, LoopState, RememberedTemplate, ScaleDownState, shift_moments
+from kscale.ca.loop_state import GroupChanges, LoopState, RememberedTemplate, ScaleDownState, shift_moments
 from kscale.effects import ZERO_TIME
 
 NOW = 1_795_387_796 * 10**9

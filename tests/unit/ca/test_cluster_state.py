@@ -41,8 +41,7 @@ from kscale.ca.cluster_state.state import (
 from kscale.effects import SECOND, ApiError, DecreaseTargetSize, run_dry
 from kscale.objects.api.core import Node, Taint
 from kscale.objects.api.meta import Condition
-from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, InstanceError, InstanceStatus, NodeGroup
 from performing import performed
 
 N = N0

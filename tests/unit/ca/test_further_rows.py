@@ -24,13 +24,12 @@ from kscale.ca.cluster_state import (
 )
 from kscale.ca.cluster_state.state import ScaleUpError, get_active_backoff, record_failure
 from kscale.ca.nodes import is_suspended
-from kscale.ca.pod_lists.processors import build_missing_pods, filter_out_young_pods
+from kscale.ca.pod_lists import build_missing_pods, filter_out_young_pods
 from kscale.effects import SECOND
 from kscale.objects.api.apps import Job, JobSpec, ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec
 from kscale.objects.api.core import Node, Pod, PodStatus
 from kscale.objects.api.meta import Condition, ObjectMeta
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.pod_owners import SCALE_UP_DELAY
 
 MINUTE = 60 * SECOND

@@ -11,8 +11,7 @@ import kscale
 from builders import node
 from kscale.ca.group_inputs import resolve_groups
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.quantity import Quantity
 
 

@@ -14,8 +14,7 @@ from kscale.ca.templates import TaintConfig
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Taint
 from kscale.objects.api.meta import Condition
-from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.quantity import Quantity
 
 

@@ -7,12 +7,11 @@ import pytest
 from builders import GPU, GPU_LABEL, T0, at, node
 from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
 from kscale.ca.gpu import GpuConfig
-from kscale.ca.node_lists import RESOURCE_NOT_READY_REASON, STARTUP_TAINT_REASON, build_node_lists
-from kscale.ca.nodes import get_readiness
+from kscale.ca.nodes import RESOURCE_NOT_READY_REASON, STARTUP_TAINT_REASON, build_node_lists, get_readiness
 from kscale.ca.templates import TaintConfig
 from kscale.objects.api.core import Node, Taint
 from kscale.objects.api.meta import Condition
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups
 from kscale.objects.quantity import Quantity
 
 

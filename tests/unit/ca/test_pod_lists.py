@@ -10,15 +10,18 @@ from msgspec.structs import replace
 from builders import GPU, N0, at, container, node, owner, pod, span
 from kscale import ca
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.lists import (
+from kscale.ca.pod_lists import (
+    add_drained_pods,
     clear_tpu_requests,
     drop_expendable_pods,
+    filter_out_daemon_set_pods,
     filter_out_expendable_pods,
+    filter_out_young_pods,
     find_expendable_placed_pods,
+    should_scale_up,
     split_pods,
+    update_degradation_counter,
 )
-from kscale.ca.pod_lists.processors import add_drained_pods, filter_out_daemon_set_pods, filter_out_young_pods
-from kscale.ca.pod_lists.should_scale_up import should_scale_up, update_degradation_counter
 from kscale.objects.api.core import Pod, PodStatus
 from kscale.objects.api.meta import Condition
 from kscale.objects.pod_owners import SCALE_UP_DELAY

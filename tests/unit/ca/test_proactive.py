@@ -9,7 +9,7 @@ import pytest
 import kscale
 from builders import N0, at, node, owner, pod
 from kscale import ca
-from kscale.ca.pod_lists.processors import (
+from kscale.ca.pod_lists import (
     build_missing_pods,
     enforce_injection_limit,
     get_desired_pod_count,

@@ -10,15 +10,14 @@ from msgspec.structs import replace
 import kscale
 from builders import N0, node
 from kscale.ca import AutoscalingOptions, LoopState
-from kscale.ca.node_lists import RESOURCE_NOT_READY_REASON, build_node_lists
-from kscale.ca.state.loop_state import RememberedTemplate
+from kscale.ca.loop_state import RememberedTemplate
+from kscale.ca.nodes import RESOURCE_NOT_READY_REASON, build_node_lists
 from kscale.ca.template_devices import build_missing_devices_check, count_complete_pools
 from kscale.objects.api.core import Node
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.api.storage import CSINode
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.snapshot.cluster import Cluster
 
 

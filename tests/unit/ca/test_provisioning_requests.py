@@ -34,7 +34,7 @@ from kscale.objects.api.cluster_autoscaler import PodSet, PodTemplateRef, Provis
 from kscale.objects.api.cluster_autoscaler import ProvisioningRequestStatus as Status
 from kscale.objects.api.core import PodSpec, PodTemplate, PodTemplateSpec
 from kscale.objects.api.meta import Condition, ObjectMeta
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups
 from kscale.snapshot.cluster import Cluster
 
 MINUTE = 60 * SECOND

@@ -24,8 +24,7 @@ from kscale.ca.quota import (
 from kscale.objects.api.cluster_autoscaler import CapacityQuota, CapacityQuotaStatus
 from kscale.objects.api.core import Node
 from kscale.objects.api.meta import Condition, ObjectMeta
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import from_label_map
 from kscale.snapshot.cluster import Cluster

@@ -12,8 +12,7 @@ from kscale import ca
 from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
 from kscale.ca.repair import Repair, repair_steps
 from kscale.effects import SECOND, ApiError, DecreaseTargetSize, DeleteNodes, DryRun, run_dry
-from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup, NodeGroupOptions
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, InstanceError, InstanceStatus, NodeGroup, NodeGroupOptions
 from performing import performed
 
 MINUTE = 60 * SECOND

@@ -13,7 +13,7 @@ import kscale
 from kscale import ca
 from kscale.effects import Moment, from_text
 from kscale.errors import InputError, StateError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups
 
 TIME = "2026-05-04T12:00:00.250000Z"
 LATER = "2026-05-04T12:15:00.250000Z"

@@ -26,7 +26,7 @@ from kscale.ca.cluster_state import (
     UnregisteredNode,
 )
 from kscale.ca.cluster_state.state import Backoff, ScaleUpError
-from kscale.ca.state.loop_state import ScaleDownState
+from kscale.ca.loop_state import ScaleDownState
 from kscale.ca.static_autoscaler import skip_unchanged
 from kscale.ca.static_autoscaler.skip_unchanged import (
     COMPARED_CONSTANTS,
@@ -38,8 +38,7 @@ from kscale.effects import SECOND, to_text
 from kscale.effects.moments import MOMENT_MARK
 from kscale.objects.api.core import Node, NodeSpec, Pod, Taint
 from kscale.objects.api.meta import ObjectMeta
-from kscale.objects.nodegroup import DURATION_OPTIONS, NodeGroup, NodeGroupAutoscalingOptions, NodeGroupOptions
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import DURATION_OPTIONS, Groups, NodeGroup, NodeGroupAutoscalingOptions, NodeGroupOptions
 
 NOW = 1_790_000_000 * SECOND
 SOON, PAST = NOW + 1234 * SECOND + 5, NOW - 10**8 * SECOND

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import kscale
-from kscale.ca.pod_lists import lists as waiting_pods
-from kscale.ca.pod_lists.lists import PendingPodList, split_pods
-from kscale.ca.pod_lists.processors import filter_out_daemon_set_pods
+from kscale.ca import pod_lists as waiting_pods
+from kscale.ca.pod_lists import PendingPodList, filter_out_daemon_set_pods, split_pods
 from kscale.objects.api.core import Pod, PodSpec
 from kscale.objects.pod_owners import SCALE_UP_DELAY, is_daemonset_pod
 from kscale.snapshot.classes.facets import QueueingNumbers

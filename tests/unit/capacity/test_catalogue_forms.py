@@ -18,8 +18,7 @@ from kscale.capacity.catalogue import (
     read_prices,
     store_catalogue,
 )
-from kscale.capacity.catalogue.formats import shape_of
-from kscale.capacity.catalogue.table import write_table
+from kscale.capacity.catalogue.formats import shape_of, write_table
 from kscale.capacity.catalogue.types import allocatable
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "data"

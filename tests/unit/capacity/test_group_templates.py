@@ -10,8 +10,7 @@ from kscale.capacity.groups import group_template, groups_from, members_of
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node, Pod, Taint
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 
 
 def node(name: str, *, labels=None, taints=(), ready="True", cpu="4") -> Node:

@@ -10,7 +10,7 @@ from builders import node, owner, pod
 from kscale.capacity.headroom import count_more_pods, headroom
 from kscale.capacity.losses import Loss
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.well_known_labels import ZONE
+from kscale.objects.node_selectors import ZONE
 from kscale.snapshot.cluster import Cluster
 from unit.cli.support import kscale
 

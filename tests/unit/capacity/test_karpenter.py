@@ -12,8 +12,8 @@ import pytest
 import kscale
 from kscale import InputError
 from kscale.ca import LoopInputs
+from kscale.ca.loop_state import LoopState
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.state.loop_state import LoopState
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.karpenter import (

@@ -16,7 +16,7 @@ from kscale.capacity.headroom import HeadroomReport, headroom, report_losses
 from kscale.capacity.losses import Loss, Repair, losses, named_losses, pair_losses
 from kscale.cli.commands.headroom import headroom_view
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.well_known_labels import ZONE
+from kscale.objects.node_selectors import ZONE
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.load import load
 

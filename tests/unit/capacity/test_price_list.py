@@ -11,8 +11,8 @@ import pytest
 import kscale
 from kscale import InputError
 from kscale.capacity.catalogue import read_catalogue
+from kscale.capacity.machine_types import Cloud, TypeName, parse_type_name
 from kscale.capacity.price_list import apply_prices, price_list_from, reservations_of
-from kscale.capacity.type_names import Cloud, TypeName, parse_type_name
 
 ROOT = Path(__file__).parents[3]
 CATALOGUE = b"""instance_type,arch,vcpu,memory_mib,gpu,ondemand_usd_per_hour_us_east_1,ondemand_usd_per_hour_us_west_2

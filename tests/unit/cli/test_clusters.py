@@ -20,7 +20,7 @@ from kscale.cli.inputs import DUMP_COMMAND, DUMP_HELP
 from kscale.cli.output import View
 from kscale.cli.terminal import Terminal, progress
 from kscale.objects.decode import to_dict
-from kscale.objects.rest_mapping import ServedResource
+from kscale.objects.kinds import ServedResource
 from kscale.schemas import schema
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kscale.objects.rest_mapping import ServedResource
+from kscale.objects.kinds import ServedResource
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.transport import Answer, Call
 from unit.cli.live_clusters import refusing, serve

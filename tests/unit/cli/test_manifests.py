@@ -30,7 +30,7 @@ from kscale.drivers.process import HealthCheck, HealthCheckOptions
 from kscale.drivers.vpa_admission import AdmissionController
 from kscale.drivers.vpa_recommender import VpaRecommender
 from kscale.drivers.vpa_updater import VpaUpdater
-from kscale.objects.rest_mapping import BUILT_IN
+from kscale.objects.kinds import BUILT_IN
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.informer import WATCH_METRICS
 from kscale.world.kubernetes.resources import EVERYWHERE

@@ -19,8 +19,8 @@ from kscale.cli.registry import find
 from kscale.drivers.cluster_autoscaler import ClusterAutoscaler
 from kscale.drivers.process import Program, ProgramContext
 from kscale.errors import InputError
+from kscale.objects.kinds import ServedResource
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.rest_mapping import ServedResource
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.resources import Resources

@@ -24,9 +24,8 @@ from kscale.drivers.process import HealthCheck, HealthCheckOptions, ProcessOptio
 from kscale.effects import GetPrices, Prices, to_text
 from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
-from kscale.objects.nodegroups import Groups
-from kscale.objects.rest_mapping import ServedResource
+from kscale.objects.kinds import ServedResource
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate, ProviderError
 from kscale.world.nodegroups.provider import Provider
 from kscale.world.protocols import Clock
 from kscale.world.serve.app import DebuggingSnapshotService

@@ -15,7 +15,7 @@ from kscale.hpa.api.validation import apply_defaults
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.decode import from_dict
-from kscale.objects.rest_mapping import ServedResource
+from kscale.objects.kinds import ServedResource
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError
 from kscale.world.metrics.rest import RESTMetrics
 from unit.world.fake_api_server import Late

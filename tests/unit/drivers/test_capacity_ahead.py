@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kscale.drivers.cluster_autoscaler_controllers import BufferController
 from kscale.effects import to_text
-from kscale.objects.rest_mapping import ServedResource
+from kscale.objects.kinds import ServedResource
 from unit.drivers.autoscaled import OPTIONS, Cluster, autoscaled
 from unit.world.informer_cases import until
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kscale.ca.metrics import METRICS
 from kscale.effects import SECOND, to_text
-from kscale.objects.rest_mapping import ServedResource
+from kscale.objects.kinds import ServedResource
 from kscale.scheduling.profile import SchedulerProfile
 from unit.drivers.autoscaled import OPTIONS, Cluster, Machines, autoscaled
 from unit.drivers.set_clock import SetClock

@@ -10,7 +10,7 @@ from typing import Any
 from kscale.drivers.driver import Driver
 from kscale.drivers.process import ProcessOptions, Program, ProgramContext, run_process
 from kscale.effects import to_text
-from kscale.objects.rest_mapping import ServedResource
+from kscale.objects.kinds import ServedResource
 from kscale.world.protocols import Clock
 from unit.world.test_informer import FakeApi
 

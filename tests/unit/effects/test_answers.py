@@ -36,10 +36,10 @@ from kscale.effects import (
 )
 from kscale.objects.api.apps import ReplicaSet
 from kscale.objects.api.autoscaling import Scale
-from kscale.objects.api.cluster_infrastructure import Machine
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
+from kscale.objects.machine_groups import Machine
 from kscale.objects.nodegroup import NodeGroup
 
 

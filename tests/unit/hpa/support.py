@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from kscale.effects import Action, ApiError, GetMetric, List, Progress, from_text, run_dry
-from kscale.hpa.controller.metrics_client import RESTMetricsClient
+from kscale.hpa.controller.metric_proposals import RESTMetricsClient
 from kscale.hpa.controller.replica_calculator import CalculatedReplicas, CalculationSteps, ReplicaCalculator
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.core import Pod

@@ -10,8 +10,7 @@ import pytest
 from kscale import Quantity
 from kscale.effects import SECOND, ApiError, Outcome, Progress, from_text
 from kscale.hpa import HPAOptions, admit, apply_defaults
-from kscale.hpa.controller.metric_proposals import get_tolerances, to_status_quantity
-from kscale.hpa.controller.metrics_client import RESTMetricsClient
+from kscale.hpa.controller.metric_proposals import RESTMetricsClient, get_tolerances, to_status_quantity
 from kscale.hpa.controller.replica_calculator import MetricsError, Sample
 from kscale.objects.api.autoscaling import CrossVersionObjectReference, HorizontalPodAutoscaler
 from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList

@@ -43,7 +43,7 @@ from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, MetricSpec, 
 from kscale.objects.api.core import Pod
 from kscale.objects.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.rest_mapping import RESTMapper
+from kscale.objects.kinds import RESTMapper
 from kscale.objects.selectors import parse_selector
 from kscale.snapshot.cluster import Cluster
 

@@ -13,7 +13,7 @@ from kscale.hpa.controller.state import ControllerState
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.rest_mapping import RESTMapper
+from kscale.objects.kinds import RESTMapper
 
 
 def test_recorded_first_steps() -> None:

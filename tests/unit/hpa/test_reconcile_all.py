@@ -49,8 +49,8 @@ from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.api.metrics import ExternalMetricValue, ExternalMetricValueList, PodMetrics, PodMetricsList
 from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.kinds import BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.pod_metrics import PodUsage
-from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
 from kscale.snapshot.cluster import Cluster
 from performing import performed
 from unit.hpa.test_decisions import NOW, World, one_by_one, store_of, worlds

@@ -7,7 +7,7 @@ from datetime import timedelta
 import kscale
 from kscale import hpa
 from kscale.effects import SECOND
-from kscale.html import notebook
+from kscale.html import markup
 from kscale.objects.api.apps import ReplicaSet
 from kscale.objects.api.autoscaling import Scale, ScaleSpec, ScaleStatus
 from kscale.objects.api.core import Node, Pod
@@ -45,7 +45,7 @@ def test_a_record() -> None:
 
 
 def test_an_empty_table_is_nothing() -> None:
-    assert notebook.listing("none", ["a"], []) == "<div><p><strong>none</strong></p></div>"
+    assert markup.listing("none", ["a"], []) == "<div><p><strong>none</strong></p></div>"
 
 
 def test_results() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kscale._native import _pod_metrics
 from kscale.errors import InputError
-from kscale.hpa.controller.metrics_client import get_pod_usage
+from kscale.hpa.controller.metric_proposals import get_pod_usage
 from kscale.objects.api.metrics import MetricValue, PodMetrics, PodMetricsList
 from kscale.objects.decode import from_dict
 from kscale.objects.pod_metrics import PodUsage, seams_of

@@ -9,7 +9,7 @@ import pytest
 from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import Scale, ScaleSpec, ScaleStatus
 from kscale.objects.decode import from_dict
-from kscale.objects.rest_mapping import (
+from kscale.objects.kinds import (
     RESTMapper,
     RESTMappingError,
     ServedResource,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kscale
-from kscale.ca.estimator.limiter import NodeGroupSize
+from kscale.ca.estimator.result import NodeGroupSize
 from kscale.objects.api.core import Node
 
 Json = dict[str, Any]

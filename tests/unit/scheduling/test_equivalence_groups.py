@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
-from kscale.scheduling.equivalent_pods import MAX_SHAPES, _renumber, equivalence_groups, shapes_of
+from kscale.scheduling.equivalent_pods import MAX_SHAPES, _renumber, equivalence_groups, number_controllers_and_shapes
 from kscale.snapshot.cluster import Cluster
 
 PODS = st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 14)), max_size=60)
@@ -66,6 +66,8 @@ def test_structs_in_a_cluster_have_the_shapes_that_they_have_alone() -> None:
     pods = [replica(i, f"owner-{i % 2}", **variants[i // 2 % len(variants)]) for i in range(4 * len(variants))]
     pods += [replica(100 + i, "owner-0", labels={"app": "a"}) for i in range(3)]
     rows = Cluster(pods).snapshot().pending_records
-    controller, shape = shapes_of(rows)
-    assert [each.tolist() for each in (controller, shape)] == [each.tolist() for each in shapes_of(list(rows))]
+    controller, shape = number_controllers_and_shapes(rows)
+    assert [each.tolist() for each in (controller, shape)] == [
+        each.tolist() for each in number_controllers_and_shapes(list(rows))
+    ]
     assert len(set(shape.tolist())) == 2 * 5

@@ -10,7 +10,7 @@ import kscale
 from kscale.objects.api.storage import PersistentVolume
 from kscale.objects.api.volumes import Volume
 from kscale.objects.decode import from_dict
-from kscale.scheduling.volumes.in_tree import TranslationError, inline, reachable_from, translate_volume
+from kscale.scheduling.volumes import TranslationError, inline, reachable_from, translate_volume
 
 Json = dict[str, Any]
 ZONE, BETA = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"

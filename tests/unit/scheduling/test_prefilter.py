@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import kscale
+from kscale.scheduling.compile.pod_classes import prefilter_report, run_prefilters
 from kscale.scheduling.plugins.base import NOTHING, Plugin, PreFilter
-from kscale.scheduling.prefilter import prefilter_report, run_prefilters
 from kscale.scheduling.profile import Context, SchedulerProfile
 from kscale.scheduling.status import error, unresolvable, unschedulable
 

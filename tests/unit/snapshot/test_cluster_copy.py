@@ -55,7 +55,7 @@ def test_what_happens_to_one_does_not_happen_to_the_other() -> None:
 
 def test_replicas_are_not_mixed_up_between_copies() -> None:
     """Controllers that each copy met on its own get the same number there."""
-    from kscale.scheduling.equivalent_pods import equivalence_groups, shapes_of
+    from kscale.scheduling.equivalent_pods import equivalence_groups, number_controllers_and_shapes
 
     first = Cluster([_replica("a0", "a"), _replica("a1", "a")])
     other = first.copy()
@@ -64,6 +64,6 @@ def test_replicas_are_not_mixed_up_between_copies() -> None:
             cluster.apply(_replica(f"{name}{i}", name))
         cluster.apply(_replica(f"{name}-large", name, 500))
     for cluster in (first, other, first, other):
-        members, starts = equivalence_groups(*shapes_of(cluster.snapshot().pending_records))
+        members, starts = equivalence_groups(*number_controllers_and_shapes(cluster.snapshot().pending_records))
         assert np.diff(starts).tolist() == [2, 2, 1]
         assert members.tolist() == [0, 1, 2, 3, 4]

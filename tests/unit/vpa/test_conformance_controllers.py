@@ -12,8 +12,8 @@ from kscale.objects.api.autoscaling import Scale, ScaleStatus
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ObjectMeta, OwnerReference
 from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.objects.kinds import RESTMapper, ServedResource
 from kscale.objects.quantity import Quantity
-from kscale.objects.rest_mapping import RESTMapper, ServedResource
 from kscale.vpa import (
     ControllerKey,
     Controllers,

@@ -16,8 +16,8 @@ from kscale.objects.api.core import Pod
 from kscale.objects.api.metrics import ExternalMetricValueList, PodMetrics
 from kscale.objects.api.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerStatus
 from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.kinds import RESTMapper, ServedResource
 from kscale.objects.pod_metrics import PodUsage
-from kscale.objects.rest_mapping import RESTMapper, ServedResource
 from kscale.vpa import (
     Controllers,
     PodChanges,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kscale.effects import to_text
-from kscale.objects.rest_mapping import ServedResource
+from kscale.objects.kinds import ServedResource
 from kscale.world.kubernetes.resources import EVERYWHERE
 from kscale.world.kubernetes.transport import Call, ConnectionFailedError
 from kscale.world.protocols import Clock

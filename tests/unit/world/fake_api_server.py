@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import unquote
 
-from kscale.objects.rest_mapping import ServedResource
+from kscale.objects.kinds import ServedResource
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, Stream
 from kscale.world.protocols import Clock
 from kscale.world.simulated.api_server import merge

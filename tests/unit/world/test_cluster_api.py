@@ -11,9 +11,8 @@ import pytest
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
-from kscale.objects.kinds import find_kind
+from kscale.objects.kinds import ServedResource, find_kind
 from kscale.objects.nodegroup import InstanceError, InstanceStatus, ProviderError
-from kscale.objects.rest_mapping import ServedResource
 from kscale.world.kubernetes.transport import Answer
 from kscale.world.nodegroups.cluster_api import Discovery, MachineGroupsCloud, read_discovery
 from unit.world.api_on_a_thread import ThreadedApi

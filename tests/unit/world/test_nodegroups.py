@@ -21,6 +21,7 @@ from kscale.objects.api.core import Node, NodeSpec
 from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import (
+    Groups,
     InstanceError,
     InstanceStatus,
     NodeGroup,
@@ -29,7 +30,6 @@ from kscale.objects.nodegroup import (
     NodeTemplate,
     ProviderError,
 )
-from kscale.objects.nodegroups import Groups
 from kscale.world.nodegroups.external import ExternalGroups, message_of, read_config
 from kscale.world.nodegroups.external_server import ExternalServer
 from kscale.world.nodegroups.kwok import KwokGroups, groups_of, read_kwok_config, read_nodes

@@ -53,9 +53,8 @@ from kscale.objects.api.meta import KubeObject, ObjectMeta
 from kscale.objects.api.metrics import PodMetricsList
 from kscale.objects.api.vpa import VerticalPodAutoscalerCheckpointStatus
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.kinds import KINDS, find_kind
+from kscale.objects.kinds import KINDS, ServedResource, find_kind
 from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.rest_mapping import ServedResource
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client

@@ -11,8 +11,8 @@ import pytest
 
 from kscale.effects import ApiError, GetMetric, Observation
 from kscale.objects.api.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
+from kscale.objects.kinds import ServedResource
 from kscale.objects.pod_metrics import PodUsage
-from kscale.objects.rest_mapping import ServedResource
 from kscale.world.clock import VirtualClock, run_in_virtual_time
 from kscale.world.kubernetes.client import REQUEST_METRICS, Client, RequestFailedError
 from kscale.world.kubernetes.resources import Resources

@@ -21,7 +21,7 @@ from kscale.ca.capacity_buffers.controller import (
 )
 from kscale.ca.events import PodUidLookup
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.lists import PendingPodList, drop_uncounted_pods, filter_out_expendable_pods, split_pods
+from kscale.ca.pod_lists import PendingPodList, drop_uncounted_pods, filter_out_expendable_pods, split_pods
 from kscale.ca.scale_up_status import (
     MAX_NODES_TOTAL_REASON,
     SCALE_UP_ERROR,

@@ -27,8 +27,8 @@ from kscale.objects.api.cluster_autoscaler import CapacityBuffer, ScalableRef
 from kscale.objects.api.core import PodSpec, PodTemplate
 from kscale.objects.api.meta import KubeObject, ObjectMeta, OwnerReference
 from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.kinds import RESTMappingError
 from kscale.objects.pod_resources import container_requests
-from kscale.objects.rest_mapping import RESTMappingError
 
 __all__ = [
     "BUFFER_API_VERSION",

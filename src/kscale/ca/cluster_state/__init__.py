@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kscale.ca.cluster_state.health import (
     UpcomingNodes,
+    build_cluster_status,
     count_upcoming_nodes,
     get_autoscaled_nodes_count,
     get_backoff_status,
@@ -31,7 +32,6 @@ from kscale.ca.cluster_state.state import (
     UnregisteredNode,
     build_initializing_status,
 )
-from kscale.ca.cluster_state.status import build_cluster_status
 from kscale.ca.cluster_state.update import (
     ClusterUpdate,
     ClusterUpdateAction,

@@ -18,13 +18,15 @@ from kscale.ca.cluster_state.health import (
     get_target_sizes,
     is_scaling_up,
 )
-from kscale.ca.cluster_state.readiness import classify_nodes, classify_unregistered_nodes, find_unregistered_nodes
 from kscale.ca.cluster_state.state import (
     ClusterStateRegistry,
     ScaleDownRequest,
     ScaleUpError,
     ScaleUpFailure,
     ScaleUpRequest,
+    classify_nodes,
+    classify_unregistered_nodes,
+    find_unregistered_nodes,
     record_failure,
     remove_stale_backoffs,
 )
@@ -47,8 +49,7 @@ from kscale.effects import (
 )
 from kscale.effects.moments import ComparedDuration
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError
 from kscale.objects.times import format_duration
 
 __all__ = [

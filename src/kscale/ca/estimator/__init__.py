@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kscale.ca.estimator.binpacking import estimate, estimate_many
-from kscale.ca.estimator.limiter import EstimateOptions, NodeGroupSize
-from kscale.ca.estimator.result import EstimateResult
+from kscale.ca.estimator.result import EstimateOptions, EstimateResult, NodeGroupSize
 
 __all__ = [
     "EstimateOptions",

@@ -16,8 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _packing
-from kscale.ca.estimator.limiter import EstimateOptions, coerce_estimate_options, compute_node_limit
-from kscale.ca.estimator.result import EstimateResult, GroupedPods, group_pods
+from kscale.ca.estimator.result import (
+    EstimateOptions,
+    EstimateResult,
+    GroupedPods,
+    coerce_estimate_options,
+    compute_node_limit,
+    group_pods,
+)
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeTemplate

@@ -115,7 +115,7 @@ class ExpanderInput:
       scale-up counts GPUs by it for its limits.
     - ``now``: prices are requested for the hour that begins now.
     - ``compared``: keys of pods that upstream has stripped by comparing them, which an external ranker can see
-      (:mod:`kscale.ca.scale_up.equivalence_groups`).
+      (:mod:`kscale.ca.scale_up.expansion`).
     """
 
     nodes: Mapping[str, Node] = field(default_factory=dict)

@@ -38,7 +38,7 @@ from kscale.ca.loop_context import LoopContext, check_actionable
 from kscale.ca.metrics import METRIC_PREFIX, FunctionTimer, build_last_activity_observation, build_observation
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, get_ready_and_suspended, has_taint, is_ready
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.should_scale_up import can_scale_down
+from kscale.ca.pod_lists import can_scale_down
 from kscale.ca.repair import Repair, RepairAction, fix_node_group_size_steps
 from kscale.ca.scale_down.actuation.actuator import sync_deletions
 from kscale.ca.scale_down.actuation.deletion_tracker import (
@@ -81,8 +81,7 @@ from kscale.effects import (
     later,
 )
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.nodegroup import NodeTemplate, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeTemplate, ProviderError
 
 __all__ = [
     "LegacyAutoscalerLoop",

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from kscale._native import _engine
 from kscale.ca import unremovable_reasons
 from kscale.ca.errors import AutoscalerError
+from kscale.ca.loop_state import LoopState, UsageTracker
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, is_being_deleted, is_ready
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.quota import NODES_RESOURCE, NodeResources
@@ -33,8 +34,6 @@ from kscale.ca.scale_down.plan import NodesToDelete, ScaleDownPlan
 from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
 from kscale.ca.scale_down.unneeded import UnneededNode, UnremovableNode
 from kscale.ca.scale_down.utilization import Usage, Utilization, calculate_utilization_from_usage
-from kscale.ca.state.loop_state import LoopState
-from kscale.ca.state.trackers import UsageTracker
 from kscale.ca.unremovable_reasons import BlockingPod
 from kscale.effects import SECOND, Moment, duration, later
 from kscale.errors import InputError, Problem

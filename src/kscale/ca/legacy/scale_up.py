@@ -37,13 +37,12 @@ from kscale.effects import CreateGroup, Emit, Moment, Observe, Progress, StepsOf
 from kscale.errors import InputError, Problem
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.pod_owners import controller_of, is_mirror_pod
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.objects.quantity import Quantity
 from kscale.objects.workloads import should_run
-from kscale.scheduling.equivalent_pods import shapes_of
+from kscale.scheduling.equivalent_pods import number_controllers_and_shapes
 from kscale.scheduling.profile import HOSTNAME, SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.scheduling.status import Verdict
@@ -454,7 +453,7 @@ class _LegacyOrchestrator:
         self.snapshot, self.pods, self.groups, self.templates = snapshot, pods, groups, dict(templates)
         self.options, self.expander_input, self.profile, self.result = options, expander_input, profile, result
         self.unique, self.class_of = snapshot.distinct_classes(pods)
-        _, shape = shapes_of(pods)
+        _, shape = number_controllers_and_shapes(pods)
         # Upstream runs the predicates once for equal pods of one controller; the first pod's verdict counts for all.
         first: dict[int, int] = {}
         self.leader = [i if s < 0 else first.setdefault(s, i) for i, s in enumerate(shape.tolist())]

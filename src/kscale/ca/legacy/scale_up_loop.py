@@ -21,24 +21,31 @@ from kscale.ca.legacy.scale_up import (
     legacy_scale_up_steps,
 )
 from kscale.ca.loop_context import LoopContext
+from kscale.ca.loop_state import LoopState
 from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.node_infos import CachedTemplate, decode_cached_template, encode_cached_template
-from kscale.ca.pod_lists.lists import clear_tpu_requests, drop_uncounted_pods, filter_out_expendable_pods, split_pods
-from kscale.ca.pod_lists.should_scale_up import should_scale_up
+from kscale.ca.pod_lists import (
+    clear_tpu_requests,
+    drop_uncounted_pods,
+    filter_out_expendable_pods,
+    should_scale_up,
+    split_pods,
+)
 from kscale.ca.scale_up.plan import PodFilterResult, ScaleUpPlan, build_expander_score
-from kscale.ca.scale_up.records import GroupRejection, PodCounts, ScaleUpChoice, UnschedulablePods
 from kscale.ca.scale_up_status import (
     SCALE_UP_ERROR,
     SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL,
     SCALE_UP_NO_OPTIONS_AVAILABLE,
     SCALE_UP_NOT_TRIED,
     SCALE_UP_SUCCESSFUL,
+    GroupRejection,
     MadeGroups,
+    PodCounts,
+    ScaleUpChoice,
+    UnschedulablePods,
 )
-from kscale.ca.state.loop_state import LoopState
 from kscale.effects import DecreaseTargetSize, Deferred, Emit, Event, StepsOf
-from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeTemplate
 from kscale.scheduling.fit import fit
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.pods.record import PodRecord

@@ -7,6 +7,7 @@ for the classes check-capacity and best-effort-atomic, in turn with those for ot
 
 from __future__ import annotations
 
+from kscale.ca.loop_state import ProvisioningState, RetryTimes
 from kscale.ca.provisioning_requests.orchestrator import (
     AtomicProvisionResult,
     CheckCapacityResult,
@@ -37,7 +38,6 @@ from kscale.ca.provisioning_requests.requests import (
     is_supported_request,
     set_request_condition,
 )
-from kscale.ca.state.loop_state import ProvisioningState, RetryTimes
 
 __all__ = [
     "BEST_EFFORT_ATOMIC_CLASS",

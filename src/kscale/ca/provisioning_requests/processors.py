@@ -15,9 +15,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from kscale.ca.events import build_pod_event
+from kscale.ca.loop_state import ProvisioningState, RetryTimes
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.lists import PendingPodList
-from kscale.ca.pod_lists.should_scale_up import CONSUME_ANNOTATIONS
+from kscale.ca.pod_lists import CONSUME_ANNOTATIONS, PendingPodList
 from kscale.ca.provisioning_requests.requests import (
     BOOKING_EXPIRED_CONDITION,
     FAILED_CONDITION,
@@ -30,7 +30,6 @@ from kscale.ca.provisioning_requests.requests import (
     mark_accepted,
     set_request_condition,
 )
-from kscale.ca.state.loop_state import ProvisioningState, RetryTimes
 from kscale.effects import SECOND, Delete, Emit, Event, Moment, Progress, StepsOf, WriteStatus, duration, later, moment
 from kscale.effects.moments import ComparedDuration, OtherDuration
 from kscale.objects.api.cluster_autoscaler import ProvisioningRequest

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from kscale.ca.pod_lists.should_scale_up import CONSUME_ANNOTATIONS
+from kscale.ca.pod_lists import CONSUME_ANNOTATIONS
 from kscale.effects import Delete, Moment, Progress, StepsOf, WriteStatus, moment, to_text
 from kscale.objects.api.cluster_autoscaler import ProvisioningRequest
 from kscale.objects.api.core import Pod, PodStatus, PodTemplate

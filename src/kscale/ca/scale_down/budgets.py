@@ -10,8 +10,7 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.candidates import count_registered_nodes
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import ProviderError, is_not_implemented
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, ProviderError, is_not_implemented
 
 __all__ = [
     "BudgetGroup",

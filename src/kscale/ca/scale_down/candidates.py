@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kscale.ca import unremovable_reasons
+from kscale.ca.loop_state import GroupChanges
 from kscale.ca.nodes import is_upcoming_node
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.drainability import PodsToMove
 from kscale.ca.scale_down.moving_pods import CODE_BLOCKS, CODE_MOVES, CODE_MOVES_UNLESS_PDB, CODE_WAITS, MovingPods
-from kscale.ca.state.loop_state import GroupChanges
 from kscale.effects import Moment, duration
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups, instance_id_of
+from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError, instance_id_of
 
 __all__ = [
     "EMPTY_TIER",

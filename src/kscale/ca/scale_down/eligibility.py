@@ -27,8 +27,7 @@ from kscale.ca.scale_down.utilization import (
 )
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.resource import ResourceClaim, ResourceSlice
-from kscale.objects.nodegroup import NodeGroup, NodeGroupAutoscalingOptions, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeGroupAutoscalingOptions, ProviderError
 from kscale.objects.pod_resources import CPU, MEMORY
 
 __all__ = ["Eligibility", "EligibilityChecker", "check_eligibility"]

@@ -9,15 +9,15 @@ import msgspec
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.group_inputs import resolve_groups
 from kscale.ca.identity_cache import cached_by_identity
+from kscale.ca.loop_state import LoopState
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
-from kscale.ca.pod_lists.lists import drop_uncounted_pods
+from kscale.ca.pod_lists import drop_uncounted_pods
 from kscale.ca.scale_down.budgets import NodeInGroup
 from kscale.ca.scale_down.drainability import Listers
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
-from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Moment, duration
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.nodegroups import GroupsLike
+from kscale.objects.nodegroup import GroupsLike
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot
 

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from kscale.ca.identity_cache import IdentityCache, cached_by_identity
+from kscale.ca.loop_state import LoopState, ScaleDownState
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, has_taint, is_upcoming_node
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import CountedNodes, Quota, QuotaTracker
@@ -37,15 +38,13 @@ from kscale.ca.scale_down.pdb import RemainingPdbTracker, build_pdb_tracker
 from kscale.ca.scale_down.plan import AloneVerdicts, NodesToDelete, ScaleDownPlan, choose_nodes_to_delete
 from kscale.ca.scale_down.removal import RemovableNode, RemovalSimulator, UnremovableCandidate
 from kscale.ca.scale_down.unneeded import NodeToRemove, UnremovableNodes, load_times_from_taints, update_unneeded
-from kscale.ca.state.loop_state import LoopState, ScaleDownState
 from kscale.ca.unremovable_reasons import NODE_GROUP_MIN_SIZE_REACHED
 from kscale.effects import Moment, duration, later, to_text
 from kscale.errors import InputError
 from kscale.objects.api.apps import Job, ReplicaSet, StatefulSet
 from kscale.objects.api.core import Node, Pod, ReplicationController
 from kscale.objects.api.meta import OwnerReference
-from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod, is_static_pod
 from kscale.scheduling.place import PlaceState
 from kscale.snapshot.pods.record import PodRecord

@@ -21,7 +21,7 @@ from kscale.ca import unremovable_reasons
 from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.lists import TPU_RESOURCE_PREFIX, clear_tpu_requests
+from kscale.ca.pod_lists import TPU_RESOURCE_PREFIX, clear_tpu_requests
 from kscale.ca.scale_down.drainability import DrainContext, Listers, build_over_budget_status
 from kscale.ca.scale_down.moving_pods import (
     CODE_DAEMON_SET,

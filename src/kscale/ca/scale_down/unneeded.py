@@ -17,8 +17,7 @@ from kscale.ca.quota import QuotaTracker
 from kscale.ca.unremovable_reasons import BlockingPod
 from kscale.effects import Moment, duration
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError
 
 __all__ = [
     "NodeToRemove",

@@ -18,6 +18,7 @@ from kscale.ca.cluster_state import ClusterStateRegistry, register_failed_scale_
 from kscale.ca.cluster_state.state import ScaleUpError
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, ErrorRecord, combine_errors
 from kscale.ca.events import build_status_events
+from kscale.ca.loop_state import AsyncInitializer
 from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up_status import (
@@ -27,7 +28,6 @@ from kscale.ca.scale_up_status import (
     ScaleUpStatus,
     build_scale_up_events,
 )
-from kscale.ca.state.loop_state import AsyncInitializer
 from kscale.effects import (
     ApiError,
     CreatedGroups,
@@ -40,8 +40,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import NodeGroup, is_not_implemented
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, is_not_implemented
 
 __all__ = [
     "ExecutionResult",

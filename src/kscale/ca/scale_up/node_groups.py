@@ -21,8 +21,7 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import ExceededQuota, QuotaTracker
 from kscale.effects import Moment
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError
 
 __all__ = [
     "ATOMIC_LIMIT_REASON",

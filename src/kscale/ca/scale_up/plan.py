@@ -13,39 +13,35 @@ from msgspec.structs import replace
 
 from kscale.ca.capacity_buffers.injection import InjectedFakePods
 from kscale.ca.errors import ErrorRecord
-from kscale.ca.estimator.limiter import describe_limit
-from kscale.ca.estimator.result import NO_NODE_PERMITTED
+from kscale.ca.estimator.result import NO_NODE_PERMITTED, describe_limit
 from kscale.ca.events import PodUidLookup
 from kscale.ca.expander.chain import ExpanderStep
 from kscale.ca.go_math import format_fixed
 from kscale.ca.group_inputs import save_targets
+from kscale.ca.loop_state import LoopState, RememberedTemplate
 from kscale.ca.node_group_set import Comparator, ScaleUpInfo, find_differences
-from kscale.ca.pod_lists.lists import PendingPodList
-from kscale.ca.scale_up.equivalence_groups import PodGroup
-from kscale.ca.scale_up.min_size import MinSizeScaleUpResult
-from kscale.ca.scale_up.orchestrator import OrchestratorResult
-from kscale.ca.scale_up.records import (
-    ExpanderScore,
-    GroupRejection,
-    PodCounts,
-    ScaleUpChoice,
-    ScaleUpPlanRecord,
-    UnschedulablePods,
-)
+from kscale.ca.pod_lists import PendingPodList
+from kscale.ca.scale_up.expansion import PodGroup
+from kscale.ca.scale_up.orchestrator import MinSizeScaleUpResult, OrchestratorResult
 from kscale.ca.scale_up_status import (
     MAX_NODES_TOTAL_REASON,
     SCALE_UP_IN_COOLDOWN,
     SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL,
+    ExpanderScore,
+    GroupRejection,
     MadeGroups,
     NoScaleUpInfo,
+    PodCounts,
+    ScaleUpChoice,
+    ScaleUpPlanRecord,
     ScaleUpStatus,
+    UnschedulablePods,
     format_not_triggered_reasons,
 )
-from kscale.ca.state.loop_state import LoopState, RememberedTemplate
 from kscale.effects import Event
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed_methods
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups
 from kscale.records import Result, Rows
 from kscale.scheduling.place import PlaceResult
 from kscale.snapshot.snapshot import Snapshot

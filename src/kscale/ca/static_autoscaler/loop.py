@@ -22,11 +22,12 @@ from kscale.ca.cluster_state import (
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, ErrorRecord
 from kscale.ca.events import build_status_events
 from kscale.ca.loop_context import LoopContext, check_actionable, check_csi_nodes
+from kscale.ca.loop_state import Deletions, MaxNodeSkipEvalTime
 from kscale.ca.metrics import FunctionTimer, build_last_activity_observation, build_observation
 from kscale.ca.node_group_set import ScaleUpInfo
-from kscale.ca.node_lists import iterate_nodes_with_gpus
+from kscale.ca.nodes import iterate_nodes_with_gpus
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.should_scale_up import can_scale_down
+from kscale.ca.pod_lists import can_scale_down
 from kscale.ca.repair import (
     Repair,
     RepairAction,
@@ -42,8 +43,6 @@ from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import plan_scale_down
 from kscale.ca.scale_up.orchestrator import OrchestratorAction
-from kscale.ca.state.loop_state import Deletions
-from kscale.ca.state.trackers import MaxNodeSkipEvalTime
 from kscale.ca.static_autoscaler import loop_metrics
 from kscale.ca.static_autoscaler.report import LoopEndedError, LoopReport
 from kscale.ca.static_autoscaler.scale_up_loop import ScaleUpLoop
@@ -68,8 +67,7 @@ from kscale.effects import (
     WriteStatus,
 )
 from kscale.errors import InputError, UnreadableObjectError
-from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.nodegroups import Groups, GroupsLike
+from kscale.objects.nodegroup import Groups, GroupsLike, NodeTemplate
 
 __all__ = [
     "AutoscalerLoop",

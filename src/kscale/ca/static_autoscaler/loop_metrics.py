@@ -11,18 +11,17 @@ from typing import Final
 from kscale.ca.cluster_state import ClusterStateRegistry, get_backoff_status, is_cluster_healthy, is_group_healthy
 from kscale.ca.gpu import get_dra_drivers_label, get_gpu_metric_labels
 from kscale.ca.identity_cache import cached_by_identity
+from kscale.ca.loop_state import NodeLatency
 from kscale.ca.metrics import build_observation
 from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, is_being_deleted
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.unneeded import UnremovableNode
-from kscale.ca.state.trackers import NodeLatency
 from kscale.ca.template_devices import MISMATCH_TYPES
 from kscale.ca.templates import TaintConfig
 from kscale.effects import SECOND, Moment, Observation
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeTemplate
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.snapshot import Snapshot
 

@@ -8,15 +8,15 @@ import msgspec
 
 from kscale.ca.cluster_state import ClusterAutoscalerStatus
 from kscale.ca.errors import TRANSIENT_ERROR, AutoscalerError, ErrorRecord
+from kscale.ca.loop_state import LoopState
 from kscale.ca.repair import Repair
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeleteResult, StartedDeletion
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_up.plan import ScaleUpPlan
-from kscale.ca.state.loop_state import LoopState
 from kscale.effects import Action, Event, Observation
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed_methods
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups
 from kscale.records import Result, Rows
 from kscale.snapshot.snapshot import Snapshot
 
@@ -136,10 +136,10 @@ class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
 
     def _repr_html_(self) -> str:
         """Return an HTML representation for notebooks."""
-        from kscale.html import notebook
+        from kscale.html import markup
 
         parts = [plan._repr_html_() for plan in (self.scale_up, self.scale_down) if plan is not None]
-        return notebook.listing(repr(self), (), ()) + "".join(parts)
+        return markup.listing(repr(self), (), ()) + "".join(parts)
 
     @property
     def scale_down_result(self) -> str:

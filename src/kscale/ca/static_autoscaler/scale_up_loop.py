@@ -1,7 +1,7 @@
 """Scale-up of one loop: cluster state, pod lists, orchestrator, and salvos of scale-ups.
 
 Each scale-up of a salvo (``--salvo-scale-up``) sees the nodes that the previous ones requested.
-:mod:`kscale.ca.pod_lists.should_scale_up` decides whether the loop tries to scale up at all;
+:mod:`kscale.ca.pod_lists` decides whether the loop tries to scale up at all;
 ``scale_up/orchestrator.py`` has the order of one scale-up.
 
 Upstream: ``core/static_autoscaler.go`` (``RunOnce``, ``runScaleUpSalvo``).
@@ -25,30 +25,41 @@ from kscale.ca.errors import AutoscalerError
 from kscale.ca.expander.price import build_group_prices
 from kscale.ca.expander.types import ExpanderInput
 from kscale.ca.loop_context import LoopContext, mark_upcoming
+from kscale.ca.loop_state import RememberedTemplate, ScaleUpState, register_group_change
 from kscale.ca.node_group_set import ScaleUpInfo
-from kscale.ca.pod_lists.lists import PendingPodList, clear_tpu_requests, filter_out_expendable_pods, split_pods
-from kscale.ca.pod_lists.processors import (
+from kscale.ca.pod_lists import (
+    PendingPodList,
     add_drained_pods,
     build_missing_pods,
+    clear_tpu_requests,
     enforce_injection_limit,
     filter_out_daemon_set_pods,
+    filter_out_expendable_pods,
     filter_out_young_pods,
-)
-from kscale.ca.pod_lists.should_scale_up import (
     get_max_looks,
     has_provisioning_request_consumer,
     should_scale_up,
+    split_pods,
     update_degradation_counter,
 )
 from kscale.ca.provisioning_requests import ProvisioningRequestProcessor, WrapperOrchestrator
 from kscale.ca.quota import Quota, build_cluster_maximum_quota, read_capacity_quotas
 from kscale.ca.scale_up.expansion import ScaleUpContext
-from kscale.ca.scale_up.min_size import MinSizeScaleUpResult, scale_up_to_min_size_substeps
-from kscale.ca.scale_up.orchestrator import OrchestratorAction, OrchestratorResult, orchestrate_substeps
+from kscale.ca.scale_up.orchestrator import (
+    MinSizeScaleUpResult,
+    OrchestratorAction,
+    OrchestratorResult,
+    orchestrate_substeps,
+    scale_up_to_min_size_substeps,
+)
 from kscale.ca.scale_up.plan import PodFilterResult, ScaleUpPlan, build_untried_events
-from kscale.ca.scale_up.records import PodCounts
-from kscale.ca.scale_up_status import SCALE_UP_ERROR, SCALE_UP_NOT_TRIED, SCALE_UP_SUCCESSFUL, build_scale_up_events
-from kscale.ca.state.loop_state import RememberedTemplate, ScaleUpState, register_group_change
+from kscale.ca.scale_up_status import (
+    SCALE_UP_ERROR,
+    SCALE_UP_NOT_TRIED,
+    SCALE_UP_SUCCESSFUL,
+    PodCounts,
+    build_scale_up_events,
+)
 from kscale.ca.templates import copy_template
 from kscale.effects import Deferred, Delete, Emit, Moment, Progress, StepsOf, WriteStatus, duration, moment
 from kscale.objects.api.core import Pod

@@ -18,18 +18,16 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from kscale.ca import loop_context, node_infos, nodes
+from kscale.ca import loop_context, node_infos, nodes, pod_lists
 from kscale.ca import nodes as pods
-from kscale.ca.cluster_state import ClusterAutoscalerStatus, readiness, update
+from kscale.ca.cluster_state import ClusterAutoscalerStatus, state, update
+from kscale.ca.loop_state import LoopState
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists import should_scale_up
 from kscale.ca.provisioning_requests import processors
-from kscale.ca.state.loop_state import LoopState
 from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, Moment, duration, from_text
 from kscale.effects.moments import MOMENT_MARK
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.nodegroup import DURATION_OPTIONS
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import DURATION_OPTIONS, Groups
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
 from kscale.snapshot.pod_states import REMOVED
 from kscale.snapshot.snapshot import Snapshot
@@ -49,14 +47,14 @@ _NO_SYSTEM_PODS: Final = np.empty(0, dtype=np.int64)
 
 COMPARED_CONSTANTS: Final = (
     loop_context.NODES_NOT_READY_AFTER_START_TIMEOUT,
-    should_scale_up.UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER,
-    should_scale_up.UNSCHEDULABLE_POD_TIME_BUFFER,
+    pod_lists.UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER,
+    pod_lists.UNSCHEDULABLE_POD_TIME_BUFFER,
     node_infos.STABILIZATION_DELAY,
     nodes.MAX_NODE_DELETION_TIME,
     pods.DEFAULT_TERMINATION_GRACE_PERIOD,
     pods.POD_LONG_TERMINATING_EXTRA_THRESHOLD,
-    readiness.LEGACY_STATUS_SETTING_DELAY,
-    readiness.LEGACY_NODE_STARTUP_TIME,
+    state.LEGACY_STATUS_SETTING_DELAY,
+    state.LEGACY_NODE_STARTUP_TIME,
     update.SCALE_DOWN_TIMEOUT,
     processors.DEFAULT_RESERVATION_TIME,
     processors.DEFAULT_EXPIRATION_TIME,

@@ -23,8 +23,15 @@ from typing import Any
 
 import msgspec
 
-from kscale.capacity.catalogue.formats import HEADER, read_dump, read_google_prices
-from kscale.capacity.catalogue.table import price_in, read_table, rows_of, write_table
+from kscale.capacity.catalogue.formats import (
+    HEADER,
+    price_in,
+    read_dump,
+    read_google_prices,
+    read_table,
+    rows_of,
+    write_table,
+)
 from kscale.capacity.catalogue.types import Catalogue, CatalogueFilter, Overhead
 from kscale.errors import InputError, Problem
 from kscale.files import read_file, replace_file
@@ -242,7 +249,7 @@ def read_catalogue(
     ----------
     source : path, str or bytes
         A path (``.gz`` or not), the name of an imported catalogue, or the content of one: a CSV table
-        (:mod:`~kscale.capacity.catalogue.table`), a provider's dump (:mod:`~kscale.capacity.catalogue.formats`) or
+        (:mod:`~kscale.capacity.catalogue.formats`), a provider's dump (:mod:`~kscale.capacity.catalogue.formats`) or
         Google's price table.
     overhead : Overhead, optional
         Formula of allocatable resources that the source does not state. Default: that of the provider whose format it

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import msgspec
 
-from kscale.capacity.type_names import parse_type_name
+from kscale.capacity.machine_types import parse_type_name
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, NodeSpec, NodeStatus
 from kscale.objects.api.meta import Condition, ObjectMeta
@@ -241,7 +241,7 @@ class Catalogue(Mapping[str, InstanceType]):
         patterns : iterable of str
             Names of types. A name with ``*``, ``?`` or ``[`` is a pattern.
         families : iterable of str
-            Only types of these families (:func:`~kscale.capacity.type_names.parse_type_name`), names or patterns.
+            Only types of these families (:func:`~kscale.capacity.machine_types.parse_type_name`), names or patterns.
         exclude : iterable of str
             Names or patterns of types to leave out.
 

@@ -11,8 +11,8 @@ from kscale.capacity.consolidation.moves import Moves, Offered
 from kscale.capacity.losses import is_lost_with_node
 from kscale.capacity.mix import MixOptions, Offer, bound_cost_of_nodes
 from kscale.objects.api.core import Node, Pod
+from kscale.objects.node_selectors import HOSTNAME, REGION, ZONE
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.well_known_labels import HOSTNAME, REGION, ZONE
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 

@@ -35,13 +35,12 @@ from kscale.capacity.cost import prices_of, set_prices
 from kscale.capacity.evictions import Evictions, node_hold, relocate
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.losses import is_lost_with_node, waiting
+from kscale.capacity.machine_types import instance_type_of
 from kscale.capacity.records import round_money
-from kscale.capacity.type_names import instance_type_of
 from kscale.effects import Moment, duration, moment, to_text
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import DO_NOT_DISRUPT, is_daemonset_pod, pod_annotation
 from kscale.objects.times import moment_in
 from kscale.scheduling.bounds.effort import checked_bound

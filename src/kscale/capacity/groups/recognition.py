@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from kscale.ca.templates import TaintConfig, build_template_from_group, build_template_from_node
-from kscale.capacity.type_names import instance_type_of
+from kscale.capacity.machine_types import instance_type_of
 from kscale.effects import SECOND, ZERO_TIME, Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.api.apps import DaemonSet
@@ -23,8 +23,8 @@ from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.api.storage import CSINode
 from kscale.objects.argument_types import typed
 from kscale.objects.conditions import changed_at
+from kscale.objects.node_selectors import ZONES
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.well_known_labels import ZONES
 
 __all__ = [
     "Recognised",

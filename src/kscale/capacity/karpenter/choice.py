@@ -35,12 +35,11 @@ from kscale.capacity.mix.start import StartPlan
 from kscale.capacity.records import KarpenterChoice, KarpenterLine, round_money
 from kscale.objects.api.core import NodeSelectorTerm, Pod, TopologySpreadConstraint
 from kscale.objects.argument_types import typed
-from kscale.objects.node_selectors import tolerates_all
+from kscale.objects.node_selectors import HOSTNAME, ZONE, tolerates_all
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_owners import is_daemonset_pod
 from kscale.objects.pod_resources import CPU, MEMORY, PODS, occupancy, to_integers
 from kscale.objects.selectors import Selector, compile_selector
-from kscale.objects.well_known_labels import HOSTNAME, ZONE
 from kscale.scheduling.coercion import pods_of
 from kscale.scheduling.fork import Fork, fork
 from kscale.snapshot.classes.interner import PodClass

@@ -15,15 +15,15 @@ from kscale.capacity.catalogue import InstanceType
 from kscale.capacity.catalogue.types import gpu_resource
 from kscale.capacity.karpenter.node_pools import CAPACITY_TYPE, NODE_POOL, NodePool, NodePools
 from kscale.capacity.karpenter.requirements import WELL_KNOWN, Operator, Requirement, Requirements, requirement
+from kscale.capacity.machine_types import Cloud, parse_type_name
 from kscale.capacity.mix.offers import ON_DEMAND, SPOT, SharedLimit
 from kscale.capacity.records import UNLIMITED
-from kscale.capacity.type_names import Cloud, parse_type_name
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
 from kscale.objects.argument_types import typed
+from kscale.objects.node_selectors import ARCH, INSTANCE_TYPE, OS, REGION, ZONE
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import to_integers
-from kscale.objects.well_known_labels import ARCH, INSTANCE_TYPE, OS, REGION, ZONE
 
 __all__ = ["PoolGroups", "PoolOffering", "groups_of_pools", "labels_of_type", "with_existing_nodes"]
 

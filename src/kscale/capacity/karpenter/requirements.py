@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kscale.objects.well_known_labels import ARCH, INSTANCE_TYPE, REGION, ZONE
+from kscale.objects.node_selectors import ARCH, INSTANCE_TYPE, REGION, ZONE
 
 __all__ = ["WELL_KNOWN", "Operator", "Requirement", "Requirements", "requirement"]
 

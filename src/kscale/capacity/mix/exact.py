@@ -25,7 +25,7 @@ from kscale.scheduling.bounds.effort import Effort
 from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
 from kscale.scheduling.bounds.master import have_solver, silent_solver
 from kscale.scheduling.plugins.inter_pod_affinity import Term, carried_terms
-from kscale.scheduling.plugins.node_affinity import selects
+from kscale.scheduling.plugins.node_fields import selects
 from kscale.scheduling.plugins.pod_topology_spread import Constraint, hard_constraints
 from kscale.scheduling.profile import HOSTNAME, NodeFacts
 from kscale.snapshot.columns import median

@@ -29,7 +29,7 @@ from kscale.objects.api.core import Node
 from kscale.objects.pod_resources import CPU, MEMORY, PODS, to_integers
 from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
 from kscale.scheduling.coercion import pods_of
-from kscale.scheduling.compile.device_counting import PLENTY
+from kscale.scheduling.compile.resources import PLENTY
 from kscale.scheduling.fork import Fork, fork
 from kscale.scheduling.profile import Context, SchedulerProfile
 from kscale.snapshot.classes.interner import PodClass

@@ -11,16 +11,16 @@ from typing import Final
 
 import msgspec
 
+from kscale.capacity.machine_types import instance_type_of
 from kscale.capacity.records import UNLIMITED
-from kscale.capacity.type_names import instance_type_of
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import check_fields, typed
+from kscale.objects.node_selectors import ZONE
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
 from kscale.objects.pod_resources import to_integers
 from kscale.objects.quantity import Quantity
-from kscale.objects.well_known_labels import ZONE
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from kscale.capacity.architectures import arch_of
 from kscale.capacity.group_templates import with_templates
+from kscale.capacity.machine_types import arch_of, parse_type_name
 from kscale.capacity.mix.check import CheckedPlacement, PlannedPlacement, RemainingNodes, check
 from kscale.capacity.mix.exact import SmallMix
 from kscale.capacity.mix.instance import MONEY, Instance
@@ -25,13 +25,12 @@ from kscale.capacity.mix.records import Bound, MixLine, MixPlan, PlannedNode, Re
 from kscale.capacity.mix.solve import Budget, Solution, choose_few_types, prove_least_cost, solve
 from kscale.capacity.mix.start import StartPlan, build_placement, plan_by_claims, plan_single_type
 from kscale.capacity.records import round_money
-from kscale.capacity.type_names import parse_type_name
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
+from kscale.objects.node_selectors import HOSTNAME, REGION, ZONE
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import CPU, MEMORY, PODS
 from kscale.objects.selectors import SelectorError
-from kscale.objects.well_known_labels import HOSTNAME, REGION, ZONE
 from kscale.scheduling.bounds.effort import Effort, checked_bound
 from kscale.scheduling.plugins.pod_topology_spread import hard_constraints
 from kscale.snapshot.cluster import Cluster

@@ -13,16 +13,16 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from kscale.capacity.architectures import arch_of
+from kscale.capacity.machine_types import arch_of
 from kscale.capacity.mix.offers import Offer, offers_of
 from kscale.capacity.records import KarpenterChoice
 from kscale.errors import InputError
 from kscale.objects.api.meta import enc_hook
 from kscale.objects.argument_types import typed, typed_methods
+from kscale.objects.node_selectors import ARCH, HOSTNAME, INSTANCE_TYPE, ZONE
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.objects.quantity import Quantity
-from kscale.objects.well_known_labels import ARCH, HOSTNAME, INSTANCE_TYPE, ZONE
 from kscale.records import Record
 
 __all__ = ["Bound", "MixLine", "MixPlan", "Repairs", "TypesPoint", "groups_entries", "node_class_of", "node_pool"]

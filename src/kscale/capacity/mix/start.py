@@ -19,9 +19,9 @@ from kscale.capacity.mix.check import PlannedPlacement
 from kscale.capacity.mix.instance import Instance
 from kscale.capacity.mix.packing import Packed, Packing, assign_pods_to_nodes
 from kscale.capacity.mix.solve import find_undominated
+from kscale.objects.node_selectors import HOSTNAME
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.objects.selectors import SelectorError
-from kscale.objects.well_known_labels import HOSTNAME
 from kscale.scheduling.bounds.instance import BinKinds
 from kscale.scheduling.place import place
 from kscale.scheduling.plugins.pod_topology_spread import hard_constraints

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from kscale.ca.entry_points.loops import check_scale_up_options
+from kscale.ca.entry_points import check_scale_up_options
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.expander.chain import EXPANDER_NAMES
 from kscale.ca.options import AutoscalingOptions
@@ -29,8 +29,8 @@ from kscale.capacity.groups import group_template, groups_from, members_of
 from kscale.capacity.groups.groups_file import read_plain_file
 from kscale.capacity.karpenter.plan import PoolOffers
 from kscale.capacity.losses import is_lost_with_node, smaller, waiting
+from kscale.capacity.machine_types import instance_type_of
 from kscale.capacity.right_sizing import advice_of, apply_advice, replace_requests
-from kscale.capacity.type_names import instance_type_of
 from kscale.capacity.whatif.scenarios import (
     Edit,
     GroupsEdit,
@@ -47,11 +47,11 @@ from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import ResourceList
+from kscale.objects.node_selectors import INSTANCE_TYPE, REGION, ZONE
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.pod_resources import CPU, MEMORY, demand
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.selectors import Selector, SelectorError, parse_selector
-from kscale.objects.well_known_labels import INSTANCE_TYPE, REGION, ZONE
 from kscale.objects.workloads import pods_of
 from kscale.scheduling.configuration import scheduler_profile
 from kscale.scheduling.profile import SchedulerProfile

@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from kscale.ca.entry_points.loops import scale_up
+from kscale.ca.entry_points import scale_up
 from kscale.ca.expander.chain import GRPC_EXPANDER, expand
 from kscale.ca.expander.price import build_group_prices
 from kscale.ca.loop_context import LoopInputs
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.lists import drop_expendable_pods
+from kscale.ca.pod_lists import drop_expendable_pods
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.capacity.estimate import EXPENDABLE_CUTOFF, estimate_groups, requests_tpus
 from kscale.capacity.group_templates import with_templates

@@ -92,7 +92,7 @@ def command(
         karpenter.k8s.aws/EC2NodeClass/default, karpenter.azure.com/AKSNodeClass/default or
         karpenter.k8s.gcp/GCENodeClass/default.
     """
-    from kscale.capacity.architectures import architectures_of
+    from kscale.capacity.machine_types import architectures_of
     from kscale.capacity.mix import ALL, MixOptions, mix
 
     check_budget(budget)

@@ -110,7 +110,7 @@ def command(
     """
     from kscale.ca.flag_parsing import parse_flags
     from kscale.ca.options import AutoscalingOptions
-    from kscale.ca.pod_lists.lists import find_expendable_placed_pods
+    from kscale.ca.pod_lists import find_expendable_placed_pods
     from kscale.capacity.group_templates import loop_groups, starting_nodes, with_members
 
     own_flags: dict[str, Any] = {

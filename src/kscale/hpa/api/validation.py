@@ -29,6 +29,7 @@ from kscale.objects.api.autoscaling import (
 )
 from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.argument_types import typed
+from kscale.objects.kinds import RESTMappingError, parse_group_version
 from kscale.objects.names import (
     FieldError,
     build_required_error,
@@ -41,7 +42,6 @@ from kscale.objects.names import (
     qualified_name_errors,
 )
 from kscale.objects.pod_resources import is_extended, is_hugepages, is_prefixed_native
-from kscale.objects.rest_mapping import RESTMappingError, parse_group_version
 
 __all__ = ["DEFAULT_CPU_UTILIZATION", "apply_defaults", "build_cpu_metric", "validate", "validate_status"]
 

@@ -57,7 +57,7 @@ from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
 from kscale.hpa.controller.state import ControllerState
 from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.argument_types import typed, typed_methods
-from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper
+from kscale.objects.kinds import BUILT_IN_MAPPER, RESTMapper
 from kscale.records import Result, Rows
 from kscale.snapshot.caches import collector_paused
 

@@ -43,7 +43,7 @@ from kscale.objects.api.autoscaling import (
     ResourceMetricSource,
     Scale,
 )
-from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, parse_group_version
+from kscale.objects.kinds import RESTMapper, RESTMappingError, parse_group_version
 from kscale.objects.selectors import SelectorError, parse_selector
 
 __all__ = [

@@ -47,7 +47,7 @@ from kscale.hpa.controller.state import ControllerState, HPAState
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.api.core import Pod
-from kscale.objects.rest_mapping import RESTMapper
+from kscale.objects.kinds import RESTMapper
 
 __all__ = ["BatchColumns", "BatchObjects", "PreparedBatch", "get_hpa_keys", "prepare_batch"]
 

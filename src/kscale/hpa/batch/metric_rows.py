@@ -20,7 +20,7 @@ from kscale.hpa.batch.columns import MetricRows
 from kscale.hpa.batch.hpas import SpecColumns, SpecMetric
 from kscale.hpa.batch.pods import BatchPods, JoinedUsage, SelectedPods, concatenate_ranges, join_usage
 from kscale.hpa.batch.requests import MetricLists
-from kscale.hpa.controller.metrics_client import RESTMetricsClient, build_object_request
+from kscale.hpa.controller.metric_proposals import RESTMetricsClient, build_object_request
 from kscale.hpa.controller.replica_calculator import (
     CALCULATION_MODES,
     EMPTY_SAMPLES,

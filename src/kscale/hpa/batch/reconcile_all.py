@@ -58,7 +58,7 @@ from kscale.hpa.controller.state import ControllerState, HPAState
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from kscale.objects.argument_types import typed
-from kscale.objects.rest_mapping import RESTMapper
+from kscale.objects.kinds import RESTMapper
 from kscale.snapshot.caches import collector_paused
 
 __all__ = ["BatchResult", "CurrentObjects", "RefreshObjects", "is_stable_batch", "reconcile_all", "repeat_batch"]

@@ -25,9 +25,8 @@ from kscale.objects.api.metrics import (
     PodMetrics,
     PodMetricsList,
 )
-from kscale.objects.kinds import group_of
+from kscale.objects.kinds import BUILT_IN_MAPPER, RESTMapper, RESTMappingError, group_of, parse_group_version
 from kscale.objects.pod_metrics import PodUsage
-from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMapper, RESTMappingError, parse_group_version
 from kscale.objects.selectors import EVERYTHING, Selector, parse_selector
 
 __all__ = [

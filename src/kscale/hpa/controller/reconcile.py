@@ -80,7 +80,7 @@ from kscale.objects.api.autoscaling import (
 )
 from kscale.objects.api.meta import is_older_version
 from kscale.objects.argument_types import typed
-from kscale.objects.rest_mapping import RESTMapper
+from kscale.objects.kinds import RESTMapper
 
 __all__ = [
     "PrecomputedDecision",

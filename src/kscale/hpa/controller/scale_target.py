@@ -28,7 +28,7 @@ from kscale.effects import (
 )
 from kscale.hpa.controller.status import ReconcileContext
 from kscale.objects.api.autoscaling import Scale
-from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, parse_group_version
+from kscale.objects.kinds import RESTMapper, RESTMappingError, parse_group_version
 from kscale.objects.selectors import NOTHING, Selector, SelectorError, SelectorIndex, parse_selector
 
 __all__ = ["NoScale", "SelectorStore", "TargetScale", "check_selector", "find_scale", "put_scale", "request_scale"]

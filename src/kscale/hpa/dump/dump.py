@@ -65,9 +65,16 @@ from kscale.objects.api.metrics import ExternalMetricValue, MetricValue, PodMetr
 from kscale.objects.argument_types import typed
 from kscale.objects.custom_workloads import ScaledObject
 from kscale.objects.decode import describe, from_dict
-from kscale.objects.kinds import group_of, with_namespace
+from kscale.objects.kinds import (
+    BUILT_IN,
+    RESTMapper,
+    RESTMappingError,
+    ServedResource,
+    group_of,
+    parse_group_version,
+    with_namespace,
+)
 from kscale.objects.pod_metrics import PodUsage
-from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError, ServedResource, parse_group_version
 from kscale.objects.scale import WELL_KNOWN_PATHS, ScaleError, ScalePaths, definition_of, has_built_in_scale, scale_of
 from kscale.objects.selectors import SelectorError, parse_selector
 from kscale.objects.times import parse_duration

@@ -1,21 +1,174 @@
-"""Resources as columns: requests of pod classes and free amounts of nodes."""
+"""Resources as columns: requests of pod classes, free amounts of nodes, and devices as counted resources, if counting
+gives the same verdicts as allocating them one by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale.objects.api.meta import enc_hook
+from kscale.objects.api.resource import ExactDeviceRequest, ResourceClaim
+from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.pod_resources import is_extended, is_scalar
-from kscale.scheduling.compile.device_counting import PLENTY, DeviceCounting
+from kscale.scheduling.compile.node_classes import NodeClasses
 from kscale.scheduling.compile.pod_classes import PodClasses
-from kscale.scheduling.devices.claims import Claims
-from kscale.scheduling.profile import Context
+from kscale.scheduling.devices.allocator import AllocationError, taints_of
+from kscale.scheduling.devices.claims import ClaimRequests, Claims, Devices, extended_claim
+from kscale.scheduling.devices.inventory import DeviceId
+from kscale.scheduling.profile import DEVICES, Context, NodeFacts
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES
 
-__all__ = ["Resources"]
+__all__ = ["PLENTY", "DeviceCounting", "Resources"]
+
+_encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
+
+PLENTY = 1 << 62
+"""Value in a column of free amounts for nodes on which the column does not matter."""
+
+
+class _Kind(msgspec.Struct, eq=False):
+    """Requests for devices of one class, with the same selectors and tolerations. ``resource``: the extended resource
+    requested, if any.
+    """
+
+    claim: ResourceClaim
+    exact: ExactDeviceRequest
+    resource: str
+    column: int
+
+
+class DeviceCounting:
+    """Devices as counted resources. ``columns``: names of the columns; ``exact``: whether counting is exact."""
+
+    def __init__(self, ctx: Context, pods: Iterable[PodClass], nodes: NodeClasses) -> None:
+        self.ctx = ctx
+        self._devices = Devices.of(ctx)
+        self.exact = not self._devices.inventory.shareable
+        self._kinds: dict[Hashable, _Kind] = {}
+        self._requests: dict[int, list[tuple[_Kind, int]]] = {}
+        self.columns: tuple[str, ...] = ()
+        self._free = np.zeros((0, nodes.size), dtype=np.int64)
+        for pod in pods:
+            need = Claims.of(ctx).get_checked_requests(pod)
+            # A claim that is referenced by name may be shared, or allocated and full.
+            self.exact = self.exact and not any(claim_name is not None for _, claim_name, _ in pod.claims)
+            requests = list(self._list_requests(need))
+            if requests:
+                self._requests[pod.index] = requests
+        if self._kinds and self.exact:
+            self._count(nodes)
+
+    def demand(self, pod: PodClass) -> dict[str, int]:
+        """Return column -> devices that must be free for a pod."""
+        demand: dict[str, int] = {}
+        for kind, count in self._requests.get(pod.index, ()):
+            name = self.columns[kind.column]
+            demand[name] = demand.get(name, 0) + count
+        return demand
+
+    def get_used_devices(self, pod: PodClass) -> dict[str, int]:
+        """Return column -> devices that a pod uses once placed.
+
+        Empty without claims, even if the pod requests extended resources: the autoscaler runs Reserve only for pods
+        that list claims (``PredicateSnapshot.SchedulePod``).
+        """
+        return self.demand(pod) if pod.claims else {}
+
+    def free(self, column: str) -> NDArray[np.int64]:
+        """Return the free devices of a column on each node, including extra nodes: int64[nodes]."""
+        free: NDArray[np.int64] = self._free[self.columns.index(column)]
+        return free
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _list_requests(self, need: ClaimRequests) -> Iterable[tuple[_Kind, int]]:
+        classes = self.ctx.informers.device_classes
+        for claim in need.open:
+            devices = claim.spec.devices
+            if devices.constraints:
+                self.exact = False
+            for request in devices.requests:
+                exact = request.exactly
+                if exact is None or exact.admin_access or exact.capacity or exact.allocation_mode == "All":
+                    self.exact = False
+                elif exact.device_class_name in classes:
+                    yield self._kind(claim, exact, ""), max(exact.count or 1, 0)
+        for extended in need.extended:
+            claim = extended_claim(need.namespace, [extended] if extended.amount else [], classes)
+            for request in claim.spec.devices.requests:
+                exact = request.exactly
+                assert exact is not None
+                yield self._kind(claim, exact, extended.resource), max(0, exact.count or 0)
+
+    def _kind(self, claim: ResourceClaim, exact: ExactDeviceRequest, resource: str) -> _Kind:
+        key = exact.device_class_name, _encode(exact.selectors), _encode(exact.tolerations), resource
+        return self._kinds.setdefault(key, _Kind(claim, exact, resource, len(self._kinds)))
+
+    # -- devices -----------------------------------------------------------------------------------------------------
+
+    def _count(self, nodes: NodeClasses) -> None:
+        kinds = list(self._kinds.values())
+        codes = nodes.codes(DEVICES)
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        sets = [[self._usable(kind, nodes.facts(int(i))) for kind in kinds] for i in first]
+        self._merge(kinds, sets)
+        free = np.zeros((len(self.columns), len(first)), dtype=np.int64)
+        for i, device_sets in enumerate(sets):
+            for kind, devices in zip(kinds, device_sets, strict=True):
+                free[kind.column, i] = PLENTY if devices is None else len(devices)
+            for kind, devices in zip(kinds, device_sets, strict=True):  # the same column may matter to another kind
+                if devices is not None and free[kind.column, i] == PLENTY:
+                    free[kind.column, i] = len(devices)
+        self._free = free[:, inverse]
+
+    def _usable(self, kind: _Kind, node: NodeFacts) -> frozenset[DeviceId] | None:
+        """Return the free devices that requests of the kind can use; None if the node offers the resource itself."""
+        if kind.resource and kind.resource in node.offered:
+            return None
+        usable = set()
+        inventory, allocator = self._devices.inventory, self._devices.allocator
+        for offer in inventory.offers(node):
+            if not offer.complete or offer.identity in inventory.used:
+                continue
+            try:
+                if not allocator.matches_selectors(kind.claim, kind.exact, offer):
+                    continue
+                if allocator.room(kind.claim, "", kind.exact, offer, {}) is None:
+                    continue
+            except AllocationError:  # the search ends here with an error once the devices before are taken
+                self.exact = False
+                break
+            if first_untolerated(kind.exact.tolerations, taints_of(offer)) is None:
+                self.exact = self.exact and offer.local and not offer.device.consumes_counters
+                usable.add(offer.identity)
+        return frozenset(usable)
+
+    def _merge(self, kinds: Sequence[_Kind], sets: Sequence[Sequence[frozenset[DeviceId] | None]]) -> None:
+        """Assign one column to kinds that can use the same devices. Counting is inexact if sets only partly overlap."""
+        distinct = set(map(tuple, sets))
+        for b, kind in enumerate(kinds):
+            for a in range(b):
+                if any(device_sets[a] and device_sets[a] == device_sets[b] for device_sets in distinct):
+                    kind.column = kinds[a].column
+                    break
+        used = {column: i for i, column in enumerate(dict.fromkeys(kind.column for kind in kinds))}
+        for kind in kinds:
+            kind.column = used[kind.column]
+        self.columns = tuple(f"\0devices:{i}" for i in range(len(used)))
+        for device_sets in distinct:
+            for b, kind in enumerate(kinds):
+                for a in range(b):
+                    one, other = device_sets[a], device_sets[b]
+                    if kinds[a].column == kind.column:
+                        fits = one == other
+                    else:
+                        fits = one is None or other is None or not one & other
+                    self.exact = self.exact and fits
 
 
 def _get_counted_demand(pod: PodClass, ctx: Context) -> dict[str, int]:

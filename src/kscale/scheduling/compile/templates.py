@@ -19,7 +19,7 @@ from kscale.scheduling.devices.claims import Devices
 from kscale.scheduling.devices.inventory import for_node
 from kscale.scheduling.plugins.base import Part
 from kscale.scheduling.profile import HOSTNAME, Context, NodeFacts
-from kscale.scheduling.volumes.lookup import Volumes
+from kscale.scheduling.volumes import Volumes
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.snapshot import Snapshot
 

@@ -17,10 +17,8 @@ from typing import Any, Final
 
 from kscale.libraries import library
 from kscale.objects.api.resource import Device, DeviceAttribute
-from kscale.scheduling.devices.cel_evaluator import MACROS, Selection, evaluator_class
-from kscale.scheduling.devices.cel_functions import NOT_HAD, functions, optional_class
-from kscale.scheduling.devices.cel_overloads import Overloads
-from kscale.scheduling.devices.cel_types import NO_OVERLOAD, TypeNames, Version
+from kscale.scheduling.devices.cel_evaluator import MACROS, Overloads, Selection, evaluator_class
+from kscale.scheduling.devices.cel_functions import NO_OVERLOAD, NOT_HAD, TypeNames, Version, functions, optional_class
 from kscale.scheduling.devices.inventory import attribute_value
 
 __all__ = [

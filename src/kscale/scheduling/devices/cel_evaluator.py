@@ -1,18 +1,334 @@
-"""Evaluate expressions as cel-go does, where cel-python differs: fields, indices, macros and ``cel.bind``.
+"""Evaluate CEL selectors as cel-go does, where cel-python differs: operators and overloads with upstream's errors,
+fields, indices, macros and ``cel.bind``.
 
-Upstream: ``interpreter/attributes.go``, ``interpreter/interpretable.go`` (``evalFold``) and ``parser/macro.go`` of
-cel-go.
+An operator or function that has no overload for its arguments gives an error whose text depends on how cel-go
+dispatches it. Upstream: ``common/stdlib/standard.go``, ``interpreter/interpretable.go`` (also ``evalFold``),
+``interpreter/attributes.go``, ``common/decls/decls.go`` and ``parser/macro.go`` of cel-go, and ``pkg/cel/library`` of
+k8s.io/apiserver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from kscale.scheduling.devices.cel_overloads import Overloads
-from kscale.scheduling.devices.cel_types import NUMBERS, format_key
+from kscale.scheduling.devices.cel_functions import (
+    CIDR,
+    DURATION,
+    IP,
+    NO_OVERLOAD,
+    NUMBERS,
+    OPTIONAL,
+    QUANTITY,
+    SEMVER,
+    TIMESTAMP,
+    TypeNames,
+    convert_numbers,
+    format_key,
+)
 
-__all__ = ["MACROS", "Selection", "evaluator_class"]
+__all__ = ["MACROS", "Overloads", "Selection", "evaluator_class"]
+
+_SHORT: Final = {
+    "quantity": QUANTITY, "semver": SEMVER, "optional": OPTIONAL, "duration": DURATION, "timestamp": TIMESTAMP,
+    "ip": IP, "cidr": CIDR,
+}  # fmt: skip
+
+
+def _signatures(text: str) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Read lines such as ``charAt join: string int, list``: names, and the arguments of each overload."""
+    result = {}
+    for line in text.strip().splitlines():
+        names, _, overloads = line.partition(":")
+        read = tuple(tuple(_SHORT.get(word, word) for word in each.split()) for each in overloads.split(","))
+        result.update(dict.fromkeys(names.split(), read))
+    return result
+
+
+_FUNCTIONS: Final = _signatures("""
+    bool: bool, string
+    bytes: bytes, string
+    double: double, int, string, uint
+    duration: duration, string
+    int: int, double, duration, string, timestamp, uint
+    string: string, bool, bytes, double, duration, int, timestamp, uint, ip, cidr
+    timestamp: timestamp, int, string
+    uint: uint, double, int, string
+    quantity isQuantity isIP ip__isCanonical cidr isCIDR strings__quote: string
+    semver isSemver: string, string bool
+    ip: string, cidr
+    add sub: quantity quantity, quantity int
+    sign isInteger asInteger asApproximateFloat: quantity
+    major minor patch: semver
+    compareTo isGreaterThan isLessThan: quantity quantity, semver semver
+    family isUnspecified isLoopback isLinkLocalUnicast isLinkLocalMulticast isGlobalUnicast: ip
+    containsIP: cidr string, cidr ip
+    containsCIDR: cidr string, cidr cidr
+    masked prefixLength: cidr
+    trim lowerAscii upperAscii: string
+    charAt: string int
+    replace: string string string, string string string int
+    split: string string, string string int
+    substring: string int, string int int
+    find: string string
+    findAll: string string, string string int
+    indexOf lastIndexOf: string string, string string int, list any
+    join: list, list string
+    isSorted sum min max: list
+    sets__contains sets__equivalent sets__intersects: list list
+    getDate getDayOfMonth getDayOfWeek getDayOfYear getFullYear getMonth: timestamp, timestamp string
+    getHours getMilliseconds getMinutes getSeconds: timestamp, timestamp string, duration
+    hasValue value: optional
+""")
+"""Overloads of functions. A receiver is the first argument."""
+_CONVERSIONS: Final = frozenset({"bool", "double", "duration", "int", "timestamp", "uint"})
+_COMPARABLE: Final = frozenset({"int", "uint", "double", "bool", DURATION, TIMESTAMP, "string", "bytes"})
+_ELEMENTS: Final = {
+    "join": frozenset({"string"}), "sum": frozenset({"int", "uint", "double", DURATION}),
+    "isSorted": _COMPARABLE, "min": _COMPARABLE, "max": _COMPARABLE,
+}  # fmt: skip
+"""Types of elements that functions of lists accept. cel-go looks at the first element."""
+
+_RECEIVERS: Final = frozenset({"string", DURATION, TIMESTAMP})
+"""Types with a ``Receive`` method. cel-go calls it for an operator or function whose trait the type lacks."""
+_SIZED: Final = frozenset({"string", "bytes", "list", "map"})
+_OPERATORS: Final = _signatures("""
+    _+_: int int, uint uint, double double, string string, bytes bytes, list list, \
+duration duration, duration timestamp, timestamp duration
+    _-_: int int, uint uint, double double, duration duration, timestamp duration, timestamp timestamp
+    _*_ _/_: int int, uint uint, double double
+    _%_: int int, uint uint
+    -_: int, double, duration
+    !_: bool
+""")
+_ORDERS: Final = {"_<_": operator.lt, "_<=_": operator.le, "_>_": operator.gt, "_>=_": operator.ge}
+_DIVISIONS: Final = {"_/_": "division by zero", "_%_": "modulus by zero"}
+_OVERFLOWS: Final = {
+    "int": "integer overflow", "uint": "unsigned integer overflow", DURATION: "duration overflow",
+    TIMESTAMP: "timestamp overflow",
+}  # fmt: skip
+
+
+class Overloads:
+    """Operators and functions of CEL that give upstream's errors for arguments that they do not accept.
+
+    Errors are values, which ``||``, ``&&`` and macros may ignore. The first argument that is an error is the result.
+
+    Parameters
+    ----------
+    types
+        cel-python's module of types.
+    error
+        cel-python's class of errors.
+    available
+        Operators and functions by cel-python's names.
+    names
+        Names of types.
+    """
+
+    def __init__(
+        self, types: Any, names: TypeNames, error: Callable[..., Any], available: Mapping[str, Callable[..., Any]]
+    ) -> None:
+        self.names = names
+        self._types = types
+        self._error_class: Any = error
+        self._available = dict(available)
+        self.functions = self._wrap()
+        """All operators and functions by name, with checked arguments."""
+
+    def _wrap(self) -> dict[str, Callable[..., Any]]:
+        functions = {
+            name: self._dispatched(name, function, _FUNCTIONS[name]) if name in _FUNCTIONS else self._strict(function)
+            for name, function in self._available.items()
+            if not isinstance(function, type) or name in _FUNCTIONS
+        }
+        special: dict[str, Callable[..., Any]] = {
+            "size": self._size,
+            "matches": self._matches,
+            "type": self.type_of,
+            **{name: self._on_string(self._available[name]) for name in ("contains", "startsWith", "endsWith")},
+            **{name: self._arithmetic(name, overloads) for name, overloads in _OPERATORS.items()},
+            **{name: self._ordered(name, order) for name, order in _ORDERS.items()},
+            "_==_": self._judged(self.names.equal),
+            "_!=_": self._judged(lambda a, b: not self.names.is_surely_equal(a, b)),
+            "_in_": self._judged(self._is_within),
+            "_||_": self._decided_by(verdict=True),
+            "_&&_": self._decided_by(verdict=False),
+            "_?_:_": self._choose,
+        }
+        return self._available | functions | special
+
+    def error(self, text: str) -> Any:
+        """Return an error value."""
+        return self._error_class(text, TypeError, ())
+
+    def first_error(self, values: Sequence[Any]) -> Any:
+        """Return the first value that is an error, or None."""
+        return next((value for value in values if isinstance(value, self._error_class)), None)
+
+    # -- functions -----------------------------------------------------------------------------------------------------
+
+    def _strict(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*args: Any) -> Any:
+            return failed if (failed := self.first_error(args)) is not None else function(*args)
+
+        return answer
+
+    def _dispatched(
+        self, name: str, function: Callable[..., Any], overloads: tuple[tuple[str, ...], ...]
+    ) -> Callable[..., Any]:
+        shown, elements = name.replace("__", "."), _ELEMENTS.get(name)
+
+        def answer(*args: Any) -> Any:
+            if (failed := self.first_error(args)) is not None:
+                return failed
+            type_names = tuple(map(self.names.of, args))
+            fits = any(
+                len(overload) == len(type_names)
+                and all(want in (type_, "any") for want, type_ in zip(overload, type_names))  # noqa: B905
+                for overload in overloads
+            )
+            if fits and elements is not None and args[0]:
+                fits = self.names.of(args[0][0]) in elements
+            if not fits:
+                return self.error(f"{NO_OVERLOAD}: {shown}({', '.join(type_names)})")
+            if name not in _CONVERSIONS:
+                return function(*args)
+            try:
+                return function(*args)
+            except (ValueError, OverflowError):
+                text = f"type conversion error from 'string' to '{_SHORT.get(name, name)}'"
+                return self.error(text if type_names == ("string",) else _OVERFLOWS.get(name, "overflow"))
+
+        return answer
+
+    def _size(self, *args: Any) -> Any:
+        failed = self.first_error(args)
+        if failed is not None or (name := self.names.of(args[0])) in _SIZED:
+            return self._available["size"](*args) if failed is None else failed
+        return self._without_trait(name, "size")
+
+    def _matches(self, *args: Any) -> Any:
+        if (failed := self.first_error(args)) is not None:
+            return failed
+        text, pattern = map(self.names.of, args)
+        if text != "string":
+            return self._without_trait(text, "matches")
+        return self._available["matches"](*args) if pattern == "string" else self.error(NO_OVERLOAD)
+
+    def _on_string(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*args: Any) -> Any:
+            if (failed := self.first_error(args)) is not None:
+                return failed
+            return function(*args) if all(isinstance(each, str) for each in args) else self.error(NO_OVERLOAD)
+
+        return answer
+
+    def _without_trait(self, type_name: str, function: str) -> Any:
+        """Return the error for a first argument whose type lacks what the function needs."""
+        return self.error(NO_OVERLOAD if type_name in _RECEIVERS else f"{NO_OVERLOAD}: {function}")
+
+    def type_of(self, value: Any) -> Any:
+        """Return the function that represents the type of a value."""
+        if isinstance(value, self._error_class):
+            return value
+        name = self.names.of(value).removeprefix("google.protobuf.").lower()
+        return self.functions.get(name, type(value))
+
+    # -- operators -----------------------------------------------------------------------------------------------------
+
+    def _arithmetic(self, name: str, overloads: tuple[tuple[str, ...], ...]) -> Callable[..., Any]:
+        operate = self._available[name]
+        lefts = {overload[0] for overload in overloads}
+
+        def answer(*operands: Any) -> Any:
+            if (failed := self.first_error(operands)) is not None:
+                return failed
+            type_names = tuple(map(self.names.of, operands))
+            if type_names not in overloads:
+                # cel-go can negate a boolean by its traits, yet declares no overload for it.
+                is_bound = type_names[0] in lefts or name == "!_" or (name, type_names[0]) == ("-_", "bool")
+                return self.error(NO_OVERLOAD) if is_bound else self._without_trait(type_names[0], name)
+            if type_names == ("bool",):
+                return self._types.BoolType(not operands[0])
+            try:
+                return self._typed(operate(*operands), type_names)
+            except ZeroDivisionError:
+                return self.error(_DIVISIONS[name])
+            except (ValueError, OverflowError):
+                return self.error(_OVERFLOWS.get(type_names[0], "overflow"))
+
+        return answer
+
+    def _typed(self, value: Any, type_names: tuple[str, ...]) -> Any:
+        """Return a result as a value of CEL; cel-python gives values of Python at times."""
+        types = self._types
+        of = {
+            "double": types.DoubleType, "string": types.StringType, "bytes": types.BytesType, "list": types.ListType,
+            DURATION: types.DurationType, TIMESTAMP: types.DurationType,
+        }  # fmt: skip
+        is_time = {TIMESTAMP, DURATION} == set(type_names)
+        return value if is_time or type_names[0] not in of else of[type_names[0]](value)
+
+    def _ordered(self, name: str, order: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        def answer(a: Any, b: Any) -> Any:
+            if (failed := self.first_error((a, b))) is not None:
+                return failed
+            left, right = self.names.of(a), self.names.of(b)
+            if left not in _COMPARABLE:
+                return self._without_trait(left, name)
+            if left in NUMBERS and right in NUMBERS:
+                a, b = convert_numbers(a, b, is_double="double" in (left, right))
+                if a != a or b != b:
+                    return self.error("NaN values cannot be ordered")
+            elif left != right:
+                return self.error(NO_OVERLOAD)
+            return self._types.BoolType(bool(order(a, b)))
+
+        return answer
+
+    def _judged(self, judge: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
+        """Wrap a comparison to return errors instead of raising them."""
+
+        def answer(a: Any, b: Any) -> Any:
+            if (failed := self.first_error((a, b))) is not None:
+                return failed
+            try:
+                return self._types.BoolType(judge(a, b))
+            except TypeError as problem:
+                return self.error(str(problem))
+
+        return answer
+
+    def _is_within(self, item: Any, container: Any) -> bool:
+        if self.names.of(container) not in ("list", "map"):
+            raise TypeError(NO_OVERLOAD)
+        return any(self.names.is_surely_equal(item, each) for each in container)
+
+    def _first_no_boolean(self, *operands: Any) -> Any:
+        for operand in operands:
+            if isinstance(operand, self._error_class):
+                return operand
+            if not isinstance(operand, self._types.BoolType):
+                return self.error(NO_OVERLOAD)
+        return None
+
+    def _decided_by(self, *, verdict: bool) -> Callable[[Any, Any], Any]:
+        """Return ``||`` or ``&&``: one operand with this value decides, whatever the other is."""
+
+        def answer(a: Any, b: Any) -> Any:
+            if any(isinstance(side, self._types.BoolType) and bool(side) is verdict for side in (a, b)):
+                return self._types.BoolType(verdict)
+            failed = self._first_no_boolean(a, b)
+            return self._types.BoolType(not verdict) if failed is None else failed
+
+        return answer
+
+    def _choose(self, condition: Any, a: Any, b: Any) -> Any:
+        failed = self._first_no_boolean(condition)
+        return (a if condition else b) if failed is None else failed
+
 
 MACROS: Final = {"map": 2, "filter": 2, "all": 2, "exists": 2, "exists_one": 2}
 """Number of arguments of macros."""

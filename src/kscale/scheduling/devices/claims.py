@@ -21,8 +21,8 @@ from kscale.objects.api.resource import (
     ResourceClaimSpec,
     ResourceSlice,
 )
-from kscale.objects.extended_requests import DEVICE_CLASS_PREFIX, ExtendedRequest
 from kscale.objects.node_selectors import compile_node_selector
+from kscale.objects.pod_resources import DEVICE_CLASS_PREFIX, ExtendedRequest
 from kscale.objects.times import duration, moment_of
 from kscale.scheduling.devices.allocator import Allocator
 from kscale.scheduling.devices.inventory import Inventory

@@ -25,8 +25,8 @@ from kscale.objects.api.resource import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
-from kscale.objects.extended_requests import ExtendedRequest
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.pod_resources import ExtendedRequest
 from kscale.scheduling.devices.allocator import AllocatedDevice, AllocationError
 from kscale.scheduling.devices.claims import (
     MAX_CONSUMERS,

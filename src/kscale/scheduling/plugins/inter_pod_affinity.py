@@ -16,10 +16,19 @@ import msgspec
 from kscale._native import _engine
 from kscale.objects.api.core import PodAffinityTerm
 from kscale.objects.selectors import Selector, SelectorError, compile_selector
-from kscale.scheduling.plugins.base import MAX_PODS, NOTHING, ExplainContext, Numbers, Part, Plugin, PreFilter
+from kscale.scheduling.plugins.base import (
+    MAX_PODS,
+    NOTHING,
+    ExplainContext,
+    Numbers,
+    Part,
+    Plugin,
+    PreFilter,
+    Row,
+    Rows,
+)
 from kscale.scheduling.profile import Context, NodeFacts
 from kscale.scheduling.status import unresolvable, unschedulable
-from kscale.scheduling.topology_counters import Row, Rows
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.snapshot import Snapshot
 

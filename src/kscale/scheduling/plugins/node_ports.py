@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from kscale.scheduling.plugins.base import MAX_PODS, ExplainContext, Numbers, Part, Plugin
+from kscale.scheduling.plugins.base import MAX_PODS, ExplainContext, Numbers, Part, Plugin, Rows
 from kscale.scheduling.profile import Context
 from kscale.scheduling.status import unschedulable
-from kscale.scheduling.topology_counters import Rows
 from kscale.snapshot.classes.facets import HostPort
 from kscale.snapshot.classes.interner import PodClass
 

@@ -19,19 +19,23 @@ from numpy.typing import NDArray
 from kscale._native import _engine
 from kscale.objects.api.storage import CSINode, PersistentVolumeClaim
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.plugins.base import ExplainContext, Judge, Numbers, Part, Plugin
+from kscale.scheduling.plugins.base import ExplainContext, Judge, Numbers, Part, Plugin, Rows
 from kscale.scheduling.profile import CSI, NAME, Context, NodeFacts
 from kscale.scheduling.status import Status, error, unresolvable, unschedulable
-from kscale.scheduling.topology_counters import Rows
-from kscale.scheduling.volumes.in_tree import (
+from kscale.scheduling.volumes import (
     TranslationError,
+    Volumes,
+    cached_per_snapshot,
+    claim_names,
+    class_name,
     get_counted_plugins,
     inline,
     is_in_tree,
+    not_found,
+    not_owned,
     provisioned_by,
     translate_volume,
 )
-from kscale.scheduling.volumes.lookup import Volumes, cached_per_snapshot, claim_names, class_name, not_found, not_owned
 from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["NodeVolumeLimits", "VolumeNumbers", "csi_rules_not_judged"]

@@ -14,11 +14,20 @@ from kscale._native import _engine
 from kscale.objects.api.core import Taint, TopologySpreadConstraint
 from kscale.objects.node_selectors import first_untolerated
 from kscale.objects.selectors import IN, Requirement, Selector, SelectorError, compile_selector
-from kscale.scheduling.plugins.base import NOTHING, ExplainContext, Numbers, Part, Plugin, PreFilter
-from kscale.scheduling.plugins.node_affinity import selection_columns, selects
+from kscale.scheduling.plugins.base import (
+    NOTHING,
+    Eligibility,
+    ExplainContext,
+    Numbers,
+    Part,
+    Plugin,
+    PreFilter,
+    Row,
+    Rows,
+)
+from kscale.scheduling.plugins.node_fields import selection_columns, selects
 from kscale.scheduling.profile import HOSTNAME, TAINTS, ZONE, Context, NodeFacts
 from kscale.scheduling.status import error, unresolvable, unschedulable
-from kscale.scheduling.topology_counters import Eligibility, Row, Rows
 from kscale.snapshot.classes.interner import PodClass
 
 __all__ = [

@@ -10,11 +10,10 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from kscale._native import _engine
-from kscale.scheduling.plugins.base import MAX_PODS, NOTHING, ExplainContext, Numbers, Part, Plugin, PreFilter
+from kscale.scheduling.plugins.base import MAX_PODS, NOTHING, ExplainContext, Numbers, Part, Plugin, PreFilter, Rows
 from kscale.scheduling.profile import Context
 from kscale.scheduling.status import unresolvable, unschedulable
-from kscale.scheduling.topology_counters import Rows
-from kscale.scheduling.volumes.lookup import ClaimUsers, Volumes, claim_names, not_found
+from kscale.scheduling.volumes import ClaimUsers, Volumes, claim_names, not_found
 from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["VolumeRestrictions"]

@@ -16,7 +16,7 @@ from kscale._native import _selecting
 from kscale.objects.argument_types import typed
 from kscale.scheduling.coercion import PodLike, SnapshotLike, pods_of, snapshot_of
 from kscale.scheduling.profile import SchedulerProfile
-from kscale.scheduling.scores.compile import CompiledScores
+from kscale.scheduling.scores.inputs import CompiledScores
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.scheduling.session import Session
 from kscale.snapshot.classes.interner import PodClass

@@ -15,9 +15,16 @@ from kscale.objects.api.core import Affinity, Container, Pod
 from kscale.objects.api.meta import enc_hook
 from kscale.objects.api.volumes import Volume
 from kscale.objects.conditions import find
-from kscale.objects.extended_requests import list_extended_requests
 from kscale.objects.pod_owners import DAEMONSET_POD, SCALE_UP_DELAY, pod_annotation
-from kscale.objects.pod_resources import CPU, MEMORY, clamp_at_zero, is_sidecar, takes_what_it_asks, to_integers
+from kscale.objects.pod_resources import (
+    CPU,
+    MEMORY,
+    clamp_at_zero,
+    is_sidecar,
+    list_extended_requests,
+    takes_what_it_asks,
+    to_integers,
+)
 from kscale.objects.pod_resources import demand as demand_of
 from kscale.objects.pod_resources import occupancy as occupancy_of
 from kscale.objects.quantity import Quantity, QuantityError

@@ -24,8 +24,8 @@ from kscale.objects.api.core import (
     WeightedPodAffinityTerm,
 )
 from kscale.objects.api.volumes import Volume
-from kscale.objects.extended_requests import ExtendedRequest
 from kscale.objects.pod_owners import controller_of
+from kscale.objects.pod_resources import ExtendedRequest
 from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.facets import (
     NO_AFFINITY,

@@ -46,8 +46,7 @@ from kscale.vpa.advice.records import (
     is_capped,
     sum_requests,
 )
-from kscale.vpa.advice.usage_feed import UsageFeed, feed_history
-from kscale.vpa.advice.workloads import Workload, WorkloadKey, Workloads
+from kscale.vpa.advice.workloads import UsageFeed, Workload, WorkloadKey, Workloads, feed_history
 from kscale.vpa.capping import (
     CONTAINER_LIMIT,
     CappingError,
@@ -452,7 +451,7 @@ def recommend(
         HPAs, eviction events.
     history : path or iterable of UsageBatch
         A file that :func:`~kscale.series.usage_reader.read_usage` reads, or batches of usage. A history that can be
-        read twice may be in any order (see :func:`~kscale.vpa.advice.usage_feed.feed_history`).
+        read twice may be in any order (see :func:`~kscale.vpa.advice.workloads.feed_history`).
     options : RecommenderOptions, optional
         Options of the recommender.
     strategy : Strategy, optional

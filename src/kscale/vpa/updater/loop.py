@@ -47,7 +47,6 @@ from kscale.vpa.target import (
     is_active_vpa,
     resolve_vpa_selectors_steps,
 )
-from kscale.vpa.updater import inplace
 from kscale.vpa.updater.context import (
     ChosenPod,
     LoopContext,
@@ -71,7 +70,19 @@ from kscale.vpa.updater.priority import (
     explain_not_due,
     order_updates,
 )
-from kscale.vpa.updater.restriction import PodsRestriction
+from kscale.vpa.updater.restriction import (
+    IN_PLACE_APPROVED,
+    IN_PLACE_DEFERRED,
+    IN_PLACE_EVICT,
+    IN_PLACE_INFEASIBLE,
+    IN_PLACE_INFEASIBLE_CACHED,
+    RESIZE_NONE,
+    InPlaceError,
+    PodsRestriction,
+    build_in_place_patches,
+    get_resize_status,
+    is_infeasible,
+)
 
 __all__ = ["VpaUpdate", "run_updater", "updater_steps"]
 
@@ -185,7 +196,7 @@ class VpaUpdate:
         restriction, now = self._restriction, self._progress.now
         answer = restriction.can_update_in_place(pod, now, self._loop.state.infeasible_attempts)
         asked = restriction.mode != "InPlace" and pod.status.phase != "Pending" and restriction.has_recommendation
-        if asked and inplace.get_resize_status(pod) != inplace.RESIZE_NONE:
+        if asked and get_resize_status(pod) != RESIZE_NONE:
             restriction.note_attempt(pod, now)
         return answer
 
@@ -195,17 +206,15 @@ class VpaUpdate:
         Upstream: ``filterNonInPlaceUpdatablePods``.
         """
         in_place_only = self._restriction.mode == "InPlace"
-        wanted = (
-            (inplace.IN_PLACE_INFEASIBLE, inplace.IN_PLACE_DEFERRED) if in_place_only else (inplace.IN_PLACE_EVICT,)
-        )
+        wanted = (IN_PLACE_INFEASIBLE, IN_PLACE_DEFERRED) if in_place_only else (IN_PLACE_EVICT,)
         resizable = []
         for pod in pods:
             decision = self._can_update_in_place(pod)
-            if decision == inplace.IN_PLACE_INFEASIBLE_CACHED:
+            if decision == IN_PLACE_INFEASIBLE_CACHED:
                 yield from self._progress.emit(build_pod_event(pod, "InPlaceResizeSkipped", _SKIPPED_TEXT))
                 yield from self._progress.observe(self._counters.count_skipped())
                 self._leave(pod, "Infeasible", _SKIPPED_TEXT)
-            elif decision == inplace.IN_PLACE_APPROVED or decision in wanted:
+            elif decision == IN_PLACE_APPROVED or decision in wanted:
                 resizable.append(pod)
             else:
                 self._leave(pod, *self._restriction.explain_block(pod))
@@ -274,15 +283,13 @@ class VpaUpdate:
         """
         in_place_only = self._restriction.mode == "InPlace"
         decision = self._can_update_in_place(pod)
-        if decision == inplace.IN_PLACE_INFEASIBLE_CACHED or (
-            decision == inplace.IN_PLACE_DEFERRED and not in_place_only
-        ):
+        if decision == IN_PLACE_INFEASIBLE_CACHED or (decision == IN_PLACE_DEFERRED and not in_place_only):
             self._leave(pod, *self._restriction.explain_block(pod))
             return
-        if decision == inplace.IN_PLACE_EVICT:
+        if decision == IN_PLACE_EVICT:
             to_evict.append(pod)
             return
-        if decision == inplace.IN_PLACE_INFEASIBLE:
+        if decision == IN_PLACE_INFEASIBLE:
             self._remember_infeasible(pod)
         waited_in_vain = self._counters.not_updated_in_place("InPlaceUpdateRateLimiterWaitFailed")
         yield from self._wait(self._loop.in_place_limiter, waited_in_vain)
@@ -294,7 +301,7 @@ class VpaUpdate:
         reason = "InPlaceUpdateError"
         if not in_place_only:
             to_evict.append(pod)
-        elif inplace.is_infeasible(problem):
+        elif is_infeasible(problem):
             reason = "InPlaceUpdateInfeasible"
             self._remember_infeasible(pod)
         self._note(f"resizing {pod.key}: {problem.message}")
@@ -313,8 +320,8 @@ class VpaUpdate:
             return ApiError(f"pod not suitable for in-place update {pod.name}: not in replicated pods map")
         limit_ranges = self._loop.inputs.limit_ranges
         try:
-            resize, annotations = inplace.build_in_place_patches(pod, self._vpa, limit_ranges, self._progress.now)
-        except inplace.InPlaceError as error:
+            resize, annotations = build_in_place_patches(pod, self._vpa, limit_ranges, self._progress.now)
+        except InPlaceError as error:
             return ApiError(str(error))
         resized = yield from self._progress.act(Resize(namespace=pod.namespace, name=pod.name, patch=tuple(resize)))
         if resized.error is not None:

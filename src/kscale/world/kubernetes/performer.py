@@ -46,9 +46,8 @@ from kscale.objects.api.autoscaling import STATUS_ANNOTATIONS_V1, HorizontalPodA
 from kscale.objects.api.core import Node, ObjectReference
 from kscale.objects.api.meta import ApiStruct, KubeObject, enc_hook
 from kscale.objects.decode import to_dict
-from kscale.objects.kinds import find_kind, kind_of
+from kscale.objects.kinds import AUTOSCALING_V1, ServedResource, find_kind, kind_of
 from kscale.objects.nodegroup import ProviderError
-from kscale.objects.rest_mapping import AUTOSCALING_V1, ServedResource
 from kscale.objects.scale import ScaleError, read_scale, written_scale
 from kscale.objects.selectors import parse_selector
 from kscale.world.kubernetes.client import Client, RequestFailedError

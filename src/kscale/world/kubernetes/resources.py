@@ -13,7 +13,7 @@ from urllib.parse import quote
 from kscale.effects import ApiError
 from kscale.errors import InputError
 from kscale.objects.api.meta import ApiStruct
-from kscale.objects.rest_mapping import (
+from kscale.objects.kinds import (
     BUILT_IN,
     RESTMapper,
     RESTMappingError,

@@ -13,8 +13,8 @@ from kscale.effects import ApiError, GetMetric, duration, from_text
 from kscale.errors import InputError, Problem
 from kscale.objects.api.meta import ApiStruct
 from kscale.objects.api.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
+from kscale.objects.kinds import BUILT_IN_MAPPER, RESTMappingError
 from kscale.objects.pod_metrics import PodUsage
-from kscale.objects.rest_mapping import BUILT_IN_MAPPER, RESTMappingError
 from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Call

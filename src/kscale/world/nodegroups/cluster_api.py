@@ -15,27 +15,24 @@ from msgspec.structs import replace
 from kscale.effects import Discover, GetScale, GetUnstructured, List, Moment, Patch, PutScale, to_text
 from kscale.errors import InputError, Problem
 from kscale.objects.api.autoscaling import Scale
-from kscale.objects.api.cluster_infrastructure import (
-    Infrastructure,
-    Machine,
-    MachineOwner,
-    MachinePool,
-    read_infrastructure,
-)
 from kscale.objects.api.core import Node
 from kscale.objects.api.meta import KubeObject
-from kscale.objects.kinds import group_of
+from kscale.objects.kinds import RESTMapper, RESTMappingError, group_of
 from kscale.objects.machine_groups import (
     CLUSTER_API,
     DEFAULT_ARCHITECTURE,
     MACHINE_KINDS,
+    Infrastructure,
+    Machine,
+    MachineOwner,
+    MachinePool,
     id_of_owner,
     machine_groups,
     owner_ids,
+    read_infrastructure,
 )
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceError, InstanceStatus, NodeGroup, ProviderError
 from kscale.objects.pod_owners import controller_of
-from kscale.objects.rest_mapping import RESTMapper, RESTMappingError
 from kscale.world.nodegroups.provider import CLOUD_ERROR, Ask, Nodes, Provider, value_of
 
 __all__ = ["Discovery", "MachineGroupsCloud", "read_discovery"]

@@ -20,6 +20,7 @@ from kscale.objects.api.meta import ObjectMeta, shorten
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import (
     NOT_IMPLEMENTED,
+    Groups,
     InstanceError,
     InstanceStatus,
     NodeGroup,
@@ -27,8 +28,8 @@ from kscale.objects.nodegroup import (
     NodeGroupOptions,
     NodeTemplate,
     ProviderError,
+    instance_id_of,
 )
-from kscale.objects.nodegroups import Groups, instance_id_of
 from kscale.objects.protobuf.conversion import decode, encode
 from kscale.objects.protobuf.messages import ENTRY_KEY, ENTRY_VALUE, message_types, parse
 from kscale.objects.times import parse_duration

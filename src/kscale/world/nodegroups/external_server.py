@@ -11,8 +11,7 @@ from kscale.effects import ApiError, GetPrices
 from kscale.effects.legal_outcomes import LEGAL_OUTCOMES
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
-from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError, is_not_implemented
 from kscale.objects.protobuf.messages import ENTRY_KEY
 from kscale.world.nodegroups.external import (
     METHODS,

@@ -13,8 +13,7 @@ from typing import Any, Final
 from kscale.effects import SECOND, Action, ApiError, GetPrices, Outcome, Prices
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceStatus, NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import NOT_IMPLEMENTED, Groups, InstanceStatus, NodeGroup, ProviderError
 from kscale.world.protocols import MOST_NODES, PerformLive
 
 __all__ = ["CLOUD_ERROR", "Nodes", "Provider", "kube_proxy"]

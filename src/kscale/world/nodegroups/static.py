@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from kscale.files import replace_file
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import NOT_IMPLEMENTED, Groups, NodeGroup, ProviderError
 from kscale.world.nodegroups.provider import CLOUD_ERROR, Nodes, Provider
 
 __all__ = ["GroupSize", "StaticGroups"]

@@ -13,8 +13,8 @@ from kscale.errors import InputError
 from kscale.objects.api.core import Node, NodeSpec, Taint
 from kscale.objects.api.meta import Condition, KubeObject, ObjectMeta
 from kscale.objects.conditions import with_condition
+from kscale.objects.node_selectors import HOSTNAME
 from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup, ProviderError
-from kscale.objects.well_known_labels import HOSTNAME
 from kscale.world.nodegroups.provider import CLOUD_ERROR, Provider
 from kscale.world.simulated.api_server import ApiObjects, one_by_one
 from kscale.world.simulated.controllers import HAPPENINGS

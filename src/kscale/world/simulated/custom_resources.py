@@ -18,8 +18,8 @@ from kscale.objects.api.autoscaling import Scale
 from kscale.objects.api.meta import LabelSelector, OwnerReference
 from kscale.objects.custom_workloads import CustomObject, CustomResource
 from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.kinds import BUILT_IN, BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.pod_owners import controller_of
-from kscale.objects.rest_mapping import BUILT_IN, BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, ScalePaths, scale_of, with_replicas
 from kscale.objects.selectors import compile_selector
 from kscale.world.simulated.api_server import ApiObjects, RefusedError, one_by_one

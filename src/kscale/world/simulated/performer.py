@@ -38,8 +38,8 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject, object_key
 from kscale.objects.api.vpa import VerticalPodAutoscalerCheckpointStatus
 from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.kinds import BUILT_IN
 from kscale.objects.nodegroup import ProviderError
-from kscale.objects.rest_mapping import BUILT_IN
 from kscale.objects.scale import ScaleError, scale_of
 from kscale.objects.selectors import parse_selector
 from kscale.world.protocols import Ranker, ask_cloud, nodes_named

@@ -11,8 +11,8 @@ import kscale
 from builders import N0, node, owner, pod, span
 from kscale import ca
 from kscale.ca.legacy.scale_down import get_pods_to_drain
+from kscale.ca.loop_state import MAX_USAGE_RECORDED, UsageTracker
 from kscale.ca.options import ResourceRange
-from kscale.ca.state.trackers import MAX_USAGE_RECORDED, UsageTracker
 from kscale.effects import SECOND
 from kscale.errors import InputError
 from kscale.objects.api.apps import ReplicaSet
@@ -20,8 +20,7 @@ from kscale.objects.api.core import Node, Pod, Taint
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.api.volumes import Volume
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.snapshot.cluster import Cluster
 
 MINUTE = 60 * SECOND

@@ -29,8 +29,7 @@ from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node, Pod, PodStatus
 from kscale.objects.api.meta import Condition
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
 

@@ -8,6 +8,7 @@ import pytest
 
 from builders import N0, pod
 from kscale import ca
+from kscale.ca.loop_state import GroupChanges, update_group_changes
 from kscale.ca.scale_down.candidates import (
     filter_out_delayed,
     filter_out_rolling_out,
@@ -16,11 +17,9 @@ from kscale.ca.scale_down.candidates import (
     sort_candidates,
 )
 from kscale.ca.scale_down.drainability import PodsToMove
-from kscale.ca.state.loop_state import GroupChanges, update_group_changes
 from kscale.ca.unremovable_reasons import BlockingPod
 from kscale.effects import SECOND
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 
 MINUTE = 60 * SECOND
 

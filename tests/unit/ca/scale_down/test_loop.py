@@ -12,13 +12,12 @@ import kscale
 from builders import N0, node, owner, pod
 from kscale import ca
 from kscale.ca.cluster_state import ClusterStateRegistry, register_scale_down
+from kscale.ca.loop_state import GroupChanges, RememberedTemplate
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
 from kscale.ca.scale_down.actuation.tainting import SoftTaints, plan_soft_taints
-from kscale.ca.state.loop_state import GroupChanges, RememberedTemplate
 from kscale.effects import SECOND
 from kscale.objects.api.core import Node, Pod, Taint
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.snapshot.cluster import Cluster
 
 MINUTE = 60 * SECOND

@@ -10,8 +10,7 @@ from kscale.ca.scale_down.budgets import build_budget_groups
 from kscale.ca.scale_down.plan import NodesToDelete, choose_nodes_to_delete
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 
 
 def _unneeded(made: Node, **flags: Any) -> UnneededNode:

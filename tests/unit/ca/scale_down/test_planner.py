@@ -15,15 +15,14 @@ import kscale
 from builders import N0, group_options, node, owner, pod
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
-from kscale.ca.scale_down.explain import explain_unremovable
+from kscale.ca.scale_down.plan import explain_unremovable
 from kscale.effects import SECOND
 from kscale.errors import InputError, StateError
 from kscale.objects.api.core import Node, Pod, Taint
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.api.volumes import Volume
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.snapshot.cluster import Cluster
 
 MINUTES = 60 * SECOND

@@ -21,8 +21,7 @@ from kscale.objects.api.core import Affinity, Node, Pod, PodAffinity, PodAffinit
 from kscale.objects.api.meta import LabelSelector
 from kscale.objects.api.volumes import Volume
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.scheduling.place import PlaceState, place
 from kscale.snapshot.cluster import Cluster
 

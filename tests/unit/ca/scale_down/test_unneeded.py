@@ -20,8 +20,7 @@ from kscale.ca.scale_down.unneeded import (
 )
 from kscale.effects import SECOND
 from kscale.objects.api.core import Node, Taint
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 
 MINUTE = 60 * SECOND
 _OPTIONS = ca.AutoscalingOptions(

@@ -21,8 +21,7 @@ from kscale.effects import SECOND
 from kscale.objects.api.core import Node, Pod, PodSpec, Taint
 from kscale.objects.api.resource import ResourceClaim, ResourceSlice
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.quantity import Quantity
 
 _NOW = N0

@@ -19,8 +19,7 @@ from kscale.effects import SECOND, VirtualTime
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.snapshot.cluster import Cluster
 
 MINUTE = 60 * SECOND

@@ -13,13 +13,12 @@ from kscale.ca.cluster_state.state import ScaleUpError
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.quota import Quota, QuotaTracker
 from kscale.ca.scale_up.executor import execute_scale_ups_steps
-from kscale.ca.scale_up.min_size import MinSizeScaleUpResult, scale_up_to_min_size_steps
 from kscale.ca.scale_up.node_groups import balance_scale_ups, filter_valid_scale_up_groups
+from kscale.ca.scale_up.orchestrator import MinSizeScaleUpResult, scale_up_to_min_size_steps
 from kscale.ca.scale_up_status import ConsideredGroup, NoScaleUpInfo, ScaleUpStatus, build_scale_up_events
 from kscale.effects import IncreaseSize, Progress
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 
 _OPTIONS = ca.AutoscalingOptions()
 

@@ -11,8 +11,7 @@ from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
 from kscale.objects.api.core import PodResourceClaim
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.snapshot.cluster import Cluster
 from unit.ca.scale_up.test_loop import machine, waiting
 

@@ -14,8 +14,7 @@ from kscale.ca.expander.types import FilterResult
 from kscale.ca.quota import Quota
 from kscale.effects import CreatedGroups, CreateGroup, IncreaseSize, Steps
 from kscale.objects.api.core import Node, Pod
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.snapshot.cluster import Cluster
 
 _ATOMIC = group_options(zero_or_max_node_scaling=True)

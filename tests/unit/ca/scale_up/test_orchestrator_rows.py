@@ -10,9 +10,9 @@ import pytest
 
 from builders import N0, node, pod, span, template
 from kscale import ca
+from kscale.ca.loop_state import AsyncInitializer
 from kscale.ca.quota import Quota
-from kscale.ca.scale_up.equivalence_groups import GroupSchedulability, PodGroups
-from kscale.ca.state.loop_state import AsyncInitializer
+from kscale.ca.scale_up.expansion import GroupSchedulability, PodGroups
 from kscale.effects import CreatedGroups, CreateGroup, IncreaseSize, Outcome, Wait, duration
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup

@@ -14,8 +14,7 @@ from kscale.ca.quota import Quota
 from kscale.effects import CreatedGroups, CreateGroup, IncreaseSize
 from kscale.objects.api.core import Node, Pod, Taint, Toleration
 from kscale.objects.api.meta import LabelSelector, LabelSelectorRequirement
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import compile_selector, from_label_map
 from unit.ca.scale_up.test_orchestrator import World, _first, _keys, _on, _plan, _ready

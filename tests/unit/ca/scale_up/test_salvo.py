@@ -10,8 +10,7 @@ from kscale import ca
 from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
 from kscale.ca.nodes import is_upcoming_node
 from kscale.effects import Outcome, run_virtually
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.snapshot.cluster import Cluster
 
 

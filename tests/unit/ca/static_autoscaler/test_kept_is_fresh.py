@@ -21,8 +21,7 @@ from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node, Pod, Taint
 from kscale.objects.api.meta import LabelSelector, ObjectMeta
 from kscale.objects.api.policy import PodDisruptionBudget
-from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeGroupOptions
 from kscale.objects.quantity import Quantity
 
 few = settings(max_examples=max(4, settings().max_examples // 25))

@@ -20,8 +20,7 @@ from builders import N0, at, container, node, owner, pod, span, template
 from ca_loops import Cloud, Life
 from kscale.ca.legacy.scale_down import get_pods_to_drain
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.processors import filter_out_young_pods, is_recreatable
-from kscale.ca.pod_lists.should_scale_up import has_provisioning_request_consumer
+from kscale.ca.pod_lists import filter_out_young_pods, has_provisioning_request_consumer, is_recreatable
 from kscale.ca.provisioning_requests.processors import get_consumed_request
 from kscale.ca.scale_down.actuation.drain import get_pods_to_evict
 from kscale.ca.scale_down.drainability import DrainabilityChecker, DrainContext
@@ -416,7 +415,7 @@ OTHER_ANNOTATIONS = {
     "ca/capacity_buffers/injection.py": "copies those of a pod template",
     "ca/node_infos.py": "drops what is not declared",
     "ca/legacy/scale_down.py": "of nodes",
-    "ca/pod_lists/processors.py": "copies those of a pending pod",
+    "ca/pod_lists.py": "copies those of a pending pod",
     "ca/provisioning_requests/requests.py": "copies those of a pod template",
     "ca/scale_down/actuation/batch_deletion.py": "of nodes",
     "ca/nodes.py": "of nodes",
@@ -431,9 +430,7 @@ OTHER_ANNOTATIONS = {
     "hpa/api/v1_conversion.py": "of HPAs",
     "hpa/api/validation.py": "of HPAs",
     "scheduling/compile/node_classes.py": "of CSINodes",
-    "scheduling/volumes/in_tree.py": "of CSINodes",
-    "scheduling/volumes/lookup.py": "of claims",
-    "scheduling/volumes/waiting_claims.py": "of claims",
+    "scheduling/volumes.py": "of CSINodes and of claims",
     "snapshot/object_store.py": "of claims of devices",
     "snapshot/classes/pod_shapes.py": "compares all that are declared",
     "snapshot/watching.py": "of a bookmark",

@@ -19,13 +19,12 @@ from kscale.ca.cluster_state import (
     update_nodes,
     update_scale_down_candidates,
 )
-from kscale.ca.cluster_state.status import truncate_message
+from kscale.ca.cluster_state.health import truncate_message
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.status_config_map import LAST_UPDATED_ANNOTATION, format_go_time, format_status, write_status_config_map
 from kscale.effects import ApiError, Create, Get, Patch, Progress
 from kscale.objects.api.core import ConfigMap
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from performing import performed
 
 MINUTE = span(minutes=1)

@@ -16,9 +16,10 @@ from kscale.ca.cluster_state import register_scale_down
 from kscale.ca.errors import INTERNAL_ERROR, NODE_GROUP_DOES_NOT_EXIST_ERROR, AutoscalerError
 from kscale.ca.events import build_status_events
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig, get_gpu_config
+from kscale.ca.loop_state import Deletions, LoopState, register_group_change
 from kscale.ca.metrics import build_observation
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.lists import drop_expendable_pods
+from kscale.ca.pod_lists import drop_expendable_pods
 from kscale.ca.scale_down.actuation.batch_deletion import (
     DeletionRecorder,
     GroupDeletionScheduler,
@@ -36,14 +37,12 @@ from kscale.ca.scale_down.actuation.drain import Evictor, get_pods_to_evict
 from kscale.ca.scale_down.actuation.tainting import TaintLatencyHistory, TaintNodesAction, taint_nodes_sync
 from kscale.ca.scale_down.budgets import GroupNodes, assign_groups, build_budget_groups, crop_nodes
 from kscale.ca.scale_down.utilization import Utilization, calculate_utilization, get_pod_claims, group_local_slices
-from kscale.ca.state.loop_state import Deletions, LoopState, register_group_change
 from kscale.effects import Emit, InBackground, Machine, Moment, Observe, Progress, StepsOf, moment
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed
 from kscale.objects.names import format_float
-from kscale.objects.nodegroup import ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, ProviderError
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [

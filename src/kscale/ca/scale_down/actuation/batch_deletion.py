@@ -24,7 +24,7 @@ from kscale.ca.gpu import DEFAULT_GPU_LABEL, get_dra_drivers_label, get_gpu_metr
 from kscale.ca.metrics import build_observation
 from kscale.ca.nodes import is_ready
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.lists import is_expendable
+from kscale.ca.pod_lists import is_expendable
 from kscale.ca.scale_down.actuation.deletion_tracker import (
     NODE_DELETE_ERROR_FAILED_TO_DELETE,
     NODE_DELETE_ERROR_FAILED_TO_EVICT_PODS,
@@ -57,8 +57,7 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.names import go_quote
-from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, ProviderError
 
 __all__ = [
     "DELAY_DELETION_ANNOTATION_PREFIX",

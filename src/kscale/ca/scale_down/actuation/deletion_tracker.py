@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from kscale.ca.errors import ErrorRecord
+from kscale.ca.loop_state import Deletions
 from kscale.ca.scale_down.budgets import DeletionsInProgress, NodeInGroup
 from kscale.ca.scale_down.utilization import Utilization
-from kscale.ca.state.loop_state import Deletions
 from kscale.effects import Moment
 from kscale.objects.api.core import Pod
 

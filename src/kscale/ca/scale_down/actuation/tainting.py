@@ -18,8 +18,7 @@ from kscale.effects import SECOND, ApiError, Emit, Get, Moment, Patch, Progress,
 from kscale.effects.moments import OtherDuration
 from kscale.objects.api.core import Node, Taint
 from kscale.objects.decode import to_dict
-from kscale.objects.nodegroup import ProviderError
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, ProviderError
 
 __all__ = [
     "SoftTaints",

@@ -16,8 +16,8 @@ from kscale.cli.terminal import Terminal, plural, pods
 from kscale.views import Tone
 
 if TYPE_CHECKING:
+    from kscale.ca.loop_state import LoopState
     from kscale.ca.options import AutoscalingOptions
-    from kscale.ca.state.loop_state import LoopState
     from kscale.capacity.overview import ClusterOverview, Outlook, OverviewNode, PendingSummary
     from kscale.objects.nodegroup import NodeGroup
     from kscale.snapshot.cluster import Cluster

@@ -12,17 +12,16 @@ from msgspec.structs import replace
 from builders import N0, node, owner, pod, span
 from ca_world import World, never
 from kscale import ca
+from kscale.ca.loop_state import GroupChanges
 from kscale.ca.scale_down.actuation.actuator import Actuator, record_deletion_start, record_deletions
 from kscale.ca.scale_down.actuation.deletion_tracker import StartedDeletion
-from kscale.ca.state.loop_state import GroupChanges
 from kscale.effects import SECOND, Action, ApiError, Get, List, Moment, Outcome, Patch, VirtualTime, run_virtually
 from kscale.errors import InputError
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
 from kscale.objects.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from kscale.objects.api.resource import ResourceSlice, ResourceSliceSpec
-from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.snapshot.cluster import Cluster
 
 OK = "NodeDeleteOk"

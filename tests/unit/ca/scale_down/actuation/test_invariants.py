@@ -14,8 +14,7 @@ from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.effects import SECOND, DeleteNodes, Evict, List, Patch, VirtualTime
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.snapshot.cluster import Cluster
 
 LETTERS = ("a", "b", "A", "B")  # capitals go whole or not at all

@@ -16,8 +16,7 @@ from kscale.ca.scale_down.actuation.batch_deletion import DeletionRecorder, Grou
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeleteResult, NodeDeletionTracker
 from kscale.ca.scale_down.actuation.drain import Evictor
 from kscale.effects import Machine, Moment, Progress, Steps, VirtualTime
-from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeGroupOptions
 
 FAILED = "NodeDeleteErrorFailedToDelete"
 ABORTED = NodeDeleteResult(result=FAILED, error=ErrorRecord(type="", message="aborted"))

@@ -36,8 +36,7 @@ from kscale.effects import (
     run_virtually,
 )
 from kscale.objects.api.core import Node, Taint
-from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.nodegroups import Groups
+from kscale.objects.nodegroup import Groups, NodeGroup
 
 NOW = N0 // SECOND
 

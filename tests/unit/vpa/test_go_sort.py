@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale.objects.go_sort import sort_as_go
+from kscale.vpa.updater.priority import sort_as_go
 
 Pair = tuple[int, int]
 

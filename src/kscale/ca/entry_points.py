@@ -21,8 +21,9 @@ from kscale.ca.expander.chain import build_dry_run_responder, build_expander_cha
 from kscale.ca.expander.types import PriceResponder, RankResponder
 from kscale.ca.group_inputs import get_described_targets, restore_targets, save_targets
 from kscale.ca.loop_context import LoopContext, LoopInputs, check_actionable, check_csi_nodes, coerce_loop_snapshot
+from kscale.ca.loop_state import LoopState
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.should_scale_up import can_scale_down
+from kscale.ca.pod_lists import can_scale_down
 from kscale.ca.scale_down.actuation.actuator import sync_deletions
 from kscale.ca.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan, build_not_tried_plan
@@ -30,7 +31,6 @@ from kscale.ca.scale_down.planner import plan_scale_down
 from kscale.ca.scale_up.orchestrator import OrchestratorAction
 from kscale.ca.scale_up.plan import PodFilterResult, ScaleUpPlan
 from kscale.ca.scale_up_status import SCALE_UP_NOT_TRIED
-from kscale.ca.state.loop_state import LoopState
 from kscale.ca.static_autoscaler.loop import AutoscalerLoop, LoopAction, build_actuator
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.scale_up_loop import ScaleUpLoop
@@ -53,7 +53,7 @@ from kscale.effects import (
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
-from kscale.objects.nodegroups import GroupsLike
+from kscale.objects.nodegroup import GroupsLike
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 

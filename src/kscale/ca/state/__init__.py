@@ -1,1 +1,0 @@
-"""State that one loop passes to the next, and the records in it."""

@@ -1,1 +1,0 @@
-"""Storage objects that the volume plug-ins read."""
