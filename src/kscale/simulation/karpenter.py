@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kscale.capacity.karpenter.choice import OfferedPools, PlannedClaim
+from kscale.capacity.karpenter.node_claim import OfferedPools, PlannedClaim
 from kscale.capacity.karpenter.cluster_view import (
     DISRUPTED,
     ClusterView,

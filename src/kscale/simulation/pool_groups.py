@@ -11,7 +11,7 @@ from msgspec.structs import replace as with_fields
 
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.karpenter import NodePools, PoolGroups, groups_of_pools, node_pools_from, read_node_pools
-from kscale.capacity.karpenter.choice import OfferedPools
+from kscale.capacity.karpenter.node_claim import OfferedPools
 from kscale.capacity.karpenter.node_pools import CAPACITY_TYPE, NODE_POOL
 from kscale.capacity.records import UNLIMITED
 from kscale.errors import InputError
