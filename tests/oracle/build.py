@@ -58,7 +58,7 @@ def build_karpenter() -> Path:
 
 
 def build_programs(names: Collection[str], version: str = "") -> dict[str, Path]:
-    """Return the oracle programs of these names (``kubernetes``, ``vpa``, ``karpenter``), built if they are not there."""
+    """Return the oracle programs ``kubernetes``, ``vpa`` and ``karpenter``, built if they are not there."""
     builders = {"kubernetes": lambda: build_kubernetes(version), "vpa": build_vpa, "karpenter": build_karpenter}
     return {name: builders[name]() for name in sorted(names)}
 

@@ -53,9 +53,7 @@ def check(case: dict[str, Any]) -> None:
         "existing": want["existing"],
         "claims": want["claims"],
         "errors": {
-            pod: sorted([*classes, *["minValues"] * filtered])
-            if classes != ["no NodePool"]
-            else ["minValues"] * filtered
+            pod: sorted([*(each for each in classes if each != "no NodePool"), *["minValues"] * filtered])
             for pod, classes in want["errors"].items()
         },
     }

@@ -4,7 +4,8 @@ Left out of the draws, since upstream's answer is left to chance or the shape is
 
 * Several topologies of one pod over one label other than the host name. Upstream chooses a domain for each of them, any
   of those with equally few pods, and refuses the node if two chosen domains differ.
-* Affinity over zones of a pod that no selector ties to a zone: the first pod of a group goes to any domain, or keeps two.
+* Affinity over zones of a pod that no selector ties to a zone: the first pod of a group goes to any one domain, or to
+  one of any two.
 * Limits of the number of nodes that new nodes reach: upstream's scheduler does not count the nodes of its own round.
 * Reserved capacity, volumes, devices, and pods that the provisioner ignores before it asks the scheduler.
 """

@@ -37,7 +37,7 @@ from kscale.capacity.karpenter.topology import (
     choose_first,
 )
 from kscale.objects.api.apps import DaemonSet
-from kscale.objects.api.core import Pod
+from kscale.objects.api.core import Pod, Taint
 from kscale.objects.go_sort import sort_as_go
 from kscale.objects.node_selectors import tolerates_all
 from kscale.objects.pod_owners import is_daemonset_pod
@@ -301,8 +301,8 @@ class _Scheduler:
         topology = Topology(
             self._offered.domains_of, self._topology_nodes, placed, snapshot.informers.namespaces, self._choose
         )
-        for i, shape in enumerate(self._shape_of):
-            topology.update(i, shape.alternatives[0].topology)
+        for shape in self._shapes:
+            topology.update(shape.alternatives[0].topology)
         return topology
 
     @cached_property
@@ -389,7 +389,7 @@ class _Scheduler:
         for name, amount in shape.amounts.items():
             if name in node.remaining:
                 node.remaining[name] -= amount
-        self._topology.record(i, alternative.topology, node.node.taints, requirements)
+        self._topology.record(alternative.topology, node.node.taints, requirements)
         self._existing[self._names[i]] = node.node.name
         return True
 
@@ -409,11 +409,9 @@ class _Scheduler:
         self, i: int, alternative: Alternative, requirements: Requirements, undefined: frozenset[str]
     ) -> Requirements | None:
         """Return requirements together with those of the topology; None if no domain is left."""
-        topology = self._topology
-        owned = topology.update(i, alternative.topology)
-        more = topology.requirements_for(i, alternative.topology, owned, alternative.strict, requirements)
-        if more is None:
-            return None
+        more = self._topology.requirements_for(i, alternative.topology, alternative.strict, requirements)
+        if not more:
+            return None if more is None else requirements
         tightened = requirements.with_(more)
         if not requirements.is_compatible(tightened, undefined=undefined):
             return None
@@ -467,7 +465,7 @@ class _Scheduler:
         if shape.pod.ports:
             claim.ports.append(shape.pod.ports)
         self._topology.register(HOSTNAME, claim.hostname)
-        self._topology.record(i, alternative.topology, claim.template.taints, claim.requirements)
+        self._topology.record(alternative.topology, claim.template.taints, claim.requirements)
         return True
 
     def _find_refusal(self, i: int, claim: NodeClaim, shape: _Shape, alternative: Alternative) -> str | None:
@@ -547,7 +545,7 @@ class _Scheduler:
         return "no type suits both the pod and the other pods of its topology"
 
 
-def _tolerates(shape: _Shape, alternative: Alternative, taints: Sequence[object]) -> bool:
+def _tolerates(shape: _Shape, alternative: Alternative, taints: Sequence[Taint]) -> bool:
     return tolerates_all(shape.pod.tolerations, taints, effects=alternative.effects, comparison_operators=True)
 
 

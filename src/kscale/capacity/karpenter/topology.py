@@ -269,8 +269,9 @@ class Topology:
         self._choose = choose
         self._groups: dict[Any, _TopologyGroup] = {}
         self._inverse: dict[Any, _TopologyGroup] = {}
-        self._inverse_owners: dict[int, list[_TopologyGroup]] = {}
-        self._selecting: dict[tuple[bool, str, frozenset[tuple[str, str]]], tuple[int, list[_TopologyGroup]]] = {}
+        self._owned: dict[int, list[tuple[_TopologyGroup, bool]]] = {}
+        self._inverse_owned: dict[int, list[_TopologyGroup]] = {}
+        self._selecting: dict[tuple[bool, int], tuple[int, list[_TopologyGroup]]] = {}
         for pod in placed:
             if pod.anti_affinity:
                 view = PodTopology(
@@ -283,18 +284,24 @@ class Topology:
 
     # -- groups ------------------------------------------------------------------------------------------------------
 
-    def update(self, number: int, pod: PodTopology) -> list[_TopologyGroup]:
-        """Return the groups that a pod owns, created if they do not exist. ``number`` identifies the pod."""
-        if pod.required_anti_affinity and number not in self._inverse_owners:
-            self._inverse_owners[number] = self._inverse_groups(pod)
-        owned: dict[int, _TopologyGroup] = {}
-        for key, make in self._keys(pod):
-            group = self._groups.get(key)
-            if group is None:
-                group = self._groups[key] = make()
-                self._count(group)
-            owned[id(group)] = group
-        return list(owned.values())
+    def update(self, pod: PodTopology) -> list[tuple[_TopologyGroup, bool]]:
+        """Return the groups that pods with these demands own, and whether each counts such pods.
+
+        Groups that do not exist are created. ``pod`` must live as long as the topology.
+        """
+        owned = self._owned.get(id(pod))
+        if owned is None:
+            self._inverse_owned[id(pod)] = self._inverse_groups(pod)
+            groups: dict[int, _TopologyGroup] = {}
+            for key, make in self._keys(pod):
+                group = self._groups.get(key)
+                if group is None:
+                    group = self._groups[key] = make()
+                    self._count(group)
+                groups[id(group)] = group
+            owned = [(group, group.selects(pod.namespace, pod.labels)) for group in groups.values()]
+            self._owned[id(pod)] = owned
+        return owned
 
     def _keys(self, pod: PodTopology) -> Iterator[tuple[Any, Callable[[], _TopologyGroup]]]:
         for constraint in pod.spread:
@@ -387,14 +394,14 @@ class Topology:
 
     def _inverse_groups(self, pod: PodTopology) -> list[_TopologyGroup]:
         """Return the groups that keep other pods away from a pod with required anti-affinity."""
-        result = []
+        groups: dict[int, _TopologyGroup] = {}
         for term in pod.required_anti_affinity:
             key, make = self._term(TopologyType.ANTI_AFFINITY, term, pod)
             group = self._inverse.get(key)
             if group is None:
                 group = self._inverse[key] = make()
-            result.append(group)
-        return result
+            groups[id(group)] = group
+        return list(groups.values())
 
     def _count(self, group: _TopologyGroup) -> None:
         """Add the domains of nodes, and count the pods on them."""
@@ -413,12 +420,7 @@ class Topology:
     # -- a pod -------------------------------------------------------------------------------------------------------
 
     def requirements_for(
-        self,
-        number: int,
-        pod: PodTopology,
-        owned: Sequence[_TopologyGroup],
-        strict: Requirements,
-        node: Requirements,
+        self, number: int, pod: PodTopology, strict: Requirements, node: Requirements
     ) -> list[Requirement] | None:
         """Return what the topology requires of a node for a pod; None if no domain is left.
 
@@ -428,16 +430,14 @@ class Topology:
             The pod.
         pod : PodTopology
             What the pod demands.
-        owned : sequence
-            The groups that :meth:`update` returned for it.
         strict : Requirements
             The pod's requirements without preferences.
         node : Requirements
             Those of the node, together with the pod's.
         """
         result = []
-        for group in (*owned, *self._selected(True, pod)):
-            is_selected = group.selects(pod.namespace, pod.labels)
+        inverse = ((group, True) for group in self._selected(True, pod))
+        for group, is_selected in (*self.update(pod), *inverse):
             domains = group.next_domains(number, is_selected, strict.of(group.key), node.of(group.key), self._choose)
             if not domains.values:
                 return None
@@ -447,14 +447,14 @@ class Topology:
     def _selected(self, inverse: bool, pod: PodTopology) -> list[_TopologyGroup]:
         """Return the groups that select a pod."""
         groups = self._inverse if inverse else self._groups
-        key = inverse, pod.namespace, frozenset(pod.labels.items())
+        key = inverse, id(pod)
         cached = self._selecting.get(key)
         if cached is None or cached[0] != len(groups):
             selecting = [group for group in groups.values() if group.selects(pod.namespace, pod.labels)]
             cached = self._selecting[key] = len(groups), selecting
         return cached[1]
 
-    def record(self, number: int, pod: PodTopology, taints: Sequence[Taint], node: Requirements) -> None:
+    def record(self, pod: PodTopology, taints: Sequence[Taint], node: Requirements) -> None:
         """Count a pod that was placed on a node with these requirements."""
         for group in self._selected(False, pod):
             if not group.node_filter.matches(taints, node):
@@ -462,7 +462,7 @@ class Topology:
             domains = node.of(group.key)
             if group.type is TopologyType.ANTI_AFFINITY or (not domains.complement and len(domains.values) == 1):
                 group.record(domains.values)
-        for group in {id(each): each for each in self._inverse_owners.get(number, ())}.values():
+        for group in self._inverse_owned.get(id(pod), ()):
             group.record(node.of(group.key).values)
 
     def register(self, key: str, domain: str) -> None:
