@@ -7,6 +7,8 @@ Left out of the draws, since upstream's answer is left to chance or the shape is
 * Affinity over zones of a pod that no selector ties to a zone: the first pod of a group goes to any one domain, or to
   one of any two.
 * Limits of the number of nodes that new nodes reach: upstream's scheduler does not count the nodes of its own round.
+* DaemonSets with several terms of node affinity: upstream drops a term that one type does not meet for all later types
+  and NodePools, too, so that the answer depends on their order.
 * Reserved capacity, volumes, devices, and pods that the provisioner ignores before it asks the scheduler.
 """
 
@@ -287,6 +289,9 @@ def _node(random: Random, name: str, zones: list[str], pools: list[str], feature
 
 def _daemon_set(random: Random, name: str, zones: list[str], features: frozenset[str]) -> Json:
     workload = _workload(random, zones, features - {"spread", "affinity", "anti-affinity", "preferences"}, {})
+    affinity = workload["spec"].get("affinity", {}).get("nodeAffinity", {})
+    if REQUIRED in affinity:
+        del affinity[REQUIRED]["nodeSelectorTerms"][1:]
     container = workload["spec"]["containers"][0]
     container["resources"]["requests"] = {"cpu": random.choice(("100m", "500m", "1")), "memory": "256Mi"}
     template = {"metadata": {"labels": {"daemon": name}}, "spec": workload["spec"]}
@@ -372,6 +377,31 @@ def draw_karpenter(random: Random) -> Json:
     }
 
 
+_KEYS = (ZONE, "failure-domain.beta.kubernetes.io/zone", _ARCH, "beta.kubernetes.io/arch", _TEAM, "cores")
+_BOUNDS = ("0", "1", "2", "3", "9", "9223372036854775807", "9223372036854775806")
+_LABEL_VALUES = ("A", "B", "1", "2", "3", "9", "10", "0", "-1", "+2", "08", "1.5", "", "9223372036854775808")
+
+
+def _any_requirement(random: Random) -> Json:
+    operator = random.choice(("In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"))
+    result: Json = {"key": random.choice(_KEYS), "operator": operator}
+    if operator in ("In", "NotIn"):
+        result["values"] = random.sample(_LABEL_VALUES, random.randint(0 if operator == "NotIn" else 1, 4))
+    elif operator not in ("Exists", "DoesNotExist"):
+        result["values"] = [random.choice(_BOUNDS)]
+    sometimes(random, result, "minValues", lambda r: r.randint(1, 3), 3)
+    return result
+
+
+def draw_requirements(random: Random) -> Json:
+    """Return an input of the kind ``karpenter-requirements``."""
+    return {
+        "first": some(random, _any_requirement, 0, 4),
+        "second": some(random, _any_requirement, 0, 4),
+        "values": list(_LABEL_VALUES),
+    }
+
+
 KINDS = (
     Kind(
         "karpenter",
@@ -382,5 +412,13 @@ KINDS = (
             {"zones", "apiVersion", "kind", "metadata", "name", "namespace", "uid", "operator", "key", "nodeClassRef",
              "capacity", "allocatable", "labels", "absent", "template", "containers", "price", "spot", "arch"}
         ),
+    ),
+    Kind(
+        "karpenter-requirements",
+        "karpenter",
+        draw_requirements,
+        program="karpenter",
+        weight=3,
+        fixed=frozenset({"key", "operator", "values"}),
     ),
 )  # fmt: skip

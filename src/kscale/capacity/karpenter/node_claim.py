@@ -79,10 +79,10 @@ class Daemon:
         )
 
     def runs_on_node(self, labels: Requirements, taints: Sequence[Taint], effects: Sequence[str]) -> bool:
-        """Check whether the pod runs on a node that exists. As in Karpenter, only its first term counts."""
-        return tolerates_all(
-            self.pod.spec.tolerations, taints, effects=effects, comparison_operators=True
-        ) and labels.is_compatible(self.terms[0])
+        """Check whether the pod runs on a node that exists."""
+        return tolerates_all(self.pod.spec.tolerations, taints, effects=effects, comparison_operators=True) and any(
+            labels.is_compatible(term) for term in self.terms
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,10 @@ def alternatives_of(pod: Pod, *, tolerates_preferences: bool) -> Iterator[Altern
     preferred_near = [each.pod_affinity_term for each in sorted(near.preferred, key=lambda each: -each.weight)]
     preferred_apart = [each.pod_affinity_term for each in sorted(apart.preferred, key=lambda each: -each.weight)]
     spread = list(spec.topology_spread_constraints or ())
+    tolerates_all = any(
+        (each.key, each.operator, each.value, each.effect) == ("", "Exists", "", "PreferNoSchedule")
+        for each in spec.tolerations
+    )
     effects: Sequence[str] = ALL_EFFECTS
     while True:
         strict = Requirements([*base, *(_expressions(required[0]) if required else ())])
@@ -104,7 +108,7 @@ def alternatives_of(pod: Pod, *, tolerates_preferences: bool) -> Iterator[Altern
         elif soft:  # the last constraint takes the place of the one that is dropped
             spread[soft[0]] = spread[-1]
             del spread[-1]
-        elif tolerates_preferences and effects is ALL_EFFECTS:
+        elif tolerates_preferences and effects is ALL_EFFECTS and not tolerates_all:
             effects = _REQUIRED_EFFECTS
         else:
             return
