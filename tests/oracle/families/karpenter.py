@@ -348,6 +348,8 @@ def draw_karpenter(random: Random) -> Json:
     pools = [_pool(random, name, zones, features) for name in pool_names]
     workloads = [_workload(random, zones, features, topology) for _ in range(random.choice((1, 2, 2, 3)))]
     count = random.randint(12, 40) if "many" in features else random.randint(1, 8)
+    if "many" in features and chance(random, 6):  # enough nodes for each way of sorting them
+        names, count = ["m5.large"], random.randint(60, 150)
     pods = [_pod(f"p{i:02}", random.choice(workloads)) for i in range(count)]
     if "many" in features:
         for pod in pods[:: random.choice((1, 2, 5))]:

@@ -334,6 +334,11 @@ class NodeClaim:
         """Return the name that stands for the node's host name."""
         return f"hostname-placeholder-{self.number:04}"
 
+    def has_room(self, request: NDArray[np.int64]) -> bool:
+        """Check whether one of the types has room for a pod."""
+        fits = (self.template.rooms >= self.request + request).all(axis=1)
+        return bool((self.types & fits).any())
+
     def plan(self, names: Sequence[str]) -> PlannedClaim:
         """Return what the claim may become, in the order in which Karpenter launches. ``names``: those of all pods."""
         template, undefined = self.template, self.template.undefined

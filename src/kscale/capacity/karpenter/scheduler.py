@@ -9,11 +9,11 @@ Upstream: ``sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling`` (``s
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,8 @@ __all__ = ["Placement", "place_pods"]
 
 _OWN_RULES = frozenset({"TaintToleration", "NodeAffinity", "PodTopologySpread", "InterPodAffinity"})
 """Plug-ins of the scheduler in whose place Karpenter has rules of its own."""
+_REPAIRED = 50
+"""From so many elements on, Go's sort repairs a list in which only few elements are out of place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +146,8 @@ class _Shape:
     request: NDArray[np.int64]
     amounts: Mapping[str, int]
     alternatives: list[Alternative]
-    is_free: bool
-    """Whether the pods demand nothing of the topology: a node that refuses one refuses all later ones."""
+    only_tightens: list[bool]
+    """For each alternative: whether a node that refuses such a pod refuses all later ones."""
     starts: list[int] = field(default_factory=list)
     """For each alternative: how many existing nodes take no such pod any more."""
     refusing: list[set[int]] = field(default_factory=list)
@@ -212,6 +214,8 @@ class _Scheduler:
         self._claims: list[NodeClaim] = []
         self._order: list[NodeClaim] = []
         """Claims in the order in which they were tried last."""
+        self._changed: int | None = None
+        """Position of the only claim in the order that may be out of place."""
         self._choose = choose
 
     # -- input -------------------------------------------------------------------------------------------------------
@@ -238,7 +242,7 @@ class _Scheduler:
                     request,
                     amounts,
                     alternatives,
-                    alternatives[0].topology.is_empty,
+                    [each.topology.only_tightens for each in alternatives],
                     [0] * len(alternatives),
                     [set() for _ in alternatives],
                 )
@@ -359,7 +363,7 @@ class _Scheduler:
             if self._add_to_claim(i, shape, which) or self._add_to_new_claim(i, shape, which):
                 return True
         # Nodes get fuller, claims narrower and limits smaller, but other pods may make room for a spread or affinity.
-        shape.is_hopeless = shape.is_free
+        shape.is_hopeless = all(shape.only_tightens)
         return False
 
     def _add_to_existing(self, i: int, shape: _Shape, which: int) -> bool:
@@ -369,14 +373,14 @@ class _Scheduler:
             return False
         world, numbers = self._world
         alternative = shape.alternatives[which]
-        position = shape.starts[which] if shape.is_free else 0
+        position = shape.starts[which] if shape.only_tightens[which] else 0
         while position < len(nodes):
             node = nodes[position]
             requirements = self._requirements_on(i, shape, alternative, node)
             if requirements is not None and world.schedule(numbers[i], node.number):
                 break
             position += 1
-        if shape.is_free:
+        if shape.only_tightens[which]:
             shape.starts[which] = position
         if position == len(nodes):
             return False
@@ -421,21 +425,38 @@ class _Scheduler:
         """Add the pod to the claim with the fewest pods that takes it."""
         self._sort_claims()
         alternative, refusing = shape.alternatives[which], shape.refusing[which]
-        for claim in self._order:
+        only_tightens = shape.only_tightens[which]
+        for position, claim in enumerate(self._order):
             if claim.number in refusing:
                 continue
-            if self._try(i, claim, shape, alternative):
+            if not claim.has_room(shape.request):
+                refusing.add(claim.number)
+            elif self._try(i, claim, shape, alternative):
+                self._changed = position
                 return True
-            if shape.is_free:
+            elif only_tightens:
                 refusing.add(claim.number)
         return False
 
     def _sort_claims(self) -> None:
         """Sort the claims by their number of pods. Ties end up as upstream's unstable sort leaves them."""
-        order = self._order
-        counts = [len(claim.members) for claim in order]
-        if any(first > second for first, second in pairwise(counts)):
+        order, changed = self._order, self._changed
+        if changed is None:
+            return
+        self._changed = None
+        count, size = len(order[changed].members), len(order)
+        before = changed > 0 and len(order[changed - 1].members) > count
+        after = changed + 1 < size and len(order[changed + 1].members) < count
+        if not before and not after:
+            return
+        samples = [size // 4 * part for part in (1, 2, 3)]
+        if size < _REPAIRED or any(abs(changed - sample) <= 1 for sample in samples):
             self._order = sort_as_go(order, lambda first, second: len(first.members) < len(second.members))
+            return
+        # A long list in which one element is out of place, and none that the sort samples, is repaired in a stable way.
+        claim = order.pop(changed)
+        find = bisect_right if before else bisect_left
+        order.insert(find(order, count, key=lambda each: len(each.members)), claim)
 
     def _add_to_new_claim(self, i: int, shape: _Shape, which: int) -> bool:
         """Open a claim of the first NodePool that takes the pod."""
@@ -446,6 +467,7 @@ class _Scheduler:
             claim = self._open(template, allowed)
             if self._try(i, claim, shape, shape.alternatives[which]):
                 self._claims.append(claim)
+                self._changed = len(self._order)
                 self._order.append(claim)
                 template.take(claim.types)
                 return True
@@ -459,8 +481,14 @@ class _Scheduler:
 
     def _try(self, i: int, claim: NodeClaim, shape: _Shape, alternative: Alternative) -> bool:
         """Add a pod to a claim if the claim takes it."""
+        labels = len(claim.requirements)
         if self._find_refusal(i, claim, shape, alternative) is not None:
             return False
+        if len(claim.requirements) > labels and claim.members:  # see _add_to_existing
+            for other in self._shapes:
+                other.is_hopeless = False
+                for refusing in other.refusing:
+                    refusing.discard(claim.number)
         claim.members.append(i)
         if shape.pod.ports:
             claim.ports.append(shape.pod.ports)

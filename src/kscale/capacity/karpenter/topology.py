@@ -77,9 +77,9 @@ class PodTopology:
     required_anti_affinity: Sequence[PodAffinityTerm]
 
     @property
-    def is_empty(self) -> bool:
-        """Check whether the pod demands nothing of the topology."""
-        return not (self.spread or self.affinity or self.anti_affinity)
+    def only_tightens(self) -> bool:
+        """Check whether other pods never make room: a node that refuses such a pod refuses all later ones."""
+        return not self.affinity and all(each.topology_key == HOSTNAME for each in self.spread)
 
 
 @dataclass(frozen=True, slots=True)
