@@ -7,15 +7,17 @@ from pathlib import Path
 
 from go_programs import BuildError, build_program, required_version
 
-__all__ = ["KUBERNETES", "VPA", "build_programs", "default_version", "upstream_of", "versions"]
+__all__ = ["KARPENTER", "KUBERNETES", "VPA", "build_programs", "default_version", "upstream_of", "versions"]
 
 HERE = Path(__file__).parent
 KUBERNETES = HERE / "kubernetes"
 VPA = HERE / "vpa"
+KARPENTER = HERE / "karpenter"
 HARNESS = HERE / "harness"
-"""The Go module that both programs share."""
+"""The Go module that the programs share."""
 _MODULE = "k8s.io/kubernetes"
 _VPA_MODULE = "k8s.io/autoscaler/vertical-pod-autoscaler"
+_KARPENTER_MODULE = "sigs.k8s.io/karpenter"
 
 
 def default_version() -> str:
@@ -50,9 +52,14 @@ def build_vpa() -> Path:
     return build_program(VPA, "oracle-vpa", modules=[HARNESS])
 
 
+def build_karpenter() -> Path:
+    """Return the program that links Karpenter."""
+    return build_program(KARPENTER, "oracle-karpenter", modules=[HARNESS])
+
+
 def build_programs(names: Collection[str], version: str = "") -> dict[str, Path]:
-    """Return the oracle programs of these names (``kubernetes``, ``vpa``), built if they are not there."""
-    builders = {"kubernetes": lambda: build_kubernetes(version), "vpa": build_vpa}
+    """Return the oracle programs ``kubernetes``, ``vpa`` and ``karpenter``, built if they are not there."""
+    builders = {"kubernetes": lambda: build_kubernetes(version), "vpa": build_vpa, "karpenter": build_karpenter}
     return {name: builders[name]() for name in sorted(names)}
 
 
@@ -60,4 +67,6 @@ def upstream_of(program: str, version: str = "") -> str:
     """Return what an oracle program links, as recorded answers name it."""
     if program == "kubernetes":
         return f"kubernetes {version or default_version()}"
+    if program == "karpenter":
+        return f"karpenter {required_version(KARPENTER / 'go.mod', _KARPENTER_MODULE)}"
     return f"vertical-pod-autoscaler {required_version(VPA / 'go.mod', _VPA_MODULE)}"

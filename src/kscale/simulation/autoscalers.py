@@ -23,7 +23,7 @@ from kscale.ca.legacy.metrics import LEGACY_GPU_LABEL
 from kscale.ca.options import CURRENT_PROFILE, LEGACY_PROFILE, AutoscalingOptions
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.karpenter import NodePools, PoolGroups, groups_of_pools, node_pools_from, read_node_pools
-from kscale.capacity.karpenter.choice import OfferedPools
+from kscale.capacity.karpenter.node_claim import OfferedPools
 from kscale.capacity.karpenter.node_pools import CAPACITY_TYPE, NODE_POOL
 from kscale.capacity.records import UNLIMITED
 from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, CurrentNodes

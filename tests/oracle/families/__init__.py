@@ -34,7 +34,7 @@ class Kind:
     name: str
     family: str
     draw: Callable[[Random], Json]
-    program: Literal["kubernetes", "vpa"] = "kubernetes"
+    program: Literal["kubernetes", "vpa", "karpenter"] = "kubernetes"
     weight: int = 1
     fixed: frozenset[str] = frozenset()
     comparable: Callable[[Any], Any] = _unchanged

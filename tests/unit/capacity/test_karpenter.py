@@ -257,10 +257,9 @@ def test_spread_over_zones_chooses_the_emptiest() -> None:
 
 
 def test_what_is_not_modelled_is_named() -> None:
-    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-        {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": ZONE}]}}  # fmt: skip
-    choice = choose([pod("p", "1", affinity=near)], pool("g", *on_demand()))
-    assert choice.unmodelled == ["affinity to pods: 1 pods"]
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    choice = choose([pod("p", "1", volumes=[volume])], pool("g", *on_demand()))
+    assert choice.unmodelled == ["volumes (zones, limits of nodes): 1 pods"]
 
 
 def test_a_mix_keeps_to_the_limits_of_a_pool_together() -> None:

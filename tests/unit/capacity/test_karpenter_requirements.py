@@ -1,4 +1,19 @@
-"""Requirements on labels: the outcomes that Karpenter's own tests expect for the same inputs, as tables."""
+"""Requirements on labels: the outcomes that Karpenter's own tests expect for the same inputs, as tables.
+
+Of ``pkg/scheduling`` in sigs.k8s.io/karpenter v1.14.0, all rows agree that can be expressed:
+
+===============================================  ===========================================================
+``requirement_test.go``: Intersect requirements  590 pairs, as ``INTERSECTIONS`` and the larger ``minValues``
+``requirement_test.go``: Has                     70 rows, as ``ALLOWED``
+``requirement_test.go``: Operator                14 rows, as ``OPERATORS``
+``requirement_test.go``: Gte and Lte Operators   13 tests, without ``Any``
+``requirements_test.go``: Compatibility          450 pairs, as ``COMPATIBLE``
+``hostportusage_test.go``                        4 tests, in ``test_karpenter_scheduler.py``
+===============================================  ===========================================================
+
+Not expressed, since kscale has no such function: Len, Any, String, the conversion to NodeSelectorRequirements, and the
+hints at typing errors.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +75,39 @@ AB   110111100010000
 """
 STRICT_OF_NOTHING = "101000100010000"
 """The first row for a label that is not well known; the other rows are equal."""
+ALLOWED = """
+*    11111
+-    00000
+A    10000
+B    01000
+AB   11000
+!A   01111
+1    00100
+9    00001
+19   00101
+!12  11001
+>=2  00011
+>=10 00000
+<=0  00000
+<=8  00110
+"""
+"""Whether each allows the values A, B, 1, 2 and 9."""
+OPERATORS = """
+* Exists
+- DoesNotExist
+A In
+B In
+AB In
+!A NotIn
+1 In
+9 In
+19 In
+!12 NotIn
+>=2 Exists
+>=10 Exists
+<=0 Exists
+<=8 Exists
+"""
 
 
 def made(name: str, min_values: int | None = None) -> Requirement:
@@ -97,6 +145,18 @@ def test_compatibility(row: str) -> None:
 
     assert answers(frozenset({KEY})) == expected
     assert answers(frozenset()) == (STRICT_OF_NOTHING if name == "none" else expected)
+
+
+@pytest.mark.parametrize("row", ALLOWED.strip().splitlines(), ids=list(INPUTS))
+def test_allowed_values(row: str) -> None:
+    name, expected = row.split()
+    assert "".join(str(int(made(name).allows(value))) for value in ("A", "B", "1", "2", "9")) == expected
+
+
+@pytest.mark.parametrize("row", OPERATORS.strip().splitlines(), ids=list(INPUTS))
+def test_operators(row: str) -> None:
+    name, expected = row.split()
+    assert made(name).operator == expected
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from kscale.capacity.evictions import is_protected
-from kscale.capacity.karpenter.choice import OfferedPools, Placement, place_pods
+from kscale.capacity.karpenter.node_claim import OfferedPools
 from kscale.capacity.karpenter.node_pools import NODE_POOL, NodePool, NodePools
 from kscale.capacity.karpenter.offerings import remaining_of_pools
+from kscale.capacity.karpenter.scheduler import Placement, place_pods
 from kscale.capacity.losses import is_lost_with_node, waiting
 from kscale.effects import Moment
 from kscale.objects.api.core import Node, Pod, Taint, Toleration

@@ -13,9 +13,10 @@ from enum import StrEnum
 from itertools import zip_longest
 
 from kscale.capacity.consolidation.budgets import EMPTY, UNDERUTILIZED, allowed_nodes
-from kscale.capacity.karpenter.choice import Placement, PlannedClaim
 from kscale.capacity.karpenter.cluster_view import ClusterView
+from kscale.capacity.karpenter.node_claim import PlannedClaim
 from kscale.capacity.karpenter.node_pools import CAPACITY_TYPE, NodePool
+from kscale.capacity.karpenter.scheduler import Placement
 from kscale.capacity.mix.offers import SPOT
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.conditions import is_true

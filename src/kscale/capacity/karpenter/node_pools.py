@@ -119,12 +119,17 @@ class NodePool(KubeObject):
 
     def requirements(self) -> Requirements:
         """Return what nodes of the pool must be like: its requirements, labels and name."""
-        spec = self.spec.template.spec
-        labels = {**(self.spec.template.metadata.labels or {}), NODE_POOL: self.name}
-        reference = spec.node_class_ref
+        labels = {NODE_POOL: self.name}
+        reference = self.spec.template.spec.node_class_ref
         if reference.kind:
             labels[f"{reference.group}/{reference.kind.lower()}"] = reference.name
-        return Requirements([*map(_requirement, spec.requirements), *(_label(*item) for item in labels.items())])
+        return self.template_requirements().with_(_label(*item) for item in labels.items())
+
+    def template_requirements(self) -> Requirements:
+        """Return the requirements and labels of the pool's template, without its name and node class."""
+        labels = self.spec.template.metadata.labels or {}
+        requirements = self.spec.template.spec.requirements
+        return Requirements([*map(_requirement, requirements), *(_label(*item) for item in labels.items())])
 
     def disruption(self) -> PoolDisruption:
         """Return the rules by which a path of :func:`kscale.consolidate` removes nodes of the pool.

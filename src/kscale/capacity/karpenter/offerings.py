@@ -7,7 +7,7 @@ Google Cloud (``karpenter.k8s.gcp``), as far as a catalogue says their values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -59,12 +59,22 @@ class PoolGroups:
         The pools' limits, less what their nodes and node claims have.
     assumptions : list of str
         Requirements that cannot be judged.
+    types : mapping
+        What is true of nodes of each instance type of the cloud, by pool and type.
+    left : mapping
+        What the limits leave, by pool and resource. Negative if the pool's nodes have more than the limit.
     """
 
     groups: list[NodeGroup]
     offerings: list[PoolOffering]
     limits: list[SharedLimit]
     assumptions: list[str]
+    types: Mapping[str, Mapping[str, Requirements]] = field(default_factory=dict)
+    left: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def left_by_limits(self, pool: str) -> Mapping[str, int]:
+        """Return what the limits of a NodePool leave, by resource; negative if its nodes have more than that."""
+        return self.left.get(pool) or self.remaining(pool)
 
     def remaining(self, pool: str) -> dict[str, int]:
         """Return what the limits of a NodePool leave for new nodes, by resource.
@@ -98,10 +108,12 @@ def labels_of_type(kind: InstanceType) -> dict[str, str]:
     return {f"{_PREFIX[name.cloud]}instance-{key}": value for key, value in fields.items() if value}
 
 
-def requirements_of_type(kind: InstanceType, zones: Sequence[str], region: str) -> Requirements:
+def requirements_of_type(
+    kind: InstanceType, zones: Iterable[str], region: str, capacity_types: Iterable[str] = ()
+) -> Requirements:
     """Return what is true of nodes of an instance type; labels that the catalogue does not know are left out."""
     labels = {INSTANCE_TYPE: [kind.name], ARCH: [kind.arch], OS: ["linux"], REGION: [region] if region else []}
-    labels |= {ZONE: [zone for zone in zones if zone]}
+    labels |= {ZONE: [zone for zone in zones if zone], CAPACITY_TYPE: list(capacity_types)}
     labels |= {key: [value] for key, value in labels_of_type(kind).items()}
     result = [requirement(key, Operator.IN, values) for key, values in labels.items() if values]
     # A type without GPUs lacks the label rather than having it with the value 0.
@@ -165,12 +177,16 @@ def groups_of_pools(
     limits: list[SharedLimit] = []
     assumptions: dict[str, None] = {}
     used = _used(pools, nodes)
+    types: dict[str, dict[str, Requirements]] = {}
+    left: dict[str, dict[str, int]] = {}
     for pool in pools.pools:
         required = pool.requirements()
         named_zones = list(zones) or _named_zones(required.of(ZONE))
         own = []
         for kind in _of_cloud(pool, kinds):
-            of_type = requirements_of_type(kind, named_zones, region)
+            capacity_types = (ON_DEMAND,) if kind.price(region, spot=True) is None else (ON_DEMAND, SPOT)
+            of_type = requirements_of_type(kind, named_zones, region, capacity_types)
+            types.setdefault(pool.name, {})[kind.name] = of_type
             if of_type.find_conflict(required) is not None:
                 continue
             for zone in named_zones:
@@ -184,7 +200,8 @@ def groups_of_pools(
         if not own:
             raise InputError(f"NodePool {pool.name}: its requirements allow none of the catalogue's types")
         _assume(pool, required, own, assumptions)
-        remaining = _remaining(pool, used.get(pool.name, {}))
+        left[pool.name] = _left(pool, used.get(pool.name, {}))
+        remaining = {name: max(0, amount) for name, amount in left[pool.name].items()}
         new = [_group(pool, required, offering, region, remaining) for offering in own]
         groups += new
         offerings += own
@@ -194,7 +211,7 @@ def groups_of_pools(
             )
             for name, most in remaining.items()
         ]
-    return PoolGroups(groups, offerings, limits, list(assumptions))
+    return PoolGroups(groups, offerings, limits, list(assumptions), types, left)
 
 
 def _of_cloud(pool: NodePool, kinds: Sequence[InstanceType]) -> list[InstanceType]:
@@ -249,17 +266,20 @@ def _used(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
 
 
 def remaining_of_pools(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """Return what the limits of each NodePool leave beside nodes, and node claims without a node, by resource."""
+    """Return what the limits of each NodePool leave beside nodes, and node claims without a node, by resource.
+
+    An amount is negative if the pool's nodes have more than the limit.
+    """
     used = _used(pools, nodes)
-    return {pool.name: _remaining(pool, used.get(pool.name, {})) for pool in pools.pools}
+    return {pool.name: _left(pool, used.get(pool.name, {})) for pool in pools.pools}
 
 
-def _remaining(pool: NodePool, used: Mapping[str, int]) -> dict[str, int]:
+def _left(pool: NodePool, used: Mapping[str, int]) -> dict[str, int]:
     """Return how much of each limited resource new nodes of the pool may have."""
     limits = dict(pool.spec.limits or {})
     amounts = {"nodes": limits.pop("nodes").value()} if "nodes" in limits else {}
     amounts |= to_integers(limits)
-    return {name: max(0, amount - used.get(name, 0)) for name, amount in amounts.items()}
+    return {name: amount - used.get(name, 0) for name, amount in amounts.items()}
 
 
 def _group(

@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from kscale.capacity.group_templates import with_templates
-from kscale.capacity.karpenter.choice import OfferedPools, Placement, PlannedClaim, place_pods, summarize
+from kscale.capacity.karpenter.choice import summarize
 from kscale.capacity.karpenter.cluster_view import is_provisionable
+from kscale.capacity.karpenter.node_claim import OfferedPools, PlannedClaim
 from kscale.capacity.karpenter.node_pools import NodePools
 from kscale.capacity.karpenter.offerings import PoolGroups, remaining_of_pools
+from kscale.capacity.karpenter.scheduler import Placement, place_pods
 from kscale.capacity.records import KarpenterChoice
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.argument_types import typed

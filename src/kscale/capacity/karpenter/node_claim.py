@@ -1,0 +1,367 @@
+"""Node claims that a scheduling round plans: the instance types that NodePools offer, and claims with their pods.
+
+Upstream: ``sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling`` (``nodeclaimtemplate.go``, ``nodeclaim.go``)
+and ``pkg/cloudprovider/types.go``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.capacity.karpenter.node_pools import NodePool, NodePools
+from kscale.capacity.karpenter.offerings import (
+    PoolGroups,
+    PoolOffering,
+    labels_of_type,
+    offering_requirements,
+    requirements_of_type,
+)
+from kscale.capacity.karpenter.preferences import strict_requirements
+from kscale.capacity.karpenter.requirements import WELL_KNOWN, Operator, Requirement, Requirements, requirement
+from kscale.capacity.karpenter.topology import DomainGroup
+from kscale.capacity.mix.offers import ON_DEMAND, RESERVED, SPOT
+from kscale.objects.api.core import Pod, Taint
+from kscale.objects.node_selectors import HOSTNAME, tolerates_all
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.pod_resources import PODS, occupancy, to_integers
+from kscale.snapshot.classes.facets import host_ports
+
+__all__ = ["Daemon", "NodeClaim", "NodeClaimTemplate", "OfferedPools", "PlannedClaim", "share_ports"]
+
+_PREFERENCE: Sequence[str] = (RESERVED, SPOT, ON_DEMAND)
+"""Capacity types in the order in which Karpenter launches them."""
+_SIMULATED = ("karpenter.sh/registered", "karpenter.sh/initialized")
+"""Labels that every node has in the end, so that pods of DaemonSets may require them."""
+
+HostPorts = Sequence[tuple[str, str, int]]
+
+
+def share_ports(first: HostPorts, second: HostPorts) -> bool:
+    """Check whether two pods use the same host port; an unspecified address means all addresses."""
+    anywhere = ("", "0.0.0.0", "::")
+    return any(
+        (protocol, port) == (other_protocol, other_port)
+        and (address == other_address or address in anywhere or other_address in anywhere)
+        for address, protocol, port in first
+        for other_address, other_protocol, other_port in second
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """The pod that a DaemonSet starts on each node that suits it."""
+
+    pod: Pod
+    terms: Sequence[Requirements]
+    request: Mapping[str, int]
+    ports: HostPorts
+
+    @classmethod
+    def of(cls, pod: Pod) -> Daemon:
+        """Read what a node needs to know about the pod of a DaemonSet."""
+        return cls(pod, strict_requirements(pod), {**to_integers(occupancy(pod)), PODS: 1}, host_ports(pod))
+
+    def runs_on_type(
+        self, template: Requirements, taints: Sequence[Taint], of_type: Requirements, undefined: frozenset[str]
+    ) -> bool:
+        """Check whether the pod runs on nodes of a type that a NodePool launches."""
+        if not tolerates_all(self.pod.spec.tolerations, taints, comparison_operators=True):
+            return False
+        return any(
+            template.is_compatible(term, undefined=undefined) and of_type.find_conflict(term) is None
+            for term in self.terms
+        )
+
+    def runs_on_node(self, labels: Requirements, taints: Sequence[Taint], effects: Sequence[str]) -> bool:
+        """Check whether the pod runs on a node that exists."""
+        return tolerates_all(self.pod.spec.tolerations, taints, effects=effects, comparison_operators=True) and any(
+            labels.is_compatible(term) for term in self.terms
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _OfferedType:
+    """An instance type of a pool: what new nodes have, and its offerings."""
+
+    name: str
+    requirements: Requirements
+    allocatable: Mapping[str, int]
+    capacity: Mapping[str, int]
+    offerings: Sequence[tuple[PoolOffering, Requirements]]
+
+
+class OfferedPools:
+    """NodePools that were converted to groups, prepared once for any number of placements.
+
+    Parameters
+    ----------
+    pools : NodePools
+        The NodePools.
+    converted : PoolGroups
+        Their offerings (:func:`~kscale.capacity.karpenter.groups_of_pools`).
+    groups : iterable of NodeGroup
+        The groups of ``converted`` with their templates.
+    """
+
+    def __init__(self, pools: NodePools, converted: PoolGroups, groups: Iterable[NodeGroup]) -> None:
+        self.pools, self.offerings = pools.pools, converted.offerings
+        self.remaining = {pool.name: dict(converted.left_by_limits(pool.name)) for pool in pools.pools}
+        self.undefined = WELL_KNOWN | {key for offering in self.offerings for key in labels_of_type(offering.kind)}
+        templates = {group.id: group for group in groups}
+        self.types = {pool.name: list(self._types_of(pool.name, converted, templates)) for pool in pools.pools}
+        self._universe = {
+            pool.name: list(converted.types.get(pool.name, {}).values())
+            or [offered.requirements for offered in self.types[pool.name]]
+            for pool in pools.pools
+        }
+        self._domains: dict[str, DomainGroup] = {}
+
+    def _types_of(self, pool: str, converted: PoolGroups, templates: Mapping[str, NodeGroup]) -> Iterator[_OfferedType]:
+        by_type: dict[str, list[PoolOffering]] = defaultdict(list)
+        for offering in self.offerings:
+            if offering.pool == pool:
+                by_type[offering.kind.name].append(offering)
+        for name, offerings in by_type.items():
+            allocatable = templates[offerings[0].group].node_template.node.status.allocatable or {}
+            slots = {PODS: allocatable[PODS].value()} if PODS in allocatable else {}
+            requirements = converted.types.get(pool, {}).get(name)
+            if requirements is None:
+                zones = list(dict.fromkeys(offering.zone for offering in offerings))
+                capacity_types = dict.fromkeys(offering.capacity_type for offering in offerings)
+                requirements = requirements_of_type(offerings[0].kind, zones, "", capacity_types)
+            yield _OfferedType(
+                name,
+                requirements,
+                {**to_integers(allocatable), **slots},
+                {"nodes": 1, **to_integers(offerings[0].kind.capacity)},
+                [(each, offering_requirements(each.zone, each.capacity_type)) for each in offerings],
+            )
+
+    def domains_of(self, key: str) -> DomainGroup:
+        """Return the domains of a label that the NodePools can provide, with the taints of those NodePools."""
+        if key not in self._domains:
+            result: dict[str, list[Sequence[Taint]]] = {}
+            for pool in self.pools:
+                taints = pool.spec.template.spec.taints
+                own = pool.template_requirements().get(key)
+                of_types = (requirements.get(key) for requirements in self._universe[pool.name])
+                both = [
+                    each if own is None or each is None else each.intersection(own)
+                    for each in of_types
+                    if each is not None or own is not None
+                ]
+                each_own = [own] if own is not None and own.operator is Operator.IN else []
+                for value in dict.fromkeys(
+                    value for one in (*both, *each_own) if one is not None for value in one.values
+                ):
+                    result.setdefault(value, []).append(taints)
+            self._domains[key] = result
+        return self._domains[key]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedClaim:
+    """A node to launch.
+
+    Attributes
+    ----------
+    pool : str
+        Its NodePool.
+    pods : list of str
+        Names of the pods that it is for.
+    offerings : list of PoolOffering
+        What it may become, in the order in which Karpenter launches: one capacity type (reserved, else spot, else
+        on-demand), the cheapest first.
+    types : frozenset of str
+        The instance types that suit its pods.
+    min_values : mapping
+        How many different values the types must have, and the values of each type, by label (``minValues``).
+    requirements : Requirements
+        Those of the NodePool and of the pods together.
+    """
+
+    pool: str
+    pods: list[str]
+    offerings: list[PoolOffering]
+    types: frozenset[str]
+    min_values: Mapping[str, tuple[int, Mapping[str, frozenset[str]]]] = field(default_factory=dict)
+    requirements: Requirements = field(default_factory=Requirements)
+
+    def has_minimum_values(self) -> bool:
+        """Check whether the types have as many different values of each label as ``minValues`` demands."""
+        return all(
+            len({value for name in self.types for value in values[name]}) >= minimum
+            for minimum, values in self.min_values.values()
+        )
+
+    @property
+    def zone(self) -> str:
+        """Return the zone of the cheapest offering; empty if another zone has the same price."""
+        best = self.offerings[0]
+        zones = {one.zone for one in self.offerings if one.kind is best.kind and one.price == best.price}
+        return best.zone if len(zones) == 1 else ""
+
+
+class NodeClaimTemplate:
+    """A NodePool in a scheduling round: its instance types, and what its limits leave.
+
+    Parameters
+    ----------
+    pool : NodePool
+        The NodePool.
+    offered : OfferedPools
+        What the NodePools offer.
+    daemons : sequence of Daemon
+        The pods of DaemonSets.
+    resources : mapping
+        Position of each resource in vectors of amounts.
+    remaining : mapping
+        What the limits of the NodePool leave, by resource.
+    unavailable : collection of str
+        Groups of offerings that the cloud cannot launch now.
+    """
+
+    def __init__(
+        self,
+        pool: NodePool,
+        offered: OfferedPools,
+        daemons: Sequence[Daemon],
+        resources: Mapping[str, int],
+        remaining: Mapping[str, int],
+        unavailable: Collection[str],
+    ) -> None:
+        self.name = pool.name
+        self.taints = pool.spec.template.spec.taints
+        self.undefined = offered.undefined
+        simulated = (requirement(key, Operator.IN, ["true"]) for key in _SIMULATED)
+        self.requirements = pool.requirements().with_(simulated)
+        self.remaining = dict(remaining)
+        self.types: list[_OfferedType] = []
+        self.offerings: list[list[tuple[PoolOffering, Requirements]]] = []
+        for offered_type in offered.types[pool.name]:
+            offerings = [each for each in offered_type.offerings if each[0].group not in unavailable]
+            if offerings:
+                self.types.append(offered_type)
+                self.offerings.append(offerings)
+        rooms = np.zeros((len(self.types), len(resources)), dtype=np.int64)
+        self._daemon_ports: list[tuple[HostPorts, ...]] = []
+        for i, each in enumerate(self.types):
+            running = [
+                daemon
+                for daemon in daemons
+                if daemon.runs_on_type(self.requirements, self.taints, each.requirements, self.undefined)
+            ]
+            for name, position in resources.items():
+                reserved = sum(daemon.request.get(name, 0) for daemon in running)
+                rooms[i, position] = each.allocatable.get(name, 0) - reserved
+            self._daemon_ports.append(tuple(daemon.ports for daemon in running if daemon.ports))
+        self.rooms = rooms
+        self._capacities: dict[str, NDArray[np.int64]] = {}
+        self._masks: dict[frozenset[Requirement], NDArray[np.bool_]] = {}
+        everything = np.ones(len(self.types), dtype=bool)
+        self.can_meet_minimum_values = self.has_minimum_values(self.requirements, everything)
+
+    def _capacity_of(self, name: str) -> NDArray[np.int64]:
+        """Return int64[types]: the capacity of a resource."""
+        if name not in self._capacities:
+            amounts = [each.capacity.get(name, 0) for each in self.types]
+            self._capacities[name] = np.array(amounts, dtype=np.int64)
+        return self._capacities[name]
+
+    def within_limits(self) -> NDArray[np.bool_]:
+        """Return bool[types]: those that the limits leave room for."""
+        allowed = np.ones(len(self.types), dtype=bool)
+        for name, amount in self.remaining.items():
+            allowed &= self._capacity_of(name) <= amount
+        return allowed
+
+    def take(self, types: NDArray[np.bool_]) -> None:
+        """Take a new node from the limits. The largest type counts, as any of the types may be launched."""
+        for name in self.remaining:
+            self.remaining[name] -= int(self._capacity_of(name)[types].max())
+
+    def suitable(self, requirements: Requirements) -> NDArray[np.bool_]:
+        """Return bool[types]: those that have an offering which meets the requirements."""
+        key = frozenset(each for each in requirements.values() if each.key != HOSTNAME)
+        mask = self._masks.get(key)
+        if mask is None:
+            mask = np.array([self._suits(i, requirements) for i in range(len(self.types))], dtype=bool)
+            self._masks[key] = mask
+        return mask
+
+    def _suits(self, number: int, requirements: Requirements) -> bool:
+        if self.types[number].requirements.find_conflict(requirements) is not None:
+            return False
+        return any(requirements.is_compatible(needs, undefined=self.undefined) for _, needs in self.offerings[number])
+
+    def free_of_ports(self, ports: HostPorts) -> NDArray[np.bool_]:
+        """Return bool[types]: those on which no pod of a DaemonSet uses one of the host ports."""
+        return np.array(
+            [not any(share_ports(ports, other) for other in taken) for taken in self._daemon_ports], dtype=bool
+        )
+
+    def has_minimum_values(self, requirements: Requirements, types: NDArray[np.bool_]) -> bool:
+        """Check whether the types have as many different values of each label as ``minValues`` demands."""
+        chosen = [self.types[i] for i in np.flatnonzero(types).tolist()]
+        for key, each in requirements.items():
+            if each.min_values is not None:
+                values = {value for one in chosen for value in one.requirements.of(key).values}
+                if len(values) < each.min_values:
+                    return False
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class NodeClaim:
+    """A node to launch: what is known about it, and the types that still suit all of its pods."""
+
+    template: NodeClaimTemplate
+    requirements: Requirements
+    types: NDArray[np.bool_]
+    request: NDArray[np.int64]
+    number: int
+    ports: list[HostPorts] = field(default_factory=list)
+    members: list[int] = field(default_factory=list)
+
+    @property
+    def hostname(self) -> str:
+        """Return the name that stands for the node's host name."""
+        return f"hostname-placeholder-{self.number:04}"
+
+    def has_room(self, request: NDArray[np.int64]) -> bool:
+        """Check whether one of the types has room for a pod."""
+        fits = (self.template.rooms >= self.request + request).all(axis=1)
+        return bool((self.types & fits).any())
+
+    def plan(self, names: Sequence[str]) -> PlannedClaim:
+        """Return what the claim may become, in the order in which Karpenter launches. ``names``: those of all pods."""
+        template, undefined = self.template, self.template.undefined
+        chosen = np.flatnonzero(self.types).tolist()
+        offerings = [
+            offering
+            for i in chosen
+            for offering, needs in template.offerings[i]
+            if self.requirements.is_compatible(needs, undefined=undefined)
+        ]
+        capacity_type = next(each for each in _PREFERENCE if any(one.capacity_type == each for one in offerings))
+        offerings = [each for each in offerings if each.capacity_type == capacity_type]
+        offerings.sort(key=lambda each: (each.price is None, each.price or 0.0, each.kind.name, each.zone))
+        types = [template.types[i] for i in chosen]
+        hidden = (HOSTNAME, *_SIMULATED)
+        return PlannedClaim(
+            pool=template.name,
+            pods=[names[i] for i in self.members],
+            offerings=offerings,
+            types=frozenset(each.name for each in types),
+            min_values={
+                key: (each.min_values, {one.name: one.requirements.of(key).values for one in types})
+                for key, each in self.requirements.items()
+                if each.min_values is not None
+            },
+            requirements=Requirements(each for key, each in self.requirements.items() if key not in hidden),
+        )
