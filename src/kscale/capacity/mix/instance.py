@@ -37,7 +37,7 @@ from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["MONEY", "Cell", "Instance", "Source"]
+__all__ = ["MONEY", "Cell", "Instance", "Source", "select_records"]
 
 MONEY = 10**9
 """Costs are whole billionths of the currency, rounded down: so a bound stays one."""
@@ -156,7 +156,7 @@ class Instance:
         order = np.lexsort((np.arange(len(pod_classes)), large, affinity_group, group_rank, rank[pod_classes]))
         self.positions = chosen[order]
         self.class_of = pod_classes[order]
-        self.records = _select_records(self.asked, self.positions)
+        self.records = select_records(self.asked, self.positions)
         if len(self.cells) <= 1:
             self.cell_of = np.zeros(len(order), dtype=np.int64)
             return
@@ -378,7 +378,7 @@ class Instance:
         return _build_resource_vector(to_integers(amounts), pods)
 
 
-def _select_records(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
+def select_records(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
     """Return the records at some positions, without creating pods if the records are rows of a table."""
     return records.take(positions) if isinstance(records, PodRows) else [records[i] for i in positions.tolist()]
 

@@ -176,17 +176,20 @@ def check_budget(budget: float) -> None:
         raise typer.BadParameter("nan is not a number of seconds", param_hint="--budget")
 
 
-def within(budget: float, *, few_types: bool = False, pods: int = 0) -> tuple[Callable[[], bool], ...]:
+def within(
+    budget: float, *, few_types: bool = False, pods: int = 0, clock: Callable[[], float] = time.monotonic
+) -> tuple[Callable[[], bool], ...]:
     """Return functions that return when to end the bound and the plan, to finish within ``budget`` seconds from now.
 
     ``few_types`` leaves time for plans with few instance types, ``pods`` for the exact check of so many pods.
+    ``clock`` returns seconds.
     """
-    began = time.monotonic()
+    began = clock()
     latest = max(0.0, budget - _CHECK * pods)
 
     def after(share: float) -> Callable[[], bool]:
         end = began + min(budget * share, latest * share / ends[-1])
-        return lambda: time.monotonic() >= end
+        return lambda: clock() >= end
 
     ends = _ENDS_WITH_FEW_TYPES if few_types else _ENDS
     return tuple(after(share) for share in ends)
