@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -307,9 +308,10 @@ def _count_fixed(instance: Instance, kind: int, cell: int) -> int:
 
 @dataclass(slots=True)
 class _Claim:
-    """An open bin: ``options`` bool[T] that hold its ``pattern``, before the last ``shape`` was added.
+    """An open bin: ``options`` bool[T] that hold its ``pattern``, before items of the last ``shape`` were added.
 
-    ``more``: how many more items of that shape fit; ``room``: at most so much of each resource is free.
+    ``added``: items of that shape that ``pattern`` does not count yet; ``more``: how many more of them fit; ``room``: at
+    most so much of each resource is free; ``pods``: number of all items.
     """
 
     options: NDArray[np.bool_]
@@ -317,7 +319,14 @@ class _Claim:
     shape: int
     room: Sequence[int]
     more: int = 0
+    added: int = 0
     pods: int = 0
+
+    def finish(self) -> None:
+        """Count the items of the last shape in the pattern."""
+        if self.added:
+            self.pattern[self.shape] += self.added
+            self.added = 0
 
 
 class _Claims:
@@ -331,44 +340,46 @@ class _Claims:
         self._heaps: list[list[tuple[int, int]]] = [[] for _ in range(kinds.classes)]
         self._seen = [0] * kinds.classes
 
-    def add(self, shape: int) -> bool:
-        """Add a pod to the open bin with the fewest pods that takes it, else to a new one."""
+    def add(self, shape: int, count: int) -> None:
+        """Add pods, each to the open bin with the fewest pods that takes it, else to a new one.
+
+        Pods that no new bin takes are left out.
+        """
         heap = self._heaps[shape]
         for number in range(self._seen[shape], len(self.claims)):
             heapq.heappush(heap, (self.claims[number].pods, number))
-        self._seen[shape] = len(self.claims)
-        while heap:
+        while count:
+            if not heap:
+                claim = _Claim(self._is_open, np.zeros(self._kinds.classes, dtype=np.int64), -1, self._capacity)
+                if not self._can_hold(claim, shape):
+                    break
+                self.claims.append(claim)
+                heap.append((0, len(self.claims) - 1))
             pods, number = heap[0]
             claim = self.claims[number]
             if claim.pods != pods:
                 heapq.heapreplace(heap, (claim.pods, number))
-            elif self._try(claim, shape):
-                heapq.heapreplace(heap, (claim.pods, number))
-                return True
+            elif claim.more > 0 if claim.shape == shape else self._can_hold(claim, shape):
+                claim.more -= 1
+                claim.added += 1
+                claim.pods = pods + 1
+                heapq.heapreplace(heap, (pods + 1, number))
+                count -= 1
             else:
                 heapq.heappop(heap)  # an open bin that refused a pod refuses all later ones of its shape
-        claim = _Claim(self._is_open, np.zeros(self._kinds.classes, dtype=np.int64), -1, self._capacity)
-        if self._try(claim, shape):
-            self.claims.append(claim)
-            return True
-        return False
+        self._seen[shape] = len(self.claims)
 
-    def _try(self, claim: _Claim, shape: int) -> bool:
-        """Add an item to a bin if it fits."""
-        if claim.shape != shape:
-            if any(size > free for size, free in zip(self._demand[shape], claim.room, strict=True)):
-                return False
-            self._turn_to(claim, shape)
-        if claim.more < 1:
+    def _can_hold(self, claim: _Claim, shape: int) -> bool:
+        """Check whether a bin takes an item of another shape than its last."""
+        if any(size > free for size, free in zip(self._demand[shape], claim.room, strict=True)):
             return False
-        claim.more -= 1
-        claim.pattern[shape] += 1
-        claim.pods += 1
-        return True
+        self._turn_to(claim, shape)
+        return claim.more > 0
 
     def _turn_to(self, claim: _Claim, shape: int) -> None:
         """Compute the options of a bin, and how many items of another shape they hold."""
         kinds, last = self._kinds, claim.shape
+        claim.finish()
         free = kinds.capacity - claim.pattern @ kinds.demand
         claim.options = claim.options & (free >= 0).all(axis=1)
         if last >= 0:
@@ -389,23 +400,23 @@ def _pack_claims(kinds: BinKinds, shapes: Iterable[int], fixed: Sequence[int]) -
     free = kinds.capacity[np.array(fixed, dtype=np.int64)]
     patterns = np.zeros((len(fixed), kinds.classes), dtype=np.int64)
     first = [0] * kinds.classes
-    for shape in shapes:
-        position = first[shape]
-        while position < len(fixed) and not (
-            kinds.most[fixed[position], shape] > patterns[position, shape]
-            and (free[position] >= kinds.demand[shape]).all()
-        ):
-            position += 1
-        first[shape] = position  # a bin that refused an item refuses all later ones of its shape
-        if position < len(fixed):
-            free[position] -= kinds.demand[shape]
-            patterns[position, shape] += 1
-        else:
-            claims.add(shape)
+    for shape, run in groupby(shapes):
+        remaining = sum(1 for _ in run)
+        while remaining and first[shape] < len(fixed):
+            position = first[shape]
+            fits = kinds.most[fixed[position], shape] > patterns[position, shape]
+            if fits and (free[position] >= kinds.demand[shape]).all():
+                free[position] -= kinds.demand[shape]
+                patterns[position, shape] += 1
+                remaining -= 1
+            else:
+                first[shape] += 1  # a bin that refused an item refuses all later ones of its shape
+        claims.add(shape, remaining)
     for kind, pattern in zip(fixed, patterns, strict=True):
         if pattern.any():
             packing.add_bins(kind, pattern, 1)
     for claim in claims.claims:
+        claim.finish()
         kind = packing.cheapest(claim.pattern)
         if kind >= 0:
             packing.add_bins(kind, claim.pattern, 1)

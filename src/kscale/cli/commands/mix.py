@@ -36,7 +36,7 @@ MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClas
 # Shares of the time after which the bound and the plan (and those of few types) end. The rest is for the exact check.
 _ENDS = (0.55, 0.85)
 _ENDS_WITH_FEW_TYPES = (0.4, 0.55, 0.85)
-_CHECK = 40e-6  # seconds for the exact check and the output of one pod
+_CHECK = 15e-6  # seconds for the exact check and the output of one pod
 
 
 class Which(StrEnum):
