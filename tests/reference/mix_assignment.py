@@ -12,15 +12,21 @@ from reference.mixes import Machine, Problem, Shape, exclude, may_run, selects, 
 __all__ = ["least_cost"]
 
 
-def least_cost(problem: Problem, seconds: float) -> tuple[float, float] | None:
+def least_cost(problem: Problem, nodes: int) -> tuple[float, float] | None:
     """Return (lower bound, cost of the best plan) of nodes that place every pod.
 
-    Both are the optimum unless ``seconds`` end the search. None if no plan places every pod, or if none was found.
+    Both are the optimum unless the search ends after ``nodes`` nodes. None if no plan that
+    places every pod was found.
     """
     import highspy
 
     highs = highspy.Highs()
-    for option, value in (("output_flag", False), ("mip_rel_gap", 0.0), ("mip_abs_gap", 1e-9), ("time_limit", seconds)):
+    for option, value in (
+        ("output_flag", False),
+        ("mip_rel_gap", 0.0),
+        ("mip_abs_gap", 1e-9),
+        ("mip_max_nodes", nodes),
+    ):
         highs.setOptionValue(option, value)
     infinity = highspy.kHighsInf
     columns = 0
@@ -37,7 +43,7 @@ def least_cost(problem: Problem, seconds: float) -> tuple[float, float] | None:
         highs.addRow(low, high, len(terms), list(terms), list(terms.values()))
 
     shapes = problem.shapes
-    nodes: list[tuple[Machine, int, list[int]]] = []  # (machine, whether it is there, pods of each shape)
+    bins: list[tuple[Machine, int, list[int]]] = []  # (machine, whether it is there, pods of each shape)
     for machine in problem.machines:
         before: tuple[int, list[int]] | None = None
         for number in range(_most_nodes(problem, machine)):
@@ -49,18 +55,18 @@ def least_cost(problem: Problem, seconds: float) -> tuple[float, float] | None:
             if before is not None:
                 row(0.0, infinity, {before[0]: 1.0, there: -1.0})  # equal nodes: the first ones are used
             before = there, on
-            nodes.append((machine, there, on))
+            bins.append((machine, there, on))
     for s, shape in enumerate(shapes):
-        row(shape.count, shape.count, {on[s]: 1.0 for _, _, on in nodes})
+        row(shape.count, shape.count, {on[s]: 1.0 for _, _, on in bins})
     for resource, limit in problem.limits.items():
-        row(-infinity, limit, {there: size_of(machine, resource) for machine, there, _ in nodes})
+        row(-infinity, limit, {there: size_of(machine, resource) for machine, there, _ in bins})
     if problem.spot_share is not None:
         share = problem.spot_share
-        new = [(machine, there) for machine, there, _ in nodes if not machine.exists]
+        new = [(machine, there) for machine, there, _ in bins if not machine.exists]
         row(-infinity, 1e-7, {v: m.size[0] * (1.0 - share if m.spot else -share) for m, v in new})
     if problem.max_types is not None:
         types: dict[str, int] = {}
-        for machine, there, _ in nodes:
+        for machine, there, _ in bins:
             if not machine.exists:
                 used = types.setdefault(machine.type, -1)
                 used = types[machine.type] = variable(1) if used < 0 else used
@@ -68,10 +74,10 @@ def least_cost(problem: Problem, seconds: float) -> tuple[float, float] | None:
         row(0.0, problem.max_types, dict.fromkeys(types.values(), 1.0))
     for s, shape in enumerate(shapes):
         if shape.even:
-            _spread(problem, s, nodes, (variable, row))
+            _spread(problem, s, bins, (variable, row))
     highs.run()
     status, infos = highs.getModelStatus(), highs.getInfo()
-    if status not in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kTimeLimit):
+    if status not in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kSolutionLimit):
         return None
     if not highs.getSolution().value_valid:
         return None
@@ -131,5 +137,5 @@ def _spread(problem: Problem, s: int, nodes, make) -> None:  # type: ignore[no-u
                 row(0.0, float("inf"), {counts: 1.0, there: -1.0})
         for other in zones:
             if other != zone:
-                terms = {**pods[other], **{v: -1.0 for v in pods[zone]}, counts: float(shape.count)}
+                terms = {**pods[other], **dict.fromkeys(pods[zone], -1.0), counts: float(shape.count)}
                 row(-float("inf"), float(shape.skew + shape.count), terms)

@@ -303,7 +303,12 @@ def test_a_budget_leaves_time_for_the_check() -> None:
             now = 100.0
 
     few_pods = stops(10.0)
-    assert [over_at(t, few_pods) for t in (5.4, 5.6, 8.4, 8.6)] == [[False] * 2, [True, False], [True, False], [True] * 2]
+    assert [over_at(t, few_pods) for t in (5.4, 5.6, 8.4, 8.6)] == [
+        [False] * 2,
+        [True, False],
+        [True, False],
+        [True] * 2,
+    ]
     many_pods = stops(10.0, pods=300_000)
     assert [over_at(t, many_pods) for t in (3.5, 3.6, 5.6)] == [[False] * 2, [True, False], [True] * 2]
     assert over_at(0.0, stops(1.0, pods=100_000)) == [True, True], "the check alone takes all the time"
