@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from kscale.objects.nodegroup import NodeGroup
 from kscale.snapshot.cluster import Cluster
 from reference.mixes import Machine, Problem, Shape
 
-__all__ = ["Case", "case_of", "running"]
+__all__ = ["Case", "case_of", "running", "wide_case_of"]
 
 ZONE, TYPE, HOST = "topology.kubernetes.io/zone", "node.kubernetes.io/instance-type", "kubernetes.io/hostname"
 SPOT = {"karpenter.sh/capacity-type": "spot"}
@@ -72,6 +73,101 @@ def case_of(seed: int) -> Case:
     # The groups have no nodes: who exists belongs to none of them.
     groups = [replace(group, target_size=0, nodes=[]) for group in groups]
     return Case(problem, cluster, groups, options, objects, described)
+
+
+def wide_case_of(seed: int, pods: int = 40) -> Case:
+    """Return a larger question: up to 15 types with reserved machines, 40 pods, and more rules that pods have."""
+    draw = random.Random(f"wide {seed}")
+    zones = draw.choice([[""], ["a", "b"], ["a", "b", "c"]])
+    daemon = (draw.choice([100, 250]), draw.choice([64, 256])) if draw.random() < 0.4 else None
+    machines = _many_offers(draw, zones, daemon)
+    objects = [_daemon_set(daemon)] if daemon else []
+    if draw.random() < 0.4:
+        existing, more = _existing(draw, zones)
+        machines, objects = [*machines, *existing], [*objects, *more]
+    shapes = _many_shapes(draw, zones, pods)
+    share = draw.choice([0.0, 0.3, 0.5]) if draw.random() < 0.2 else None
+    types = draw.randint(1, 4) if draw.random() < 0.2 else None
+    problem = Problem(shapes, machines, {}, share, types)
+    objects += [_pod(shape, i) for shape in shapes for i in range(shape.count)]
+    cluster = kscale.load(objects)
+    described = [_group(machine, daemon) for machine in machines if not machine.exists]
+    groups = with_templates(cluster, cluster.snapshot(dra=True), groups_from(described))
+    groups = [replace(group, target_size=0, nodes=[]) for group in groups]
+    return Case(problem, cluster, groups, MixOptions(spot_share=share, max_types=types), objects, described)
+
+
+def _many_offers(draw: random.Random, zones: list[str], daemon: tuple[int, int] | None) -> list[Machine]:
+    """Types with a price near that of their size, in some zones each; of some a few machines are reserved."""
+    taken = (daemon[0], daemon[1], 1) if daemon else (0, 0, 0)
+    machines = []
+    for t in range(draw.randint(2, 15)):
+        cpu, memory = draw.choice([1, 2, 4, 8, 16]) * 1000, draw.choice([2, 4, 8, 16, 32, 64]) * 1024
+        pods = draw.choice([4, 8, 29, 58, 110])
+        price = (cpu / 1000 * 0.03 + memory / 1024 * 0.004) * draw.uniform(0.85, 1.25)
+        spot, tainted = draw.random() < 0.2, draw.random() < 0.15
+        labels = {TYPE: f"t{t}", "arch": draw.choice(["amd64", "amd64", "arm64"])}
+        if draw.random() < 0.3:
+            labels["pool"] = draw.choice("xy")
+        for zone in draw.sample(zones, draw.randint(1, len(zones))):
+            reserved = draw.randint(1, 3) if draw.random() < 0.15 and not spot else 0
+            least = 1 if draw.random() < 0.04 else 0
+            most = least + draw.randint(0, 4) if draw.random() < 0.15 else None
+            own = {**labels, **({ZONE: zone} if zone else {})}
+            machine = Machine(
+                name=f"t{t}{zone}",
+                type=f"t{t}",
+                size=(cpu, memory),
+                room=(cpu - taken[0], memory - taken[1], pods - taken[2]),
+                price=round(price * draw.choice([1.0, 1.0, 1.04]), 4),
+                labels={**own, **(SPOT if spot else {})},
+                tainted=tainted,
+                spot=spot,
+                least=least,
+                most=most,
+            )
+            machines.append(machine)
+            if reserved:
+                cheap = round(machine.price * draw.choice([0.0, 0.4, 0.7]), 4)
+                labelled = {**own, "karpenter.sh/capacity-type": "reserved"}
+                more = {"name": f"r{t}{zone}", "price": cheap, "labels": labelled, "least": 0, "most": reserved}
+                machines.append(dataclasses.replace(machine, **more))
+    return machines
+
+
+def _many_shapes(draw: random.Random, zones: list[str], pods: int) -> list[Shape]:
+    shapes: list[Shape] = []
+    left = draw.randint(2, pods)
+    for s in range(draw.randint(1, 6)):
+        count = min(left, draw.randint(1, max(2, pods // 3)))
+        if not count:
+            break
+        left -= count
+        affine: list[tuple[str, str, tuple[str, ...]]] = []
+        if draw.random() < 0.15:
+            affine.append(("arch", draw.choice(["In", "NotIn"]), ("arm64",)))
+        if draw.random() < 0.1:
+            affine.append(("pool", draw.choice(["Exists", "DoesNotExist"]), ()))
+        if zones[0] and draw.random() < 0.12:
+            affine.append((ZONE, "In", tuple(draw.sample(zones, draw.randint(1, len(zones))))))
+        others = [shape.name for shape in shapes]
+        shapes.append(
+            Shape(
+                name=f"s{s}",
+                count=count,
+                cpu=draw.choice([100, 250, 500, 800, 1000, 1500, 1900, 3000]),
+                memory=draw.choice([128, 500, 1000, 1900, 3500, 6000, 12000]),
+                selector={ZONE: draw.choice(zones)} if zones[0] and draw.random() < 0.15 else {},
+                tolerates=draw.random() < 0.3,
+                port=8080 if draw.random() < 0.06 else 0,
+                alone=draw.random() < 0.1,
+                even=bool(zones[0]) and draw.random() < 0.2,
+                affine=affine,
+                apart=frozenset([draw.choice(others)]) if others and draw.random() < 0.08 else frozenset(),
+                skew=draw.choice([1, 1, 2]),
+            )
+        )
+    return shapes
 
 
 def running(case: Case, plan: MixPlan) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -183,11 +279,16 @@ def _pod(shape: Shape, number: int) -> dict[str, Any]:
         spec["nodeSelector"] = dict(shape.selector)
     if shape.tolerates:
         spec["tolerations"] = [{"key": "special", "operator": "Exists"}]
-    if shape.alone:
-        term = {**meant, "topologyKey": HOST}
-        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    names = [*([shape.name] if shape.alone else []), *sorted(shape.apart)]
+    terms = [{"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": HOST} for name in names]
+    if terms:
+        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    if shape.affine:
+        expressions = [{"key": k, "operator": op, **({"values": [*v]} if v else {})} for k, op, v in shape.affine]
+        required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+        spec.setdefault("affinity", {})["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": required}
     if shape.even:
-        constraint = {**meant, "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+        constraint = {**meant, "maxSkew": shape.skew, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
         spec["topologySpreadConstraints"] = [constraint]
     name = f"{shape.name}-{number}"
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": shape.name, "uid": shape.name, "controller": True}

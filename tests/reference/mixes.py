@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Machine", "Problem", "Shape", "cheapest", "faults"]
+__all__ = ["Machine", "Problem", "Shape", "cheapest", "exclude", "faults", "may_run", "selects", "size_of"]
 
 Amounts = tuple[int, int, int]  # milli-cores, MiB, pods
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Equal pods. ``selector``: labels that a node must have; ``port``: a host port (0 = none); ``alone``: no two on a
-    node; ``even``: over the zones where one could run they differ by at most one."""
+    """Equal pods. ``selector``: labels that a node must have; ``affine``: required node affinity, as (key, operator,
+    values); ``port``: a host port (0 = none); ``alone``: no two on a node; ``apart``: not on a node with pods of these
+    shapes; ``even``: over the zones where one could run they differ by at most ``skew``."""
 
     name: str
     count: int
@@ -29,6 +30,9 @@ class Shape:
     port: int = 0
     alone: bool = False
     even: bool = False
+    affine: Sequence[tuple[str, str, tuple[str, ...]]] = ()
+    apart: frozenset[str] = frozenset()
+    skew: int = 1
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,30 @@ class Problem:
     max_types: int | None = None
 
 
-def may_run(shape: Shape, machine: Machine) -> bool:
-    """Check selector and taint."""
-    if machine.tainted and not shape.tolerates:
-        return False
+def selects(shape: Shape, machine: Machine) -> bool:
+    """Check selector and node affinity."""
+    for key, operator, values in shape.affine:
+        value = machine.labels.get(key)
+        holds = {
+            "In": value in values,
+            "NotIn": value not in values,  # also without the label
+            "Exists": value is not None,
+            "DoesNotExist": value is None,
+        }
+        if not holds[operator]:
+            return False
     return all(machine.labels.get(key) == value for key, value in shape.selector.items())
+
+
+def may_run(shape: Shape, machine: Machine) -> bool:
+    """Check selector, node affinity and taint."""
+    return (shape.tolerates or not machine.tainted) and selects(shape, machine)
+
+
+def exclude(first: Shape, second: Shape) -> bool:
+    """Check whether pods of two shapes may not share a node."""
+    same_port = first.port and first.port == second.port
+    return bool(same_port) or second.name in first.apart or first.name in second.apart
 
 
 def contents(problem: Problem, machine: Machine, first: int = 0, left: Amounts | None = None) -> Iterator[list[int]]:
@@ -89,8 +112,8 @@ def contents(problem: Problem, machine: Machine, first: int = 0, left: Amounts |
         if min(rest) < 0:
             return
         for tail in contents(problem, machine, first + 1, rest):
-            ports = [other.port for other, n in zip(problem.shapes[first + 1 :], tail, strict=True) if n]
-            if not (number and shape.port and shape.port in ports):
+            others = [other for other, n in zip(problem.shapes[first + 1 :], tail, strict=True) if n]
+            if not (number and any(exclude(shape, other) for other in others)):
                 yield [number, *tail]
 
 
@@ -199,13 +222,13 @@ def _limit(problem: Problem, nodes, row) -> None:  # type: ignore[no-untyped-def
 
 
 def _spread(shape: Shape, there, zones, machines, nodes, make, big) -> None:  # type: ignore[no-untyped-def]
-    """At most one more in a zone than in any other where a pod could run, or with a node that the selector admits."""
+    """At most ``skew`` more in a zone than in any other where a pod could run, or with a node that selectors admit."""
     variable, row = make
     for z, zone in enumerate(zones):
         admitted = [
             mine
             for machine, mine in zip(machines, nodes, strict=True)
-            if machine.zone == zone and all(machine.labels.get(k) == v for k, v in shape.selector.items())
+            if machine.zone == zone and selects(shape, machine)
         ]
         could_run = any(
             may_run(shape, machine) and machine.most != 0
@@ -219,7 +242,7 @@ def _spread(shape: Shape, there, zones, machines, nodes, make, big) -> None:  # 
         for other in range(len(zones)):
             if other != z:
                 terms = {there[other]: 1.0, there[z]: -1.0, is_domain: float(shape.count)}
-                row(-float("inf"), 1.0 + shape.count, terms)
+                row(-float("inf"), float(shape.skew + shape.count), terms)
 
 
 def faults(
@@ -249,7 +272,8 @@ def faults(
         found += [f"{shape.name} may not run on {machine.name}" for shape in shapes if not may_run(shape, machine)]
         ports = Counter(shape.port for shape in shapes if shape.port)
         alone = Counter(shape.name for shape in shapes if shape.alone)
-        if max([*ports.values(), *alone.values()], default=0) > 1:
+        apart = any(exclude(one, other) for one in shapes for other in shapes if one is not other)
+        if max([*ports.values(), *alone.values()], default=0) > 1 or apart:
             found.append(f"{machine.name} has pods that exclude each other")
     count = Counter(name for name, _ in new)
     for machine in problem.machines:
@@ -270,8 +294,8 @@ def faults(
             there = [*((m, pods) for m, pods in every), *((m, ()) for m in problem.machines if m.exists)]
             zones: Counter[str] = Counter()
             for machine, pods in there:
-                if all(machine.labels.get(k) == v for k, v in shape.selector.items()):
+                if selects(shape, machine):
                     zones[machine.zone] += sum(shape_of[pod] is shape for pod in pods)
-            if zones and max(zones.values()) - min(zones.values()) > 1:
+            if zones and max(zones.values()) - min(zones.values()) > shape.skew:
                 found.append(f"{shape.name} is spread {dict(zones)}")
     return found

@@ -402,6 +402,35 @@ class Fork:
         self._place(pod, number, n)
         return True
 
+    def schedule_each(self, pods: Sequence[str | int], nodes: Sequence[int]) -> list[int]:
+        """Place each pod on the node in the same position if it fits there, in this order.
+
+        ``nodes``: numbers of nodes; -1 = none. Returns the positions of the pods that were not placed. Raises
+        InputError as :meth:`schedule` does.
+        """
+        for node in {*nodes} - {_NOWHERE}:
+            self.number(node)
+        refused = []
+        check, place, checked_count = self.engine.check, self.engine.place, self.session.checked_count
+        placed: Counter[tuple[int, int]] = Counter()
+        try:
+            for i, (pod, node) in enumerate(zip(pods, nodes, strict=True)):
+                if node == _NOWHERE:
+                    refused.append(i)
+                elif type(pod) is not int or not 0 <= pod < checked_count:
+                    if not self.schedule(pod, node):
+                        refused.append(i)
+                elif check(pod, node) == _engine.FITS:
+                    place(pod, node)
+                    placed[pod, node] += 1
+                else:
+                    refused.append(i)
+        finally:
+            for location, count in placed.items():
+                self._add_to(self._mine, location, count)
+                self._add_to(self._own, location[1], count)
+        return refused
+
     def schedule_anywhere(self, pod: str | int, acceptable: Any = None) -> int | None:
         """Place the pod on the first node behind the cursor that it fits; return its number, or None if none fits.
 

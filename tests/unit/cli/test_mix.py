@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -286,18 +288,37 @@ def test_bad_usage_has_a_name(tmp_path: Path, dump: Path, more: tuple[str, ...],
     assert text in " ".join(got.stderr.replace("│", " ").split())
 
 
-def test_a_budget_leaves_time_for_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([100.0, 105.4, 108.4, 105.6, 108.6])
-    monkeypatch.setattr(mix.time, "monotonic", lambda: next(clock))
-    bound_is_over, plan_is_over = mix.within(10.0)
-    assert (bound_is_over(), plan_is_over()) == (False, False)
-    assert (bound_is_over(), plan_is_over()) == (True, True)
-    clock = iter([100.0, 103.8, 103.9, 105.9, 106.1])
-    bound_is_over, plan_is_over = mix.within(10.0, pods=100_000)
-    assert [bound_is_over(), bound_is_over(), plan_is_over(), plan_is_over()] == [False, True, False, True]
-    clock = iter([100.0, 100.0])
-    bound_is_over, _ = mix.within(1.0, pods=100_000)
-    assert bound_is_over(), "the check alone takes all the time"
-    clock = iter([100.0, 104.1, 105.6, 108.4])
-    bound_is_over, plan_is_over, few_types_are_over = mix.within(10.0, few_types=True)
-    assert (bound_is_over(), plan_is_over(), few_types_are_over()) == (True, True, False)
+def test_a_budget_leaves_time_for_the_check() -> None:
+    now = 100.0
+
+    def stops(budget: float, **more: Any) -> list[Callable[[], bool]]:
+        return list(mix.within(budget, clock=lambda: now, **more))
+
+    def over_at(seconds: float, stop: list[Callable[[], bool]]) -> list[bool]:
+        nonlocal now
+        now = 100.0 + seconds
+        try:
+            return [each() for each in stop]
+        finally:
+            now = 100.0
+
+    few_pods = stops(10.0)
+    assert [over_at(t, few_pods) for t in (5.4, 5.6, 8.4, 8.6)] == [
+        [False] * 2,
+        [True, False],
+        [True, False],
+        [True] * 2,
+    ]
+    many_pods = stops(10.0, pods=300_000)
+    assert [over_at(t, many_pods) for t in (3.5, 3.6, 5.6)] == [[False] * 2, [True, False], [True] * 2]
+    assert over_at(0.0, stops(1.0, pods=100_000)) == [True, True], "the check alone takes all the time"
+    few_types = stops(10.0, few_types=True)
+    assert [over_at(t, few_types) for t in (4.1, 5.6, 8.6)] == [[True, False, False], [True, True, False], [True] * 3]
+
+
+def test_a_budget_that_is_too_small_is_named(tmp_path: Path, dump: Path) -> None:
+    """No machine plans anything within a millionth of a second."""
+    got = kscale("mix", "-f", dump, "--catalogue", tmp_path / "types.csv", "--instance-type", "m5*", "--budget", "1e-6")
+    assert "longer than --budget 1e-06" in " ".join(got.stderr.split())
+    got = kscale("mix", "-f", dump, "--catalogue", tmp_path / "types.csv", "--instance-type", "m5*", "--budget", "0")
+    assert "longer than" not in got.stderr

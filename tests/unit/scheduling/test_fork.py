@@ -114,6 +114,26 @@ def test_a_mask_of_any_kind(acceptable: Any) -> None:
     assert forked().schedule_anywhere("d/a", acceptable) == 1
 
 
+def test_many_pods_are_scheduled_as_one_by_one() -> None:
+    """Names and class numbers mix, and full nodes refuse; what a level did is undone with it."""
+    pods = [pod("a"), pod("b", "2"), pod("c", "3"), pod("big", "9")]
+    one, many = forked(pods), forked(pods)
+    numbers = [one.pod("d/a"), one.pod("d/b"), one.pod("d/c"), "d/b", one.pod("d/big"), one.pod("d/a")]
+    nodes = [0, 0, 1, 1, 1, -1]
+    before = many.checksum()
+    many.fork()
+    refused = many.schedule_each(numbers, nodes)
+    expected = [i for i, (p, n) in enumerate(zip(numbers, nodes, strict=True)) if n < 0 or not one.schedule(p, n)]
+    assert refused == expected
+    assert refused[-2:] == [4, 5]
+    assert many.checksum() == one.checksum()
+    many.unplace(numbers[0], 0)
+    many.revert()
+    assert many.checksum() == before
+    with pytest.raises(InputError, match="number of a node"):
+        many.schedule_each([0], [7])
+
+
 def test_levels_without_a_fork() -> None:
     for act in (Fork.revert, Fork.commit):
         with pytest.raises(StateError, match="nothing was forked"):

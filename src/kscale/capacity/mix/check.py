@@ -93,7 +93,27 @@ def check(
     so
     are the others; ``room``: how many more nodes of each offer are allowed.
     """
-    templates = sorted({*planned.offer.tolist(), *(i for i in range(len(offers)) if room.has(i))})
+    used = sorted({*planned.offer.tolist()})
+    every = sorted({*used, *(i for i in range(len(offers)) if room.has(i))})
+    arguments = snapshot, records, class_of, offers, planned, room
+    # Most plans need no other offers. A catalogue has thousands, whose templates take time to prepare.
+    checked = _check_with(used, *arguments, existing=existing, complete=used == every)
+    return _check_with(every, *arguments, existing=existing, complete=True) if checked is None else checked
+
+
+def _check_with(
+    templates: Sequence[int],
+    snapshot: Snapshot,
+    records: Sequence[PodRecord],
+    class_of: NDArray[np.int64],
+    offers: Sequence[Offer],
+    planned: PlannedPlacement,
+    room: RemainingNodes,
+    *,
+    existing: bool,
+    complete: bool,
+) -> CheckedPlacement | None:
+    """Check a plan with the templates of some offers; None if a pod needs a new node and these are not ``complete``."""
     place_of = {offer: i for i, offer in enumerate(templates)}
     world = fork(snapshot, records, templates=[offers[i].template for i in templates])
     existing_count = len(snapshot.nodes)
@@ -101,10 +121,8 @@ def check(
     new = [NewNode(world.node_name(n), offer) for n, offer in zip(number, planned.offer.tolist(), strict=True)]
     result = CheckedPlacement(new, planned.node.copy())
     classes = world.session.classes_of(snapshot.classify(records)).tolist()
-    refused = []
-    for i, node in enumerate(planned.node.tolist()):
-        if node < 0 or not world.schedule(classes[i], node if node < existing_count else number[node - existing_count]):
-            refused.append(i)
+    number_of = np.array([*range(existing_count), *number, -1], dtype=np.int64)  # -1: the last entry, no node
+    refused = world.schedule_each(classes, number_of[planned.node].tolist())
     acceptable = None
     if not existing and existing_count:
         acceptable = np.ones(existing_count + len(number), dtype=np.uint8)
@@ -113,6 +131,8 @@ def check(
     hopeless: set[int] = set()
     for i in refused:
         node = world.schedule_anywhere(classes[i], acceptable)
+        if node is None and not complete:
+            return None
         if node is None and int(class_of[i]) not in hopeless:
             node = _on_new_node(world, classes[i], cheapest, place_of, room, result, number)
             if node is None:

@@ -35,11 +35,13 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = [
     "FREE",
     "Cells",
+    "Conflict",
     "Limits",
     "Rule",
     "Shapes",
     "assign",
     "cells_of",
+    "conflicts_of",
     "rank_of",
     "rules_of",
     "shapes_of",
@@ -228,6 +230,17 @@ class Rule:
     strict: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """No node holds pods of classes of both sets.
+
+    No resource can express this. Bounds and large plans do not consider it; the exact check moves pods.
+    """
+
+    first: frozenset[int]
+    second: frozenset[int]
+
+
 def rules_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context) -> list[Rule]:
     """Return the rules among classes of pods; ``counts`` is the number of pods of each class."""
     rules = [*_ports(classes), *_anti_affinity(classes, ctx)]
@@ -266,6 +279,23 @@ def _anti_affinity(classes: Sequence[PodClass], ctx: Context) -> list[Rule]:
         capacity = 1 << 20 if others else 1
         rules.append(Rule({**dict.fromkeys(matched_carriers, capacity), **dict.fromkeys(sorted(others), 1)}, capacity))
     return rules
+
+
+def conflicts_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context) -> list[Conflict]:
+    """Return one conflict per host name anti-affinity term that matches only pods that do not carry it."""
+    carriers: dict[Term, list[int]] = {}
+    for c, pod in enumerate(classes):
+        for term in carried_terms(pod) if counts[c] else ():
+            if term.key == HOSTNAME:
+                carriers.setdefault(term, []).append(c)
+    conflicts = []
+    for term, carrier_classes in carriers.items():
+        matched = {
+            c for c, pod in enumerate(classes) if counts[c] and term.matches(pod, ctx.namespace_labels(pod.namespace))
+        }
+        if matched and matched.isdisjoint(carrier_classes):
+            conflicts.append(Conflict(frozenset(carrier_classes), frozenset(matched)))
+    return conflicts
 
 
 def _spread(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context, apart: int) -> list[Rule]:
@@ -357,17 +387,26 @@ class Shapes:
 
 
 def shapes_of(
-    demand: NDArray[np.int64], counts: NDArray[np.int64], allowed: NDArray[np.bool_], rules: Sequence[Rule]
+    demand: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    allowed: NDArray[np.bool_],
+    rules: Sequence[Rule],
+    conflicts: Sequence[Conflict] = (),
 ) -> Shapes:
     """Merge classes into shapes.
 
     ``demand`` int64[C, R], ``counts`` int64[C] and ``allowed`` bool[C, T] are those of the classes, to which the rules
-    refer. Rules beyond the maximum number of columns apply to each class alone.
+    refer. Rules beyond the maximum number of columns apply to each class alone. Classes with different
+    ``conflicts`` are not merged.
     """
     part: list[list[tuple[int, int]]] = [[] for _ in counts]
     for number, rule in enumerate(rules):
         for c, weight in rule.weights.items():
             part[c].append((number, weight))
+    for number, conflict in enumerate(conflicts, len(rules)):
+        for side, members in enumerate((conflict.first, conflict.second)):
+            for c in members:
+                part[c].append((number, side))
     numbers: dict[tuple[bytes, bytes, tuple[tuple[int, int], ...]], int] = {}
     of_class = np.empty(len(counts), dtype=np.int64)
     first: list[int] = []

@@ -32,6 +32,8 @@ from kscale.snapshot.columns import median
 
 __all__ = ["SmallMix"]
 
+Conflict = tuple[NDArray[np.int64], NDArray[np.int64]]
+
 _PODS = 200
 _FILLINGS = 20_000  # fillings of one kind, non-maximal ones included
 _COLUMNS = 8_000
@@ -62,7 +64,7 @@ class SmallMix:
         self._apart = _list_zone_anti_affinity(instance, self._zones)
         columns = 0
         for kind in range(instance.plan.size):
-            fillings = _fillings(instance.plan, kind)
+            fillings = _fillings(instance.plan, kind, instance.conflicts)
             columns += 0 if fillings is None else (len(fillings) + 1) * len(self._zones.sources[kind])
             if fillings is None or columns > _COLUMNS:
                 return False
@@ -163,10 +165,14 @@ class _Spread:
     bought: Mapping[str, frozenset[tuple[int, int]]]
 
 
-def _fillings(kinds: BinKinds, kind: int) -> NDArray[np.int64] | None:
-    """Return int64[N, K]: the maximal contents of a bin of a kind; None if there are too many."""
+def _fillings(kinds: BinKinds, kind: int, conflicts: Sequence[Conflict] = ()) -> NDArray[np.int64] | None:
+    """Return int64[N, K]: the maximal contents of a bin of a kind; None if there are too many.
+
+    ``conflicts``: pairs of sets of classes; no bin holds classes of both sets.
+    """
     limits = np.minimum(kinds.most[kind], kinds.count).astype(np.int64)
     used = np.flatnonzero(limits)
+    pairs = [(np.isin(used, first), np.isin(used, second)) for first, second in conflicts]
     rows = np.zeros((1, len(used)), dtype=np.int64)
     free = kinds.capacity[kind][None]
     for i, k in enumerate(used.tolist()):
@@ -177,9 +183,18 @@ def _fillings(kinds: BinKinds, kind: int) -> NDArray[np.int64] | None:
             return None
         rows, free = rows[row], remaining[row, n]
         rows[:, i] = n
+        holds = np.ones(len(rows), dtype=bool)
+        for first, second in pairs:
+            holds &= ~(rows[:, first].any(axis=1) & rows[:, second].any(axis=1))
+        rows, free = rows[holds], free[holds]
     extensible = np.zeros(len(rows), dtype=bool)
     for i, k in enumerate(used.tolist()):
-        extensible |= (rows[:, i] < limits[k]) & (free >= kinds.demand[k]).all(axis=1)
+        more = (rows[:, i] < limits[k]) & (free >= kinds.demand[k]).all(axis=1)
+        for sides in pairs:
+            for own, other in (sides, sides[::-1]):
+                if own[i]:
+                    more &= ~rows[:, other].any(axis=1)
+        extensible |= more
     rows = rows[~extensible]
     fillings = np.zeros((len(rows), kinds.classes), dtype=np.int64)
     fillings[:, used] = rows

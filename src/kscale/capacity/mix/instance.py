@@ -18,6 +18,7 @@ from kscale.capacity.mix.constraints import (
     Shapes,
     assign,
     cells_of,
+    conflicts_of,
     rank_of,
     rules_of,
     shapes_of,
@@ -37,7 +38,7 @@ from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["MONEY", "Cell", "Instance", "Source"]
+__all__ = ["MONEY", "Cell", "Instance", "Source", "select_records"]
 
 MONEY = 10**9
 """Costs are whole billionths of the currency, rounded down: so a bound stays one."""
@@ -83,6 +84,7 @@ class Instance:
     - ``records``: the pods that some node holds, in the order of placing; ``class_of`` and ``cell_of``: int64[n]
     - ``nowhere``: pods that no offer and no existing node holds, as indices into ``asked``
     - ``plan``, ``bound``: instances of the plan and of the bound (one object if they do not differ)
+    - ``conflicts``: pairs of sets of shapes, as arrays; no node holds shapes of both sets
     - ``sources[kind][cell]``: where the bins of a kind come from; bins of one kind differ in their cell at most
     """
 
@@ -156,7 +158,7 @@ class Instance:
         order = np.lexsort((np.arange(len(pod_classes)), large, affinity_group, group_rank, rank[pod_classes]))
         self.positions = chosen[order]
         self.class_of = pod_classes[order]
-        self.records = _select_records(self.asked, self.positions)
+        self.records = select_records(self.asked, self.positions)
         if len(self.cells) <= 1:
             self.cell_of = np.zeros(len(order), dtype=np.int64)
             return
@@ -226,7 +228,13 @@ class Instance:
             members[i][cell_number] = Source(current.offers + source.offers, current.nodes + source.nodes, minimum)
         self.sources = members
         rules = rules_of(self.classes, counts.tolist(), self.ctx)
-        self.shapes: Shapes = shapes_of(demand, counts, self._allowed[:, first], rules)
+        conflicts = conflicts_of(self.classes, counts.tolist(), self.ctx)
+        self.shapes: Shapes = shapes_of(demand, counts, self._allowed[:, first], rules, conflicts)
+        of_class = self.shapes.of_class
+        self.conflicts = [
+            (np.unique(of_class[sorted(conflict.first)]), np.unique(of_class[sorted(conflict.second)]))
+            for conflict in conflicts
+        ]
         limits = self._limits()
         costs = np.array(cost, dtype=np.int64)
         self.plan: BinKinds = self.shapes.kinds(room[first], costs, limits, strict=True)
@@ -378,7 +386,7 @@ class Instance:
         return _build_resource_vector(to_integers(amounts), pods)
 
 
-def _select_records(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
+def select_records(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
     """Return the records at some positions, without creating pods if the records are rows of a table."""
     return records.take(positions) if isinstance(records, PodRows) else [records[i] for i in positions.tolist()]
 

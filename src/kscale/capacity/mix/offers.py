@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from kscale.capacity.machine_types import instance_type_of
 from kscale.capacity.records import UNLIMITED
@@ -22,6 +23,7 @@ from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
 from kscale.objects.pod_resources import to_integers
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.pods.rows import PodRows
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ALL", "ON_DEMAND", "RESERVED", "SPOT", "MixOptions", "Offer", "SharedLimit", "offers_of", "subjects"]
@@ -220,7 +222,7 @@ ALL = "all"
 def subjects(
     cluster: Cluster | Snapshot, pods: Sequence[str] | str | None, options: MixOptions
 ) -> tuple[Snapshot, list[str] | None, MixOptions]:
-    """Return (snapshot, names of the pods to place or None for all pending, options).
+    """Return (snapshot, names of the pods to place or None for all pending ones, options).
 
     DaemonSet pods are left out, as new nodes bring their own. For ``pods="all"`` the snapshot is the cluster without
     nodes. Raises InputError for another string, or for "all" without a Cluster.
@@ -232,13 +234,19 @@ def subjects(
             raise InputError('pods="all" needs a Cluster: a snapshot knows no way to leave out its nodes')
         return _make_all_pods_pending(cluster), None, msgspec.structs.replace(options, existing=False)
     snapshot = cluster.snapshot(dra=True) if isinstance(cluster, Cluster) else cluster
-    names = list(snapshot.pending if pods is None else pods)
+    pending = list(snapshot.pending)
+    names = pending if pods is None else list(pods)
     try:
-        records = snapshot.records(names)
+        records = snapshot.pending_records if names == pending else snapshot.records(names)
     except KeyError as error:
         raise InputError(f"pods: no pod {error.args[0]!r} in the snapshot") from None
-    placeable = [name for name, record in zip(names, records, strict=True) if not is_daemonset_pod(record.pod)]
-    return snapshot, placeable, options
+    suspects = range(len(records))
+    if isinstance(records, PodRows):  # a pod with a controller in this column is no DaemonSet's
+        suspects = np.flatnonzero(records.controllers < 0).tolist()
+    left_out = {i for i in suspects if is_daemonset_pod(records[i].pod)}
+    if not left_out and names == pending:
+        return snapshot, None, options
+    return snapshot, [name for i, name in enumerate(names) if i not in left_out], options
 
 
 def _make_all_pods_pending(cluster: Cluster) -> Snapshot:

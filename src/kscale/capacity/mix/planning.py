@@ -8,11 +8,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.machine_types import arch_of, parse_type_name
@@ -23,7 +25,7 @@ from kscale.capacity.mix.offers import ALL, MixOptions, Offer, offers_of, subjec
 from kscale.capacity.mix.packing import assign_pods_to_nodes
 from kscale.capacity.mix.records import Bound, MixLine, MixPlan, PlannedNode, Repairs, TypesPoint
 from kscale.capacity.mix.solve import Budget, Solution, choose_few_types, prove_least_cost, solve
-from kscale.capacity.mix.start import StartPlan, build_placement, plan_by_claims, plan_single_type
+from kscale.capacity.mix.start import SingleTypes, StartPlan, build_placement, plan_by_claims
 from kscale.capacity.records import round_money
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
@@ -108,7 +110,8 @@ def _lines(instance: Instance, checked: CheckedPlacement) -> list[MixLine]:
     offers = instance.offers
     total = sum(offers[node.offer].price for node in checked.nodes)
     pods_on = np.bincount(checked.node[checked.node >= existing] - existing, minlength=len(checked.nodes))
-    taken = _sum_requests(instance, checked)
+    rooms = {offer: instance.allocatable_of_offer(offer) for offer in {node.offer for node in checked.nodes}}
+    taken = _sum_requests(instance, checked, rooms)
     groups: dict[tuple[str, str], list[int]] = {}
     for i, node in enumerate(checked.nodes):
         offer = offers[node.offer]
@@ -116,7 +119,7 @@ def _lines(instance: Instance, checked: CheckedPlacement) -> list[MixLine]:
     lines = []
     for (type_, capacity_type), members in groups.items():
         cost = sum(offers[checked.nodes[i].offer].price for i in members)
-        room = np.sum([_room(instance, checked.nodes[i].offer) for i in members], axis=0)
+        room = np.sum([rooms[checked.nodes[i].offer] for i in members], axis=0)
         use = taken[members].sum(axis=0)
         shares = {
             name: round(float(use[r] / room[r]), 4)
@@ -146,8 +149,13 @@ def _count_names(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(name for name in names if name).items()))
 
 
-def _sum_requests(instance: Instance, checked: CheckedPlacement) -> np.ndarray:
-    """Return float64[new nodes, (cpu, memory, pods)] requested on each, including the node's own DaemonSet pods."""
+def _sum_requests(
+    instance: Instance, checked: CheckedPlacement, rooms: Mapping[int, NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Return float64[new nodes, (cpu, memory, pods)] requested on each, including the node's own DaemonSet pods.
+
+    ``rooms``: allocatable amounts of each offer's node.
+    """
     existing = len(instance.snapshot.nodes)
     amounts = np.array(
         [[pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0), 1] for pod in instance.classes], dtype=np.float64
@@ -155,14 +163,10 @@ def _sum_requests(instance: Instance, checked: CheckedPlacement) -> np.ndarray:
     amounts_by_node = np.zeros((len(checked.nodes), 3))
     on_new = np.flatnonzero(checked.node >= existing)
     np.add.at(amounts_by_node, checked.node[on_new] - existing, amounts[instance.class_of[on_new]])
+    own = {offer: room - instance.free_of_offer(offer) for offer, room in rooms.items()}
     for i, node in enumerate(checked.nodes):
-        amounts_by_node[i] += _room(instance, node.offer) - instance.free_of_offer(node.offer)
+        amounts_by_node[i] += own[node.offer]
     return amounts_by_node
-
-
-def _room(instance: Instance, offer: int) -> np.ndarray:
-    """Return float64[(cpu, memory, pods)] allocatable of an offer's node."""
-    return instance.allocatable_of_offer(offer)
 
 
 def _list_reached_limits(instance: Instance, checked: CheckedPlacement) -> list[str]:
@@ -435,32 +439,32 @@ class _StartPlans:
     """Plans of simple rules, in the numbers of an instance; each is checked when it may be the cheapest."""
 
     def __init__(self, instance: Instance, start: Sequence[StartPlan]) -> None:
-        self._instance, options = instance, instance.options
-        claims = plan_by_claims(instance)
+        self._instance = instance
         self._plans = [plan for each in start if (plan := build_placement(instance, each)) is not None]
-        self._plans.append(claims)
-        # Among plans of a few types, one that costs more may be the cheapest.
-        is_bound = not options.curve and options.max_types is None and bool((claims.node >= 0).all())
-        single = plan_single_type(instance, self._cost(claims) if is_bound else math.inf)
-        if single is not None:
-            self._plans.append(single)
-        self._checked: dict[tuple[int, bool], _Result] = {}
+        self._single = SingleTypes(instance)
+        self._checked: dict[tuple[int, bool], _Result] = {}  # by identity of the plan
 
-    def _cost(self, plan: PlannedPlacement) -> float:
-        offers: list[int] = plan.offer.tolist()
-        return sum(self._instance.offers[offer].price for offer in offers)
+    @cached_property
+    def _claims(self) -> PlannedPlacement:
+        return plan_by_claims(self._instance)
 
     def check(self, best: _Result, max_types: int | None = None) -> list[_Result]:
         """Return the plans that cost less than ``best`` and have at most ``max_types`` types, after the exact check."""
+        is_complete = not best.homeless and not best.breaks_limits
+        if max_types is None and is_complete and best.cost <= best.bound:
+            return []
+        below = best.cost if is_complete else math.inf
+        plans = [*self._plans, self._claims]
+        single = self._single.cheapest(below)
         results = []
         offers = self._instance.offers
-        for i, plan in enumerate(self._plans):
+        for plan in plans if single is None else [*plans, single]:
             numbers = plan.offer.tolist()
             if max_types is not None and len({offers[n].type for n in numbers}) > max_types:
                 continue
-            if not best.homeless and not best.breaks_limits and self._cost(plan) >= best.cost:
+            if sum(offers[n].price for n in numbers) >= below:
                 continue
-            key = i, max_types is not None
+            key = id(plan), max_types is not None
             if key not in self._checked:
                 checked = _check_plan(self._instance, plan, only_planned_types=max_types is not None)
                 self._checked[key] = _Result(self._instance, best.solution, plan, checked)

@@ -28,6 +28,7 @@ from kscale.scheduling.bounds.pricing import Proof
 __all__ = ["Budget", "Solution", "candidates", "choose_few_types", "find_undominated", "prove_least_cost", "solve"]
 
 
+_BATCH = 64  # kinds that are compared at once
 _TIMES = 4_096  # limit of small bins per large bin: this multiple of the highest cost fits an int64
 
 
@@ -38,7 +39,39 @@ def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
     kinds
     the first stays. A packing of least cost needs no other kinds, so a bound over these holds for all.
     """
-    return _select_kinds(kinds, several=False)
+    order = _order_by_cost(kinds)
+    order = order[_is_useful(kinds)[order]]
+    needed = kinds.least > 0
+    endless = kinds.available == UNLIMITED
+    limit = np.minimum(kinds.most, kinds.count)
+    weights = kinds.rows.T
+    kept = list[int]()
+    others = np.zeros(0, dtype=np.intp)  # those of them that can replace other kinds
+
+    def replaceable(some: NDArray[np.intp], by: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return bool[n]: which kinds one of the others can replace; each of those is as cheap."""
+        result = np.zeros(len(some), dtype=bool)
+        for first in range(0, len(by), _BATCH):
+            part, open_ones = by[first : first + _BATCH], np.flatnonzero(~result)
+            these = some[open_ones]
+            ok = (kinds.capacity[part] >= kinds.capacity[these][:, None]).all(axis=2)
+            ok &= (weights[part] == weights[these][:, None]).all(axis=2)
+            pairs = np.nonzero(ok)
+            holds = (limit[part[pairs[1]]] >= limit[these[pairs[0]]]).all(axis=1)
+            result[open_ones[pairs[0][holds]]] = True
+        return result
+
+    for first in range(0, len(order), _BATCH):
+        batch = order[first : first + _BATCH]
+        for s in batch[~replaceable(batch, others) | needed[batch]].tolist():
+            new = others[np.isin(others, batch)]  # the batch was not compared with these
+            if not needed[s] and len(new) and replaceable(np.array([s]), new)[0]:
+                continue
+            kept.append(s)
+            if endless[s]:
+                others = np.append(others, s)
+    result: NDArray[np.intp] = np.array(sorted(kept), dtype=np.intp)
+    return result
 
 
 def candidates(kinds: BinKinds) -> NDArray[np.intp]:
@@ -47,32 +80,23 @@ def candidates(kinds: BinKinds) -> NDArray[np.intp]:
     The others rarely pay. This is a hint and no proof: with fewer items than several bins would hold, one small bin is
     cheaper than one large bin, so a bound has to consider the others, too.
     """
-    return _select_kinds(kinds, several=True)
-
-
-def _select_kinds(kinds: BinKinds, *, several: bool) -> NDArray[np.intp]:
     needed = kinds.least > 0
-    useful = kinds.most.any(axis=1) | needed | (kinds.rows < 0).any(axis=0)  # an empty bin may balance a row
-    keep = useful.copy()
+    keep = _is_useful(kinds)
     limit = kinds.most.astype(np.int64)
     count = np.minimum(kinds.count, np.iinfo(np.int32).max)
     endless = kinds.available == UNLIMITED
-    order = np.lexsort((np.arange(kinds.size), -kinds.capacity.sum(axis=1), kinds.cost))
+    order = _order_by_cost(kinds)
     rank = np.empty(kinds.size, dtype=np.int64)
     rank[order] = np.arange(kinds.size)
-    # One bin is replaced by one as cheap only, which comes earlier in the order; several bins by any kind.
-    possible = np.full(kinds.size, several)
     for s in order.tolist():
         if not keep[s] or needed[s]:
-            possible[s] = True
             continue
-        better = keep & endless & possible
+        better = keep & endless
         better[s] = False
-        possible[s] = True
         better &= (kinds.rows == kinds.rows[:, [s]]).all(axis=0)
         others = np.flatnonzero(better)
         times = _times(kinds.capacity[others], kinds.capacity[s])
-        if not several or kinds.rows[:, s].any():
+        if kinds.rows[:, s].any():
             times = np.minimum(times, 1)
         ok = (times >= 1) & (kinds.cost[others] <= times * kinds.cost[s])
         ok &= (kinds.cost[others] < times * kinds.cost[s]) | (rank[others] < rank[s]) | (times > 1)
@@ -83,6 +107,17 @@ def _select_kinds(kinds: BinKinds, *, several: bool) -> NDArray[np.intp]:
             keep[s] = False
     result: NDArray[np.intp] = np.flatnonzero(keep)
     return result
+
+
+def _is_useful(kinds: BinKinds) -> NDArray[np.bool_]:
+    """Return bool[T]: kinds that hold items, are required, or balance a row even if they stay empty."""
+    useful: NDArray[np.bool_] = kinds.most.any(axis=1) | (kinds.least > 0) | (kinds.rows < 0).any(axis=0)
+    return useful
+
+
+def _order_by_cost(kinds: BinKinds) -> NDArray[np.intp]:
+    """Return the kinds by cost, the largest first among those that cost the same."""
+    return np.lexsort((np.arange(kinds.size), -kinds.capacity.sum(axis=1), kinds.cost))
 
 
 def _times(large: NDArray[np.int64], small: NDArray[np.int64]) -> NDArray[np.int64]:

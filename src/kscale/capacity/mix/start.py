@@ -9,6 +9,8 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 
 from kscale.ca.estimator import EstimateOptions, EstimateResult, estimate_many
 from kscale.capacity.mix.check import PlannedPlacement
-from kscale.capacity.mix.instance import Instance
+from kscale.capacity.mix.instance import Instance, select_records
 from kscale.capacity.mix.packing import Packed, Packing, assign_pods_to_nodes
 from kscale.capacity.mix.solve import find_undominated
 from kscale.objects.node_selectors import HOSTNAME
@@ -25,9 +27,10 @@ from kscale.objects.selectors import SelectorError
 from kscale.scheduling.bounds.instance import BinKinds
 from kscale.scheduling.place import place
 from kscale.scheduling.plugins.pod_topology_spread import hard_constraints
+from kscale.snapshot.pods.rows import PodRows
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["StartPlan", "build_placement", "plan_by_claims", "plan_single_type"]
+__all__ = ["SingleTypes", "StartPlan", "build_placement", "plan_by_claims"]
 
 _TYPES = 8  # types that are estimated together
 
@@ -66,51 +69,105 @@ def build_placement(instance: Instance, plan: StartPlan) -> PlannedPlacement | N
     return PlannedPlacement(np.array(offers, dtype=np.int64), node)
 
 
-def plan_single_type(instance: Instance, below: float = math.inf) -> PlannedPlacement | None:
-    """Return the cheapest plan with new nodes of one type, as upstream's estimator packs them.
+class SingleTypes:
+    """Plans with new nodes of one type, as upstream's estimator packs them.
 
-    None if no type costs less than ``below`` or holds every pod.
-
-    Pods go to existing nodes first, as ``kscale estimate`` places them. Types are estimated in the order of a lower
-    bound of their cost, until no other can be cheaper. A type that does not hold every remaining pod is left out.
-    None if pods must be spread: the predicates count only nodes that exist, and would accept one node in one zone.
+    Pods go to existing nodes first, as ``kscale estimate`` places them. Types are estimated only when they may be the
+    cheapest. A type that does not hold every remaining pod is left out. There is no plan if pods must be spread: the
+    predicates count only nodes that exist, and would accept one node in one zone.
     """
-    if _has_hard_spread(instance):
-        return None
-    names = [record.key for record in instance.records]
-    snapshot, existing, cursor = instance.snapshot, dict[str, str](), 0
-    if instance.options.existing and len(snapshot.nodes) and names:
-        placed = place(snapshot, pods=names)
-        existing, cursor, snapshot = dict(placed.placed), placed.state.cursor, placed.snapshot_after
-        names = [*placed.unschedulable, *placed.not_tried]
-    if not names:
-        return build_placement(instance, StartPlan([], existing))
-    rest = set(names)
-    waiting = np.array([record.key in rest for record in instance.records], dtype=bool)
-    candidates = _rank_types(instance, waiting)
-    best: _Packed | None = None
-    for begin in range(0, len(candidates), _TYPES):
-        batch = [
-            offers
-            for bound, offers in candidates[begin : begin + _TYPES]
-            if bound < (below if best is None else best.cost)
-        ]
-        if not batch:
-            break
-        firsts = _estimate(instance, snapshot, names, [offers[0] for offers in batch], cursor)
-        for offers, first in zip(batch, firsts, strict=True):
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._possible = not _has_hard_spread(instance)
+        self._packed: list[_Packed | None] = []  # of the types that were estimated, in the order of ``_candidates``
+        self._plans: dict[int, PlannedPlacement | None] = {}  # by first offer
+
+    @cached_property
+    def _remaining(self) -> tuple[Snapshot, PodRows | list[str], dict[str, str], int]:
+        """Return the pods that existing nodes leave: (snapshot, pods, node of each other pod, cursor)."""
+        instance = self._instance
+        snapshot = instance.snapshot
+        records = select_records(instance.asked, np.sort(instance.positions))  # the order decides ties
+        names = [record.key for record in records] if not isinstance(records, PodRows) else None
+        if not instance.options.existing or not len(snapshot.nodes) or not len(records):
+            return snapshot, records if isinstance(records, PodRows) else names or [], {}, 0
+        placed = place(snapshot, pods=records if names is None else names)
+        return (
+            placed.snapshot_after,
+            [*placed.unschedulable, *placed.not_tried],
+            dict(placed.placed),
+            placed.state.cursor,
+        )
+
+    @cached_property
+    def _candidates(self) -> list[tuple[float, list[int]]]:
+        instance = self._instance
+        existing = self._remaining[2]
+        waiting = np.ones(len(instance.records), dtype=bool)
+        if existing:
+            waiting = np.array([record.key not in existing for record in instance.records], dtype=bool)
+        return _rank_types(instance, waiting)
+
+    def cheapest(self, below: float = math.inf) -> PlannedPlacement | None:
+        """Return the cheapest plan; None if no type costs less than ``below`` or holds every pod.
+
+        Types are estimated in the order of a lower bound of their cost, until no other can be cheaper.
+        """
+        if not self._possible:
+            return None
+        snapshot, pods, existing, _ = self._remaining
+        if not len(pods):
+            return build_placement(self._instance, StartPlan([], existing))
+        best: _Packed | None = None
+        for i, (bound, _) in enumerate(self._candidates):
+            if bound >= (below if best is None else best.cost):
+                break
+            if i == len(self._packed):
+                self._estimate_types([offers for _, offers in self._candidates[i : i + _TYPES]])
+            packed = self._packed[i]
+            if packed is not None and packed.cost < (below if best is None else best.cost):
+                best = packed
+        if best is None:
+            return None
+        key = best.parts[0][0]
+        if key not in self._plans:
+            self._plans[key] = build_placement(self._instance, self._join(best.parts, existing, snapshot))
+        return self._plans[key]
+
+    def _estimate_types(self, types: Sequence[Sequence[int]]) -> None:
+        """Estimate types by their offers; a type's next offer gets the pods that the ones before it leave."""
+        snapshot, pods, _, cursor = self._remaining
+        instance = self._instance
+        firsts = _estimate(instance, snapshot, pods, [offers[0] for offers in types], cursor)
+        for offers, first in zip(types, firsts, strict=True):
             parts = [(offers[0], first)]
-            pending = first.unschedulable
-            for offer in offers[1:] if pending else ():
+            pending = _unplaced(first)
+            for offer in offers[1:] if len(pending) else ():
                 (part,) = _estimate(instance, snapshot, pending, [offer], cursor)
                 parts.append((offer, part))
-                pending = part.unschedulable
-                if not pending:
+                pending = _unplaced(part)
+                if not len(pending):
                     break
             cost = sum(instance.offers[offer].price * part.node_count for offer, part in parts)
-            if not pending and cost < (below if best is None else best.cost) and _keeps_limits(instance, parts):
-                best = _Packed(cost, parts)
-    return None if best is None else build_placement(instance, _join(instance, best.parts, existing, snapshot))
+            is_plan = not len(pending) and _keeps_limits(instance, parts)
+            self._packed.append(_Packed(cost, parts) if is_plan else None)
+
+    def _join(
+        self, parts: Sequence[tuple[int, EstimateResult]], existing: Mapping[str, str], snapshot: Snapshot
+    ) -> StartPlan:
+        """Return the nodes of several estimates as one plan."""
+        nodes: list[tuple[str, Sequence[str]]] = []
+        on_existing = dict(existing)
+        for offer, part in parts:
+            pods_on: dict[str, list[str]] = {}
+            for pod, node in part.placed.items():
+                if node in snapshot.columns.index:  # the estimator's retry for spread constraints over host names
+                    on_existing[pod] = node
+                else:
+                    pods_on.setdefault(node, []).append(pod)
+            nodes += [(self._instance.offers[offer].name, pods) for pods in pods_on.values()]
+        return StartPlan(nodes, on_existing)
 
 
 class _Packed(NamedTuple):
@@ -121,12 +178,12 @@ class _Packed(NamedTuple):
 
 
 def _estimate(
-    instance: Instance, snapshot: Snapshot, names: Sequence[str], offers: Sequence[int], cursor: int
+    instance: Instance, snapshot: Snapshot, pods: PodRows | list[str], offers: Sequence[int], cursor: int
 ) -> list[EstimateResult]:
     """Estimate each offer alone, within its maximum."""
     return estimate_many(
         snapshot,
-        names,
+        pods,
         templates=[instance.offers[offer].template for offer in offers],
         options=[EstimateOptions(max_nodes=instance.offers[offer].most or 0) for offer in offers],
         cursor=cursor,
@@ -135,20 +192,11 @@ def _estimate(
     )
 
 
-def _join(
-    instance: Instance, parts: Sequence[tuple[int, EstimateResult]], existing: dict[str, str], snapshot: Snapshot
-) -> StartPlan:
-    """Return the nodes of several estimates as one plan."""
-    nodes: list[tuple[str, Sequence[str]]] = []
-    for offer, part in parts:
-        pods_on: dict[str, list[str]] = {}
-        for pod, node in part.placed.items():
-            if node in snapshot.columns.index:  # the estimator's retry for spread constraints over host names
-                existing[pod] = node
-            else:
-                pods_on.setdefault(node, []).append(pod)
-        nodes += [(instance.offers[offer].name, pods) for pods in pods_on.values()]
-    return StartPlan(nodes, existing)
+def _unplaced(result: EstimateResult) -> PodRows | list[str]:
+    """Return the pods that an estimate did not place, in the order in which it tried them."""
+    if isinstance(result.records, PodRows):
+        return result.records.take(result.pod_of[result.placement_numbers < 0].astype(np.int64))
+    return result.unschedulable
 
 
 def _keeps_limits(instance: Instance, parts: Sequence[tuple[int, EstimateResult]]) -> bool:
@@ -217,11 +265,10 @@ def plan_by_claims(instance: Instance) -> PlannedPlacement:
     amounts = [(-pod.occupancy.get(CPU, 0), -pod.occupancy.get(MEMORY, 0)) for pod in instance.classes]
     ranks = {key: i for i, key in enumerate(sorted(set(amounts)))}
     rank_of_class = np.array([ranks[key] for key in amounts], dtype=np.int64)
-    order = _order_pods(instance, rank_of_class[instance.class_of])
     packed = []
     for number in range(max(1, len(instance.cells))):
         cell = instance.cell(number)
-        pods = order[instance.cell_of[order] == number]
+        pods = _order_pods(instance, rank_of_class, np.flatnonzero(instance.cell_of == number))
         shapes = instance.shapes.of_class[instance.class_of[pods]].tolist()
         part = cell.restrict(instance.plan)
         fixed = [
@@ -234,22 +281,23 @@ def plan_by_claims(instance: Instance) -> PlannedPlacement:
     return assign_pods_to_nodes(instance, packed)
 
 
-def _order_pods(instance: Instance, rank: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the positions of the pods by rank, then by creation time and UID where pods of one rank differ."""
-    shapes = instance.shapes.of_class[instance.class_of]
+def _order_pods(instance: Instance, rank_of_class: NDArray[np.int64], pods: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return pods, by position, by rank, then by creation time and UID where shapes of one rank differ."""
+    rank = rank_of_class[instance.class_of[pods]]
+    shapes = instance.shapes.of_class[instance.class_of[pods]]
+    pairs = np.unique(np.stack([rank, shapes]), axis=1)
+    ranks, times = np.unique(pairs[0], return_counts=True)
+    is_mixed = np.isin(rank, ranks[times > 1])  # only the order among different shapes matters
     order = np.lexsort((shapes, rank))
-    mixed = {
-        int(r) for r in np.unique(rank).tolist() if len(np.unique(shapes[rank == r])) > 1
-    }  # only the order among different shapes matters
-    if not mixed:
-        return order
+    if not is_mixed.any():
+        return pods[order]
     records = instance.records
     keys = {}
-    for i in order.tolist():
-        if int(rank[i]) in mixed:
-            metadata = records[i].pod.metadata
-            keys[i] = str(metadata.creation_timestamp or ""), metadata.uid
-    return np.array(sorted(order.tolist(), key=lambda i: (rank[i], keys.get(i, ("", "")))), dtype=np.int64)
+    for i in np.flatnonzero(is_mixed).tolist():
+        metadata = records[int(pods[i])].pod.metadata
+        keys[i] = str(metadata.creation_timestamp or ""), metadata.uid
+    order = np.array(sorted(order.tolist(), key=lambda i: (rank[i], keys.get(i, ("", "")))), dtype=np.intp)
+    return pods[order]
 
 
 def _count_fixed(instance: Instance, kind: int, cell: int) -> int:
@@ -260,9 +308,10 @@ def _count_fixed(instance: Instance, kind: int, cell: int) -> int:
 
 @dataclass(slots=True)
 class _Claim:
-    """An open bin: ``options`` bool[T] that hold its ``pattern``, before the last ``shape`` was added.
+    """An open bin: ``options`` bool[T] that hold its ``pattern``, before items of the last ``shape`` were added.
 
-    ``more``: how many more items of that shape fit; ``room``: at most so much of each resource is free.
+    ``added``: items of that shape that ``pattern`` does not count yet; ``more``: how many more of them fit; ``room``:
+    at most so much of each resource is free; ``pods``: number of all items.
     """
 
     options: NDArray[np.bool_]
@@ -270,7 +319,14 @@ class _Claim:
     shape: int
     room: Sequence[int]
     more: int = 0
+    added: int = 0
     pods: int = 0
+
+    def finish(self) -> None:
+        """Count the items of the last shape in the pattern."""
+        if self.added:
+            self.pattern[self.shape] += self.added
+            self.added = 0
 
 
 class _Claims:
@@ -284,44 +340,46 @@ class _Claims:
         self._heaps: list[list[tuple[int, int]]] = [[] for _ in range(kinds.classes)]
         self._seen = [0] * kinds.classes
 
-    def add(self, shape: int) -> bool:
-        """Add a pod to the open bin with the fewest pods that takes it, else to a new one."""
+    def add(self, shape: int, count: int) -> None:
+        """Add pods, each to the open bin with the fewest pods that takes it, else to a new one.
+
+        Pods that no new bin takes are left out.
+        """
         heap = self._heaps[shape]
         for number in range(self._seen[shape], len(self.claims)):
             heapq.heappush(heap, (self.claims[number].pods, number))
-        self._seen[shape] = len(self.claims)
-        while heap:
+        while count:
+            if not heap:
+                claim = _Claim(self._is_open, np.zeros(self._kinds.classes, dtype=np.int64), -1, self._capacity)
+                if not self._can_hold(claim, shape):
+                    break
+                self.claims.append(claim)
+                heap.append((0, len(self.claims) - 1))
             pods, number = heap[0]
             claim = self.claims[number]
             if claim.pods != pods:
                 heapq.heapreplace(heap, (claim.pods, number))
-            elif self._try(claim, shape):
-                heapq.heapreplace(heap, (claim.pods, number))
-                return True
+            elif claim.more > 0 if claim.shape == shape else self._can_hold(claim, shape):
+                claim.more -= 1
+                claim.added += 1
+                claim.pods = pods + 1
+                heapq.heapreplace(heap, (pods + 1, number))
+                count -= 1
             else:
                 heapq.heappop(heap)  # an open bin that refused a pod refuses all later ones of its shape
-        claim = _Claim(self._is_open, np.zeros(self._kinds.classes, dtype=np.int64), -1, self._capacity)
-        if self._try(claim, shape):
-            self.claims.append(claim)
-            return True
-        return False
+        self._seen[shape] = len(self.claims)
 
-    def _try(self, claim: _Claim, shape: int) -> bool:
-        """Add an item to a bin if it fits."""
-        if claim.shape != shape:
-            if any(size > free for size, free in zip(self._demand[shape], claim.room, strict=True)):
-                return False
-            self._turn_to(claim, shape)
-        if claim.more < 1:
+    def _can_hold(self, claim: _Claim, shape: int) -> bool:
+        """Check whether a bin takes an item of another shape than its last."""
+        if any(size > free for size, free in zip(self._demand[shape], claim.room, strict=True)):
             return False
-        claim.more -= 1
-        claim.pattern[shape] += 1
-        claim.pods += 1
-        return True
+        self._turn_to(claim, shape)
+        return claim.more > 0
 
     def _turn_to(self, claim: _Claim, shape: int) -> None:
         """Compute the options of a bin, and how many items of another shape they hold."""
         kinds, last = self._kinds, claim.shape
+        claim.finish()
         free = kinds.capacity - claim.pattern @ kinds.demand
         claim.options = claim.options & (free >= 0).all(axis=1)
         if last >= 0:
@@ -342,23 +400,23 @@ def _pack_claims(kinds: BinKinds, shapes: Iterable[int], fixed: Sequence[int]) -
     free = kinds.capacity[np.array(fixed, dtype=np.int64)]
     patterns = np.zeros((len(fixed), kinds.classes), dtype=np.int64)
     first = [0] * kinds.classes
-    for shape in shapes:
-        position = first[shape]
-        while position < len(fixed) and not (
-            kinds.most[fixed[position], shape] > patterns[position, shape]
-            and (free[position] >= kinds.demand[shape]).all()
-        ):
-            position += 1
-        first[shape] = position  # a bin that refused an item refuses all later ones of its shape
-        if position < len(fixed):
-            free[position] -= kinds.demand[shape]
-            patterns[position, shape] += 1
-        else:
-            claims.add(shape)
+    for shape, run in groupby(shapes):
+        remaining = sum(1 for _ in run)
+        while remaining and first[shape] < len(fixed):
+            position = first[shape]
+            fits = kinds.most[fixed[position], shape] > patterns[position, shape]
+            if fits and (free[position] >= kinds.demand[shape]).all():
+                free[position] -= kinds.demand[shape]
+                patterns[position, shape] += 1
+                remaining -= 1
+            else:
+                first[shape] += 1  # a bin that refused an item refuses all later ones of its shape
+        claims.add(shape, remaining)
     for kind, pattern in zip(fixed, patterns, strict=True):
         if pattern.any():
             packing.add_bins(kind, pattern, 1)
     for claim in claims.claims:
+        claim.finish()
         kind = packing.cheapest(claim.pattern)
         if kind >= 0:
             packing.add_bins(kind, claim.pattern, 1)

@@ -36,7 +36,8 @@ MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClas
 # Shares of the time after which the bound and the plan (and those of few types) end. The rest is for the exact check.
 _ENDS = (0.55, 0.85)
 _ENDS_WITH_FEW_TYPES = (0.4, 0.55, 0.85)
-_CHECK = 40e-6  # seconds for the exact check and the output of one pod
+_LATE = 1.1  # a mix is late if it takes more than this multiple of its budget
+_CHECK = 15e-6  # seconds for the exact check and the output of one pod
 
 
 class Which(StrEnum):
@@ -135,6 +136,7 @@ def command(
     )
     world = cluster if pods is Which.ALL else snapshot
     count = len(snapshot.pods) + len(snapshot.pending) if pods is Which.ALL else len(pod_names or snapshot.pending)
+    began = time.monotonic()
     stop = within(budget, few_types=curve or max_types is not None, pods=count)
     choice = None
     if pods is Which.PENDING:
@@ -150,6 +152,7 @@ def command(
             placements=show.needs_full_record,
             start=[] if choice is None else [choice[1]],
         )
+    _report_delay(time.monotonic() - began, budget, show.terminal)
     plan = msgspec.structs.replace(
         plan,
         unmodelled=[*plan.unmodelled, *unmodelled],
@@ -176,20 +179,32 @@ def check_budget(budget: float) -> None:
         raise typer.BadParameter("nan is not a number of seconds", param_hint="--budget")
 
 
-def within(budget: float, *, few_types: bool = False, pods: int = 0) -> tuple[Callable[[], bool], ...]:
+def within(
+    budget: float, *, few_types: bool = False, pods: int = 0, clock: Callable[[], float] = time.monotonic
+) -> tuple[Callable[[], bool], ...]:
     """Return functions that return when to end the bound and the plan, to finish within ``budget`` seconds from now.
 
     ``few_types`` leaves time for plans with few instance types, ``pods`` for the exact check of so many pods.
+    ``clock`` returns seconds.
     """
-    began = time.monotonic()
+    began = clock()
     latest = max(0.0, budget - _CHECK * pods)
 
     def after(share: float) -> Callable[[], bool]:
         end = began + min(budget * share, latest * share / ends[-1])
-        return lambda: time.monotonic() >= end
+        return lambda: clock() >= end
 
     ends = _ENDS_WITH_FEW_TYPES if few_types else _ENDS
     return tuple(after(share) for share in ends)
+
+
+def _report_delay(seconds: float, budget: float, terminal: Terminal) -> None:
+    """Warn if a mix took longer than its budget. A budget of 0 requests the minimum of work, however long it takes."""
+    if budget and seconds > _LATE * budget:
+        terminal.warn(
+            f"the mix took {seconds:.1f} s, longer than --budget {budget:g}: a plan and its exact check need a minimum "
+            f"of work, which grows with the pods and types, and other programs may have used the processors"
+        )
 
 
 def _drop_unpriced(source: GroupSource, groups: list[NodeGroup], terminal: Terminal) -> list[NodeGroup]:
