@@ -50,6 +50,8 @@ _MAX_NANOSECONDS_ON_LOOP: Final = 2_000_000
 """Time for which steps run on the loop before it yields."""
 _MAX_NANOSECONDS_OF_REPORTS: Final = 2_000_000
 """Time after which the worker hands a report over at once: waking the loop costs a tenth of it."""
+_MAX_NANOSECONDS_OF_BRIEF_STEPS: Final = 10_000_000
+"""Longest step of a round after which the next round may run on the loop."""
 _MAX_STEPS_AT_ONCE: Final = 1000
 """Steps that only report or read the clock after which the worker hands over, whatever its clock says."""
 
@@ -133,12 +135,12 @@ class Stepper:
         self.machines = 0
         """Number of running machines, counted by the caller. The steps of a single one need not wait for others."""
 
-    def run_here(self, steps: Steps[Any], outcome: Outcome | None) -> StepResult | None:
+    def run_here(self, steps: Steps[Any], outcome: Outcome | None, is_over: Callable[[], bool]) -> StepResult | None:
         """Run the next step of a machine on the loop; None if another step holds ``turn``.
 
-        Raises what the machine raises.
+        Takes the arguments of :meth:`advance`. Raises what the machine raises.
         """
-        return None if self._turn.locked() else _step(steps, outcome, self._clock)
+        return None if self._turn.locked() else _step_and_report(steps, outcome, self._clock, is_over)
 
     def is_yield_due(self) -> bool:
         """Check whether a few milliseconds have passed since this was last True.
@@ -470,7 +472,7 @@ class Live:
         self._stepper.machines += 1
         try:
             while True:
-                taken = self._stepper.run_here(steps, outcome) if brief else None
+                taken = self._stepper.run_here(steps, outcome, is_over) if brief else None
                 action, took, reports = taken or await self._stepper.advance(steps, outcome, is_over)
                 if taken is not None and self._stepper.is_yield_due():
                     await asyncio.sleep(0)
@@ -552,11 +554,14 @@ async def drive(
     *,
     before: Callable[[], None] = lambda: None,
     observe: Callable[[Observation], None] = lambda _: None,
+    is_small: Callable[[Any], bool] = lambda _: False,
 ) -> None:
     """Run a driver's rounds, one after the other, until ``live.scope`` is over.
 
     Each round starts when the driver is due and the stores are settled. ``before`` is called before each round;
-    ``observe`` receives metrics of the rounds (:data:`DRIVE_METRICS`).
+    ``observe`` receives metrics of the rounds (:data:`DRIVE_METRICS`). ``is_small`` checks whether no step of a round
+    with these inputs can take long. The steps of such a round run on the loop, unless one of the last round took more
+    than ten milliseconds.
     """
     woken = asyncio.Event()
     spent: list[int] = []
@@ -586,18 +591,24 @@ async def drive(
             except TimeoutError:
                 continue
 
+    brief = on_loop = False
+
     async def next_round() -> Machine:
+        nonlocal on_loop
         await stores.caught_up()
         async with live.turn:
             before()
-            return partial(driver.steps, driver.observe(stores, clock.now()))
+            sight = driver.observe(stores, clock.now())
+            on_loop = brief and is_small(sight)
+            return partial(driver.steps, sight)
 
     unsubscribe = stores.subscribe(notify)
     try:
         while live.scope.error is None:
             if await live.scope.limit(until_due()) is not None:
                 return
-            await live.run(await next_round(), spent=spent.append)
+            await live.run(await next_round(), spent=spent.append, brief=on_loop)
+            brief = max(spent) < _MAX_NANOSECONDS_OF_BRIEF_STEPS
             observe(Observation(name=_DECISION, value=sum(spent) / _SECOND, labels=labels))
             spent.clear()
     finally:
