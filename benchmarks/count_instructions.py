@@ -31,6 +31,8 @@ def counted(benchmarks: list[str], environment: dict[str, str], folder: Path) ->
     valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder / 'counts'}"]
     plugins = ["-p", "no:cacheprovider", "-p", "no:benchmark", "-p", "instructions"]
     options = ["-o", "addopts=--import-mode=importlib", "-o", "required_plugins=", f"--instructions={folder}"]
+    # The caller's path comes after this folder: its kscale is counted, not another one that is installed.
+    path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
     subprocess.run(
         [
             *valgrind,
@@ -44,7 +46,7 @@ def counted(benchmarks: list[str], environment: dict[str, str], folder: Path) ->
             *benchmarks,
         ],
         cwd=HERE.parent,
-        env={**os.environ, **environment, "PYTHONHASHSEED": "0", "PYTHONPATH": str(HERE)},
+        env={**os.environ, **environment, "PYTHONHASHSEED": "0", "PYTHONPATH": path},
         check=True,
     )
     found: dict[str, int] = json.loads((folder / "instructions.json").read_text())

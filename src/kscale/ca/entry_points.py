@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
@@ -196,11 +196,21 @@ def scale_up_steps(
     return loop.plan()
 
 
+_VALID: Final = "scale_up_options_are_valid"
+
+
 def check_scale_up_options(options: AutoscalingOptions) -> None:
-    """Validate the options as :func:`scale_up_steps` does.
+    """Validate the options as :func:`scale_up_steps` does, once for each options object.
 
     Raises InputError for invalid options, AutoscalerError for an unknown expander.
     """
+    if _VALID in options.__dict__:
+        return
+    _check_scale_up_options(options)
+    options.__dict__[_VALID] = True
+
+
+def _check_scale_up_options(options: AutoscalingOptions) -> None:
     problems = options.problems()
     if problems:
         raise InputError(problems)

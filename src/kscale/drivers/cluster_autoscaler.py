@@ -72,6 +72,7 @@ __all__ = [
     "LoopTrigger",
     "NotStartedError",
     "is_recent_unschedulable",
+    "is_small_cluster",
     "reach_nodes",
     "served_metrics",
     "shutdown_steps",
@@ -263,6 +264,15 @@ class _LoopView(msgspec.Struct, frozen=True):
     snapshot: Snapshot
     priorities: dict[str, str] | None
     waited: int | None
+
+
+_SMALL_CLUSTER: Final = 500
+
+
+def is_small_cluster(sight: _LoopView) -> bool:
+    """Check whether a loop has so few nodes and pods that no step can delay requests, such as renewals of the lease."""
+    counts = sight.snapshot.counts
+    return len(sight.snapshot.nodes) + sum(counts.values()) <= _SMALL_CLUSTER
 
 
 class _Round(msgspec.Struct, frozen=True):

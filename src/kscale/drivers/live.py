@@ -50,6 +50,10 @@ _MAX_NANOSECONDS_ON_LOOP: Final = 2_000_000
 """Time for which steps run on the loop before it yields."""
 _MAX_NANOSECONDS_OF_REPORTS: Final = 2_000_000
 """Time after which the worker hands a report over at once: waking the loop costs a tenth of it."""
+_MAX_NANOSECONDS_OF_BRIEF_STEPS: Final = 10_000_000
+"""Longest step of a round after which the next round may run on the loop."""
+_MAX_STEPS_AT_ONCE: Final = 1000
+"""Steps that only report or read the clock after which the worker hands over, whatever its clock says."""
 
 
 class Done:
@@ -82,21 +86,29 @@ class StepResult(NamedTuple):
 
 
 class _Step:
-    """One due step and its result."""
+    """One due step and its result. ``is_over`` checks whether the scope of its machine is over."""
 
-    __slots__ = ("_claimed", "outcome", "steps", "taken")
+    __slots__ = ("_claimed", "_finished", "is_over", "outcome", "steps", "taken")
 
-    def __init__(self, steps: Steps[Any], outcome: Outcome | None) -> None:
-        self.steps, self.outcome = steps, outcome
+    def __init__(self, steps: Steps[Any], outcome: Outcome | None, is_over: Callable[[], bool]) -> None:
+        self.steps, self.outcome, self.is_over = steps, outcome, is_over
         self.taken: asyncio.Future[StepResult] = asyncio.get_running_loop().create_future()
         self._claimed = threading.Lock()
+        self._finished: asyncio.Future[None] | None = None
 
     def claim(self) -> bool:
         """Try to claim the step. Returns True for the first caller only, be it the step's thread or its canceller."""
         return self._claimed.acquire(blocking=False)
 
+    async def wait_until_finished(self) -> None:
+        """Wait until no thread is in the machine, after ``taken`` has been cancelled."""
+        self._finished = asyncio.get_running_loop().create_future()
+        await _wait_until_done(self._finished)
+
     def set_result(self, result: StepResult | BaseException) -> None:
         """Set the result on the loop; only the first result counts."""
+        if self._finished is not None and not self._finished.done():
+            self._finished.set_result(None)
         if self.taken.done():
             return
         if isinstance(result, BaseException):
@@ -109,24 +121,26 @@ class Stepper:
     """Runs steps in ``worker``, a thread (None: on the loop), while it holds ``turn``.
 
     Steps that are due together go to the thread together, because waking it costs more than most of them take. No step
-    waits long for a later slow one. For the same reason the thread continues with a machine that reports something:
-    no outcome depends on a report.
+    waits long for a later slow one. For the same reason the thread continues with a machine that reports something or
+    reads the clock: no outcome depends on a report.
     """
 
-    __slots__ = ("_clock", "_due", "_since", "_task", "_turn", "_worker")
+    __slots__ = ("_clock", "_due", "_since", "_task", "_turn", "_worker", "machines")
 
     def __init__(self, clock: Clock, worker: Executor | None, turn: asyncio.Lock) -> None:
         self._clock, self._worker, self._turn = clock, worker, turn
         self._due: list[_Step] = []
         self._task: asyncio.Task[None] | None = None
         self._since = clock.monotonic()
+        self.machines = 0
+        """Number of running machines, counted by the caller. The steps of a single one need not wait for others."""
 
-    def run_here(self, steps: Steps[Any], outcome: Outcome | None) -> StepResult | None:
+    def run_here(self, steps: Steps[Any], outcome: Outcome | None, is_over: Callable[[], bool]) -> StepResult | None:
         """Run the next step of a machine on the loop; None if another step holds ``turn``.
 
-        Raises what the machine raises.
+        Takes the arguments of :meth:`advance`. Raises what the machine raises.
         """
-        return None if self._turn.locked() else _step(steps, outcome, self._clock)
+        return None if self._turn.locked() else _step_and_report(steps, outcome, self._clock, is_over)
 
     def is_yield_due(self) -> bool:
         """Check whether a few milliseconds have passed since this was last True.
@@ -139,25 +153,48 @@ class Stepper:
         self._since = now
         return True
 
-    async def advance(self, steps: Steps[Any], outcome: Outcome | None) -> StepResult:
+    async def advance(
+        self, steps: Steps[Any], outcome: Outcome | None, is_over: Callable[[], bool] = lambda: False
+    ) -> StepResult:
         """Run the next step of a machine; ``outcome`` is None for its first step.
 
-        Raises what the machine raises. When cancelled, it waits until no thread is in the machine.
+        ``is_over`` checks, in any thread, whether the machine's scope is over. Raises what the machine raises. When
+        cancelled, it waits until no thread is in the machine.
         """
         if self._worker is None:
             return _step(steps, outcome, self._clock)
-        step = _Step(steps, outcome)
-        self._due.append(step)
-        if self._task is None:
-            self._task = asyncio.create_task(self._take_all(self._worker))
+        step = _Step(steps, outcome, is_over)
+        if self.machines == 1 and self._task is None and not self._turn.locked():
+            await self._turn.acquire()  # does not wait
+            self._take_one(self._worker, step)
+        else:
+            self._due.append(step)
+            if self._task is None:
+                self._task = asyncio.create_task(self._take_all(self._worker))
         try:
-            return await asyncio.shield(step.taken)
+            return await step.taken
         except asyncio.CancelledError:
-            if step.claim():
-                step.taken.cancel()
-            else:
-                await _wait_until_done(step.taken)
+            if not step.claim():
+                await step.wait_until_finished()
             raise
+
+    def _take_one(self, worker: Executor, step: _Step) -> None:
+        """Run one step in the thread, and release ``turn`` afterwards."""
+        results: list[StepResult | BaseException] = []
+
+        def finish(future: asyncio.Future[None] | None) -> None:
+            if future is not None and not future.cancelled():
+                future.exception()  # retrieve it
+            self._turn.release()
+            step.set_result(results[0] if results else asyncio.CancelledError())
+
+        try:
+            future = asyncio.get_running_loop().run_in_executor(worker, _run_steps, [step], self._clock, results)
+        except RuntimeError as error:  # the worker is shut down
+            results.append(error)
+            finish(None)
+        else:
+            future.add_done_callback(finish)
 
     async def _take_all(self, worker: Executor) -> None:
         """Run steps until none is due."""
@@ -201,7 +238,7 @@ def _run_steps(steps: Sequence[_Step], clock: Clock, results: list[StepResult | 
             results.append(asyncio.CancelledError())
             continue
         try:
-            results.append(_step_and_report(step.steps, step.outcome, clock))
+            results.append(_step_and_report(step.steps, step.outcome, clock, step.is_over))
         except BaseException as fault:  # noqa: BLE001 - raised where the step was requested
             results.append(fault)
 
@@ -223,14 +260,17 @@ def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> StepResul
     return StepResult(result, clock.monotonic() - started)
 
 
-def _step_and_report(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> StepResult:
-    """Run steps until the machine does something else than to report events and observations, which are collected.
+def _step_and_report(
+    steps: Steps[Any], outcome: Outcome | None, clock: Clock, is_over: Callable[[], bool]
+) -> StepResult:
+    """Run steps until the machine does something else than to report events and observations or to read the clock.
 
-    After some time a report ends them, too, so that it is performed soon and the number of reports is bounded.
+    Reports are collected. After some time, and after a number of steps, a report or a look at the clock ends the steps,
+    too, so that reports are performed soon, their number is bounded, and other machines run.
     """
     reports: list[Emit | Observe] = []
     took = 0
-    while True:
+    for left in range(_MAX_STEPS_AT_ONCE, -1, -1):
         try:
             result = _step(steps, outcome, clock)
         except BaseException as error:
@@ -238,10 +278,15 @@ def _step_and_report(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -
                 raise
             return StepResult(Failed(error), took, reports)
         took += result.took
-        if took > _MAX_NANOSECONDS_OF_REPORTS or not isinstance(result.next, Emit | Observe):
-            return StepResult(result.next, took, reports)
-        reports.append(result.next)
+        action = result.next
+        if not left or took > _MAX_NANOSECONDS_OF_REPORTS:
+            break
+        if isinstance(action, Emit | Observe):
+            reports.append(action)
+        elif type(action) is not Wait or action.duration > 0 or is_over():
+            break
         outcome = Outcome(at=clock.now(), value=None)
+    return StepResult(action, took, reports)
 
 
 async def _wait_until_done(future: asyncio.Future[Any]) -> None:
@@ -317,6 +362,10 @@ class Scope:
     def leave(self, child: Scope) -> None:
         """Remove a finished child scope."""
         self._children.discard(child)
+
+    def is_over(self, time: Callable[[], float]) -> bool:
+        """Check whether the scope is over, in any thread; ``time`` is the loop's clock."""
+        return self._error is not None or (self.deadline is not None and time() >= self.deadline)
 
     @property
     def error(self) -> ApiError | None:
@@ -419,10 +468,12 @@ class Live:
         steps = machine(self._clock.now())
         del machine  # free the machine, which its steps no longer need
         outcome: Outcome | None = None
+        is_over = partial(scope.is_over, asyncio.get_running_loop().time)
+        self._stepper.machines += 1
         try:
             while True:
-                taken = self._stepper.run_here(steps, outcome) if brief else None
-                action, took, reports = taken or await self._stepper.advance(steps, outcome)
+                taken = self._stepper.run_here(steps, outcome, is_over) if brief else None
+                action, took, reports = taken or await self._stepper.advance(steps, outcome, is_over)
                 if taken is not None and self._stepper.is_yield_due():
                     await asyncio.sleep(0)
                 if spent is not None:
@@ -436,6 +487,7 @@ class Live:
                 outcome = await self._act(action, scope, spent)
                 del action, reports, taken  # free their objects before the next step
         finally:
+            self._stepper.machines -= 1
             steps.close()
 
     async def _act(self, action: Action, scope: Scope, spent: Callable[[int], None] | None) -> Outcome:
@@ -502,11 +554,14 @@ async def drive(
     *,
     before: Callable[[], None] = lambda: None,
     observe: Callable[[Observation], None] = lambda _: None,
+    is_small: Callable[[Any], bool] = lambda _: False,
 ) -> None:
     """Run a driver's rounds, one after the other, until ``live.scope`` is over.
 
     Each round starts when the driver is due and the stores are settled. ``before`` is called before each round;
-    ``observe`` receives metrics of the rounds (:data:`DRIVE_METRICS`).
+    ``observe`` receives metrics of the rounds (:data:`DRIVE_METRICS`). ``is_small`` checks whether no step of a round
+    with these inputs can take long. The steps of such a round run on the loop, unless one of the last round took more
+    than ten milliseconds.
     """
     woken = asyncio.Event()
     spent: list[int] = []
@@ -536,18 +591,24 @@ async def drive(
             except TimeoutError:
                 continue
 
+    brief = on_loop = False
+
     async def next_round() -> Machine:
+        nonlocal on_loop
         await stores.caught_up()
         async with live.turn:
             before()
-            return partial(driver.steps, driver.observe(stores, clock.now()))
+            sight = driver.observe(stores, clock.now())
+            on_loop = brief and is_small(sight)
+            return partial(driver.steps, sight)
 
     unsubscribe = stores.subscribe(notify)
     try:
         while live.scope.error is None:
             if await live.scope.limit(until_due()) is not None:
                 return
-            await live.run(await next_round(), spent=spent.append)
+            await live.run(await next_round(), spent=spent.append, brief=on_loop)
+            brief = max(spent) < _MAX_NANOSECONDS_OF_BRIEF_STEPS
             observe(Observation(name=_DECISION, value=sum(spent) / _SECOND, labels=labels))
             spent.clear()
     finally:

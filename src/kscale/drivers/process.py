@@ -243,6 +243,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     - ``before`` runs before it tries to lead, and ``at_end`` when it is stopped (not when it loses the lease).
     - ``releases``: it releases the lease at its end.
     - ``handlers``: further paths that are served; ``desk``: the service behind ``/snapshotz``.
+    - ``is_small`` checks whether no step of a round with these inputs can take long (``drive``).
     - ``close`` releases its resources; it may block.
     """
 
@@ -266,6 +267,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     releases: bool = True
     handlers: Mapping[str, Handler] = msgspec.field(default_factory=dict)
     desk: DebuggingSnapshotService | None = None
+    is_small: Callable[[Any], bool] = lambda _: False
     close: Callable[[], None] = lambda: None
 
 
@@ -459,8 +461,15 @@ class _Process:
                     group.create_task(_await_work(each))
                 for driver in () if self.options.dry_run else self.program.others:
                     group.create_task(drive(driver, self.stores, live, self.clock, observe=self._observe))
-                main = self.program.driver
-                await drive(main, self.stores, live, self.clock, before=self._follow, observe=self._observe)
+                await drive(
+                    self.program.driver,
+                    self.stores,
+                    live,
+                    self.clock,
+                    before=self._follow,
+                    observe=self._observe,
+                    is_small=self.program.is_small,
+                )
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,6 +16,7 @@ from kscale.effects import (
     SECOND,
     Action,
     InBackground,
+    IncreaseSize,
     Moment,
     Observation,
     Outcome,
@@ -279,3 +281,54 @@ def test_a_round_under_way_ends_before_the_driver_does() -> None:
 
     run_in_virtual_time(main, now=T0)
     assert ended == [11 * SECOND]
+
+
+def test_rounds_of_a_small_cluster_run_on_the_loop() -> None:
+    """The first round runs in the worker, the next ones do if a step of the last one took long."""
+
+    class Threads(FakeDriver):
+        def __init__(self) -> None:
+            super().__init__(0)
+            self.threads: list[bool] = []
+            self.ended = asyncio.Event()
+
+        def next_due(self) -> Moment | None:
+            return 0
+
+        def steps(self, sight: int, now: Moment) -> Steps[None]:
+            progress = Progress(now)
+            self.threads.append(threading.current_thread() is threading.main_thread())
+            yield from progress.act(IncreaseSize(group="group", delta=1))
+            if len(self.threads) == 3:
+                clock.seconds += 1
+            if len(self.threads) == 5:
+                self.ended.set()
+
+    class SetClock:
+        seconds = 0
+
+        def now(self) -> Moment:
+            return T0
+
+        def monotonic(self) -> int:
+            return self.seconds * SECOND
+
+    clock = SetClock()
+
+    async def perform(action: Action) -> Outcome:
+        await asyncio.sleep(0)
+        return Outcome(at=T0)
+
+    async def main() -> list[bool]:
+        driver = Threads()
+        with ThreadPoolExecutor(1) as worker:
+            async with Live(perform, clock, worker=worker) as live:
+                driving = asyncio.create_task(
+                    drive(driver, FakeStores(), live, clock, is_small=lambda sight: sight == 0)
+                )
+                await driver.ended.wait()
+                live.scope.cancel()
+                await driving
+        return driver.threads[:5]
+
+    assert asyncio.run(main()) == [False, True, True, False, True]

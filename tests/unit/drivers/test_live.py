@@ -603,6 +603,29 @@ def test_reports_between_two_requests_wake_the_worker_once(fails: bool) -> None:
     assert worker.given == (2 if fails else 3)
 
 
+def test_reading_the_clock_does_not_leave_the_worker() -> None:
+    """Except that a scope is over: then the machine is told."""
+    scope = Scope()
+    errors: list[bool] = []
+
+    def steps(now: Moment) -> Steps[str]:
+        progress = Progress(now)
+        for _ in range(20):
+            yield from progress.clock()
+        scope.cancel()
+        errors.append((yield from progress.wait(0)).error is not None)
+        return "done"
+
+    async def run(worker: ThreadPoolExecutor) -> str:
+        async with Live(nothing, StoppedClock(), worker=worker) as live:
+            result: str = await live.run(steps, scope)
+            return result
+
+    with CountingExecutor() as worker:
+        assert asyncio.run(run(worker)) == "done"
+    assert (worker.given, errors) == (2, [True])
+
+
 class StoppedClock(SystemClock):
     """A clock for tests that must not depend on the speed of the machine."""
 

@@ -231,6 +231,8 @@ class KwokGroups(Provider):
         else:
             templates = [node for node in self._nodes() if group_name(node, self._config)]
         self._groups = {group.id: group for group in groups_of(templates, self._config)}
+        # Built once: loops recognise an unchanged template by its identity.
+        self._templates = {group.id: template_of(group) for group in self._groups.values()}
 
     def refresh(self) -> Sequence[NodeGroup]:
         """Return the groups with the number of their nodes as target size."""
@@ -249,7 +251,7 @@ class KwokGroups(Provider):
                     target_size=group.target,
                     nodes=[node.name for node in kwok_nodes],
                     instances=[node.spec.provider_id or "" for node in members[group.id]],
-                    template=template_of(group),
+                    template=self._templates[group.id],
                 )
             )
         return groups
