@@ -49,8 +49,8 @@ __all__ = [
     "MOST_NODES",
     "Change",
     "Clock",
-    "DriverInputs",
     "History",
+    "InputSources",
     "LiveStores",
     "Metrics",
     "MetricsAnswer",
@@ -81,7 +81,7 @@ class Clock(Protocol):
         ...
 
 
-class DriverInputs(msgspec.Struct, frozen=True, kw_only=True):
+class InputSources(msgspec.Struct, frozen=True, kw_only=True):
     """Sources, besides the kinds that a driver watches, that can change the result of its rounds.
 
     ``cloud``, ``metrics``: whether the result depends on them. ``judged``: watched kinds for which the driver itself
