@@ -36,9 +36,9 @@ def watched_cluster(items: Iterable[KubeObject | dict[str, Any]], *, events: boo
         listed = [] if events else documents
         page = {"kind": f"{kind}List", "apiVersion": version, "metadata": {"resourceVersion": "1"}, "items": listed}
         sink.begin()
-        sink.page(json.dumps(page).encode())
+        sink.read_page(json.dumps(page).encode())
         sink.settle()
         if events:
             lines = [json.dumps({"type": "ADDED", "object": each}) for each in documents]
-            sink.events("".join(f"{line}\n" for line in lines).encode())
+            sink.read_events("".join(f"{line}\n" for line in lines).encode())
     return cluster

@@ -393,7 +393,11 @@ def server(data: bytes) -> None:
             ObjectSink(Watch(kind=kind, api_version=version, typed=True), lambda _: None),
             ClusterSink(kscale.Cluster(), kind),
         ):
-            readers += [sink.begin, lambda sink=sink: sink.page(data), lambda sink=sink: sink.events(data + b"\n")]
+            readers += [
+                sink.begin,
+                lambda sink=sink: sink.read_page(data),
+                lambda sink=sink: sink.read_events(data + b"\n"),
+            ]
     for read in readers:
         with contextlib.suppress(*NAMED):
             read()

@@ -61,7 +61,7 @@ from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.objects.times import format_duration
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot
-from kscale.world.protocols import Change, Clock, DriverInputs, Stores, Watch
+from kscale.world.protocols import Change, Clock, InputSources, Stores, Watch
 from kscale.world.serve.app import DebuggingSnapshotService
 
 __all__ = [
@@ -450,9 +450,9 @@ class ClusterAutoscaler:
         )
 
     @property
-    def inputs(self) -> DriverInputs:
+    def input_sources(self) -> InputSources:
         """Return the inputs of the driver: the cloud provider."""
-        return DriverInputs(cloud=True)
+        return InputSources(cloud=True)
 
     def repeats_until(self) -> Moment:
         """Return until when rounds have the result of the last one, which did nothing.

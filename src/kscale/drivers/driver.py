@@ -38,7 +38,7 @@ from kscale.effects import (
     WriteStatus,
 )
 from kscale.effects.virtual_time import Running
-from kscale.world.protocols import Change, Clock, DriverInputs, NotifyingStores, PerformLive, Stores, Watch
+from kscale.world.protocols import Change, Clock, InputSources, NotifyingStores, PerformLive, Stores, Watch
 
 __all__ = ["Driver", "Repeating", "VirtualDrive", "changes_something", "discover_steps", "format_action", "pretending"]
 
@@ -135,7 +135,7 @@ class Repeating(Protocol):
     """A driver that knows when a round would only repeat the result of the last one."""
 
     @property
-    def inputs(self) -> DriverInputs:
+    def input_sources(self) -> InputSources:
         """Return the inputs that must be unchanged for a round to repeat the last one."""
         ...
 

@@ -52,7 +52,7 @@ from kscale.objects.kinds import BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, scale_of_workload
 from kscale.snapshot.caches import collector_relaxed
 from kscale.snapshot.pods.index import PodIndex
-from kscale.world.protocols import Change, DriverInputs, Stores, Watch
+from kscale.world.protocols import Change, InputSources, Stores, Watch
 
 __all__ = [
     "CANNOT_BE_RECONCILED",
@@ -534,9 +534,9 @@ class HorizontalAutoscaler:
     # -- rounds that are left out --------------------------------------------------------------------------------------
 
     @property
-    def inputs(self) -> DriverInputs:
+    def input_sources(self) -> InputSources:
         """Return the inputs of the driver: metrics; it knows the HPA writes of its own."""
-        return DriverInputs(metrics=True, judged=frozenset({_KIND}))
+        return InputSources(metrics=True, judged=frozenset({_KIND}))
 
     def _note_change(self, change: Change) -> None:
         new = change.new

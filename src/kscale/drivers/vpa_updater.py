@@ -35,7 +35,7 @@ from kscale.vpa.updater import (
     legacy_updater_steps,
     updater_steps,
 )
-from kscale.world.protocols import Change, DriverInputs, Stores, Watch
+from kscale.world.protocols import Change, InputSources, Stores, Watch
 
 if TYPE_CHECKING:
     from kscale.capacity.vpa_round_plan import VPARoundPlan
@@ -172,9 +172,9 @@ class VpaUpdater:
         return updater_steps(state, inputs, now=now, options=self.options, admission=admission)
 
     @property
-    def inputs(self) -> DriverInputs:
+    def input_sources(self) -> InputSources:
         """Return the inputs of rounds: all watched kinds are judged (:class:`Repeating`)."""
-        return DriverInputs(judged=frozenset(watch.kind for watch in self.watches))
+        return InputSources(judged=frozenset(watch.kind for watch in self.watches))
 
     def repeats_until(self) -> Moment:
         """Return the end of time if no VPA is active, else that no loop may be skipped (``ZERO_TIME``).

@@ -222,8 +222,8 @@ class _Run:
         world = self.world
         stores = world.stores(driver.watches)
         perform = self.log.listening(driver.name, storing_current_versions(world.perform))
-        goes_by = driver.inputs if skip and isinstance(driver, Repeating) else None
-        inputs = None if goes_by is None else partial(world.inputs, stores, goes_by)
+        sources = driver.input_sources if skip and isinstance(driver, Repeating) else None
+        inputs = None if sources is None else partial(world.inputs, stores, sources)
         return VirtualDrive(driver, stores, world.time, perform, rank=rank, inputs=inputs)
 
     def run(self, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> Simulation:

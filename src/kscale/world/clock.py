@@ -75,7 +75,10 @@ class FollowingClock(SteadyClock):
     __slots__ = ()
 
     def follow(self) -> int:
-        """Set the clock to the wall clock if they differ by a second or more, and return the change in nanoseconds."""
+        """Set the clock to the wall clock if they differ by a second or more.
+
+        Returns the change in nanoseconds; 0 if the clock was not set.
+        """
         by = self._clock.now() - self.now()
         if abs(by) < SECOND:
             return 0
@@ -185,6 +188,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Return at once, as there is no executor to stop."""
 
     def _finalize(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Close a garbage-collected asynchronous generator in a task of this loop."""
         self._generators.discard(generator)
         if not self._closed:
             self.create_task(_closing(generator))
@@ -230,6 +234,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         args: tuple[Any, ...],
         context: contextvars.Context,
     ) -> Running:
+        """Schedule a callback for a moment. An exception of the callback goes to the loop's exception handler."""
         self._check_open()
 
         def call() -> None:

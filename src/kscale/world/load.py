@@ -91,9 +91,9 @@ def run_with_client(
 ) -> T:
     """Run ``request`` with a client of an API server and return its result.
 
-    Within a running event loop, as in a notebook, it runs on a thread of its own. ``context``, ``kubeconfig``: as for
-    :func:`load`; ``limits``: of what is read; ``user_agent``: the User-Agent header (default: kscale with its version).
-    Raises what ``request`` raises, and InputError if the kubeconfig cannot be used.
+    Within a running event loop, as in a notebook, ``request`` runs on a separate thread. ``context``, ``kubeconfig``:
+    as for :func:`load`; ``limits``: limits of the server's responses; ``user_agent``: the User-Agent header (default:
+    kscale with its version). Raises what ``request`` raises, and InputError if the kubeconfig cannot be used.
     """
     import asyncio  # imported here because dumps are read without it, in less time than its import takes
     from concurrent.futures import ThreadPoolExecutor

@@ -48,8 +48,8 @@ __all__ = [
     "MOST_NODES",
     "Change",
     "Clock",
-    "DriverInputs",
     "History",
+    "InputSources",
     "LiveStores",
     "Metrics",
     "MetricsAnswer",
@@ -80,10 +80,11 @@ class Clock(Protocol):
         ...
 
 
-class DriverInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs of a driver's loops in addition to the kinds that it watches.
+class InputSources(msgspec.Struct, frozen=True, kw_only=True):
+    """Sources, besides the kinds that a driver watches, that can change the result of its rounds.
 
-    ``judged``: kinds of which the driver itself decides whether a change matters, from the notification.
+    ``cloud``, ``metrics``: whether the result depends on them. ``judged``: watched kinds for which the driver itself
+    decides whether a change matters, when it is notified of the change.
     """
 
     cloud: bool = False
@@ -155,7 +156,7 @@ class Stores(Protocol):
         ...
 
     def resource_version(self, kind: str) -> str:
-        """Return the newest resource version seen of a kind."""
+        """Return the newest resource version seen of a kind; empty if there is none."""
         ...
 
 
@@ -280,9 +281,10 @@ _log = logging.getLogger(__name__)
 
 
 def _without_impossible_targets(groups: Groups | list[NodeGroup]) -> Groups | list[NodeGroup]:
-    """Leave out the groups with the largest target sizes until the sizes together are possible.
+    """Leave out groups, largest target size first, until all target sizes together are at most ``MOST_NODES``.
 
-    A loop simulates each node that a group's target size promises. Upstream's loop does not end for an impossible size.
+    Logs each group that is left out. A loop simulates each node that a group's target size promises; upstream's loop
+    does not end for an impossible size.
     """
     targets = {group.id: max(0, group.target_size or 0) for group in groups}
     total = sum(targets.values())
@@ -348,8 +350,8 @@ def ask_cloud(groups: NodeGroups, action: Action, nodes: Sequence[Node] = ()) ->
 def nodes_named(action: HasInstances | DeleteNodes, known: Mapping[str, KubeObject]) -> list[Node]:
     """Return the nodes that an action names.
 
-    Objects in the action win over ``known`` nodes. An instance without a node becomes a node with its ID as name and
-    provider ID.
+    ``known``: nodes by name; objects in the action win over these. An instance without a node becomes a node with the
+    instance's ID as name and provider ID.
     """
     objects = {node.name: node for node in action.objects} if isinstance(action, DeleteNodes) else {}
     nodes = []

@@ -19,7 +19,7 @@ __all__ = [
     "MOST_BYTES",
     "RpcServer",
     "channel",
-    "default_context",
+    "create_client_context",
     "error_text",
     "grpc_library",
     "is_unimplemented",
@@ -29,10 +29,11 @@ __all__ = [
 ]
 
 
-def default_context() -> ssl.SSLContext:
-    """Return a new TLS context for clients that trusts the authorities of the system.
+def create_client_context() -> ssl.SSLContext:
+    """Create a TLS context for clients that trusts the system's certificate authorities.
 
-    aiohttp's own default context must not be used: a program imports aiohttp without the system's authorities.
+    Do not use aiohttp's default context: kscale's programs import aiohttp without them, to start faster
+    (:func:`~kscale.libraries.import_aiohttp_without_authorities`).
     """
     return ssl.create_default_context()
 
@@ -40,17 +41,18 @@ def default_context() -> ssl.SSLContext:
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """Load a certificate (with its chain) and its key, both PEM, into a context.
 
-    Raises :class:`ssl.SSLError` if they are invalid or do not match. The context must not be used afterwards.
+    Raises :class:`ssl.SSLError` if they are invalid or do not match; the context must not be used then.
     """
     with _file(certificate) as chain, _file(key) as secret:
         # An encrypted key must fail here; OpenSSL would prompt for its password on the terminal.
-        context.load_cert_chain(chain, secret, password=_refuse)
+        context.load_cert_chain(chain, secret, password=_refuse_password)
 
 
 def load_authorities(context: ssl.SSLContext, data: bytes, source: str) -> None:
-    """Trust the authorities whose certificates (PEM) are in the data.
+    """Make a context trust the authorities whose certificates (PEM) are in ``data``.
 
-    Raises InputError, which names ``source``, if there is none. As in Go, the text around certificates may be anything.
+    Raises InputError, which names ``source``, if the data contains no certificate. As in Go, any text may surround the
+    certificates.
     """
     text = data.decode("ascii", "replace").replace("\ufffd", "?")  # OpenSSL's binding takes ASCII only
     try:
@@ -59,7 +61,8 @@ def load_authorities(context: ssl.SSLContext, data: bytes, source: str) -> None:
         raise InputError(Problem("there is no certificate in it (PEM is expected)", source)) from None
 
 
-def _refuse() -> str:
+def _refuse_password() -> str:
+    """Raise :class:`ssl.SSLError` instead of returning a password."""
     raise ssl.SSLError("the key is encrypted")
 
 
@@ -85,7 +88,11 @@ _SPELLED: Final = {"CANCELLED": "Canceled", "OK": "OK"}  # Go's spelling
 
 
 def grpc_library(what: str) -> Any:
-    """Return the module ``grpc``. Raises :class:`~kscale.errors.MissingExtraError`, which names ``what`` needs it."""
+    """Return the module ``grpc``.
+
+    Raises :class:`~kscale.errors.MissingExtraError` if it is not installed. ``what`` is the purpose that the message
+    names.
+    """
     return library("grpc", what)
 
 
@@ -113,11 +120,11 @@ class RpcServer:
 
 
 def channel(url: str, credentials: Any, *, what: str, message_bytes: int = MOST_BYTES) -> Any:
-    """Create a gRPC channel, which connects on first use. ``credentials`` None means no TLS.
+    """Create a gRPC channel to ``url``, which connects on first use. ``credentials`` None means no TLS.
 
-    A call fails if its response is larger than ``message_bytes``.
+    A call fails if its response is larger than ``message_bytes``. ``what``: purpose of the channel, for error messages.
 
-    Raises :class:`~kscale.errors.MissingExtraError` without grpcio.
+    Raises :class:`~kscale.errors.MissingExtraError` if grpcio is not installed.
     """
     grpc = grpc_library(what)
     options = [
@@ -138,7 +145,7 @@ def error_text(error: Any) -> str:
 
 
 def is_unimplemented(error: Any) -> bool:
-    """Check whether the server does not implement the method."""
+    """Check whether a call failed with this error because the server does not implement the method."""
     return bool(error.code().name == "UNIMPLEMENTED")
 
 

@@ -70,13 +70,19 @@ def _convert_decoder_errors() -> Iterator[None]:
 
 
 def read_json(data: bytes | memoryview | msgspec.Raw, type_: type[_T]) -> _T:
-    """Decode a JSON document. A null counts as absent, as in Go. Raises UnreadableError."""
+    """Decode a JSON document into ``type_``. A null counts as absent, as in Go.
+
+    Raises UnreadableError if the text is not JSON or does not match the type.
+    """
     with _convert_decoder_errors():
         return from_json(data, type_)
 
 
 def read_data(data: Any, type_: type[_T]) -> _T:
-    """Convert plain data (dicts, lists, texts, numbers) from a server. Raises UnreadableError."""
+    """Convert plain data (dicts, lists, texts, numbers) from a server into ``type_``.
+
+    Raises UnreadableError if the data does not match the type.
+    """
     with _convert_decoder_errors():
         return from_dict(data, type_)
 
@@ -97,7 +103,10 @@ def integer(text: str) -> int | None:
 
 
 def read_object(raw: bytes | memoryview | msgspec.Raw, type_: type[_Object]) -> _Object:
-    """Decode one API object and check its times. Raises UnreadableObjectError."""
+    """Decode one API object.
+
+    Raises UnreadableObjectError if it does not match the type, or has no name or an invalid time.
+    """
     try:
         with _convert_decoder_errors():
             obj = from_json(raw, type_)
@@ -108,7 +117,7 @@ def read_object(raw: bytes | memoryview | msgspec.Raw, type_: type[_Object]) -> 
 
 
 def _check(obj: KubeObject) -> None:
-    """Check what a struct allows but an API server does not. Raises InputError."""
+    """Raise InputError if an object has no name or an invalid time; a struct allows both, an API server neither."""
     if not obj.metadata.name:
         raise InputError(Problem("is empty", field="metadata.name"))
     check_times(obj)
@@ -140,7 +149,8 @@ _EVENTS: Final = msgspec.json.Decoder(_Event)
 
 
 @cache
-def _changes(type_: type[KubeObject]) -> msgspec.json.Decoder[Any]:
+def _get_change_decoder(type_: type[KubeObject]) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of watch events whose objects are of this type."""
     return decoder(msgspec.defstruct("Changed", [("type", str), ("object", type_)]))
 
 
@@ -162,7 +172,10 @@ class ServerEvent(NamedTuple):
 
 
 def read_list(data: bytes) -> ServerList:
-    """Split a page of a list into its items, at any nesting depth. Raises UnreadableError."""
+    """Split a page of a list into its items without decoding them. Items may be nested to any depth.
+
+    Raises UnreadableError if the data is not a list.
+    """
     with _convert_decoder_errors():
         try:
             page = _LISTS.decode(data)
@@ -174,6 +187,10 @@ def read_list(data: bytes) -> ServerList:
 
 
 def _split_list(data: bytes) -> _List:
+    """Split a page that the decoder rejects because it is nested too deeply or contains a null.
+
+    Raises UnreadableError.
+    """
     members = json_members(data)
     if not members:
         raise UnreadableError("not one JSON object with members")
@@ -191,9 +208,9 @@ def _split_list(data: bytes) -> _List:
 
 
 def read_event(line: bytes) -> ServerEvent:
-    """Parse a watch line into the type of the event and the object, however deeply the object is nested.
+    """Parse a watch line into the type of the event and its object, without decoding the object.
 
-    Raises UnreadableError if the line is not an event.
+    The object may be nested to any depth. Raises UnreadableError if the line is not an event.
     """
     with _convert_decoder_errors():
         try:
@@ -207,13 +224,14 @@ def read_event(line: bytes) -> ServerEvent:
 
 
 def read_change(line: bytes, type_: type[_Object]) -> tuple[str, _Object] | None:
-    """Decode an event and its object in one step, which is faster.
+    """Decode an event in one step, which is faster, and return (type of the event, object).
 
-    Returns None if the line has to be read by :func:`read_event`.
+    Returns None for a line that must be read by :func:`read_event`: an event of another type than ADDED, MODIFIED and
+    DELETED, or one that cannot be decoded.
     """
     try:
         with _convert_decoder_errors():
-            event = _changes(type_).decode(line)
+            event = _get_change_decoder(type_).decode(line)
             if event.type not in _CHANGES:
                 return None
             _check(event.object)

@@ -104,10 +104,10 @@ def stored(documents: Scene, *, events: bool) -> list[KubeObject]:
         sink = ObjectSink(watch, lambda change: None)
         page = {"kind": f"{each['kind']}List", "apiVersion": watch.api_version, "metadata": {"resourceVersion": "1"}}
         sink.begin()
-        sink.page(json.dumps({**page, "items": [] if events else [each]}).encode())
+        sink.read_page(json.dumps({**page, "items": [] if events else [each]}).encode())
         sink.settle()
         if events:
-            sink.events(json.dumps({"type": "ADDED", "object": each}).encode() + b"\n")
+            sink.read_events(json.dumps({"type": "ADDED", "object": each}).encode() + b"\n")
         items += sink.objects.values()
     return items
 

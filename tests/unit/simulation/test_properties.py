@@ -95,7 +95,7 @@ class Trial:
         process = AutoscalerProcess(dra=False)
         driver = ClusterAutoscaler(OPTIONS, process, world.clock, health, CurrentNodes(), repeats=True)
         stores = world.stores(driver.watches)
-        inputs = partial(world.inputs, stores, driver.inputs) if self.skips else None
+        inputs = partial(world.inputs, stores, driver.input_sources) if self.skips else None
         return VirtualDrive(driver, stores, world.time, self.perform, rank=40, inputs=inputs)
 
     def fault(self, action: Action, now: Moment) -> ApiError | int | None:

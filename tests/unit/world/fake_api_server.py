@@ -57,10 +57,10 @@ class _Body:
         self._watch.reads += 1
         return found
 
-    def pause(self) -> None:
+    def pause_reading(self) -> None:
         self._flows.clear()
 
-    def resume(self) -> None:
+    def resume_reading(self) -> None:
         self._flows.set()
 
     async def read(self) -> bytes:

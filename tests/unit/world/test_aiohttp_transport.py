@@ -432,16 +432,16 @@ def test_a_stream_is_paused(tls: bool) -> None:
             try:
                 async with transport.stream(GET) as stream:
                     assert await stream.read_some() == b"first"
-                    stream.pause()
+                    stream.pause_reading()
                     go.set()
                     await sent.wait()
                     with pytest.raises(TimeoutError):
                         async with asyncio.timeout(0.05):
                             await stream.read_some()
-                    stream.resume()
+                    stream.resume_reading()
                     assert await stream.read() == b"more" * 50
-                    stream.pause()  # it has ended: there is nothing to be paused
-                    stream.resume()
+                    stream.pause_reading()  # it has ended: there is nothing to be paused
+                    stream.resume_reading()
             finally:
                 await transport.close()
 

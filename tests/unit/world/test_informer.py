@@ -656,18 +656,18 @@ def test_what_is_no_list(data: bytes) -> None:
     sink = ObjectSink(PODS, lambda change: None)
     sink.begin()
     with pytest.raises(InputError, match="not a list of Pod"):
-        sink.page(data)
+        sink.read_page(data)
     with pytest.raises(InputError, match="not a watch of Pod"):
-        sink.events(b"nonsense\n")
+        sink.read_events(b"nonsense\n")
 
 
 def test_pieces_of_lines_are_left() -> None:
     told: list[Change] = []
     sink = ObjectSink(PODS, told.append)
     line = json.dumps({"type": "ADDED", "object": pod("a")}).encode() + b"\n"
-    found = sink.events(line + line[:10])
+    found = sink.read_events(line + line[:10])
     assert (found.used, found.events, found.only_added) == (len(line), 1, True)
-    assert sink.events(line[:10]).used == 0
+    assert sink.read_events(line[:10]).used == 0
     assert [change.new.name for change in told if change.new is not None] == ["a"]
 
 
@@ -680,7 +680,7 @@ def test_what_lines_were_is_told() -> None:
     for version, lines in enumerate([["ADDED", "MODIFIED"], ["ADDED"], ["DELETED"], ["ODD"], ["ADDED", "ODD"]]):
         made["metadata"]["resourceVersion"] = str(version)
         data = b"".join(json.dumps({"type": each, "object": made}).encode() + b"\n" for each in lines)
-        each = sink.events(data)
+        each = sink.read_events(data)
         found.append((each.events, each.version, each.only_added))
     assert found == [(2, "0", False), (1, "1", True), (1, "2", False), (1, "", False), (2, "4", False)]
     objects = [change.new or change.old for change in told]
@@ -701,8 +701,8 @@ def test_the_version_of_lines_does_not_go_back(old: str) -> None:
         "bookmark": {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": "90"}}},
     }
     both = b"".join(json.dumps(each).encode() + b"\n" for each in (newer, lines[old]))
-    assert ObjectSink(PODS, lambda change: None).events(both).version == "179"
-    assert ClusterSink(Cluster(), "Pod").events(both).version == "179"
+    assert ObjectSink(PODS, lambda change: None).read_events(both).version == "179"
+    assert ClusterSink(Cluster(), "Pod").read_events(both).version == "179"
 
 
 def test_the_version_of_a_streaming_list_is_that_of_its_last_bookmark() -> None:
@@ -717,7 +717,7 @@ def test_the_version_of_a_streaming_list_is_that_of_its_last_bookmark() -> None:
         data = b"".join(json.dumps(each).encode() + b"\n" for each in lines[:count])
         for sink in (ObjectSink(PODS, lambda change: None), ClusterSink(Cluster(), "Pod")):
             sink.begin()
-            read = sink.events(data)
+            read = sink.read_events(data)
             assert (read.version, read.synced) == (version, True)
 
 
@@ -726,7 +726,7 @@ def test_another_object_of_the_same_name() -> None:
     sink = ObjectSink(Watch(kind="Pod", api_version="v1", typed=True), lambda c: told.append((c.old, c.new)))
     for uid, version in (("1", "10"), ("1", "10"), ("2", "11")):
         made = merge(pod("a"), {"metadata": {"uid": uid, "resourceVersion": version}})
-        sink.events(json.dumps({"type": "ADDED", "object": made}).encode() + b"\n")
+        sink.read_events(json.dumps({"type": "ADDED", "object": made}).encode() + b"\n")
     assert len(told) == 2  # one version is told once
     old, new = told[1]
     assert old is not None

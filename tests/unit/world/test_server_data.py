@@ -142,7 +142,7 @@ class _Sinks:
 
     def listed(self, *items: str) -> None:
         self.sink.begin()
-        assert self.sink.page(page(*items)) == ("9", "")
+        assert self.sink.read_page(page(*items)) == ("9", "")
         self.sink.settle()
 
     @property
@@ -179,18 +179,18 @@ def test_an_object_keeps_the_version_that_was_read_last(sinks: _Sinks, odd: dict
     sinks.listed(claim("a"), claim("b"))
     sinks.listed(claim("a"), claim("b", version="8", **odd))
     assert sinks.versions == {"a": "7", "b": "7"}
-    found = sinks.sink.events(event("MODIFIED", claim("b", version="9", **odd)) + event("ADDED", claim("c")))
+    found = sinks.sink.read_events(event("MODIFIED", claim("b", version="9", **odd)) + event("ADDED", claim("c")))
     assert (found.events, found.version) == (2, "9")  # the newest, not the last
     assert sinks.versions == {"a": "7", "b": "7", "c": "7"}
     assert sinks.sink.unreadable == 2
-    found = sinks.sink.events(event("MODIFIED", claim("b", version="10")))
+    found = sinks.sink.read_events(event("MODIFIED", claim("b", version="10")))
     assert (found.version, sinks.versions["b"]) == ("10", "10")
 
 
 @pytest.mark.parametrize("odd", UNREADABLE)
 def test_an_object_that_is_deleted_is_gone_whatever_it_looked_like(sinks: _Sinks, odd: dict[str, str]) -> None:
     sinks.listed(claim("a"), claim("b"))
-    found = sinks.sink.events(event("DELETED", claim("b", version="9", **odd)))
+    found = sinks.sink.read_events(event("DELETED", claim("b", version="9", **odd)))
     assert (found.version, sinks.versions) == ("9", {"a": "7"})
 
 
@@ -202,7 +202,7 @@ def test_an_item_without_an_identity_makes_its_list_fail(sinks: _Sinks, item: st
     sinks.listed(claim("a"), claim("b"))
     sinks.sink.begin()
     with pytest.raises(InputError, match="without an identity"):
-        sinks.sink.page(page(claim("a"), item))
+        sinks.sink.read_page(page(claim("a"), item))
     assert sinks.versions == {"a": "7", "b": "7"}
     sinks.listed(claim("b"))
     assert sinks.versions == {"b": "7"}
@@ -228,7 +228,7 @@ def test_a_bookmark_of_any_shape_is_no_fault_of_ours(sinks: _Sinks, metadata: st
     sinks.listed(claim("a"))
     line = f'{{"type":"BOOKMARK","object":{{"kind":"ResourceClaim","apiVersion":"{CLAIM}","metadata":{metadata}}}}}\n'
     with suppress(InputError):  # the watch begins anew
-        sinks.sink.events(line.encode())
+        sinks.sink.read_events(line.encode())
     assert sinks.versions == {"a": "7"}
 
 
@@ -236,7 +236,7 @@ def test_a_bookmark_of_any_shape_is_no_fault_of_ours(sinks: _Sinks, metadata: st
 def test_a_list_or_watch_of_any_shape_fails_by_name(sinks: _Sinks, body: bytes) -> None:
     sinks.listed(claim("a"))
     line = body.replace(b"\n", b"") + b"\n"
-    for attempt in (lambda: sinks.sink.events(line), lambda: (sinks.sink.begin(), sinks.sink.page(body))):
+    for attempt in (lambda: sinks.sink.read_events(line), lambda: (sinks.sink.begin(), sinks.sink.read_page(body))):
         with suppress(InputError):
             attempt()
     assert sinks.versions == {"a": "7"}

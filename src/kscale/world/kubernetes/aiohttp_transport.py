@@ -113,6 +113,7 @@ class ClientTLS:
         return tuple(signatures)
 
     def _build_context(self, exec_certificate: tuple[bytes, bytes] | None) -> ssl.SSLContext:
+        """Build the TLS context. Raises InputError if authorities, certificate or key cannot be used."""
         access = self._access
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -136,6 +137,7 @@ class ClientTLS:
 
 
 def _read(pem: Pem) -> bytes:
+    """Return the PEM text. Raises InputError if the file cannot be read."""
     try:
         return pem.read()
     except OSError as error:
@@ -143,10 +145,12 @@ def _read(pem: Pem) -> bytes:
 
 
 def _trust(context: ssl.SSLContext, ca: Pem) -> None:
+    """Make a context trust the authorities. Raises InputError if they cannot be read."""
     load_authorities(context, _read(ca), ca.path or "certificate-authority-data")
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, name: str) -> None:
+    """Load a client certificate and its key (PEM). Raises InputError, which names ``name``, if they cannot be used."""
     try:
         load_pair(context, certificate, key)
     except ssl.SSLError as error:
@@ -160,6 +164,7 @@ _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT
 
 
 def _aiohttp() -> Any:
+    """Return the module aiohttp. Raises MissingExtraError if it is not installed."""
     return library("aiohttp", "talking to an API server")
 
 
@@ -244,7 +249,10 @@ class AiohttpTransport:
 
     @asynccontextmanager
     async def _sent(self, call: Call) -> AsyncIterator[tuple[Any, asyncio.Timeout]]:
-        """Send a request and yield (response, timeout), where the timeout also covers the body."""
+        """Send a request and yield (response, timeout), where the timeout also covers the body.
+
+        Raises ConnectionFailedError if there are no credentials, or the connection fails or takes too long.
+        """
         sent = self._clock.monotonic()
         try:
             identity = await self._credentials.identity()
@@ -282,7 +290,7 @@ class AiohttpTransport:
             raise self.failure(call, error) from None
 
     def failure(self, call: Call, error: BaseException) -> ConnectionFailedError:
-        """Convert an exception of a request to a ConnectionFailedError without headers and passwords."""
+        """Convert an exception of a request to a ConnectionFailedError, whose message has no header and no password."""
         http = self._http
         kind: FailureKind = "other"
         text = str(error) or type(error).__name__
@@ -360,7 +368,7 @@ class _Body:
         self.headers = _headers(response.headers)
 
     async def read_some(self, most: int = 0) -> bytes:
-        """Return the next bytes, at most so many (0: all that have come)."""
+        """Return the next bytes, at most ``most`` (0: all that have been received); empty at the end of the body."""
         content = self._response.content
         try:
             data: bytes = await (content.read(most) if most else content.readany())
@@ -368,14 +376,15 @@ class _Body:
             raise self._of.failure(self._call, error) from None
         return data
 
-    def pause(self) -> None:
+    def pause_reading(self) -> None:
         transport = self._wire()
         if transport is not None:
             if hasattr(transport, "set_read_buffer_limits"):
                 transport.set_read_buffer_limits(high=1)  # TLS: bytes that are not decrypted stay in the socket
             transport.pause_reading()
 
-    def resume(self) -> None:
+    def resume_reading(self) -> None:
+        """Read from the connection again after :meth:`pause_reading`. No effect if it is closed."""
         transport = self._wire()
         if transport is not None:
             transport.resume_reading()
@@ -390,7 +399,10 @@ class _Body:
             return await self.read_into(buffer)
 
     async def read_into(self, buffer: Buffer) -> bytes:
-        """Return all of the body, which ``buffer`` holds then."""
+        """Return the whole body and let ``buffer`` hold as many bytes.
+
+        Raises ConnectionFailedError if the body is larger than ``limits.response_bytes``.
+        """
         body = io.BytesIO()  # its value is not copied
         while True:
             await self._take(buffer)
@@ -404,7 +416,10 @@ class _Body:
                 raise self._of.too_large(self._call)
 
     async def _take(self, buffer: Buffer) -> None:
-        """Hold another piece. The timeout is the server's: it does not run while other responses are waited for."""
+        """Let the buffer hold another piece.
+
+        While other responses are waited for, the server's timeout does not run.
+        """
         end = self._timeout.when()
         if buffer.fits or end is None:
             await buffer.take()
@@ -420,6 +435,7 @@ class _Body:
 
 
 def _headers(headers: Any) -> dict[str, str]:
+    """Return headers by lower-case name."""
     return {name.lower(): value for name, value in headers.items()}
 
 
@@ -469,6 +485,7 @@ def proxy_of(access: Access, environ: Mapping[str, str]) -> str:
 def _is_excepted(
     entry: str, host: str, port: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
 ) -> bool:
+    """Check whether an entry of ``NO_PROXY`` covers a server. ``address``: the host as an IP address, if it is one."""
     if entry == "*":
         return True
     with suppress(ValueError):

@@ -77,12 +77,14 @@ class TokenBucket:
         return self._wait(tokens)
 
     def _get_tokens(self, now: Moment) -> float:
+        """Return the number of tokens at a time; negative if tokens are taken in advance."""
         if self._last is None:
             return float(self._burst)
         elapsed = max(now - self._last, 0)
         return min(self._tokens + elapsed / _SECOND * self._qps, float(self._burst))
 
     def _wait(self, tokens: float) -> int:
+        """Return the nanoseconds until a negative number of tokens is refilled; 0 for other numbers."""
         return int(-tokens / self._qps * _SECOND) if tokens < 0 else 0
 
 
@@ -341,7 +343,10 @@ class Client:
         return client
 
     async def call(self, call: Call) -> Answer:
-        """Send a request, with retries, and return the response. Raises :class:`RequestFailedError`."""
+        """Send a request, with retries, and return the response.
+
+        Raises :class:`RequestFailedError` if the last attempt failed: no response, or a status that is no success.
+        """
         attempt = 0
         while True:
             attempt += 1
@@ -362,9 +367,10 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, call: Call) -> AsyncIterator[Stream | None]:
-        """Open a watch and yield its stream, or None if the connection broke on every attempt before a response came.
+        """Open a watch and yield its stream. Raises :class:`RequestFailedError` if it cannot be opened.
 
-        None is to be treated as a watch that ended at once. Raises :class:`RequestFailedError` for other failures.
+        Yields None, to be treated as a watch that ended at once, if the connection of the last attempt broke or timed
+        out before a response came.
         """
         attempt = 0
         while True:
@@ -421,6 +427,7 @@ class Client:
         return page
 
     def _build_unreadable(self, call: Call, why: object) -> RequestFailedError:
+        """Count a response that cannot be read as a failed request, and build its error."""
         self.count_unreadable()
         text = f"the answer to {call.method} {call.path} cannot be read: {why}"
         return RequestFailedError(ApiError(shorten(text, _LONGEST_TEXT), reason="InternalError"))
@@ -434,9 +441,11 @@ class Client:
         await self.transport.close()
 
     def _count_failure(self, failure: Answer | ConnectionFailedError) -> None:
+        """Observe a failed attempt with its reason."""
         self.observe(Observation(name=_FAILURES, labels={"reason": _reason(failure)}))
 
     async def _wait_for_turn(self) -> None:
+        """Wait for the rate limit."""
         if self._bucket is not None:
             pause = self._bucket.reserve(self._clock.monotonic())
             if pause:
@@ -444,7 +453,7 @@ class Client:
 
 
 def _reason(failure: Answer | ConnectionFailedError) -> str:
-    """Return why a request failed, as a metric label with few values."""
+    """Return why an attempt failed, as a metric label with few values."""
     if isinstance(failure, ConnectionFailedError):
         return failure.kind.replace(" ", "_")
     return (
@@ -457,6 +466,7 @@ def _reason(failure: Answer | ConnectionFailedError) -> str:
 
 
 def _build_failure(call: Call, failure: Answer | ConnectionFailedError) -> RequestFailedError:
+    """Build the error of a request from the result of its last attempt."""
     if isinstance(failure, Answer):
         return RequestFailedError(error_of(call, failure))
     return RequestFailedError(ApiError(failure.message), refused=failure.kind == "refused")

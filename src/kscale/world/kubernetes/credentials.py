@@ -75,7 +75,10 @@ class TokenFile:
         self._read_at: int | None = None
 
     def token(self, now: int) -> Secret:
-        """Return the token, read again if it has expired. Raises :class:`CredentialError` if there is none."""
+        """Return the token; the file is read again after a minute.
+
+        Raises :class:`CredentialError` if there is no token.
+        """
         if self._expires is not None and self._expires - _LEEWAY > now:
             return self._token
         try:
@@ -136,6 +139,10 @@ class ExecPlugin:
                 self._given = await self._request_credentials()
 
     async def _request_credentials(self) -> _ExecCredentials:
+        """Run the plug-in and return its credentials.
+
+        Raises CredentialError, or InputError if the CA file cannot be read.
+        """
         config = self._config
         interactive = self._is_interactive()
         spec: dict[str, Any] = {"interactive": interactive}
@@ -151,6 +158,10 @@ class ExecPlugin:
         return self._read(printed)
 
     async def _run_program(self, env: Mapping[str, str], interactive: bool) -> bytes:
+        """Run the plug-in with these environment variables and return its output.
+
+        Raises CredentialError if it fails.
+        """
         command = self._config.command
         try:
             return await self._run((command, *self._config.args), env, interactive)
@@ -165,6 +176,10 @@ class ExecPlugin:
             raise CredentialError(f"exec: {_printable(command)}: {error}") from None
 
     def _is_interactive(self) -> bool:
+        """Return whether the plug-in may use the terminal.
+
+        Raises CredentialError if it needs a terminal and there is none.
+        """
         mode = self._config.interactive_mode
         terminal = sys.stdin is not None and sys.stdin.isatty()
         if mode == "Always" and not terminal:
@@ -173,6 +188,7 @@ class ExecPlugin:
         return mode != "Never" and terminal
 
     def _cluster(self) -> dict[str, Any]:
+        """Build ``spec.cluster`` of the ExecCredential. Raises InputError if the file of authorities cannot be read."""
         access = self._access
         try:
             ca = access.ca.read() if access.ca else b""
@@ -190,6 +206,7 @@ class ExecPlugin:
         return {key: value for key, value in fields.items() if value or key == "config"}
 
     def _read(self, printed: bytes) -> _ExecCredentials:
+        """Parse the output of the plug-in. Raises CredentialError if it contains no usable credentials."""
         expected_version = self._config.api_version
         try:
             credential = read_json(printed, _ExecCredential)
@@ -268,6 +285,7 @@ class Credentials:
 
 
 def _bearer(token: Secret) -> tuple[tuple[str, str], ...]:
+    """Return the Authorization header as (name, value); empty without a token."""
     return (("Authorization", f"Bearer {token.reveal()}"),) if token else ()
 
 
@@ -289,7 +307,7 @@ _HEADER_SAFE: Final = "!#$&'*+-.^_`|~"
 
 
 def _printable(text: str) -> str:
-    """Replace characters that could control a terminal by ``U+XXXX``."""
+    """Replace characters that could control a terminal by ``U+XXXX``; newlines and tabs stay."""
     return "".join(
         character if character.isprintable() or character in "\n\t" else f"U+{ord(character):04X}" for character in text
     )
@@ -302,6 +320,10 @@ PLUGIN_SECONDS: Final = 60.0
 
 
 async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool) -> bytes:
+    """Run a program and return its standard output.
+
+    Raises CredentialError if it fails or prints too much, or (unless ``interactive``) takes longer than PLUGIN_SECONDS.
+    """
     transport, program = await asyncio.get_running_loop().subprocess_exec(
         _PluginProtocol,
         *words,
@@ -354,7 +376,10 @@ class _PluginProtocol(asyncio.SubprocessProtocol):
 
 
 def _kill(transport: asyncio.SubprocessTransport, *, group: bool) -> None:
-    """Kill a process, and with ``group`` also its children, which may hold its output open after its end."""
+    """Kill a process if it still runs (SIGKILL).
+
+    ``group``: kill its process group, too, because a child may keep the output open.
+    """
     with suppress(ProcessLookupError):
         if group:
             os.killpg(transport.get_pid(), signal.SIGKILL)

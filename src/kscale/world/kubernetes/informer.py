@@ -91,12 +91,18 @@ class Sink(Protocol):
         """Start a list and discard an unfinished one."""
         ...
 
-    def page(self, data: bytes) -> tuple[str, str]:
-        """Read one page of a list and return (resource version, continue token)."""
+    def read_page(self, data: bytes) -> tuple[str, str]:
+        """Read one page of a list and return (resource version, continue token).
+
+        The token of the last page is empty.
+        """
         ...
 
-    def events(self, data: bytes) -> Absorbed:
-        """Read lines of a watch. While a list is under way, they are the initial events of a streaming list."""
+    def read_events(self, data: bytes) -> Absorbed:
+        """Read the complete lines of a watch; the result says how many bytes they have and what they contain.
+
+        Between :meth:`begin` and :meth:`settle` the events belong to a streaming list.
+        """
         ...
 
     def settle(self) -> None:
@@ -127,7 +133,7 @@ class Unreadable:
         self.count = 0
 
     def report(self, name: str, problem: Problem | InputError) -> None:
-        """Count a skipped object, and log it unless it has been logged since it was last readable."""
+        """Count a skipped object. Log the problem unless the object has been logged since it was last readable."""
         self.count += 1
         if name in self._logged:
             self._logged.move_to_end(name)
@@ -176,7 +182,7 @@ class ObjectSink:
     def begin(self) -> None:
         self._listing = {}
 
-    def page(self, data: bytes) -> tuple[str, str]:
+    def read_page(self, data: bytes) -> tuple[str, str]:
         try:
             page = read_list(data)
         except UnreadableError as error:
@@ -200,7 +206,7 @@ class ObjectSink:
         for new in listed.values():
             self._store(new)
 
-    def events(self, data: bytes) -> Absorbed:
+    def read_events(self, data: bytes) -> Absorbed:
         end = data.rfind(b"\n") + 1
         count, version, only_added, synced, failed = 0, "", True, False, None
         for line in data[:end].splitlines():
@@ -243,7 +249,10 @@ class ObjectSink:
         return new.metadata.resource_version
 
     def _apply_slowly(self, event: ServerEvent) -> str:
-        """Apply an event whose object may be unreadable, and return the object's resource version."""
+        """Apply an event whose object may be unreadable, and return the object's resource version.
+
+        An unreadable object is skipped; if it was deleted, the object with its name is removed.
+        """
         try:
             return self._apply(event.type, self._read(event.object))
         except UnreadableObjectError as error:
@@ -253,14 +262,18 @@ class ObjectSink:
             return error.head.resource_version
 
     def _remove(self, key: str, last: KubeObject | None = None) -> None:
-        """Remove an object. ``last`` is its last version, if that is readable."""
+        """Remove an object if it is present, and report the change.
+
+        ``last``: final version of the object (None: cannot be read). During a list the object is only removed from the
+        list.
+        """
         if self._listing is not None:
             self._listing.pop(key, None)
         elif (old := self.objects.pop(key, None)) is not None:
             self._changed(Change(watch=self.watch, old=last or old))
 
     def _skip(self, error: UnreadableObjectError) -> None:
-        """Skip an unreadable object. During a list its last readable version is kept.
+        """Log and count an unreadable object. During a list its last readable version stays in the list.
 
         Raises InputError if the object has no name.
         """
@@ -273,14 +286,17 @@ class ObjectSink:
             self._listing.setdefault(key, self.objects[key])
 
     def _read(self, raw: msgspec.Raw) -> KubeObject:
+        """Decode an object. Raises UnreadableObjectError."""
         return self._set_kind(read_object(raw, self._type))
 
     def _set_kind(self, obj: KubeObject) -> KubeObject:
+        """Set kind and version of an object in place, note that it is readable, and return it."""
         obj.kind, obj.api_version = self.watch.kind, self.watch.api_version
         self._skipped.forget(obj.key)
         return obj
 
     def _insert(self, new: KubeObject) -> str:
+        """Add an object to the list in progress, or else store it, and return its resource version."""
         if self._listing is not None:
             self._listing[new.key] = new
         else:
@@ -288,6 +304,7 @@ class ObjectSink:
         return new.metadata.resource_version
 
     def _store(self, new: KubeObject) -> None:
+        """Store an object and report the change, unless it has the resource version of the stored one."""
         old = self.objects.get(new.key)
         version = new.metadata.resource_version
         if old is not None and version and old.metadata.resource_version == version:
@@ -297,7 +314,7 @@ class ObjectSink:
 
 
 def _newest(version: str, later: str) -> str:
-    """Return the version of a later event, unless the event has none or an older one."""
+    """Return ``later``, or ``version`` if ``later`` is empty or an older resource version."""
     return version if not later or is_older_version(later, version) else later
 
 
@@ -419,7 +436,7 @@ class Informer:
             steps.close()
 
     async def _answer(self, asked: Asked, opened: AsyncExitStack) -> Seen:
-        """Perform what the reflector requests, and return what it has seen."""
+        """Perform what the reflector requests, and return the result. Errors are counted and returned as Failed."""
         try:
             match asked:
                 case ListPage():
@@ -445,6 +462,7 @@ class Informer:
         return Waited(at=self._now())
 
     def _count(self, metric: str, value: int = 1) -> None:
+        """Observe a metric of this kind."""
         self._observe(Observation(name=metric, value=float(value), labels=self._labels))
 
     def _count_unreadable(self) -> None:
@@ -454,14 +472,17 @@ class Informer:
             self._count(UNREADABLE, self._unreadable - before)
 
     def _now(self) -> int:
+        """Return the monotonic time in nanoseconds."""
         return self._clock.monotonic()
 
     def _log_failure(self) -> None:
+        """Log the error of the reflector's last attempt, if there is one."""
         error = self._reflector.last_error
         if error is not None:
             _log.warning("Failed to watch %s: %s", self.watch.kind, error.message)
 
     async def _call(self, *query: tuple[str, str]) -> Call:
+        """Build the GET request of the watch's objects. Parameters of ``query`` with an empty value are left out."""
         watch = self.watch
         resource = await self._resources.find_kind(watch.kind, watch.api_version)
         selectors = [("fieldSelector", watch.field_selector), ("labelSelector", watch.label_selector)]
@@ -473,6 +494,10 @@ class Informer:
         )
 
     async def _list(self, asked: ListPage) -> Listed:
+        """Read one page of a list into the sink.
+
+        Raises InputError if the data is not a list, or if the list has too many pages or repeats a page.
+        """
         limit = str(asked.limit) if asked.limit else ""
         call = await self._call(("limit", limit), ("continue", asked.continue_), ("resourceVersion", asked.version))
         answer = await self._client.call(msgspec.structs.replace(call, kept=True))
@@ -480,7 +505,7 @@ class Informer:
             async with self._turn:
                 if asked.anew:
                     self._sink.begin()
-                version, next_page = self._sink.page(answer.body)
+                version, next_page = self._sink.read_page(answer.body)
         finally:
             answer.release()
         self._count_unreadable()
@@ -493,6 +518,7 @@ class Informer:
         return Listed(at=self._now(), version=version, continue_=next_page)
 
     async def _watch(self, asked: OpenWatch, opened: AsyncExitStack) -> Seen:
+        """Open a watch in place of the open one. With ``initial`` it starts a list in the sink."""
         initial = "true" if asked.initial else ""
         call = await self._call(
             ("watch", "true"),
@@ -511,7 +537,7 @@ class Informer:
         return Opened(at=self._now())
 
     async def _read_more(self, opened: AsyncExitStack) -> Seen:
-        """Read a batch of events, which costs less than single events, and pass it to the sink."""
+        """Read a batch of events and pass it to the sink; a batch costs less than single events."""
         try:
             with self._client.buffers.open(is_watch=True) as buffer:
                 data, is_open = await self._collect(buffer)
@@ -519,7 +545,7 @@ class Informer:
                     await self._close(opened)
                     return Ended(at=self._now())
                 async with self._turn:
-                    absorbed = self._sink.events(data)
+                    absorbed = self._sink.read_events(data)
         finally:
             if self._waiting is not None:
                 self._waiting.set()
@@ -545,9 +571,10 @@ class Informer:
         )
 
     async def _collect(self, buffer: Buffer) -> tuple[bytes, bool]:
-        """Collect at least one line and what follows shortly; return (data, whether the stream is still open).
+        """Collect at least one line and what follows shortly. Returns (data, whether the stream is still open).
 
-        Collection takes longer where batches are much cheaper, and ends early if :meth:`caught_up` is called.
+        The data is empty at the end of the watch. Collection takes longer where batches are much cheaper, and ends
+        early if :meth:`caught_up` is called. Raises InputError if a line is too long.
         """
         stream = self._open
         if stream is None:
@@ -570,8 +597,9 @@ class Informer:
         return b"".join(received.parts) if received.lines else b"", not received.ended
 
     async def _wait_for_room(self, buffer: Buffer) -> None:
-        """Wait until the watch may read on in a line. A line waits no longer than a request may take, so that lines
-        that never end do not keep others waiting.
+        """Wait until the buffer has room for another piece of an incomplete line.
+
+        Raises InputError after the time limit of a request, so that lines that never end do not keep others waiting.
         """
         try:
             async with asyncio.timeout(self._limits.request_seconds):
@@ -608,12 +636,14 @@ class Informer:
             came.much = came.size - before >= _MUCH
 
     async def _settle(self) -> None:
+        """Finish the list of the sink, and notify that the stores may have become settled."""
         async with self._turn:
             self._sink.settle()
         self._count(_LISTS)
         self._notify()
 
     async def _close(self, opened: AsyncExitStack) -> None:
+        """Close the open watch and drop an incomplete line."""
         self._open, self._left = None, b""
         await opened.pop_all().aclose()
 
@@ -654,8 +684,8 @@ async def _read(stream: Stream) -> bytes:
 @contextmanager
 def _paused(stream: Stream) -> Iterator[None]:
     """Pause a stream within the context, since waking this thread costs more than processing a line."""
-    stream.pause()
+    stream.pause_reading()
     try:
         yield
     finally:
-        stream.resume()
+        stream.resume_reading()

@@ -209,13 +209,19 @@ class Entry(msgspec.Struct, frozen=True):
     where: str
 
     def problem(self, message: str, key: str = "") -> Problem:
+        """Return a problem of this entry, or of one of its keys."""
         return Problem(message, self.source, self.where, key)
 
     def path(self, key: str) -> str:
+        """Return the absolute path in a key's value; empty if the key is not set.
+
+        Relative paths start at the file's directory.
+        """
         text: str = self.data.get(key) or ""
         return str((Path(self.source).parent / text).absolute()) if text else ""
 
     def pem(self, key: str) -> Pem:
+        """Return the inline data (``KEY-data``) or the file (``KEY``) of a key; the data wins."""
         data: bytes = self.data.get(f"{key}-data") or b""
         return Pem(data) if data else Pem(path=self.path(key))
 
@@ -274,10 +280,10 @@ def named_entries(
 
 
 def check_entry(entry: Entry, keys: Mapping[str, str], problems: list[Problem]) -> Entry:
-    """Return the entry with converted values.
+    """Return a copy of the entry with converted values.
 
-    ``keys`` maps each allowed key to its type. Unknown keys and values of another type are left out and appended to
-    ``problems``.
+    ``keys`` maps each allowed key to its type. Unknown keys and values of another type are left out, and a problem of
+    each is appended to ``problems``.
     """
     values: dict[str, Any] = {}
     for key, value in entry.data.items():
@@ -294,7 +300,10 @@ def check_entry(entry: Entry, keys: Mapping[str, str], problems: list[Problem]) 
 
 
 def _value(value: Any, expected: str) -> Any:
-    """Convert a value to the expected type. Errors have no text, because the value may be a secret."""
+    """Convert a value to the expected type.
+
+    Raises TypeError or ValueError without a text: the value may be a secret.
+    """
     if expected in (TEXT, BASE64) and not isinstance(value, str):
         raise TypeError
     if expected == FLAG and not isinstance(value, bool):
@@ -314,6 +323,7 @@ def _value(value: Any, expected: str) -> Any:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
+    """Return a list of texts as a tuple. Raises TypeError for any other value."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise TypeError
     return tuple(value)
@@ -399,12 +409,16 @@ def in_cluster(environ: Mapping[str, str] | None = None, account: Path | None = 
 
 
 def read_contexts(path: str = "", *, environ: Mapping[str, str] | None = None) -> tuple[list[str], str]:
-    """Return the names of all contexts in the order of the files, and the name of the current context."""
+    """Return the names of all contexts in the order of the files, and the name of the current context (empty: none).
+
+    ``path``, ``environ``: as for :func:`load_access`. Raises InputError if a file cannot be read.
+    """
     config = _Config.read(_paths(path, os.environ if environ is None else environ), explicit=bool(path))
     return list(config.contexts), config.current
 
 
 def _paths(path: str, environ: Mapping[str, str]) -> list[str]:
+    """Return the files to read: ``path``, or the files in ``KUBECONFIG``, or ``~/.kube/config``."""
     if path:
         return [path]
     listed = environ.get("KUBECONFIG", "")
@@ -424,6 +438,7 @@ class _Config(msgspec.Struct, frozen=True):
 
     @staticmethod
     def read(paths: Sequence[str], *, explicit: bool) -> _Config:
+        """Read and merge files. Unless ``explicit``, missing files are skipped. Raises InputError with all problems."""
         current = ""
         named: dict[str, dict[str, Entry]] = {"contexts": {}, "clusters": {}, "users": {}}
         problems: list[Problem] = []
@@ -445,7 +460,10 @@ class _Config(msgspec.Struct, frozen=True):
         return not self.current
 
     def access(self, wanted: str) -> Access:
-        """Return the access of a context (empty: the current context)."""
+        """Return the access of a context (empty: the current context).
+
+        Raises InputError if there is no such context, or with all problems of its entries.
+        """
         name = wanted or self.current
         entry = self.contexts.get(name)
         if entry is None:
@@ -519,6 +537,7 @@ def _user_problems(user: Entry) -> Iterator[Problem]:
 
 
 def _unreadable(entry: Entry, *keys: str) -> Iterator[Problem]:
+    """Yield a problem for each of the keys whose file cannot be opened. Keys with inline data are skipped."""
     for key in keys:
         path = entry.path(key)
         if not path or entry.data.get(f"{key}-data"):
@@ -530,7 +549,7 @@ def _unreadable(entry: Entry, *keys: str) -> Iterator[Problem]:
 
 
 def _exec(user: Entry, cluster: Entry, problems: list[Problem]) -> ExecConfig | None:
-    """Read the exec plugin of a user; None without one."""
+    """Read the exec plug-in of a user; None without one. Problems are appended to ``problems``."""
     raw = user.data.get("exec")
     if raw is None:
         return None
@@ -570,6 +589,7 @@ def _exec(user: Entry, cluster: Entry, problems: list[Problem]) -> ExecConfig | 
 
 
 def _extension(entry: Entry, name: str) -> Any:
+    """Return the content of an entry's extension, or None."""
     listed = entry.data.get("extensions")
     for extension in listed if isinstance(listed, list) else ():
         if isinstance(extension, Mapping) and extension.get("name") == name:
@@ -578,7 +598,10 @@ def _extension(entry: Entry, name: str) -> Any:
 
 
 def _access(name: str, namespace: str, context: Entry, cluster: Entry, user: Entry, exec_: ExecConfig | None) -> Access:
-    """Build the access to a cluster from the entries of a context."""
+    """Build the access to a cluster from the checked entries of a context.
+
+    Raises InputError if the server is not a URL.
+    """
     data = user.data
     ca, insecure = cluster.pem("certificate-authority"), bool(cluster.data.get("insecure-skip-tls-verify"))
     certificate = user.pem("client-certificate")

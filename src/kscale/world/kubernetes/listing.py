@@ -81,7 +81,11 @@ async def list_cluster(
     lists = _Lists(client, tell)
     turns = asyncio.Semaphore(_AT_A_TIME)
 
-    async def of(kind: str) -> list[NamedText] | ApiError:
+    async def list_kind(kind: str) -> list[NamedText] | ApiError:
+        """Return the pages of a kind, or the error if it may not be listed.
+
+        A kind that the server does not have has no pages, unless it is needed.
+        """
         async with turns:
             try:
                 return await lists.pages(kind)
@@ -92,7 +96,7 @@ async def list_cluster(
                     return error.error
                 raise
 
-    results = dict(zip(kinds, await asyncio.gather(*map(of, kinds)), strict=True))
+    results = dict(zip(kinds, await asyncio.gather(*map(list_kind, kinds)), strict=True))
     refused = {kind: result for kind, result in results.items() if isinstance(result, ApiError)}
     if missing := [error for kind, error in refused.items() if kind in needed]:
         others = [error for kind, error in refused.items() if kind not in needed]
@@ -103,7 +107,7 @@ async def list_cluster(
 
 
 class _Lists:
-    """Lists in progress. ``come``: number of objects received so far; ``rest``: objects still expected, by kind."""
+    """Lists in progress. ``_come``: number of objects received so far; ``_rest``: objects still expected, by kind."""
 
     def __init__(self, client: Client, tell: Tell) -> None:
         self._client = client
@@ -113,10 +117,10 @@ class _Lists:
         self._rest: dict[str, int] = {}
 
     async def pages(self, kind: str) -> list[NamedText]:
-        """Return the non-empty pages of a kind's list.
+        """Return the non-empty pages of a kind's list, and report the progress after each page.
 
-        If the server no longer has the continuation, the list is requested again in one piece (upstream:
-        ``client-go/tools/pager``).
+        If the continue token has expired, all objects are listed again in one piece (upstream:
+        ``client-go/tools/pager``). Raises RequestFailedError if a request fails.
         """
         resource = await self._resources.find_kind(kind)
         pages: list[NamedText] = []

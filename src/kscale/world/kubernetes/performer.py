@@ -100,7 +100,8 @@ def call_of(action: ApiAction, resource: ServedResource) -> Call:
     """Return the HTTP request for an action.
 
     ``resource`` is where the action's kind is served; for evictions and resizes it is the resource of pods.
-    Raises :class:`~kscale.objects.scale.ScaleError` if the server's version of Scale cannot hold the value.
+    Raises :class:`~kscale.objects.scale.ScaleError` if the served version of Scale cannot represent the scale, and
+    TypeError if a status is written to an object without a status.
     """
     match action:
         case Get() | GetUnstructured():
@@ -118,7 +119,7 @@ def call_of(action: ApiAction, resource: ServedResource) -> Call:
             named = {**content, "apiVersion": resource.api_version, "kind": resource.kind}
             return _call("POST", resource, action.namespace, "", body=named, query=(("dryRun", "All"),))
         case Patch():
-            content = _patch(action)
+            content = _build_patch_body(action)
             return _call(
                 "PATCH",
                 resource,
@@ -150,7 +151,7 @@ def call_of(action: ApiAction, resource: ServedResource) -> Call:
                 changed_object.namespace,
                 changed_object.name,
                 "status",
-                body=_status(changed_object),
+                body=_build_status_patch(changed_object),
                 content_type=_PATCHES["merge"],
             )
 
@@ -184,6 +185,10 @@ def _call(
     about: str = "",
     query: tuple[tuple[str, str], ...] = (),
 ) -> Call:
+    """Build a request for an object, or for all objects of a resource if ``name`` is empty.
+
+    ``body`` is encoded as JSON. ``about``: name of the object in messages if ``name`` is empty.
+    """
     return Call(
         method=method,
         path=resource.path(_quote_name(namespace), _quote_name(name), subresource),
@@ -206,8 +211,11 @@ def _encode_new_object(new_object: KubeObject, resource: ServedResource) -> dict
     return {**to_dict(new_object), "apiVersion": resource.api_version, "kind": resource.kind}
 
 
-def _patch(action: Patch) -> Any:
-    """Return the patch. If the action names a resource version, the server rejects the patch on any other version."""
+def _build_patch_body(action: Patch) -> Any:
+    """Build the body of a PATCH request: a dict (merge, strategic) or a list of operations (JSON patch).
+
+    If the action has a resource version, the body contains it, so that the server rejects a patch of any other version.
+    """
     version = action.resource_version
     if isinstance(action.patch, Mapping):
         if not version:
@@ -220,6 +228,7 @@ def _patch(action: Patch) -> Any:
 
 
 def _delete_options(action: Delete) -> dict[str, Any]:
+    """Build the body of a DELETE request."""
     options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
     if action.grace_period_seconds is not None:
         options["gracePeriodSeconds"] = action.grace_period_seconds
@@ -239,8 +248,8 @@ def _eviction(action: Evict) -> dict[str, Any]:
     return eviction
 
 
-def _status(item: KubeObject) -> dict[str, Any]:
-    """Return a merge patch of the status only.
+def _build_status_patch(item: KubeObject) -> dict[str, Any]:
+    """Build a merge patch of the status only.
 
     Status fields that kscale models are replaced, or removed if absent; other fields stay. Raises TypeError if the
     object has no status.
@@ -255,7 +264,7 @@ def _status(item: KubeObject) -> dict[str, Any]:
 
 
 def _encode_status_fields(status: msgspec.Struct) -> dict[str, Any]:
-    """Return every field of a status by its JSON name, with None for absent fields. Values are not yet encoded."""
+    """Return the fields of a status by JSON name; None for a field that is absent. Values are not encoded."""
     fields: dict[str, Any] = {}
     for field, name, default, factory in _fields(type(status)):
         value = getattr(status, field)
@@ -349,6 +358,10 @@ class Performer:
         return Outcome(at=self._clock.now(), value=value)
 
     async def _do(self, action: Action) -> Any:
+        """Perform an action and return the value of its outcome, or an ApiError.
+
+        Raises the errors that ``__call__`` converts.
+        """
         match action:
             case Emit(events=events):
                 return self._emit(events)
@@ -383,6 +396,7 @@ class Performer:
                 return await self._ask_cloud(action)
 
     async def _metric(self, action: GetMetric | QueryPrometheus) -> Any:
+        """Return the response of the metrics API or of Prometheus, or the error."""
         if isinstance(action, GetMetric):
             return await self._require(self._metrics, action).get(action)
         return await self._require(self._prometheus, action).query(action)
@@ -390,6 +404,10 @@ class Performer:
     # -- the API server ----------------------------------------------------------------------------------------------
 
     async def _get(self, action: Get | GetUnstructured | Preview) -> KubeObject | dict[str, Any]:
+        """Read an object as a struct (Get) or as plain data, or return the server's version of a previewed object.
+
+        The UID of an object that was read as a struct is remembered.
+        """
         resource = await self._resources.find_kind(action.kind, action.api_version)
         call = call_of(action, resource)
         answer = await self._client.call(call)
@@ -400,6 +418,7 @@ class Performer:
         return result
 
     async def _list(self, action: List) -> list[KubeObject]:
+        """List objects from the server. If the action names nodes, list the unfinished pods of each node instead."""
         resource = await self._resources.find_kind(action.kind, action.api_version)
         if action.nodes is None:
             return await self._pages(resource, action, "")
@@ -410,6 +429,10 @@ class Performer:
         return objects
 
     async def _pages(self, resource: ServedResource, action: List, fields: str) -> list[KubeObject]:
+        """Return the readable objects of all pages of a list. ``fields``: field selector.
+
+        If the continue token has expired, all objects are listed again in one piece.
+        """
         objects: list[KubeObject] = []
         next_page, limit, number = "", _PAGE, 0
         while True:
@@ -431,7 +454,7 @@ class Performer:
                 return objects
 
     def _readable(self, items: Sequence[msgspec.Raw], resource: ServedResource, action: List) -> Iterator[KubeObject]:
-        """Yield the items that can be read; count the others."""
+        """Yield the objects that can be decoded; log and count the others."""
         for raw in items:
             try:
                 yield _object(raw, resource, action.read_as)
@@ -440,6 +463,10 @@ class Performer:
                 self._observe([Observation(name=UNREADABLE, labels={"kind": resource.kind})])
 
     async def _write(self, action: ApiAction, kind: str, api_version: str) -> str | None:
+        """Send a write request and return the new resource version.
+
+        Returns None for deletions, evictions and resizes, and if the response has no version.
+        """
         resource = await self._resources.find_kind(kind, api_version)
         call = call_of(action, resource)
         answer = await self._client.call(call)
@@ -460,6 +487,10 @@ class Performer:
         return stores
 
     async def _read_stores(self, action: Get | List | ReadStores) -> Any:
+        """Return the result of an action that reads the watched objects.
+
+        ReadStores returns None while the stores are not settled.
+        """
         stores = await self._caught_up(action)
         if isinstance(action, Get):
             return self._get_watched(action, stores)
@@ -469,12 +500,14 @@ class Performer:
             return action.read(stores) if stores.settled else None
 
     def _get_watched(self, action: Get, stores: LiveStores) -> KubeObject | ApiError:
+        """Return a watched object, or the NotFound error."""
         cached = stores.get(action.kind, action.namespace, action.name)
         if cached is not None:
             return cached
         return ApiError(f'{action.kind.lower()} "{action.name}" not found', code=404, reason="NotFound")
 
     def _all_watched(self, action: List, stores: LiveStores) -> list[KubeObject]:
+        """Return the watched objects that a List selects. If it names nodes, these are active pods of the nodes."""
         if action.nodes is not None:
             candidates: Sequence[KubeObject] = stores.pods_of(action.nodes)
         else:
@@ -490,9 +523,14 @@ class Performer:
     # -- the cloud and other blocking calls --------------------------------------------------------------------------
 
     async def _block(self, call: Callable[[Any], _T], action: Action) -> _T:
+        """Run a blocking call in the executor and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, action)
 
     async def _ask_cloud(self, action: Action) -> Any:
+        """Perform an action on the cloud in the executor.
+
+        Raises ProviderError, or TypeError for an action of another kind.
+        """
         groups = self._require(self._groups, action)
         nodes: Sequence[Node] = ()
         if isinstance(action, HasInstances | DeleteNodes):  # look up the nodes here: the stores belong to this thread
@@ -505,12 +543,17 @@ class Performer:
         return await self._block(partial(ask_cloud, groups, nodes=nodes), action)
 
     def _require(self, part: _T | None, action: Action) -> _T:
+        """Return a backend. Raises TypeError, which names the action, if there is none."""
         if part is None:
             raise TypeError(f"this world cannot carry out {type(action).__name__}")
         return part
 
 
 def _object(raw: bytes | msgspec.Raw, resource: ServedResource, read_as: str = "") -> KubeObject:
+    """Decode an object and set its kind and version. ``read_as``: version whose struct is used (empty: the served one).
+
+    Raises UnreadableObjectError.
+    """
     result = read_object(raw, find_kind(read_as or resource.api_version, resource.kind) or KubeObject)
     result.kind, result.api_version = resource.kind, resource.api_version
     return result

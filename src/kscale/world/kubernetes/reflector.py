@@ -162,6 +162,7 @@ class _Backoff:
         self._since: int | None = None
 
     def wait(self, now: int) -> Wait:
+        """Return the next pause. ``now``: monotonic nanoseconds."""
         if self._since is None:
             self._since = now
         elif now - self._since > _RESET:
@@ -218,7 +219,10 @@ class Reflector:
             yield from self._pause()
 
     def list_and_watch(self, now: int) -> _Steps:
-        """List and watch until a new list is necessary. Returns the error that ended this, or None."""
+        """List and watch until a new list is necessary. Returns the error that ended this, or None.
+
+        ``now``: monotonic nanoseconds.
+        """
         self._now = now
         is_open = False
         if self._streaming:
@@ -231,6 +235,7 @@ class Reflector:
         return (yield from self._watch(is_open))
 
     def _perform(self, asked: Asked) -> Exchange[Asked, Seen, Seen]:
+        """Yield a request and return its result. Its time becomes the current time."""
         seen = yield asked
         self._now = seen.at
         return seen
@@ -241,6 +246,7 @@ class Reflector:
     # -- listing in pages --------------------------------------------------------------------------------------------
 
     def _list(self) -> _Steps:
+        """List in pages. Returns the error, or None if the list is complete."""
         version = self._list_version()
         result = yield from self._pages(version)
         if isinstance(result, Failed) and (_is_unavailable(result.error) or _is_refused_version(result.error, version)):
@@ -254,6 +260,9 @@ class Reflector:
         return (yield from self._settle(newest))
 
     def _list_version(self) -> str:
+        """Return the resource version to list: empty (the newest), ``0`` (any in the server's watch cache), or the last
+        seen.
+        """
         if self._unavailable or self._paged:
             return ""  # the newest
         return self.version or "0"  # at first any version in the server's watch cache
@@ -281,7 +290,8 @@ class Reflector:
     def _watch_list(self) -> _Steps:
         """List by a watch.
 
-        Returns None when the list is complete and the watch is open, or the error if the server does not support this.
+        Returns None when the list is complete and the watch is open, or the error if the objects must be listed in
+        pages.
         """
         while True:
             started = self._now
@@ -316,11 +326,15 @@ class Reflector:
                 return error
 
     def _open(self, version: str, *, initial: bool = False) -> Exchange[Asked, Seen, Seen]:
+        """Open a watch of the given version with a random timeout of five to ten minutes."""
         timeout = int(_SHORTEST_WATCH + self._rng.random() * (_LONGEST_WATCH - _SHORTEST_WATCH))
         return (yield from self._perform(OpenWatch(version, timeout, initial)))
 
     def _failure(self, seen: Seen) -> Exchange[Asked, Seen, tuple[ApiError, bool] | None]:
-        """Return (error, whether the connection was refused) of a failed watch, or None if it just ended."""
+        """Return (error, whether the connection was refused) of a failed watch, or None if it just ended.
+
+        Closes a watch that ended with an ERROR event.
+        """
         if isinstance(seen, Failed):
             return seen.error, seen.refused
         if isinstance(seen, Batch) and seen.error is not None:
@@ -340,6 +354,11 @@ class Reflector:
     # -- watching ----------------------------------------------------------------------------------------------------
 
     def _watch(self, is_open: bool) -> _Steps:
+        """Watch, and open the watch again when it ends, until a new list is necessary.
+
+        ``is_open``: the watch is open already. Returns the error if the watch cannot be opened or ends within a second
+        without events; None if an open watch failed. If the server throttles, it only pauses.
+        """
         while True:
             started = self._now
             in_order = is_open or self.version not in ("", "0")

@@ -31,6 +31,7 @@ __all__ = ["EVERYWHERE", "Resources"]
 
 
 def _built_in(group: str, version: str, *names: str, namespaced: bool = True) -> list[ServedResource]:
+    """Return resources of one group version. ``names``: texts of the form ``Kind=plural``."""
     pairs = (name.split("=") for name in names)
     return [ServedResource(group, version, kind, plural, namespaced) for kind, plural in pairs]
 
@@ -92,7 +93,7 @@ class Resources:
     async def find_kind(self, kind: str, api_version: str = "") -> ServedResource:
         """Return where a kind is served. An empty ``api_version`` selects a kind that every server has.
 
-        Raises :class:`~kscale.world.kubernetes.client.RequestFailedError` if the kind is not served.
+        Raises :class:`~kscale.world.kubernetes.client.RequestFailedError` if the kind is not served or discovery fails.
         """
         resource = self._by_kind.get((api_version, kind))
         if resource is None and api_version:
@@ -105,7 +106,7 @@ class Resources:
     async def find_name(self, group_resource: str) -> ServedResource:
         """Return where a group-resource (``deployments.apps``) is served, in the server's preferred version.
 
-        Raises :class:`~kscale.world.kubernetes.client.RequestFailedError` if it is not served.
+        Raises :class:`~kscale.world.kubernetes.client.RequestFailedError` if it is not served or discovery fails.
         """
         resource = self._by_name.get(group_resource)
         if resource is None:
@@ -117,7 +118,7 @@ class Resources:
         return resource
 
     async def serves(self, api_version: str) -> bool:
-        """Return whether the server serves a group version."""
+        """Return whether the server serves a group version. Raises RequestFailedError if the request fails."""
         return api_version in self._asked or await self._list(api_version) is not None
 
     async def mapper(self) -> RESTMapper:
@@ -142,17 +143,25 @@ class Resources:
         return RESTMapper(served)
 
     async def _list_if_it_works(self, api_version: str) -> dict[str, Any] | None:
-        """Return the resources of a group version, or None if the request fails."""
+        """Return the APIResourceList of a group version; None if it is not served or the request fails."""
         try:
             return await self._list(api_version)
         except RequestFailedError:
             return None
 
     def _add(self, resource: ServedResource) -> None:
+        """Register a resource.
+
+        The last one of a group version and kind is used, but the first one of a group-resource.
+        """
         self._by_kind[resource.api_version, resource.kind] = resource
         self._by_name.setdefault(resource.group_resource, resource)
 
     async def _find_preferred_version(self, group: str) -> str:
+        """Return the group version (``apps/v1``) that the server prefers for a group.
+
+        Raises RequestFailedError if the server does not have the group or the request fails.
+        """
         if not group:
             return "v1"
         call = Call(method="GET", path="/apis")
@@ -164,6 +173,10 @@ class Resources:
         raise _missing(f'the server has no group "{group}"')
 
     async def _discover(self, api_version: str) -> None:
+        """Register the resources of a group version, once.
+
+        A group version that is not served is requested again next time.
+        """
         if api_version in self._asked:
             return
         listed = await self._list(api_version)
@@ -176,7 +189,10 @@ class Resources:
             self._add(resource)
 
     async def _list(self, api_version: str) -> dict[str, Any] | None:
-        """Return the resources of a group version, or None if it is not served."""
+        """Return the APIResourceList of a group version as plain data, or None if it is not served (404).
+
+        Raises RequestFailedError if the request fails for another reason.
+        """
         prefix = "apis" if "/" in api_version else "api"
         call = Call(method="GET", path=f"/{prefix}/{quote(api_version)}")
         try:
@@ -211,7 +227,7 @@ def _failed_if_odd() -> Iterator[None]:
 
 
 def _versions(groups: _GroupList) -> list[str]:
-    """Return the versions of all groups, each group's preferred version first."""
+    """Return the group versions of all groups, each group's preferred version first."""
     names = []
     for group in groups.groups or ():
         first = [group.preferred_version] if group.preferred_version is not None else []

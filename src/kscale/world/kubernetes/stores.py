@@ -57,7 +57,7 @@ class ClusterSink:
         self._listing.__enter__()
         self._settled = False
 
-    def page(self, data: bytes) -> tuple[str, str]:
+    def read_page(self, data: bytes) -> tuple[str, str]:
         listing = self._listing
         if listing is None:
             raise InputError(f"a page of {self._kind}, and no list has begun")
@@ -65,7 +65,7 @@ class ClusterSink:
         self._skip(result.problems)
         return result.version, result.continue_
 
-    def events(self, data: bytes) -> Absorbed:
+    def read_events(self, data: bytes) -> Absorbed:
         source = self._cluster if self._listing is None else self._listing
         result = source.watched(data)
         self._skip(result.problems)
@@ -86,7 +86,7 @@ class ClusterSink:
         self._settled = True
 
     def _skip(self, problems: Sequence[Problem]) -> None:
-        """Report unreadable objects, the first problem of each. Raises InputError for one without a name."""
+        """Log and count unreadable objects, each with its first problem. Raises InputError if an object has no name."""
         for problem in {item.object: item for item in reversed(problems)}.values():
             name = problem.object.partition(" (")[2]  # items[3] (ResourceClaim team-a/gpu)
             if " " not in name:
@@ -156,6 +156,7 @@ class KubernetesStores:
             self.informers.append(informer)
 
     def _sink(self, watch: Watch) -> Sink:
+        """Create the sink of a watch. The sink of a typed watch is registered under its kind."""
         if not watch.typed:
             return ClusterSink(self.cluster, watch.kind)
         sink = self._typed[watch.kind] = ObjectSink(watch, self._notify)
@@ -168,6 +169,7 @@ class KubernetesStores:
                 group.create_task(informer.run(), name=f"watch {informer.watch.kind}")
 
     def _notify(self, change: Change | None) -> None:
+        """Call all subscribers."""
         for call in tuple(self._calls):
             call(change)
 

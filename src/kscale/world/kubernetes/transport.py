@@ -84,7 +84,7 @@ class Answer(msgspec.Struct, frozen=True):
     buffer: Buffer | None = None
 
     def release(self) -> None:
-        """Let other responses be read in the room of this one."""
+        """Release the buffered bytes of this response, so that other responses can be read."""
         if self.buffer is not None:
             self.buffer.release()
 
@@ -115,12 +115,12 @@ class Stream(Protocol):
         """Return the available bytes of the body, empty at its end. Cancelling loses no data."""
         ...
 
-    def pause(self) -> None:
+    def pause_reading(self) -> None:
         """Stop reading: data stays in the system's buffers and does not wake the event loop."""
         ...
 
-    def resume(self) -> None:
-        """Start reading again after :meth:`pause`."""
+    def resume_reading(self) -> None:
+        """Read from the connection again after :meth:`pause_reading`. No effect if it is closed."""
         ...
 
     async def read(self) -> bytes:
@@ -153,20 +153,21 @@ wait.
 
 
 class Buffers:
-    """The bytes that the responses of one client share: at most ``shared``, ``FREE_BYTES`` of each not counted.
+    """Limits the bytes that all responses of one client buffer at once to ``shared``.
 
-    A response that needs more waits until another one has been released. So that partial responses cannot wait for each
-    other for ever, one response of each class may go on beyond ``shared``, up to the limit of a single response:
+    The first ``FREE_BYTES`` of each response are not counted. A response that needs more waits until another one has
+    been released. So that partial responses cannot wait for each other for ever, one response of each class may exceed
+    ``shared``, up to the limit of a single response:
 
     - one that is released as soon as it is read, and
     - one that is released only after its caller has applied it (``kept``). Its caller may wait for somebody who waits
       for a response of the first class, but never the other way round.
 
-    A buffer of a watch never goes on beyond ``shared``. The total is therefore at most ``shared``, two single
-    responses, and ``FREE_BYTES`` of each response. Kafka's consumers bound their fetches in the same way: a fetch
-    beyond the limit is returned if it is the first.
+    The buffer of a watch never exceeds ``shared``. The total is therefore at most ``shared``, two single responses, and
+    ``FREE_BYTES`` of each response. Kafka's consumers bound their fetches in the same way: a fetch beyond the limit is
+    returned if it is the first.
 
-    Single owner: belongs to the loop's thread.
+    Has a single owner: the thread of the event loop.
     """
 
     __slots__ = ("_exceeding", "_numbers", "_waiting", "peak", "shared", "used")
@@ -185,7 +186,10 @@ class Buffers:
         return Buffer(self, next(self._numbers), kept, is_watch)
 
     def grant(self, buffer: Buffer, size: int) -> bool:
-        """Let a buffer hold ``size`` bytes more, if it may. The first that does not fit may exceed ``shared``."""
+        """Let a buffer hold ``size`` bytes more, and return True. Returns False if the buffer must wait.
+
+        The first buffer of a class that does not fit may exceed ``shared``.
+        """
         counted = buffer.counted_with(size)
         if counted > 0 and self.used + counted > self.shared and self._exceeding.get(buffer.kept) is not buffer:
             if buffer.is_watch or buffer.kept in self._exceeding:
@@ -195,12 +199,14 @@ class Buffers:
         return True
 
     def count(self, counted: int) -> None:
+        """Change the number of shared bytes in use by ``counted``. If it falls, waiting buffers may go on."""
         self.used += counted
         self.peak = max(self.peak, self.used)
         if counted < 0:
             self._wake()
 
     def let_go(self, buffer: Buffer) -> None:
+        """Release all bytes of a buffer, and let waiting buffers go on."""
         if self._exceeding.get(buffer.kept) is buffer:
             del self._exceeding[buffer.kept]
         buffer.adjust(-buffer.size)
@@ -218,6 +224,7 @@ class Buffers:
                 self._waiting.append(request)
 
     async def wait(self, buffer: Buffer, size: int) -> None:
+        """Wait until a buffer holds ``size`` bytes more."""
         request = _Request(buffer, size, asyncio.get_running_loop().create_future())
         insort(self._waiting, request, key=lambda each: each.buffer.number)
         await request.granted
@@ -240,28 +247,31 @@ class Buffer:
 
     @property
     def fits(self) -> bool:
-        """Whether another piece would be taken without a wait, within the shared bytes."""
+        """Whether another piece can be taken without waiting and without exceeding the shared bytes."""
         counted = self.counted_with(PIECE_BYTES)
         return counted <= 0 or self._buffers.used + counted <= self._buffers.shared
 
     def counted_with(self, size: int) -> int:
-        """Return by how many bytes the use of shared bytes changes if this buffer holds ``size`` more."""
+        """Return the change of shared bytes in use if this buffer holds ``size`` bytes more (negative: fewer)."""
         return max(self.size + size - FREE_BYTES, 0) - max(self.size - FREE_BYTES, 0)
 
     async def take(self, size: int = PIECE_BYTES) -> None:
-        """Hold ``size`` bytes more, which may have to wait."""
+        """Hold ``size`` bytes more. Waits until they are available."""
         if not self._buffers.grant(self, size):
             await self._buffers.wait(self, size)
 
     def adjust(self, change: int) -> None:
-        """Hold more or fewer bytes, without a wait: as many as have come in fact."""
+        """Hold ``change`` bytes more, or fewer if negative, without waiting.
+
+        For bytes that have been received already.
+        """
         counted = self.counted_with(change)
         self.size += change
         if counted:
             self._buffers.count(counted)
 
     def release(self) -> None:
-        """Hold nothing any more."""
+        """Release all bytes."""
         self._buffers.let_go(self)
 
 

@@ -25,7 +25,7 @@ from kscale.series import Series
 from kscale.series.columns import SeriesKey
 from kscale.series.prometheus import read_prometheus, read_warnings
 from kscale.series.usage_reader import UsageBatch, usage_of
-from kscale.world.rpc import default_context
+from kscale.world.rpc import create_client_context
 from kscale.world.server_data import UnreadableError, integer, read_json
 
 __all__ = [
@@ -87,7 +87,7 @@ class Prometheus:
         self._headers = dict(headers or {})
         self._response_bytes = response_bytes
         self._timeout = aiohttp.ClientTimeout(total=timeout)
-        self._tls = default_context() if self._address.scheme == "https" and not insecure else False
+        self._tls = create_client_context() if self._address.scheme == "https" and not insecure else False
 
     @property
     def server(self) -> str:

@@ -102,7 +102,7 @@ def json_patch(value: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _apply_at_path(target: Any, parts: Sequence[str], each: Mapping[str, Any]) -> Any:
-    """Return a copy of a map or list with one operation applied at the path ``parts``."""
+    """Return a copy of a map or list with one operation applied at the path ``parts``. Raises PatchError."""
     target = target.copy()
     if len(parts) == 1:
         _apply(target, parts[0], each)
@@ -135,6 +135,7 @@ def _apply(target: Any, last: str, each: Mapping[str, Any]) -> None:
 
 
 def _get_item(target: Any, key: str) -> Any:
+    """Return a member of a map or an item of a list (``key`` is the index), or ``_NOTHING``."""
     if isinstance(target, list):
         return target[int(key)] if key.isdigit() and int(key) < len(target) else _NOTHING
     return target.get(key, _NOTHING) if isinstance(target, dict) else _NOTHING
@@ -163,7 +164,7 @@ class RefusedError(Exception):
 
 
 def one_by_one(call: Callable[[Any, Any], None]) -> Listener:
-    """Return a listener that calls a function with (old, new) for each change."""
+    """Convert a function of (old, new) to a listener, which calls it for each change."""
 
     def tell(changes: Changes[Any]) -> None:
         for _, old, new in changes:
@@ -216,7 +217,7 @@ class ApiObjects:
         return result
 
     def find(self, kind: str, key: str) -> Any:
-        """Return the object with a key, or None."""
+        """Return the object of a kind with a key (:func:`object_key`: ``namespace/name`` or ``name``), or None."""
         return self._kinds.get(kind, _NO_OBJECTS).get(key)
 
     def present(self, kind: str) -> Changes[Any]:
@@ -297,7 +298,7 @@ class ApiObjects:
     def put(self, item: _Object) -> _Object:
         """Replace an existing object and return the new version. The generation rises if the spec has changed.
 
-        Versions are not compared: the caller has just read the object.
+        Raises KeyError if there is no such object. Versions are not compared: the caller has just read the object.
         """
         kind, key = item.kind, item.key
         objects = self._kinds[kind]
@@ -349,16 +350,17 @@ class ApiObjects:
             )
 
     def remove(self, item: KubeObject) -> None:
-        """Remove an object."""
+        """Remove an object. Raises KeyError if it does not exist."""
         if item.kind != "Pod":  # its controller creates no further pods
             self._made.pop(created_pods_key(item), None)
         self._remove(item.kind, [item.key])
 
     def remove_pods(self, keys: Iterable[str]) -> None:
-        """Remove several distinct pods in one change."""
+        """Remove several distinct pods, given by key, in one change. Raises KeyError if one does not exist."""
         self._remove("Pod", keys)
 
     def _remove(self, kind: str, keys: Iterable[str]) -> None:
+        """Remove objects of a kind by key. Listeners get their last versions with new resource versions."""
         objects = self._kinds[kind]
         changes: list[tuple[str, Any, Any]] = []
         for key in keys:
@@ -378,10 +380,12 @@ class ApiObjects:
         return pod if isinstance(pod, Pod) and pod.metadata.uid == uid else None
 
     def _next(self, kind: str) -> int:
+        """Return a new resource version for an object of this kind."""
         self._versions[kind] += 1
         return self._versions[kind]
 
     def _notify(self, kind: str, changes: Changes[Any]) -> None:
+        """Call the listeners of a kind, then those of all kinds."""
         for call in self._listeners.get(kind, ()):
             call(changes)
         for tell in self._every:
@@ -389,10 +393,12 @@ class ApiObjects:
 
 
 def _uid(kind: str, version: int) -> str:
+    """Return a UID that differs for each kind and resource version."""
     return f"{crc32(kind.encode()):08x}-0000-4000-8000-{version:012x}"
 
 
 def _resource(kind: str) -> str:
+    """Return the group-resource of a kind for messages."""
     return _RESOURCES.get(kind, f"{kind.lower()}s")
 
 
@@ -403,6 +409,7 @@ _Read = Callable[[KubeObject], str]
 
 
 def _read_from_pod(read: Callable[[Pod], str]) -> _Read:
+    """Convert a function of pods to one of all objects, which returns an empty text for other objects."""
     return lambda item: read(item) if isinstance(item, Pod) else ""
 
 
@@ -440,6 +447,7 @@ def build_predicate(watch: Watch) -> Wanted | None:
 
 
 def _requirement(text: str) -> Wanted:
+    """Parse one requirement of a field selector (``=``, ``==``, ``!=``). Raises InputError for an unsupported field."""
     name, equals, value = text.partition("=")
     unequal = name.endswith("!")
     read = _FIELDS.get(name.removesuffix("!"))

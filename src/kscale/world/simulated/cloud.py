@@ -25,16 +25,15 @@ __all__ = ["GroupTimes", "Machine", "Pool", "SimulatedCloud"]
 
 
 class GroupTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Behaviour of a group's machines.
+    """Behaviour of a group's machines. Durations are in nanoseconds.
 
     - ``boot``: from the request to the node's registration. ``apart``: additional delay of each further machine of the
       same increase. ``ready``: from registration to readiness. ``deletion``: from the deletion request to removal.
-    - ``lifetime``: time after which a machine is lost and replaced (None: never).
+    - ``lifetime``: time after which a machine is lost (None: never). ``replaced``: whether the group replaces it.
     - ``failures``: share of machines, in millionths, that never register.
     - ``stock``: maximum number of machines (None: unlimited). ``out_of_stock``: (begin, end) intervals without stock.
     - ``creation``: time until a group that is created asynchronously exists.
     - ``startup_taints``: taints that a node has until ``startup`` after it is ready.
-    - ``replaced``: whether the group replaces a lost machine.
     """
 
     boot: DurationDistribution = DurationDistribution.fixed(60 * SECOND)
@@ -51,14 +50,17 @@ class GroupTimes(msgspec.Struct, frozen=True, kw_only=True):
     replaced: bool = True
 
     def in_stock(self, running: int, now: Moment) -> bool:
-        """Return whether the cloud can create another machine."""
+        """Return whether the cloud can create another machine beside ``running`` ones at this moment."""
         if self.stock is not None and running >= self.stock:
             return False
         return not any(begin <= now < end for begin, end in self.out_of_stock)
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """Machine of a group. ``id`` is its provider ID; ``node`` tells whether it has registered as a node."""
+    """Machine of a group. ``id``: its provider ID. ``node``: whether it has registered as a node.
+
+    ``state``: ``creating``, ``running`` or ``deleting``. ``since``: time of its request.
+    """
 
     name: str
     id: str
@@ -97,7 +99,7 @@ class Pool(msgspec.Struct, kw_only=True):
         return sum(machine.error is None for machine in self.machines.values())
 
     def count(self, now: Moment) -> None:
-        """Add the cost up to now; call it before the number of machines changes."""
+        """Add the cost up to now to ``paid``. Call it before the number of machines changes."""
         self.paid += self.billed_count * (now - self.counted)
         self.counted = now
 
@@ -164,7 +166,7 @@ class SimulatedCloud(Provider):
         return self._told
 
     def has_instance(self, node: Node) -> bool:
-        """Check whether the machine still exists."""
+        """Check whether the machine of a node still exists."""
         return any(node.name in pool.machines for pool in self.pools.values())
 
     def have_instances(self, names: Sequence[str]) -> Mapping[str, bool]:
@@ -178,7 +180,7 @@ class SimulatedCloud(Provider):
         return self._have[1]
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Request machines. A machine that is out of stock becomes an instance with an error.
+        """Request ``delta`` machines. A machine that is out of stock becomes an instance with an error.
 
         Raises ProviderError if ``delta`` is not positive, the maximum size is exceeded, or ``atomic`` is set and the
         machines are not all in stock.
@@ -196,7 +198,7 @@ class SimulatedCloud(Provider):
             self._start_machine(pool, after=number * pool.times.apart)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Reduce the target size.
+        """Reduce the target size by ``delta`` (negative).
 
         Raises ProviderError if ``delta`` is not negative or existing machines would be deleted.
         """
@@ -265,6 +267,10 @@ class SimulatedCloud(Provider):
             self._start_machine(pool)
 
     def _start_machine(self, pool: Pool, *, boots: bool = True, after: int = 0) -> None:
+        """Request a machine.
+
+        It boots after ``after`` nanoseconds more than usual, or (``boots`` False) exists at once.
+        """
         now = self._time.now
         pool.count(now)
         name = f"{pool.group.id}-{pool.made}"
@@ -289,6 +295,7 @@ class SimulatedCloud(Provider):
             self._schedule(takes, machine, pool, self._finish_boot)
 
     def _finish_boot(self, pool: Pool, machine: Machine) -> None:
+        """Register a booted machine as a node, and schedule its readiness, the end of its startup, and its loss."""
         if machine.state != "creating":
             return
         machine.state, machine.node = "running", True
@@ -304,11 +311,13 @@ class SimulatedCloud(Provider):
         self._invalidate(pool)
 
     def _age(self, pool: Pool, machine: Machine) -> None:
+        """Schedule the loss of a machine at the end of its lifetime, if machines of the group have one."""
         if pool.times.lifetime is not None:
             takes = self._draws.duration(pool.times.lifetime, "lifetime", machine.name)
             self._schedule(takes, machine, pool, lambda _, lost: self.lose(lost.name))
 
     def _mark_ready(self, pool: Pool, machine: Machine) -> None:
+        """Make the node of a machine ready."""
         del pool
         node = self._api.find("Node", machine.name)
         if node is None:
@@ -320,7 +329,7 @@ class SimulatedCloud(Provider):
         )
 
     def _finish_startup(self, pool: Pool, machine: Machine) -> None:
-        """Remove the startup taints of a node, as the agents do that they wait for."""
+        """Remove the startup taints of a node, as agents on real nodes do."""
         node = self._api.find("Node", machine.name)
         if node is None:
             return
@@ -329,6 +338,7 @@ class SimulatedCloud(Provider):
         self._api.put(replace(node, spec=replace(node.spec, taints=taints)))
 
     def _remove_machine(self, pool: Pool, machine: Machine) -> None:
+        """Remove a machine and its node."""
         pool.count(self._time.now)
         del pool.machines[machine.name]
         self._invalidate(pool)
@@ -355,6 +365,8 @@ class SimulatedCloud(Provider):
         self._invalidate(pool)
 
     def _schedule(self, by: int, machine: Machine, pool: Pool, call: Callable[[Pool, Machine], None]) -> None:
+        """Schedule a call in ``by`` nanoseconds. It is skipped if the pool does not have the machine any more."""
+
         def act() -> None:
             if pool.machines.get(machine.name) is machine:
                 call(pool, machine)
@@ -362,6 +374,7 @@ class SimulatedCloud(Provider):
         self._time.at(self._time.now + by, act, rank=HAPPENINGS)
 
     def _invalidate(self, pool: Pool) -> None:
+        """Count a change and drop the cached descriptions."""
         pool.description = None
         self._told = self._have = None
         self.changes += 1
@@ -369,12 +382,14 @@ class SimulatedCloud(Provider):
     # -- lookup ------------------------------------------------------------------------------------------------------
 
     def _pool(self, group: str) -> Pool:
+        """Return an existing group. Raises ProviderError if there is none."""
         pool = self.pools.get(group)
         if pool is None or not pool.exists:
             raise ProviderError(f"there is no node group {group}", CLOUD_ERROR)
         return pool
 
     def _machine(self, pool: Pool, node: Node) -> Machine:
+        """Return the machine of a node, or the machine whose provider ID is the node's name. Raises ProviderError."""
         machine = pool.machines.get(node.name)
         if machine is None:  # a machine that never registered is named by its provider ID
             machine = next((other for other in pool.machines.values() if other.id == node.name), None)
@@ -383,6 +398,7 @@ class SimulatedCloud(Provider):
         return machine
 
     def _describe_group(self, pool: Pool) -> NodeGroup:
+        """Build the current NodeGroup."""
         machines = pool.machines.values()
         status = {
             machine.id: InstanceStatus(state=machine.state, error=machine.error)
@@ -400,7 +416,7 @@ class SimulatedCloud(Provider):
         )
 
     def paid(self, now: Moment) -> dict[str, int]:
-        """Return the machine nanoseconds of each group, from the request of a machine to its removal."""
+        """Return the cost of each group in machine nanoseconds, from the request of a machine to its removal."""
         for pool in self.pools.values():
             pool.count(now)
         return {name: pool.paid for name, pool in self.pools.items()}
@@ -415,7 +431,10 @@ def _ready_condition(status: str, at: str) -> Condition:
 
 
 def _node(group: NodeGroup, machine: Machine, startup: Sequence[Taint], *, ready: bool, at: str) -> Node:
-    """Return the node object of a machine."""
+    """Build the node object of a machine.
+
+    ``startup``: additional taints. ``at``: time of its conditions in API format.
+    """
     pattern = group.node_template.node
     taints = [*pattern.spec.taints, *group.taints, *startup]
     conditions = with_condition(

@@ -97,7 +97,7 @@ class _Pods:
     states: dict[str, int] = field(default_factory=dict)
 
     def put(self, key: str, pod: Pod, state: int) -> None:
-        """Add or update a pod."""
+        """Add or update a pod. ``state``: result of :func:`_pod_state`."""
         self.pods[key] = pod
         before = self.states.get(key)
         if before != state:
@@ -110,6 +110,7 @@ class _Pods:
         self._count(self.states.pop(key), _GOING)
 
     def _count(self, before: int, after: int) -> None:
+        """Update the counts after a pod's state changed from ``before`` to ``after``."""
         if before != after:
             self.active += (after >= _ACTIVE) - (before >= _ACTIVE)
             ready = (after == _READY) - (before == _READY)
@@ -117,8 +118,11 @@ class _Pods:
             self.workload.ready += ready
 
 
-def _state(pod: Pod, ready: dict[int, bool]) -> int:
-    """Return a pod's state. ``ready`` caches the result of readiness checks by identity of the conditions."""
+def _pod_state(pod: Pod, ready: dict[int, bool]) -> int:
+    """Return ``_GOING`` for a finished or terminating pod, otherwise ``_READY`` or ``_ACTIVE``.
+
+    ``ready`` caches readiness by id of the list of conditions, which many pods of one batch of changes share.
+    """
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in ENDED:
         return _GOING
     conditions = id(pod.status.conditions)
@@ -131,7 +135,7 @@ def _state(pod: Pod, ready: dict[int, bool]) -> int:
 class OwnedPods:
     """Pods by their controller, and by the workload above it (the Deployment of a ReplicaSet).
 
-    ``told`` maps an owner's kind to the function that is called with the owner's key after a change.
+    ``listeners`` maps an owner's kind to the function that is called with the owner's key after a change.
     """
 
     def __init__(self, api: ApiObjects) -> None:
@@ -140,7 +144,7 @@ class OwnedPods:
         self._workloads: dict[Key, _Workload] = {}
         self.count = 0
         """Number of changes of owned pods."""
-        self.told: dict[str, Callable[[str], None]] = {}
+        self.listeners: dict[str, Callable[[str], None]] = {}
         self._pods(api.present("Pod"))
         api.listen("Pod", self._pods)
 
@@ -172,7 +176,7 @@ class OwnedPods:
             self.count += 1
             owned.workload.changes = self.count
             if new is not None:
-                owned.put(key, new, _state(new, ready))
+                owned.put(key, new, _pod_state(new, ready))
             else:
                 owned.drop(key)
                 if not owned.pods:
@@ -180,11 +184,12 @@ class OwnedPods:
                     self._remove_owner(owner.uid, owned.workload)
                     owned = None
         for owner, namespace in owners.values():
-            tell = self.told.get(owner.kind)
-            if tell is not None:
-                tell(object_key(namespace, owner.name))
+            notify = self.listeners.get(owner.kind)
+            if notify is not None:
+                notify(object_key(namespace, owner.name))
 
     def _add_owner(self, owner: OwnerReference, namespace: str) -> _Pods:
+        """Register an owner, with the workload above it, and return its (empty) group of pods."""
         key = owner.kind, namespace, owner.name
         if owner.kind == "ReplicaSet":
             replica_set = self._api.find("ReplicaSet", object_key(namespace, owner.name))
@@ -211,7 +216,7 @@ class OwnedPods:
         return _NOBODY if owned is None else owned.pods
 
     def counts(self, uid: str) -> tuple[int, int]:
-        """Return the number of (active, ready) pods of an owner."""
+        """Return the number of (active, ready) pods of an owner; (0, 0) if it has no pods."""
         owned = self._of.get(uid)
         return (0, 0) if owned is None else (owned.active, owned.ready)
 
@@ -240,7 +245,7 @@ Admit = Callable[[Pod], Pod]
 class PodMaker:
     """Creates pods as controllers do: from :func:`kscale.objects.workloads.pods_of`, after admission.
 
-    ``admit`` is called for each pod, and once for equivalent pods that are created together.
+    ``admit`` is called for each pod, but only once for the equivalent pods of :meth:`make_more`.
     """
 
     def __init__(self, api: ApiObjects, admit: Admit | None = None) -> None:
@@ -258,19 +263,20 @@ class PodMaker:
         self._patterns.clear()
 
     def _forget(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        """Drop the cached pattern of a deleted workload."""
         if old is not None and new is None:
             self._patterns.pop(old.metadata.uid, None)
 
     @property
     def classes(self) -> PodClasses:
-        """Return the PriorityClasses, RuntimeClasses and LimitRanges that complete pods."""
+        """Return the PriorityClasses, RuntimeClasses and LimitRanges that admission applies to new pods."""
         if self._classes is None:
             kinds = ("PriorityClass", "RuntimeClass", "LimitRange")
             self._classes = PodClasses.of(item for kind in kinds for item in self._api.get_all(kind).values())
         return self._classes
 
     def pattern(self, workload: Any) -> Pod:
-        """Return a pod of a workload without its name; cached per version of the pod template."""
+        """Return a pod of a workload without its name. It is cached while the pod template is the same object."""
         uid = workload.metadata.uid
         cached = self._patterns.get(uid)
         if cached is not None and cached[0].spec.template is workload.spec.template:
@@ -280,14 +286,15 @@ class PodMaker:
         return pod
 
     def make(self, pod: Pod, *, name: str = "", generate_name: str = "") -> Pod:
-        """Create a pod from a pattern under a name, and return it."""
+        """Create a pod like ``pod`` with a name, or with a name generated from ``generate_name``, and return it."""
         return self._api.create(self._admit(pod, name, generate_name))
 
     def make_more(self, pod: Pod, count: int, *, generate_name: str) -> None:
-        """Create ``count`` pods from a pattern, with names that begin with ``generate_name``."""
+        """Create ``count`` pods like ``pod``, with names that begin with ``generate_name``."""
         self._api.create_pods(self._admit(pod, "", generate_name), count)
 
     def _admit(self, pod: Pod, name: str, generate_name: str) -> Pod:
+        """Return the pod after admission, with these names and without a UID."""
         named = replace(pod, metadata=replace(pod.metadata, name=name, generate_name=generate_name, uid=""))
         return named if self.admit is None else self.admit(named)
 
@@ -301,11 +308,12 @@ class Controller(ABC):
         self._api, self._time, self._owned = api, time, owned
         self._changed: dict[str, None] = {}
         self._turn = ScheduledCall(time, self._run, CONTROLLERS + rank)
-        owned.told[self.kind] = self.changed
+        owned.listeners[self.kind] = self.changed
         self._objects(api.present(self.kind))
         api.listen(self.kind, self._objects)
 
     def _objects(self, changes: Changes[KubeObject]) -> None:
+        """Schedule a sync of all changed objects."""
         for key, _, _ in changes:
             self.changed(key)
 

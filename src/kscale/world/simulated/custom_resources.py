@@ -50,7 +50,11 @@ class CustomScales:
         return scale_of(to_dict(self._api.get(custom.kind, namespace, name)), custom.paths)
 
     def put(self, namespace: str, resource: str, scale: Scale, replicas: int) -> Scale:
-        """Write the replicas of an object through its scale, and return the new scale."""
+        """Write the replicas of an object through its scale, and return the new scale.
+
+        Raises RefusedError if there is no such object or it was changed since ``scale`` was read, ScaleError if its
+        scale cannot be written.
+        """
         custom = self._of[resource]
         stored = self._api.get(custom.kind, namespace, scale.metadata.name)
         try:
@@ -131,7 +135,10 @@ class _CustomController(Controller):
 
 
 def _set_status_value(status: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return a status with a value set at a path below ``.status``; other paths are ignored."""
+    """Return a copy of a status with a value set at a path below ``.status``.
+
+    For any other path, the status is returned.
+    """
     first, *parts = path.strip(".").split(".")
     if first != "status" or not parts:
         return status

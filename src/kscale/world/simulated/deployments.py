@@ -31,7 +31,7 @@ __all__ = [
     "ReplicaSets",
     "ReplicationControllers",
     "Sizes",
-    "age_of",
+    "creation_order",
     "first_size",
     "get_max_pods",
     "in_order_of_deletion",
@@ -92,7 +92,7 @@ def next_sizes(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet
     removable = has + sum(left.values()) - stay - missing
     if removable <= 0:
         return {}
-    old.sort(key=age_of)
+    old.sort(key=creation_order)
     for replica_set in old:  # remove unavailable pods first
         left[replica_set.key] -= max(min(removable, left[replica_set.key] - replica_set.status.available_replicas), 0)
         removable -= pod_count(replica_set) - left[replica_set.key]
@@ -107,8 +107,8 @@ def next_sizes(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet
     }
 
 
-def age_of(replica_set: ReplicaSet) -> tuple[str, str]:
-    """Return the sort key of ReplicaSets from oldest to newest."""
+def creation_order(replica_set: ReplicaSet) -> tuple[str, str]:
+    """Return (creation time, name), by which ReplicaSets sort from oldest to newest."""
     return replica_set.metadata.creation_timestamp or "", replica_set.name
 
 
@@ -123,7 +123,7 @@ def size_alone(deployment: Deployment, current: ReplicaSet | None, old: Iterable
 
     If no ReplicaSet has pods, the one of the current template is used, else the newest (``FindActiveOrLatest``).
     """
-    others = sorted(old, key=age_of, reverse=True)
+    others = sorted(old, key=creation_order, reverse=True)
     candidates = others if current is None else [current, *others]
     target = next(
         (candidate for candidate in candidates if pod_count(candidate)), candidates[0] if candidates else None
@@ -139,7 +139,7 @@ def shared_sizes(deployment: Deployment, sets: Iterable[ReplicaSet], most_before
     resize.
     """
     replicas = pod_count(deployment)
-    active = sorted((replica_set for replica_set in sets if pod_count(replica_set)), key=age_of)
+    active = sorted((replica_set for replica_set in sets if pod_count(replica_set)), key=creation_order)
     if len(active) == 1:
         return {} if pod_count(active[0]) == replicas else {active[0].key: replicas}
     limit = get_max_pods(deployment) if replicas else 0
@@ -243,6 +243,7 @@ class ReplicaSets(Controller):
         self._write_status(owner)
 
     def _write_status(self, owner: ReplicaSet | ReplicationController) -> None:
+        """Write the status from the counts of pods, if it differs."""
         active, ready = self._owned.counts(owner.metadata.uid)
         status: ReplicaSetStatus | ReplicationControllerStatus
         if isinstance(owner, ReplicaSet):
@@ -278,8 +279,8 @@ _REVISION_HISTORY_LIMIT: Final = 10
 class _LastSync(NamedTuple):
     """State of a deployment at its last sync.
 
-    ``size``: its replicas. ``most``: the maximum number of pods. ``template`` and the ``key`` of the template's
-    ReplicaSet (empty: there was none).
+    ``size``: its replicas. ``most``: the maximum number of pods. ``template``: its pod template. ``key``: key of the
+    template's ReplicaSet (empty: there was none).
     """
 
     size: int
@@ -291,7 +292,7 @@ class _LastSync(NamedTuple):
 class Deployments(Controller):
     """Controller that keeps a ReplicaSet for a deployment's template at the specified size.
 
-    ReplicaSets of earlier templates shrink as the deployment's strategy says.
+    ReplicaSets of earlier templates shrink as the strategy of the deployment requires.
     """
 
     kind: ClassVar[str] = "Deployment"
@@ -309,6 +310,7 @@ class Deployments(Controller):
         api.listen(self.kind, one_by_one(self._forget_deleted))
 
     def _set(self, old: object, new: object) -> None:
+        """Register a changed ReplicaSet under its deployment, and schedule a sync of the deployment."""
         replica_set = old if new is None else new
         assert isinstance(replica_set, ReplicaSet)
         owner = controller_of(replica_set.metadata)
@@ -325,6 +327,7 @@ class Deployments(Controller):
         self.changed(f"{replica_set.metadata.namespace}/{owner.name}")
 
     def _pods(self, changes: Changes[Pod]) -> None:
+        """Schedule a sync of deployments that waited for pods that are deleted now."""
         if not self._waited_for:
             return
         for _, old, new in changes:
@@ -333,6 +336,7 @@ class Deployments(Controller):
                 self.changed(self._waited_for[owner.uid])
 
     def _forget_deleted(self, old: Deployment | None, new: Deployment | None) -> None:
+        """Drop the state of a deleted deployment."""
         if old is not None and new is None:
             self._known.pop(old.metadata.uid, None)
 
@@ -368,7 +372,10 @@ class Deployments(Controller):
             self._forget(deployment, [replica_set for replica_set in now.values() if replica_set.key != current.key])
 
     def _plan_before_growth(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> Sizes:
-        """Return sizes for old ReplicaSets to reach before the current one gets pods."""
+        """Return the sizes that old ReplicaSets must get before the current one gets pods.
+
+        Empty unless the strategy is Recreate.
+        """
         return (
             {replica_set.key: 0 for replica_set in old if pod_count(replica_set)}
             if deployment.spec.strategy.type == RECREATE
@@ -404,7 +411,7 @@ class Deployments(Controller):
         excess = len(old) - (_REVISION_HISTORY_LIMIT if limit is None else limit)
         if excess <= 0 or not replicas == status.replicas == status.updated_replicas == status.available_replicas:
             return
-        for replica_set in sorted(old, key=age_of)[:excess]:
+        for replica_set in sorted(old, key=creation_order)[:excess]:
             if not pod_count(replica_set) and not replica_set.status.replicas:
                 self._api.remove(replica_set)
 
@@ -425,6 +432,10 @@ class Deployments(Controller):
         )
 
     def _write_status(self, deployment: Deployment, sets: Sequence[ReplicaSet], current: ReplicaSet | None) -> None:
+        """Write the status from the ReplicaSets, if it differs.
+
+        ``current``: the ReplicaSet of the current template, if any.
+        """
         ready = sum(replica_set.status.ready_replicas for replica_set in sets)
         status = DeploymentStatus(
             observed_generation=deployment.metadata.generation or 0,
@@ -440,9 +451,9 @@ class Deployments(Controller):
 
 
 def _without_hash(template: PodTemplateSpec) -> tuple[dict[str, str], dict[str, str], PodSpec]:
-    """Return what distinguishes templates (``EqualIgnoreHash``).
+    """Return the labels without the hash, the annotations and the spec of a template, to compare templates.
 
-    The hash label is left out, since another program may have set it.
+    Upstream: ``EqualIgnoreHash``. The hash label is left out, since another program may have set it.
     """
     labels = {key: value for key, value in (template.metadata.labels or {}).items() if key != _HASH}
     return labels, template.metadata.annotations or {}, template.spec

@@ -47,6 +47,7 @@ class GarbageCollector:
         api.listen_all(self._handle_changes)
 
     def _handle_changes(self, kind: str, changes: Changes[KubeObject]) -> None:
+        """Record owners of changed objects, and schedule a collection if an owner is deleted."""
         for key, old, new in changes:
             if old is not None and new is not None and old.metadata.owner_references is new.metadata.owner_references:
                 continue
@@ -60,6 +61,7 @@ class GarbageCollector:
                     self._turn.schedule()
 
     def _note(self, uid: str, dependent: tuple[str, str], *, is_there: bool) -> None:
+        """Record or remove a dependent, given as (kind, key), of the owner with this UID."""
         dependents = self._of.setdefault(uid, {})
         if is_there:
             dependents[dependent] = None
@@ -69,6 +71,7 @@ class GarbageCollector:
             del self._of[uid]
 
     def _collect(self) -> None:
+        """Delete the dependents of deleted owners that have no other owner."""
         deleted, self._gone = self._gone, {}
         for uid in deleted:
             for item in [self._api.find(kind, key) for kind, key in self._of.get(uid, {})]:
@@ -109,6 +112,7 @@ class Disruption:
         api.listen(_KIND, one_by_one(self._budget))
 
     def _pods(self, changes: Changes[Pod]) -> None:
+        """Schedule a recount of the budgets in the namespaces of changed pods."""
         if not self._budgets:
             return
         for _, old, new in changes:
@@ -118,6 +122,7 @@ class Disruption:
                 self._turn.schedule()
 
     def _budget(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        """Count the budgets of a namespace, and schedule a recount if one is new or has another spec."""
         namespace = (new or old).metadata.namespace  # type: ignore[union-attr]  # one of the two is there
         self._budgets[namespace] = self._budgets.get(namespace, 0) + (old is None) - (new is None)
         if not self._budgets[namespace]:
@@ -134,6 +139,7 @@ class Disruption:
     # -- the controller ----------------------------------------------------------------------------------------------
 
     def _count(self) -> None:
+        """Recount the budgets of all namespaces with changes, and write each status that differs."""
         changed, self._changed = self._changed, {}
         for namespace in changed:
             budgets = self._list_budgets(namespace)
@@ -144,6 +150,7 @@ class Disruption:
                     self._api.put(replace(budget, status=status))
 
     def _status(self, budget: PodDisruptionBudget, pods: list[Pod]) -> PodDisruptionBudgetStatus:
+        """Compute the status of a budget. ``pods``: all pods of its namespace."""
         matching = [pod for pod in pods if _covers(budget, pod) and not is_finished(pod)]
         expected, desired = self._count_expected(budget, matching)
         disrupted = {
@@ -196,9 +203,10 @@ class Disruption:
     # -- evictions ---------------------------------------------------------------------------------------------------
 
     def evict(self, namespace: str, name: str, grace: int | None) -> None:
-        """Delete a pod if its disruption budget allows it.
+        """Delete a pod if its disruption budget allows it. ``grace``: grace period in seconds (None: the pod's own).
 
-        Raises :class:`RefusedError` if the budget does not, or if several budgets cover the pod.
+        Raises :class:`RefusedError` if there is no such pod, the budget does not allow the eviction, or several budgets
+        cover the pod.
         """
         pod: Pod = self._api.get("Pod", namespace, name)
         if not is_finished(pod) and pod.status.phase != "Pending" and pod.metadata.deletion_timestamp is None:
@@ -213,6 +221,10 @@ class Disruption:
         delete_pod(self._api, pod, grace)
 
     def _charge(self, budget: PodDisruptionBudget, pod: Pod) -> None:
+        """Use up one disruption of a budget, unless its policy lets the unready pod be evicted anyway.
+
+        Raises RefusedError if the budget allows no disruption.
+        """
         status = budget.status
         if not pod_ready(pod):
             policy = budget.spec.unhealthy_pod_eviction_policy
@@ -228,6 +240,7 @@ class Disruption:
 
 
 def _covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """Check whether a budget's selector matches a pod. An invalid selector matches none."""
     try:
         return compile_selector(budget.spec.selector).matches(pod.metadata.labels or {})
     except SelectorError:

@@ -34,7 +34,8 @@ _LONGEST_DELAY: Final = 600 * SECOND
 class _Failures:
     """Failures of a job.
 
-    ``new``: failures not yet in its status. ``row``: failures since the last success. ``last``: time of the last one.
+    ``new``: failures not yet in its status. ``row``: failures since the last success. ``last``: time of the last
+    failure.
     """
 
     new: int = 0
@@ -42,7 +43,10 @@ class _Failures:
     last: Moment = 0
 
     def delay(self) -> int:
-        """Return the pause before a failed pod is replaced, which doubles with each failure in a row."""
+        """Return the nanoseconds before a failed pod is replaced; they double with each failure in a row.
+
+        Returns 0 if no pod has failed since the last success.
+        """
         return min(_FIRST_DELAY << min(self.row - 1, 10), _LONGEST_DELAY) if self.row else 0
 
 
@@ -63,6 +67,7 @@ class Jobs(Controller):
         api.listen(self.kind, one_by_one(self._forget_deleted))
 
     def _pods(self, changes: Changes[Pod]) -> None:
+        """Count pods that were evicted or lost as failed."""
         if not self._dismissed and not self._api.get_all(self.kind):
             return
         for _, old, new in changes:
@@ -75,6 +80,7 @@ class Jobs(Controller):
                 self._dismissed.discard(uid)
 
     def _fail(self, pod: Pod) -> None:
+        """Count a failure of a pod's job."""
         owner = controller_of(pod.metadata)
         if owner is None or owner.kind != self.kind:
             return
@@ -84,6 +90,7 @@ class Jobs(Controller):
             failures.new, failures.row, failures.last = failures.new + 1, failures.row + 1, self._time.now
 
     def _forget_deleted(self, old: Job | None, new: Job | None) -> None:
+        """Drop the state of a deleted job."""
         if old is not None and new is None:
             self._failures.pop(old.metadata.uid, None)
             self._deadlines.pop(old.metadata.uid, None)
@@ -156,6 +163,7 @@ class Jobs(Controller):
             self._schedule_sync(job.key, due - self._time.now)
 
     def _schedule_sync(self, key: str, after: int) -> None:
+        """Schedule a sync of a job in ``after`` nanoseconds."""
         self._time.at(self._time.now + after, lambda: self.changed(key), rank=CONTROLLERS + _RANK)
 
     def _build_end_condition(self, job: Job, status: JobStatus, active: list[Pod]) -> Condition | None:
@@ -173,6 +181,7 @@ class Jobs(Controller):
         return Condition(type="Complete", status="True", last_transition_time=now_text) if enough else None
 
     def _build_failed_condition(self, reason: str, message: str) -> Condition:
+        """Build the Failed condition with the current time."""
         now_text = self._api.now_text
         return Condition(type="Failed", status="True", reason=reason, message=message, last_transition_time=now_text)
 

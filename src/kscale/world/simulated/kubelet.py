@@ -53,7 +53,10 @@ _Acts = Callable[[list[tuple[str, Pod]]], None]
 
 
 class Kubelet:
-    """Kubelets of all nodes. ``times`` returns the durations of a pod. Pods due at the same moment change together."""
+    """Kubelets of all nodes. ``times`` returns the durations of a pod.
+
+    Pods whose change is due at the same moment change together.
+    """
 
     def __init__(
         self, api: ApiObjects, time: VirtualTime, draws: RandomDraws, times: Callable[[Pod], PodTimes]
@@ -69,6 +72,7 @@ class Kubelet:
         self._pods(api.present("Pod"))
 
     def _pods(self, changes: Changes[Pod]) -> None:
+        """Schedule the next changes of bound pods and the removal of deleted ones."""
         for key, old, new in changes:
             if new is None:
                 self._note(key, old)
@@ -98,14 +102,17 @@ class Kubelet:
                 self._before[key] += 1
 
     def _forget(self, old: StatefulSet | None, new: StatefulSet | None) -> None:
+        """Drop the counts of a deleted StatefulSet."""
         if old is not None and new is None:
             for key in [pod_key for pod_key in self._before if pod_key.rpartition("-")[0] == old.key]:
                 del self._before[key]
 
     def _draw(self, spread: DurationDistribution, purpose: str, key: str) -> int:
+        """Return a duration in nanoseconds for a pod."""
         return self._draws.duration(spread, purpose, key, self._before.get(key, 0))
 
     def _schedule(self, by: int, key: str, pod: Pod, act: _Acts) -> None:
+        """Schedule ``act`` on a pod in ``by`` nanoseconds, together with other pods that are due then."""
         due = self._time.now + by, act
         waiting = self._due.get(due)
         if waiting is None:
@@ -114,10 +121,12 @@ class Kubelet:
         waiting[key, pod.metadata.uid] = None
 
     def _run_due(self, due: tuple[Moment, _Acts]) -> None:
+        """Run a scheduled change on the pods that still exist."""
         pods = [(key, self._api.get_if_same(key, uid)) for key, uid in self._due.pop(due)]
         due[1]([(key, pod) for key, pod in pods if pod is not None])
 
     def _start(self, pods: list[tuple[str, Pod]]) -> None:
+        """Start pods that are not being deleted, and schedule their readiness and completion."""
         started_pods: list[tuple[str, Pod]] = []
         now_text, draw = self._api.now_text, self._draw
         for key, pod in pods:
@@ -137,6 +146,7 @@ class Kubelet:
         self._api.put_pods((key, with_ready(pod, now_text, shared)) for key, pod in pods if not is_finished(pod))
 
     def _end_pods(self, pods: list[tuple[str, Pod]]) -> None:
+        """Complete pods that are neither finished nor being deleted."""
         now_text = self._api.now_text
         self._api.put_pods(
             (key, end_pod(pod, now_text))
@@ -190,10 +200,12 @@ class Resizing:
             self._api.put(_mark_resize_deferred(_fill_allocated_resources(after, pod), self._api.now_text))
 
     def _node_of(self, pod: Pod) -> Node | None:
+        """Return the node of a pod; None if it has none or the node does not exist."""
         node: Node | None = self._api.find("Node", pod.spec.node_name) if pod.spec.node_name else None
         return node
 
     def _has_room(self, pod: Pod, node: Node) -> bool:
+        """Check whether a pod's requests fit on the node beside its other pods (CPU and memory)."""
         total = demand(pod)
         for other in self._view.pods_of([node.name]):
             if other.key != pod.key:
@@ -203,6 +215,7 @@ class Resizing:
     # -- deferred resizes --------------------------------------------------------------------------------------------
 
     def _pods(self, changes: Changes[Pod]) -> None:
+        """Record changes of pods with deferred resizes, and changes that may free resources for them."""
         put_off: dict[int, bool] = {}  # by identity of conditions, which many pods share
         for key, old, new in changes:
             after = new if new is not None and new.spec.node_name else None
@@ -228,6 +241,7 @@ class Resizing:
             self._turn.schedule()
 
     def _try_again(self) -> None:
+        """Apply deferred resizes on nodes whose resources were freed, as far as there is room."""
         roomier, self._roomier = self._roomier, {}
         for name in roomier:
             pods: list[Pod] = [self._api.find("Pod", key) for key in self._deferred.get(name, ())]
@@ -290,6 +304,7 @@ def _fill_allocated_resources(pod: Pod, before: Pod) -> Pod:
 
 
 def _mark_resize_deferred(pod: Pod, at: str) -> Pod:
+    """Return the pod with the condition that its resize is deferred. ``at``: time of the condition in API format."""
     condition = Condition(type=_PENDING, status="True", reason="Deferred", last_transition_time=at)
     conditions = with_condition(pod.status.conditions, condition)
     return replace(pod, status=replace(pod.status, conditions=conditions))
@@ -311,8 +326,10 @@ def _set_allocated_resources(pod: Pod) -> Pod:
 
 
 def _sum(one: ResourceList, other: ResourceList) -> ResourceList:
+    """Return the sums of the resources of ``one``; resources that only ``other`` has are left out."""
     return {name: one[name] + other[name] if name in other else one[name] for name in one}
 
 
 def _exceeds(amounts: ResourceList, room: ResourceList) -> bool:
+    """Check whether CPU or memory exceeds ``room``. A resource that ``room`` does not have is not compared."""
     return any(name in room and name in amounts and amounts[name].cmp(room[name]) > 0 for name in _RESOURCES)

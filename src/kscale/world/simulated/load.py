@@ -58,7 +58,7 @@ class DurationDistribution(msgspec.Struct, frozen=True):
         return self.points[-1][1]
 
     def get_quantile(self, bits: int) -> int:
-        """Return the duration at the quantile ``bits / 2**64``."""
+        """Return the duration in nanoseconds at the quantile ``bits / 2**64``."""
         if self.points[0][1] == self.points[-1][1]:
             return self.points[0][1]
         place = bits * MILLION
@@ -84,11 +84,11 @@ class RandomDraws:
         return int.from_bytes(blake2b(text, digest_size=8, key=self._key).digest(), "big")
 
     def below(self, bound: int, purpose: str, entity: str, number: int = 0) -> int:
-        """Return a number from 0 up to ``bound``, exclusive."""
+        """Return a random number from 0 up to ``bound``, exclusive; identical for identical arguments."""
         return self.bits(purpose, entity, number) * bound >> _BITS
 
     def happens(self, millionths: int, purpose: str, entity: str, number: int = 0) -> bool:
-        """Return whether an event with a probability in millionths occurs."""
+        """Return whether an event with a probability in millionths occurs; identical for identical arguments."""
         return millionths > 0 and self.below(MILLION, purpose, entity, number) < millionths
 
     def duration(self, spread: DurationDistribution, purpose: str, entity: str, number: int = 0) -> int:
@@ -140,7 +140,7 @@ class Signal:
         return cls([0], [value])
 
     def get_value(self, time: Moment) -> int:
-        """Return the value at a moment."""
+        """Return the value at a moment, in milli."""
         place = (time - self.begin) // _MILLISECOND
         if self.repeat and place >= 0:
             place %= self.repeat
@@ -170,7 +170,7 @@ class Signal:
         return self._next(time)[0]
 
     def _next(self, time: Moment) -> tuple[Moment | None, int]:
-        """Return (:meth:`next_change`, the value until then)."""
+        """Return (:meth:`next_change`, value until then)."""
         place = (time - self.begin) // _MILLISECOND
         rounds = place // self.repeat if self.repeat and place >= 0 else 0
         step = bisect_right(self._time, place - rounds * self.repeat)
@@ -180,6 +180,7 @@ class Signal:
         return self.begin + (rounds + 1) * self.repeat * _MILLISECOND if self.repeat else None, value
 
     def _step(self, place: int) -> int:
+        """Return the index of the step at ``place`` milliseconds from the begin; 0 before the begin."""
         return max(bisect_right(self._time, place) - 1, 0)
 
     def _sum(self, place: int) -> int:
@@ -191,6 +192,7 @@ class Signal:
         return total + self._within(place)
 
     def _within(self, place: int) -> int:
+        """Return the integral up to ``place`` milliseconds, without repetition, in milli times milliseconds."""
         step = self._step(place)
         return self._sums[step] + (place - self._time[step]) * self._value[step]
 
@@ -252,11 +254,15 @@ class Queue(msgspec.Struct, kw_only=True):
         return (done - done_before) * 1_000_000 // (able - able_before) if able > able_before else 0
 
     def _until(self, time: Moment) -> tuple[int, int]:
+        """Return (work done, work that could have been done) up to the last step that ended at or before a moment."""
         return next(((done, able) for end, done, able in reversed(self.past) if end <= time), (0, 0))
 
 
 def serving_since(pod: Pod) -> str | None:
-    """Return when a ready pod became ready and began to get load, or None if it is not ready or being deleted."""
+    """Return when a ready pod became ready and began to get load, in API format.
+
+    Returns None for a pod that is not ready or is being deleted.
+    """
     ready = find(pod.status.conditions, "Ready")
     if ready is None or ready.status != "True" or pod.metadata.deletion_timestamp is not None:
         return None
@@ -281,7 +287,7 @@ class _CachedUsage(NamedTuple):
     used: dict[str, int]
 
     def is_valid(self, usage: Mapping[str, Usage], ready: int, begin: Moment, end: Moment) -> bool:
-        """Check whether the cached usage is valid for an interval.
+        """Check whether the cached usage is that of this interval, with these signals and number of ready pods.
 
         The mean of an empty interval is the value at its end.
         """
@@ -312,6 +318,7 @@ class Load:
             self._time.at(self._time.now + _STEP, self._step, rank=HAPPENINGS)
 
     def _step(self) -> None:
+        """Advance all queues to now, and schedule the next step in a second."""
         now = self._time.now
         for key, queue in self.queues.items():
             queue.step(self._stepped, now, self.pods.count_ready(key))
@@ -320,7 +327,10 @@ class Load:
         self._time.at(now + _STEP, self._step, rank=HAPPENINGS)
 
     def steady_until(self, begin: Moment) -> Moment:
-        """Return until when all usage stays constant from ``begin`` on, provided that pods do not change."""
+        """Return until when all usage stays constant from ``begin`` on, if pods do not change.
+
+        With queues this is ``begin``.
+        """
         if self.queues:
             return begin
         if self._until is not None and self._until[0] == begin:
@@ -334,7 +344,7 @@ class Load:
         return sorted({*self.usage.get(key, ()), *(queue.used if queue is not None else ())})
 
     def used_by_all(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
-        """Return :meth:`get_usage` of all workloads, by the names in :meth:`names`."""
+        """Return the usage (:meth:`get_usage`) of each workload by name of the resource or metric."""
         ready_of, result, first = self.pods.count_ready, {}, LAST_TIME
         pods = self.pods.count
         for key, usage in self.usage.items():

@@ -94,6 +94,7 @@ class _ReportedUsage(NamedTuple):
 
     @classmethod
     def of(cls, used: Mapping[str, int]) -> _ReportedUsage:
+        """Round memory to whole bytes, as metrics-server reports it. ``used``: amounts in milli by resource."""
         names = tuple(str(name) for name in _RESOURCES if name in used)
         return cls(used, names, {name: used[name] if name == "cpu" else used[name] // 1000 * 1000 for name in names})
 
@@ -122,19 +123,20 @@ class _Joined(NamedTuple):
 
     @classmethod
     def of(cls, parts: Sequence[tuple[_Rows, Sequence[str]]], usage: PodUsage) -> _Joined:
+        """Cache the result of a query. ``usage``: the concatenated usage of all parts."""
         begins = np.append(0, usage.ends)[:-1]
         serves = np.repeat([rows.serves for rows, _ in parts], [len(rows.keys) for rows, _ in parts])
         served = [len(rows.keys) if rows.serves else 0 for rows, _ in parts]
         return cls(parts, usage, usage, begins[serves.astype(bool)], np.array(served, np.int64))
 
     def is_of(self, parts: Sequence[tuple[_Rows, Sequence[str]]]) -> bool:
-        """Check whether the result has these pods and resources."""
+        """Check whether the result consists of exactly these parts: pods with the same resources."""
         return len(parts) == len(self.parts) and all(
             mine[0] is theirs[0] and mine[1] == theirs[1] for mine, theirs in zip(self.parts, parts, strict=True)
         )
 
     def later(self, time: Moment, values: Sequence[Mapping[str, int]]) -> PodUsage:
-        """Return the usage for another time. ``values`` has the amounts of each part by resource."""
+        """Return the usage for another time. ``values``: amounts of each part by resource, per serving pod."""
         amounts = []
         for name in self.usage.resources:
             amount = np.zeros(len(self.usage.container), np.int64)
@@ -187,9 +189,11 @@ class SimulatedMetrics:
         return until
 
     def _external(self, now: Moment) -> dict[tuple[str, str], list[int]]:
+        """Return the values of all external metrics, in milli, by namespace and name."""
         return {key: [self._value(metric, now) for metric in metrics] for key, metrics in self.external.items()}
 
     def _value(self, metric: ExternalMetric, now: Moment) -> int:
+        """Return the value of an external metric in milli: the mean of the window up to now, or a queue's length."""
         begin = now - self.pipeline.window
         if metric.signal is not None:
             return metric.signal.mean(begin, now)
@@ -198,7 +202,7 @@ class SimulatedMetrics:
         return queue.arrivals.mean(begin, now) if metric.tells == "rate" else queue.waiting
 
     def _last(self) -> _Scrape | None:
-        """Return the newest scrape that is older than the lag, or None."""
+        """Return the newest scrape that is at least as old as the lag, or None."""
         return next(
             (scrape for scrape in reversed(self._scrapes) if scrape.at <= self._time.now - self.pipeline.lag), None
         )
@@ -230,7 +234,7 @@ class SimulatedMetrics:
         return PodUsage.of(items) if question.columns else PodMetricsList(items=items)
 
     def _columns(self, asked: GetMetric, last: _Scrape) -> PodUsage:
-        """Return the same usage as :meth:`_pods` in columns, computed by workload instead of by pod."""
+        """Return the usage of all matching pods in columns, computed by workload instead of by pod."""
         selector = parse_selector(asked.selector) if asked.selector else None
         parts: list[tuple[_Rows, Sequence[str]]] = []
         namespaces: list[str] = []
@@ -265,7 +269,10 @@ class SimulatedMetrics:
         return usage
 
     def _rows_of(self, key: Key, at: Moment) -> _CachedRows:
-        """Return the pods of a workload that were running at a moment, grouped by labels, containers and readiness."""
+        """Return the pods of a workload that were running at a moment, grouped by labels, containers and readiness.
+
+        The result is cached until the pods change; one that depends on the time only for the same moment.
+        """
         pods = self._load.pods
         cached = self._rows.get(key)
         if cached is not None and cached.changes == pods.changes(key) and (cached.complete or cached.at == at):
@@ -315,9 +322,13 @@ class SimulatedMetrics:
         )
 
     def _pods(
-        self, asked: GetMetric, last: _Scrape, tell: Callable[[Pod, Mapping[str, int], Moment], Any]
+        self, asked: GetMetric, last: _Scrape, build: Callable[[Pod, Mapping[str, int], Moment], Any]
     ) -> list[Any]:
-        """Return what ``tell`` returns for each matching pod that was running at the scrape, without None."""
+        """Return the result of ``build`` for each matching pod that was running at the scrape, without None.
+
+        ``build`` gets the pod, its usage in milli by resource, and the time. The usage of a pod that did not serve is
+        0.
+        """
         selector = parse_selector(asked.selector) if asked.selector else None
         by = to_text(last.at) or ""
         items = []
@@ -331,12 +342,13 @@ class SimulatedMetrics:
                 if selector is None or selector.matches(pod.metadata.labels or {}):
                     since = serving_since(pod)
                     serves = since is not None and since <= by
-                    item = tell(pod, used if serves else dict.fromkeys(used, 0), last.at)
+                    item = build(pod, used if serves else dict.fromkeys(used, 0), last.at)
                     if item is not None:
                         items.append(item)
         return items
 
     def _pod_metrics(self, pod: Pod, used: Mapping[str, int], at: Moment) -> PodMetrics | None:
+        """Return the metrics of a pod, with its usage in the first container; None without usage or containers."""
         usage = {name: _quantity(name, used[name]) for name in _RESOURCES if name in used}
         if not usage or not pod.spec.containers:
             return None
@@ -353,6 +365,7 @@ class SimulatedMetrics:
         )
 
     def _answer_external(self, asked: GetMetric, last: _Scrape | None) -> ExternalMetricValueList | ApiError:
+        """Return the values of an external metric whose labels match, or the NotFound error."""
         key = asked.namespace, asked.metric
         if last is None or key not in last.external:
             return ApiError(f"no metric {asked.metric} in namespace {asked.namespace}", 404, NOT_FOUND)
@@ -370,12 +383,13 @@ class SimulatedMetrics:
         return ExternalMetricValueList(items=items)
 
     def _answer_custom(self, asked: GetMetric, last: _Scrape | None) -> MetricValueList | ApiError:
+        """Return the values of a custom metric of matching pods. Metrics of other kinds of objects are NotFound."""
         if asked.kind != "Pod" or last is None:
             return ApiError(f"the simulated world has no {asked.metric} of {asked.kind}", 404, NOT_FOUND)
         if asked.metric_selector and not parse_selector(asked.metric_selector).matches({}):
             return MetricValueList()  # metrics of pods have no labels of their own
 
-        def tell(pod: Pod, used: Mapping[str, int], at: Moment) -> MetricValue | None:
+        def build(pod: Pod, used: Mapping[str, int], at: Moment) -> MetricValue | None:
             if asked.metric not in used or (asked.name and pod.name != asked.name):
                 return None
             return MetricValue(
@@ -386,13 +400,14 @@ class SimulatedMetrics:
                 value=_milli(used[asked.metric]),
             )
 
-        return MetricValueList(items=self._pods(asked, last, tell))
+        return MetricValueList(items=self._pods(asked, last, build))
 
 
 def _milli(value: int) -> Quantity:
+    """Return an amount in milli as a quantity."""
     return Quantity(f"{value}m")
 
 
 def _quantity(name: str, value: int) -> Quantity:
-    """Return a value in milli as a quantity. Memory is in whole bytes, as from metrics-server."""
+    """Return an amount in milli as a quantity. Memory is rounded down to whole bytes, as from metrics-server."""
     return _milli(value) if name == "cpu" else Quantity(str(value // 1000))

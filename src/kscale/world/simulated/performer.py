@@ -112,6 +112,10 @@ class SimulatedPerformer:
         return Outcome(at=end, value=value)
 
     def _do(self, action: Action) -> Any:
+        """Perform an action and return the value of its outcome, or an ApiError.
+
+        Raises RefusedError, ProviderError, InputError or ScaleError, which :meth:`__call__` converts.
+        """
         match action:
             case Patch():  # the most frequent actions come first
                 return self._patch(action)
@@ -143,6 +147,10 @@ class SimulatedPerformer:
     # -- the API server ----------------------------------------------------------------------------------------------
 
     def _get(self, action: Get | GetUnstructured | Preview) -> Any:
+        """Return an object as a struct (Get) or as plain data (GetUnstructured); of a Preview the unchanged content.
+
+        Raises RefusedError if there is no such object.
+        """
         match action:
             case Preview(content=content):
                 return content
@@ -153,6 +161,7 @@ class SimulatedPerformer:
                 return cached if cached is not None else self._api.get(kind, namespace, name)
 
     def _list(self, action: List) -> list[KubeObject]:
+        """Return the objects that a List selects. If it names nodes, these are active pods of the nodes."""
         candidates: Sequence[KubeObject]
         if action.nodes is not None:
             candidates = self._view.pods_of(action.nodes)
@@ -169,6 +178,10 @@ class SimulatedPerformer:
         ]
 
     def _patch(self, action: Patch) -> str:
+        """Apply a patch and return the new resource version.
+
+        Raises RefusedError if there is no such object, its version differs, or the patch does not apply.
+        """
         current = self._api.get(action.kind, action.namespace, action.name)
         self._api.check_version(current, action.resource_version)
         status = _status_in_place(action, current)
@@ -194,6 +207,7 @@ class SimulatedPerformer:
         )
 
     def _delete(self, action: Delete) -> None:
+        """Delete an object. Raises RefusedError if it does not exist or has another UID than the action requires."""
         current = self._api.get(action.kind, action.namespace, action.name)
         if action.uid and action.uid != current.metadata.uid:
             text = f"Precondition failed: UID in precondition: {action.uid}, UID in object meta: {current.metadata.uid}"
@@ -204,6 +218,10 @@ class SimulatedPerformer:
             self._api.remove(current)
 
     def _write_status(self, changed: Any) -> str:
+        """Replace the status of an object, unless it is equal, and return the resource version.
+
+        Raises RefusedError if there is no such object or its version differs.
+        """
         current = self._api.get(changed.kind, changed.metadata.namespace, changed.metadata.name)
         self._api.check_version(current, changed.metadata.resource_version)
         if current.status == changed.status:
@@ -211,12 +229,17 @@ class SimulatedPerformer:
         return self._api.put_status(current, changed.status)
 
     def _find_scaled_object(self, namespace: str, resource: str, name: str) -> Any:
+        """Return the object of a built-in group-resource.
+
+        Raises RefusedError if the resource or the object does not exist.
+        """
         kind = _KIND_OF.get(resource)
         if kind is None:
             raise RefusedError(f'the server doesn\'t have a resource type "{resource}"', 404, "NotFound")
         return self._api.get(kind, namespace, name)
 
     def _scale(self, action: GetScale | PutScale) -> Any:
+        """Read or write the scale of an object, and return the (new) scale. Raises RefusedError or ScaleError."""
         namespace, resource = action.namespace, action.resource
         if isinstance(action, GetScale):
             if self._custom.has_scale(resource):
@@ -262,7 +285,7 @@ def _status_in_place(action: Patch, current: Any) -> Any:
 
 
 def _merge_metadata(patched: KubeObject, existing: KubeObject) -> Any:
-    """Return metadata after a patch. Patches cannot change name, namespace, UID, generation and creation time."""
+    """Return the metadata after a patch. A patch cannot change name, namespace, UID, generation and creation time."""
     metadata = existing.metadata
     return replace(
         patched.metadata,

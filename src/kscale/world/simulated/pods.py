@@ -44,7 +44,7 @@ class SharedParts:
         self._known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     def get_or_build(self, at: str, make: Callable[..., _Made], source: _Source, *how: Hashable) -> _Made:
-        """Return ``make(source, *how)``, cached within one moment by identity of ``source``."""
+        """Return ``make(source, *how)``, cached by identity of ``source`` while ``at`` is the same time."""
         if at != self._at:
             self._at, self._known = at, {}
         key = make, id(source), *how
@@ -66,7 +66,7 @@ def is_finished(pod: Pod) -> bool:
 
 
 def bound(pod: Pod, node: str, at: str, shared: SharedParts) -> Pod:
-    """Return the pod assigned to a node, in phase Pending."""
+    """Return the pod assigned to a node, in phase Pending. ``at``: current time in API format."""
     return replace(
         pod,
         spec=replace(pod.spec, node_name=node),
@@ -79,7 +79,7 @@ def _build_scheduled_condition(at: str) -> list[Condition]:
 
 
 def unschedulable(pod: Pod, message: str, at: str) -> Pod:
-    """Return the pod with the condition PodScheduled=False and the scheduler's message."""
+    """Return the pod with the condition PodScheduled=False and the scheduler's message. ``at``: time in API format."""
     condition = Condition(
         type="PodScheduled", status="False", reason="Unschedulable", message=message, last_transition_time=at
     )
@@ -87,7 +87,10 @@ def unschedulable(pod: Pod, message: str, at: str) -> Pod:
 
 
 def disrupt_pod(pod: Pod, at: str) -> Pod:
-    """Return the pod with the condition DisruptionTarget, set when the scheduler preempts it."""
+    """Return the pod with the condition DisruptionTarget, set when the scheduler preempts it.
+
+    ``at``: time in API format.
+    """
     condition = Condition(
         type="DisruptionTarget", status="True", reason="PreemptionByScheduler", last_transition_time=at
     )
@@ -95,7 +98,7 @@ def disrupt_pod(pod: Pod, at: str) -> Pod:
 
 
 def start_pod(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
-    """Return the pod in phase Running with running containers."""
+    """Return the pod in phase Running with running containers. ``at``: current time in API format."""
     status = replace(
         pod.status,
         phase="Running",
@@ -109,6 +112,7 @@ def start_pod(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
 
 
 def _started_conditions(before: list[Condition], at: str, ready: str) -> list[Condition]:
+    """Return the conditions of a started pod. ``ready``: status of its readiness, ``True`` or ``False``."""
     return [
         *(condition for condition in before if condition.type == "PodScheduled"),
         Condition(type="Initialized", status="True", last_transition_time=at),
@@ -118,6 +122,7 @@ def _started_conditions(before: list[Condition], at: str, ready: str) -> list[Co
 
 
 def _running(containers: list[Container], at: str, ready: bool) -> list[ContainerStatus]:
+    """Return the statuses of running containers, with their requests as allocated resources."""
     return [
         ContainerStatus(
             name=container.name,
@@ -143,6 +148,7 @@ def with_ready(pod: Pod, at: str, shared: SharedParts) -> Pod:
 
 
 def _ready_conditions(before: list[Condition], at: str) -> list[Condition]:
+    """Return the conditions of a ready pod."""
     return [
         replace(condition, status="True", last_transition_time=at)
         if condition.type in ("ContainersReady", "Ready")
@@ -179,7 +185,10 @@ def delete_pod(api: ApiObjects, pod: Pod, grace: int | None = None) -> None:
 
 
 def delete_pods(api: ApiObjects, pods: Iterable[Pod], grace: int | None = None) -> None:
-    """Delete distinct pods as :func:`delete_pod` does, with one change for all."""
+    """Delete distinct pods as :func:`delete_pod` does.
+
+    Pods that are removed, and pods that terminate, change together.
+    """
     removed: list[str] = []
     terminating: list[tuple[str, Pod]] = []
     for pod in pods:

@@ -81,6 +81,7 @@ class VolumeBinder:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def _claim(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        """Register an unbound claim, or remove a claim that is bound or deleted."""
         if isinstance(new, PersistentVolumeClaim) and not is_bound(new):
             self._unbound.setdefault(new.key, "")
             self._turn.schedule()
@@ -88,6 +89,7 @@ class VolumeBinder:
             self._unbound.pop((new or old).key, None)  # type: ignore[union-attr]  # one of the two is there
 
     def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        """Record pods with ephemeral volumes for their claims, and the node of a pod for the claims that it uses."""
         pod = old if new is None else new
         assert isinstance(pod, Pod)
         if not pod.spec.volumes:
@@ -103,12 +105,14 @@ class VolumeBinder:
                     self._turn.schedule()
 
     def _volume(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        """Record a volume without a phase, to become available, and retry unbound claims."""
         if isinstance(new, PersistentVolume) and not new.status.phase:
             self._new_volumes[new.key] = None
             self._turn.schedule()
         self._handle_other_change(old, new)
 
     def _handle_other_change(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        """Retry unbound claims."""
         del old, new
         if self._unbound:
             self._turn.schedule()
@@ -116,6 +120,7 @@ class VolumeBinder:
     # -- binding of claims -------------------------------------------------------------------------------------------
 
     def _bind_waiting(self) -> None:
+        """Make new volumes available, create and delete claims of ephemeral volumes, and bind unbound claims."""
         new_volumes, self._new_volumes = self._new_volumes, {}
         for key in new_volumes:
             volume = self._api.find("PersistentVolume", key)
@@ -136,6 +141,10 @@ class VolumeBinder:
             self._bind(self._api.find("PersistentVolumeClaim", key), node)
 
     def _bind(self, claim: PersistentVolumeClaim, node_name: str) -> None:
+        """Bind a claim to an existing or a provisioned volume, if possible now.
+
+        ``node_name``: node of its pod (empty: none).
+        """
         if claim.spec.storage_class_name is None and (default := self.default_class) is not None:
             claim = self._api.put(replace(claim, spec=replace(claim.spec, storage_class_name=default)))
         of_class: StorageClass | None = self._api.find("StorageClass", claim.spec.storage_class_name or "")
@@ -152,6 +161,7 @@ class VolumeBinder:
             self._bind_volume(claim, volume)
 
     def _bind_volume(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
+        """Write the claim and the volume as bound to each other."""
         bound_claim, bound_volume = bind(claim, volume)
         self._api.put(bound_volume)
         self._api.put(bound_claim)
@@ -165,7 +175,7 @@ def _claim_key(pod: Pod, volume: Volume) -> str:
 
 
 def _provision_volume(claim: PersistentVolumeClaim, node: Node | None) -> PersistentVolume:
-    """Return a new volume for a claim, restricted to the zone of the pod's node if the node has one."""
+    """Build a new volume for a claim. If the node has a zone, the volume is restricted to it."""
     zone = (node.metadata.labels or {}).get(ZONE) if node is not None else None
     near = None
     if zone is not None:
@@ -223,6 +233,7 @@ class Scheduler:
             api.listen(kind, lambda _: self._retry_refused())
 
     def _pods(self, changes: Changes[Pod]) -> None:
+        """Record pods that wait for a node, and retry unschedulable ones after changes that could make room."""
         for key, before, after in changes:
             if not self._refused and before is not None and before.spec.node_name and (
                 after is not None and after.spec.node_name):  # fmt: skip
@@ -247,13 +258,14 @@ class Scheduler:
             self._retry_refused()
 
     def _retry_refused(self) -> None:
+        """Let all unschedulable pods wait for a node again."""
         if self._refused:
             self._waiting = {**self._refused, **self._waiting}
             self._refused = {}
             self._turn.schedule()
 
     def _choose(self, snapshot: Snapshot, pods: list[str]) -> PlaceResult:
-        """Return the placement of pods, highest priority first."""
+        """Return the placement of pods, given by key; the highest priority is placed first."""
         if self._scores is None:
             return place(snapshot, pods, profile=self._profile)
         placed = place(snapshot, pods, profile=self._profile, scores=self._scores, state=self._state)
@@ -261,6 +273,7 @@ class Scheduler:
         return placed
 
     def _schedule(self) -> None:
+        """Bind the waiting pods that fit. Mark the others as unschedulable, and let them preempt pods."""
         self._end_nominations()
         self._end_nominations_of_fitting([key for key in self._waiting if key in self._victims])
         waiting = [key for key in self._waiting if key not in self._victims]
@@ -291,7 +304,7 @@ class Scheduler:
     # -- preemption --------------------------------------------------------------------------------------------------
 
     def _end_nominations(self) -> None:
-        """End the nomination of pods whose victims are gone, and of pods that are deleted or bound."""
+        """End the nomination of pods whose victims no longer exist. Forget pods that are deleted or bound."""
         for key, victims in list(self._victims.items()):
             pod: Pod | None = self._api.find("Pod", key)
             if pod is None or pod.spec.node_name:
@@ -300,9 +313,9 @@ class Scheduler:
                 self._end_nomination(pod)
 
     def _end_nominations_of_fitting(self, nominated: list[str]) -> None:
-        """End the nomination of pods that fit on a node now.
+        """End the nomination of pods, given by key, that fit on a node now.
 
-        Pods are tried by descending priority, and each sees the placement of those before it.
+        Pods are tried by descending priority, and each sees the placement of the pods before it.
         """
         if not nominated:
             return
@@ -318,11 +331,12 @@ class Scheduler:
                 trial.place(pod.key, reserved)
 
     def _end_nomination(self, pod: Pod) -> None:
+        """Remove a pod's nomination."""
         del self._victims[pod.key]
         self._api.put(_nominate(pod, ""))
 
     def _preempt(self, placed: PlaceResult, candidates: Candidates) -> None:
-        """Evict pods to make room for the unschedulable ones, and nominate these to the freed nodes."""
+        """Evict pods to make room for the unschedulable ones, and nominate the latter to the freed nodes."""
         snapshot = placed.snapshot_after
         for key in placed.unschedulable:
             preemption = preempt(snapshot, key, profile=self._profile, **candidates._asdict())
@@ -346,6 +360,7 @@ def _nominate(pod: Pod, node: str) -> Pod:
 
 
 def _depends_on_other_pods(pod: Pod) -> bool:
+    """Check whether a pod has affinity or spread constraints."""
     return pod.spec.affinity is not None or bool(pod.spec.topology_spread_constraints)
 
 

@@ -73,6 +73,7 @@ class StatefulSets(Controller):
         api.listen("Pod", self._pods)
 
     def _pods(self, changes: Changes[Pod]) -> None:
+        """Schedule a sync of the sets that waited for the name of a deleted pod."""
         if not self._taken:
             return
         for key, _, new in changes:
@@ -80,6 +81,7 @@ class StatefulSets(Controller):
                 self.changed(self._taken.pop(key))
 
     def _forget_deleted(self, old: StatefulSet | None, new: StatefulSet | None) -> None:
+        """Drop the state of a deleted set."""
         if old is not None and new is None:
             self._revisions.pop(old.metadata.uid, None)
             self._first.pop(old.metadata.uid, None)
@@ -143,7 +145,10 @@ class StatefulSets(Controller):
         return revision
 
     def _update(self, stateful_set: StatefulSet, pods: Sequence[Pod | None], revision: _Revision) -> None:
-        """Delete the highest pod of an old template, once the pods above it are ready."""
+        """Delete the last pod of an old template, once all pods with a higher ordinal are ready.
+
+        ``pods``: the pods by ordinal (None: missing).
+        """
         if stateful_set.spec.update_strategy.type == "OnDelete":
             return
         for pod in reversed(pods[_partition(stateful_set) :]):
@@ -156,7 +161,7 @@ class StatefulSets(Controller):
                 return
 
     def _create_pod(self, stateful_set: StatefulSet, ordinal: int, template: PodTemplateSpec | None) -> None:
-        """Create the pod and claims of an ordinal. ``template`` replaces the set's template."""
+        """Create the pod of an ordinal, and its missing claims. ``template`` (if any) replaces the set's template."""
         spec = replace(stateful_set.spec, ordinals=StatefulSetOrdinals(start=ordinal), replicas=1)
         only = replace(stateful_set, spec=spec if template is None else replace(spec, template=template))
         for claim in claims_of(only):
@@ -166,6 +171,7 @@ class StatefulSets(Controller):
         self._maker.make(pattern, name=pattern.name)
 
     def _write_status(self, stateful_set: StatefulSet, revision: _Revision) -> None:
+        """Write the status from the set's pods, if it differs. A complete rollout ends the previous revision."""
         pods = [pod for pod in self._owned.get_pods(stateful_set.metadata.uid).values() if not is_finished(pod)]
         ready = sum(pod.metadata.deletion_timestamp is None and pod_ready(pod) for pod in pods)
         status = StatefulSetStatus(
@@ -193,6 +199,7 @@ def _ordinal(pod: Pod, stateful_set: StatefulSet) -> int:
 
 
 def _partition(stateful_set: StatefulSet) -> int:
+    """Return the ordinal offset below which pods keep the old template (``rollingUpdate.partition``)."""
     rolling = stateful_set.spec.update_strategy.rolling_update
     return (rolling.partition or 0) if rolling is not None else 0
 
@@ -208,16 +215,17 @@ class DaemonSets(Controller):
         api.listen("Node", one_by_one(self._node))
 
     def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        """Schedule a sync of all DaemonSets if a node is added, removed, or has another spec or other labels."""
         before, after = ((node.spec, node.metadata.labels) if isinstance(node, Node) else None for node in (old, new))
         if before != after:
             for key in self._api.get_all(self.kind):
                 self.changed(key)
 
-    def sync(self, stateful_set: DaemonSet) -> None:
-        """Create missing pods, and delete those of removed or unselected nodes."""
-        pods = list(self._owned.get_pods(stateful_set.metadata.uid).values())
+    def sync(self, daemon_set: DaemonSet) -> None:
+        """Create missing pods, and delete finished pods and pods of removed or unselected nodes."""
+        pods = list(self._owned.get_pods(daemon_set.metadata.uid).values())
         pods_by_node: dict[str, Pod] = {}
-        selected = {node.name for node in self._api.get_all("Node").values() if should_run(stateful_set, node)}
+        selected = {node.name for node in self._api.get_all("Node").values() if should_run(daemon_set, node)}
         for pod in pods:
             node = pod.spec.node_name or _target(pod)
             if node not in selected or is_finished(pod):
@@ -227,13 +235,14 @@ class DaemonSets(Controller):
                 pods_by_node[node] = pod
         missing = [node for node in self._api.get_all("Node") if node in selected and node not in pods_by_node]
         if missing:
-            pattern = daemonset_pod(stateful_set, classes=self._maker.classes)
+            pattern = daemonset_pod(daemon_set, classes=self._maker.classes)
             for node in missing:
-                self._maker.make(_pin_to_node(pattern, node), generate_name=f"{stateful_set.name}-")
-        self._write_status(stateful_set, selected)
+                self._maker.make(_pin_to_node(pattern, node), generate_name=f"{daemon_set.name}-")
+        self._write_status(daemon_set, selected)
 
-    def _write_status(self, stateful_set: DaemonSet, wanted: set[str]) -> None:
-        pods = list(self._owned.get_pods(stateful_set.metadata.uid).values())
+    def _write_status(self, daemon_set: DaemonSet, wanted: set[str]) -> None:
+        """Write the status, if it differs. ``wanted``: names of the selected nodes."""
+        pods = list(self._owned.get_pods(daemon_set.metadata.uid).values())
         ready = sum(map(pod_ready, pods))
         status = DaemonSetStatus(
             current_number_scheduled=len(pods),
@@ -242,10 +251,10 @@ class DaemonSets(Controller):
             number_ready=ready,
             number_unavailable=max(len(wanted) - ready, 0),
             updated_number_scheduled=len(pods),
-            observed_generation=stateful_set.metadata.generation or 0,
+            observed_generation=daemon_set.metadata.generation or 0,
         )
-        if status != stateful_set.status:
-            self._api.put(replace(stateful_set, status=status))
+        if status != daemon_set.status:
+            self._api.put(replace(daemon_set, status=status))
 
 
 def _pin_to_node(pod: Pod, node: str) -> Pod:

@@ -31,7 +31,7 @@ NOT_IN_COLUMNS: Final = frozenset(
 
 
 class ClusterView:
-    """Objects as visible ``lag`` nanoseconds after their changes; shared by all drivers.
+    """The cluster as drivers see it: each change becomes visible ``lag`` nanoseconds later. All drivers share it.
 
     ``version``: newest visible resource version by kind. Has a single owner.
     """
@@ -55,12 +55,17 @@ class ClusterView:
             self._calls.setdefault(kind, []).append(call)
 
     def _note_changes(self, kind: str, changes: Changes[Any]) -> None:
+        """Apply changes now, or schedule this for the end of the lag."""
         if not self._lag:
             self._apply(kind, changes)
         else:
             self._time.at(self._time.now + self._lag, partial(self._apply, kind, changes), rank=HAPPENINGS)
 
     def _apply(self, kind: str, changes: Changes[KubeObject]) -> None:
+        """Make changes of a kind visible, and call the listeners.
+
+        Pods are applied to the columns later (:meth:`settle`).
+        """
         objects = self._kinds.setdefault(kind, {})
         for key, _, new in changes:
             if new is None:
@@ -81,6 +86,7 @@ class ClusterView:
             call(kind, changes)
 
     def _take_pods(self, changes: Changes[Pod]) -> None:
+        """Store changed pods until :meth:`settle`, and update the pods by node."""
         changed, on = self._changed, self._on
         for key, old, new in changes:
             before = old.spec.node_name if old is not None else ""
@@ -118,7 +124,7 @@ class ClusterView:
         self.cluster.tidy()
 
     def snapshot(self) -> Snapshot:
-        """Return a snapshot of the visible cluster."""
+        """Return a snapshot of the cluster as drivers see it: without the changes of the last ``lag`` nanoseconds."""
         self.settle()
         return self.cluster.snapshot()
 
@@ -127,7 +133,7 @@ class ClusterView:
         return self._kinds.get(kind, {})
 
     def pods_of(self, nodes: Sequence[str]) -> list[Pod]:
-        """Return the active pods assigned to the named nodes, node by node."""
+        """Return the unfinished pods assigned to the named nodes, node by node."""
         return [
             pod
             for node in nodes
@@ -141,9 +147,9 @@ class ClusterView:
 
 
 class SimulatedStores:
-    """The part of the view that a driver watches (:class:`kscale.world.protocols.Stores`).
+    """The part of a ClusterView that a driver watches (:class:`kscale.world.protocols.Stores`).
 
-    The first subscriber is told of all existing objects as new, as by a list.
+    The first subscriber gets all existing objects as new ones, as from a list.
     """
 
     def __init__(self, view: ClusterView, watches: Sequence[Watch]) -> None:
@@ -162,6 +168,7 @@ class SimulatedStores:
         view.listen(sorted(self._untyped | self._typed.keys()), self._count_changes)
 
     def _count_changes(self, kind: str, changes: Changes[Any]) -> None:
+        """Count changes of a kind, update the objects of a typed watch, and notify subscribers."""
         if kind in self._untyped:
             self._changes[kind] += len(changes)
         typed = self._typed.get(kind)
@@ -183,6 +190,7 @@ class SimulatedStores:
                 call(change)
 
     def _list(self) -> None:
+        """Report all existing objects of typed watches as new."""
         self._listed = True
         for kind in self._typed:
             self._count_changes(kind, [(key, None, item) for key, item in self._view.get_all(kind).items()])
@@ -194,7 +202,7 @@ class SimulatedStores:
     # -- Stores ------------------------------------------------------------------------------------------------------
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Call a function after each change of a typed kind, and return a function that ends this."""
+        """Call ``call`` after each change of a typed kind, and return a function that ends this."""
         self._calls.append(call)
         if not self._listed:
             self._list()
@@ -220,7 +228,7 @@ class SimulatedStores:
         return list(self._view.get_all(kind).values() if typed is None else typed[2].values())
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
-        """Return one object as visible to the watch, or None."""
+        """Return one object as the watch delivered it, or None."""
         key = object_key(namespace, name)
         typed = self._typed.get(kind)
         result: KubeObject | None = (self._view.get_all(kind) if typed is None else typed[2]).get(key)
@@ -231,5 +239,5 @@ class SimulatedStores:
         return self._view.pods_of(nodes)
 
     def resource_version(self, kind: str) -> str:
-        """Return the newest visible resource version of a kind."""
+        """Return the newest resource version of a kind that drivers see; empty if there is none."""
         return self._view.version.get(kind, "")

@@ -17,7 +17,7 @@ from kscale.scheduling.preemption import Candidates
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.world.clock import VirtualClock
-from kscale.world.protocols import DriverInputs, Ranker, Watch
+from kscale.world.protocols import InputSources, Ranker, Watch
 from kscale.world.simulated.api_server import ApiObjects
 from kscale.world.simulated.cloud import SimulatedCloud
 from kscale.world.simulated.controllers import Admit, OwnedPods, PodMaker
@@ -137,7 +137,7 @@ class SimulatedWorld:
         return self.api.create(item)
 
     def apply(self, item: KubeObject) -> KubeObject:
-        """Create an object, or replace the one with its key, and return it.
+        """Create an object, or replace the one with its key, and return the stored version.
 
         Fields that the object leaves out get their defaults, including a ``spec.replicas`` that an autoscaler has set.
         Of an existing pod only labels and annotations change. The status stays.
@@ -164,12 +164,15 @@ class SimulatedWorld:
         self.load.begin()
         self.metrics.begin()
 
-    def inputs(self, stores: SimulatedStores, goes_by: DriverInputs) -> tuple[int, int, int]:
-        """Return a value that differs whenever an input of a driver with these stores has changed."""
+    def inputs(self, stores: SimulatedStores, sources: InputSources) -> tuple[int, int, int]:
+        """Return a value that differs whenever one of a driver's input sources has changed.
+
+        ``stores``: those of the driver. ``sources``: its other sources.
+        """
         return (
-            stores.changes(goes_by.judged),
-            self.cloud.changes if goes_by.cloud else 0,
-            self.metrics.changes if goes_by.metrics else 0,
+            stores.changes(sources.judged),
+            self.cloud.changes if sources.cloud else 0,
+            self.metrics.changes if sources.metrics else 0,
         )
 
     def stores(self, watches: Sequence[Watch]) -> SimulatedStores:
@@ -177,6 +180,7 @@ class SimulatedWorld:
         return SimulatedStores(self.seen, watches)
 
     def _latency(self, action: Action) -> int:
+        """Return the nanoseconds until an action is performed."""
         return 0 if type(action) in _AT_ONCE else self.options.latency
 
     def _perform(self, action: Action, now: Moment) -> Outcome:
