@@ -144,10 +144,8 @@ class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """One node: ``decision`` is ``delete empty``, ``drain``, ``unneeded`` (not yet) or ``stays``.
 
     ``reason`` is upstream's, ``why`` explains it in words. ``pods``: pods to move -> their target nodes.
-    ``utilization``
-    is absent if the node was not checked that far, or if it is not a number. ``alone`` (exhaustive reports only):
-    whether
-    the node could be removed if no other was.
+    ``utilization`` is absent if the node was not checked that far, or if it is not a number. ``alone`` (exhaustive
+    reports only): whether the node could be removed if no other was.
     """
 
     node: str

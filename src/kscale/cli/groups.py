@@ -16,7 +16,7 @@ import typer
 from kscale.capacity.records import UNLIMITED
 from kscale.cli.aws import GROUPS_PREFIX, read_live_groups
 from kscale.cli.options import OptionGroup
-from kscale.cli.terminal import Terminal
+from kscale.cli.terminal import Terminal, plural
 from kscale.errors import InputError
 from kscale.objects.api.core import Node
 from kscale.objects.nodegroup import NodeGroup
@@ -315,8 +315,8 @@ class GroupSource(OptionGroup):
     ) -> list[InstanceType]:
         """Return the types with an architecture of ``--arch``, by default of :func:`architectures_of`.
 
-        Types that are named without a pattern are always included. Types that are left out and types of another
-        architecture are reported.
+        Without ``--arch``, types that are named without a pattern are always included. Notes on stderr count the types
+        that are left out; a warning names architectures that no node has. Raises InputError if no type is left.
         """
         from kscale.capacity.machine_types import architectures_of
 
@@ -342,7 +342,7 @@ class GroupSource(OptionGroup):
             reason = "the cluster's nodes are" if cluster_architectures.nodes else "the pods ask for"
             self.assumptions.append(f"new nodes are {offered}, as {reason} (--arch chooses)")
         for arch, count in left.items():
-            terminal.note(f"{count:,} {arch} types of the catalogue left out ({why})")
+            terminal.note(f"{count:,} {arch} {plural('type', count)} of the catalogue left out ({why})")
         if not runnable:
             chosen = " or ".join(sorted(allowed))
             raise InputError(f"{catalogue.source}: none of the types is {chosen}, which the nodes of the cluster are"

@@ -119,21 +119,22 @@ def struct_flags(
     minimum: Mapping[str, float] | None = None,
     optional: bool = False,
 ) -> Callable[[type[_T]], type[_T]]:
-    """Return a decorator that makes an option group of a class, with a flag for each field of ``struct``.
+    """Return a class decorator that adds a command-line flag for each selected field of ``struct``.
 
     Parameters
     ----------
     struct : type
-        Its docstring has the help texts, which the docstring of the class overrides.
+        Options to offer. Its docstring provides the help texts; the docstring of the decorated class overrides them.
     names : str
-        The fields; default: all but those of ``without``.
+        Fields to offer. Default: all except ``without``.
     without : collection of str
+        Fields to leave out if no ``names`` are given.
     forms : mapping of str to Form
-        Form of a field, by default that of its type.
+        Form of single fields. Default: the form of the field's type.
     minimum : mapping of str to float
-        Minimum of a number.
+        Smallest accepted value of numeric fields.
     optional : bool
-        Whether a flag that is not set is None, and does not have the default of its field.
+        Use None as the default of every flag, not the default of its field.
     """
 
     def decorate(cls: type[_T]) -> type[_T]:

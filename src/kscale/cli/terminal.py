@@ -182,9 +182,9 @@ class Terminal:
 
     @contextmanager
     def step(self, label: str) -> Iterator[Callable[[str], None]]:
-        """Show a spinner on a terminal while work runs longer than half a second; log its time if ``verbose``.
+        """Show a spinner while the block runs longer than half a second; with ``verbose`` log how long it took.
 
-        Yields a function that changes the spinner's text (:func:`progress` draws a bar for it).
+        The spinner needs a terminal on stderr. Yields a function that replaces its text (see :func:`progress`).
         """
         started = time.perf_counter()
         with self._spinner(label) as update:

@@ -548,11 +548,9 @@ class ComparedDecision(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
     was requested.
 
     ``rule``: why they differ (:class:`ReleaseRule`), empty if they are the same, less than a second apart;
-    ``evidence``:
-    what a program reported, or what another run shows; ``also``: other rules that must be disabled, too, for the
-    difference to disappear. ``follows``: the number of an earlier decision that differs, counted from 1 (0: none). For
-    a
-    ``not-explained`` decision the evidence is what both programs reported.
+    ``evidence``: what a program reported, or what another run shows; ``also``: other rules that must be disabled, too,
+    for the difference to disappear. ``follows``: the number of an earlier decision that differs, counted from 1 (0:
+    none). For a ``not-explained`` decision the evidence is what both programs reported.
     """
 
     by: str

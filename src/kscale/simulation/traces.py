@@ -57,9 +57,9 @@ _T = TypeVar("_T", "OpenbNode", "OpenbPod")
 
 
 class OpenbNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node. ``sn`` is its name; ``cpu_milli``, ``memory_mib`` and ``gpu`` are its capacity; ``model`` is that of its
-    GPUs,
-    empty if it has none.
+    """A node: ``sn`` is its name; ``cpu_milli``, ``memory_mib`` and ``gpu`` are its capacity.
+
+    ``model``: model of its GPUs, empty if it has none.
     """
 
     sn: _Name

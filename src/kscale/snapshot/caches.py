@@ -80,6 +80,7 @@ class GarbageCollectionPause:
         self._lock, self._users, self._before, self._set = Lock(), 0, 0, 0
 
     def enter(self, objects: int) -> None:
+        """Begin a use: raise the collector's threshold to ``objects``, unless it is off or higher."""
         with self._lock:
             self._users += 1
             now, *others = gc.get_threshold()
@@ -90,6 +91,7 @@ class GarbageCollectionPause:
                 gc.set_threshold(objects, *others)
 
     def leave(self) -> None:
+        """End a use. The last one restores the threshold, unless other code has set it."""
         with self._lock:
             self._users -= 1
             now, *others = gc.get_threshold()

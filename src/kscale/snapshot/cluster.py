@@ -43,36 +43,36 @@ T = TypeVar("T")
 
 
 class Busy:
-    """The thread that runs exclusive methods of an object. It may call further methods of the object."""
+    """Lock of one object: the thread that holds it may call further methods of the object."""
 
     __slots__ = ("changes", "changing", "lock")
 
     def __init__(self) -> None:
         self.lock = RLock()
         self.changing = 0
-        """Number of nested exclusive calls."""
+        """Number of nested calls of methods that change the object."""
         self.changes = 0
-        """Number of exclusive calls so far, by which iterators notice a change."""
+        """Number of calls so far of methods that change the object, by which iterators notice a change."""
 
 
-def exclusive(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Make a method that changes the object raise ConcurrentUseError while another thread is inside the object.
+def changing(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Decorate a method that changes the object: it raises ConcurrentUseError while another thread uses the object.
 
-    The lock is never waited for. Handing the object over to another thread between calls is allowed.
+    The method never waits. Another thread may use the object after the method has returned.
     """
     return _guarded(method, changes=True)
 
 
-def shared(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Make a method that only reads the object raise ConcurrentUseError while another thread changes the object.
+def reading(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Decorate a method that only reads: it raises ConcurrentUseError while another thread changes the object.
 
-    Reading threads wait for each other, as results are computed on first use.
+    Calls of several threads run one after the other, because results are computed on first use.
     """
     return _guarded(method, changes=False)
 
 
 def _guarded(method: Callable[Concatenate[S, P], R], *, changes: bool) -> Callable[Concatenate[S, P], R]:
-    """Return the method with a lock around it."""
+    """Return the method with the object's lock (``_busy``) held during each call."""
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -158,12 +158,12 @@ class Relist:
         self._changes = [ChangedKeys.concatenate(self._changes)]
         return self._changes[0]
 
-    @exclusive
+    @changing
     def __enter__(self) -> Self:
         self._contents.begin(self.kind)
         return self
 
-    @exclusive
+    @changing
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -176,7 +176,7 @@ class Relist:
         self._contents.pods.tidy()
         self._changes.append(ChangedKeys(removed=missing))
 
-    @exclusive
+    @changing
     def pages(self, data: bytes | bytearray | memoryview) -> Page:
         """Apply a page of the list (``data``), a response of the API server; the last one has no ``continue``.
 
@@ -195,6 +195,7 @@ class Relist:
         own = item_kind(scanned.kind)
 
         def slowly(at: int, text: memoryview) -> None:
+            """Apply one object that was not read as columns. Raises InputError if it is of another kind."""
             obj = decode_object(text, scanned.api_version if own else "", own)
             if isinstance(obj, str) or obj.kind != self.kind:
                 raise InputError(f"not a {self.kind}")
@@ -236,7 +237,7 @@ class Relist:
             problems=problems,
         )
 
-    @exclusive
+    @changing
     def watched(self, lines: bytes | bytearray | memoryview) -> Watched:
         """Apply events of a streaming list (``sendInitialEvents=true``).
 
@@ -322,7 +323,7 @@ class Cluster:
         rows += [(kind, len(by_key)) for kind, by_key in objects.objects.items() if by_key]
         return markup.listing(repr(self), ["kind", "objects"], rows)
 
-    @shared
+    @reading
     def copy(self) -> Cluster:
         """Return an independent copy with the same objects, without reading or classifying them again."""
         result = Cluster.__new__(Cluster)
@@ -330,7 +331,7 @@ class Cluster:
         vars(result).update(vars(self), _contents=contents, _snapshots={}, _busy=Busy())
         return result
 
-    @shared
+    @reading
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without derived attributes."""
         state = {**vars(self), "_snapshots": {}}
@@ -352,7 +353,7 @@ class Cluster:
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    @exclusive
+    @changing
     def apply(self, item: Any) -> None:
         """Add or replace an object (``item``): a kscale struct, a dict, or a Kubernetes client object."""
         if isinstance(item, KubeObject):
@@ -362,7 +363,7 @@ class Cluster:
                 self.apply_decoded(each, raw)
         self.tidy()
 
-    @exclusive
+    @changing
     def tidy(self) -> None:
         """Remove unused classes, texts and rows, if there are many.
 
@@ -372,7 +373,7 @@ class Cluster:
         if not self._contents.pods.table.frozen:
             self._snapshots.clear()
 
-    @exclusive
+    @changing
     def apply_decoded(self, item: KubeObject, raw: msgspec.Raw | dict[str, Any] | None) -> None:
         """Apply a decoded object (``item``), without :meth:`tidy`.
 
@@ -383,7 +384,7 @@ class Cluster:
         else:
             self._contents.objects.put(item)
 
-    @exclusive
+    @changing
     def apply_pods(self, pods: Iterable[Pod], *, removed: Iterable[str] = ()) -> None:
         """Remove the pods under the keys ``removed``, if they exist, then :meth:`apply` many, without :meth:`tidy`.
 
@@ -393,7 +394,7 @@ class Cluster:
         self._contents.pods.drop(removed)
         self._contents.pods.put_all(pods)
 
-    @exclusive
+    @changing
     def apply_batch(self, batch: PodBatch) -> ChangedKeys:
         """Apply pods that were read to columns with this cluster's reader, without :meth:`tidy`; return what changed.
 
@@ -409,7 +410,7 @@ class Cluster:
     def remove(self, item: Any, /) -> bool: ...
     @overload
     def remove(self, kind: str, key: str, /, uid: str = "") -> bool: ...
-    @exclusive
+    @changing
     def remove(self, item: Any, key: str | None = None, /, uid: str = "") -> bool:
         """Remove an object, given as such or by kind and key, and return whether it existed.
 
@@ -437,7 +438,7 @@ class Cluster:
         self.tidy()
         return removed_pod
 
-    @exclusive
+    @changing
     def watched(self, lines: bytes | bytearray | memoryview) -> Watched:
         """Apply what a watch returned (``lines``): events as the API server writes them, one per line, of any kinds, in
         order.
@@ -465,7 +466,7 @@ class Cluster:
         """
         return Relist(kind, self._contents, self._busy)
 
-    @exclusive
+    @changing
     def replace(self, kind: str, pages: Iterable[bytes | bytearray | memoryview]) -> ChangedKeys:
         """Replace all objects of a kind by the pages of a list (or the chunks of one page), as :meth:`relist` in one
         call.
@@ -481,7 +482,7 @@ class Cluster:
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    @shared
+    @reading
     def pod(self, key: str) -> Pod:
         """Return a pod by ``namespace/name``. Raises KeyError."""
         return self._contents.pods.record(key).pod
@@ -507,12 +508,12 @@ class Cluster:
             return self.pods()
         return _unchanged(self._busy, "all", lambda: self._contents.objects.get_kind(kind).values())
 
-    @shared
+    @reading
     def keys(self, kind: str) -> list[str]:
         """Return the keys of all objects of a kind in order of first appearance, without decoding any."""
         return self._contents.pods.keys() if kind == "Pod" else list(self._contents.objects.get_kind(kind))
 
-    @shared
+    @reading
     def resource_version(self, kind: str, key: str) -> str:
         """Return the resource version of an object; empty if it has none. Raises KeyError."""
         if kind == "Pod":
@@ -529,7 +530,7 @@ class Cluster:
         yield from self.pods()
         yield from self._contents.objects
 
-    @shared
+    @reading
     def pod_index(self) -> PodIndex:
         """Return an index of the current pods by namespace and selector.
 
@@ -537,7 +538,7 @@ class Cluster:
         """
         return PodIndex(self._contents.pods.table.freeze())
 
-    @shared
+    @reading
     def snapshot(self, *, csi: bool = False, dra: bool = False, now: datetime | int | None = None) -> Snapshot:
         """Return a snapshot of the current cluster.
 
@@ -586,6 +587,7 @@ class Cluster:
         exists = numbers >= 0
 
         def of_nodes(column: NDArray[np.int64]) -> NDArray[np.int64]:
+            """Return a column by number of the name as a column in list order; 0 for nodes that no pod names."""
             out = np.zeros(len(exists), dtype=np.int64)
             out[exists] = column[numbers[exists]]
             return out

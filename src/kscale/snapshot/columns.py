@@ -39,7 +39,7 @@ def read_only(column: Column) -> Column:
 
 
 def distinct(numbers: NDArray[Number]) -> NDArray[Number]:
-    """Return the distinct entries in ascending order, as ``np.unique`` does, which however imports ``numpy.ma``."""
+    """Return the distinct entries in ascending order. Unlike ``np.unique``, this does not import ``numpy.ma``."""
     ordered = np.sort(numbers)
     first = np.ones(len(ordered), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
@@ -47,7 +47,7 @@ def distinct(numbers: NDArray[Number]) -> NDArray[Number]:
 
 
 def median(values: NDArray[np.float64]) -> float:
-    """Return the median, as ``np.median`` does, which however imports ``numpy.ma``."""
+    """Return the median. Unlike ``np.median``, this does not import ``numpy.ma``."""
     ordered = np.sort(values)
     return float((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2.0)
 
@@ -105,6 +105,7 @@ class GrowingColumns:
         return result
 
     def _resize(self, size: int) -> None:
+        """Set the number of entries, for which the buffers must have room."""
         self.size = size
         for name, buffer in self._buffers.items():
             self.arrays[name] = buffer[:size]
@@ -324,6 +325,7 @@ class NodeColumns:
         self.allocatable = {name: longer(column) for name, column in self.allocatable.items()}
 
     def _set(self, n: int, node: Node) -> None:
+        """Fill row ``n`` with the fields of a node."""
         self.unschedulable[n] = node.spec.unschedulable
         taints = tuple(taint for taint in node.spec.taints if taint.effect in ("NoSchedule", "NoExecute"))
         taint_key = _taint_key(taints)
@@ -354,4 +356,5 @@ class NodeColumns:
 
 
 def _taint_key(taints: _Taints) -> tuple[tuple[str, str, str], ...]:
+    """Return (key, value, effect) of each taint: equal for equal lists of taints."""
     return tuple((taint.key, taint.value, taint.effect) for taint in taints)

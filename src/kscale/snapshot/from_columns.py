@@ -177,10 +177,12 @@ def _refuse(array: NDArray[Any], bad: NDArray[np.bool_], name: str, minimum: int
 
 
 def _integers(values: ArrayLike, name: str, minimum: int = 0) -> NDArray[np.int64]:
+    """Return a column of integers of at least ``minimum``: int64[n]. Raises InputError for other values."""
     return _check_integers(values, name, None, "column", minimum)
 
 
 def _matrix(values: ArrayLike, name: str, shape: tuple[int, int]) -> NDArray[np.int64]:
+    """Return a matrix of integers of at least 0: int64. Raises InputError for other values or another shape."""
     return _check_integers(values, name, shape, f"matrix, {shape[0]} x {shape[1]},", 0)
 
 
@@ -202,6 +204,7 @@ def _strings(values: Any, name: str) -> list[str]:
 
 
 def _pod_names(values: Any, count: int) -> list[str]:
+    """Return ``count`` distinct names ``namespace/name``. Raises InputError for other values."""
     names = _strings(values, "pod_names")
     if len(names) != count:
         raise InputError("from_columns: pod_names and pod_node differ in length")
@@ -227,7 +230,11 @@ def _check_sums(resource: str, nodes: NDArray[np.int32], amounts: NDArray[np.int
             )
 
 
-def _flags(values: ArrayLike, name: str, count: int) -> NDArray[np.bool_]:
+def _convert_flags(values: ArrayLike, name: str, count: int) -> NDArray[np.bool_]:
+    """Convert a column of truth values (bool, or 0 and 1), one for each node, to bool[count].
+
+    Raises InputError, which names ``name``, for any other values or length.
+    """
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "biu"):
         raise InputError(f"from_columns: {name} is not a column of truth values")
@@ -238,6 +245,7 @@ def _flags(values: ArrayLike, name: str, count: int) -> NDArray[np.bool_]:
 
 
 def _taint(taint: Any, name: str) -> Taint:
+    """Convert a struct or dict to a taint. Raises InputError, which names ``name``, for anything else."""
     if isinstance(taint, Taint):
         return taint
     if not isinstance(taint, dict):
@@ -246,6 +254,7 @@ def _taint(taint: Any, name: str) -> Taint:
 
 
 def _quantity(resource: str, amount: int) -> Quantity:
+    """Convert an amount (milli-units of CPU, units of other resources) to a Quantity."""
     return Quantity(f"{amount}m" if resource == CPU else str(amount))
 
 
@@ -258,12 +267,15 @@ def _nodes(
     taints: Sequence[Sequence[Taint | dict[str, Any]]] | None,
     unschedulable: ArrayLike | None,
 ) -> NodeColumns:
+    """Build the columns of the nodes. Raises InputError for arguments of another length or type."""
     count = len(names)
     if PODS in resources:
         raise InputError(f"from_columns: resources[{list(resources).index(PODS)}] is {PODS!r}: say it with slots")
     amounts = _matrix(allocatable, "allocatable", (len(resources), count))
     room = np.full(count, 110, dtype=np.int64) if slots is None else _integers(slots, "slots")
-    cordoned = np.zeros(count, dtype=bool) if unschedulable is None else _flags(unschedulable, "unschedulable", count)
+    cordoned = (
+        np.zeros(count, dtype=bool) if unschedulable is None else _convert_flags(unschedulable, "unschedulable", count)
+    )
     lists: dict[str, Any] = {"slots": room, "unschedulable": cordoned, "taints": taints}
     lists |= {f"labels[{key!r}]": values for key, values in (labels or {}).items()}
     for argument, values in lists.items():
@@ -314,6 +326,10 @@ def _nodes(
 
 
 def _examples(resources: Sequence[str], demand: ArrayLike | None) -> list[Pod]:
+    """Build a pod for each row of requests (milli-units of CPU, units of other resources).
+
+    Raises InputError if ``demand`` is not a matrix with a column per resource.
+    """
     try:
         count = len(demand)  # type: ignore[arg-type]  # what has no length is no matrix
     except TypeError:
@@ -337,6 +353,10 @@ def _examples(resources: Sequence[str], demand: ArrayLike | None) -> list[Pod]:
 
 
 def _example(pod: Pod | dict[str, Any], i: int) -> Pod:
+    """Convert a struct or dict to an example pod.
+
+    Raises InputError if it is not a pod, has a node, or has generic ephemeral volumes or resource claims.
+    """
     if isinstance(pod, (dict, KubeObject)):
         check_kind(pod, Pod, f"pods[{i}]")
     example = from_dict(pod, Pod, object_path=f"pods[{i}]") if isinstance(pod, dict) else pod

@@ -65,7 +65,7 @@ class LoadReport(msgspec.Struct):
     warning_count: int = 0
     duplicates: int = 0
     total: int = 0
-    """Objects that were looked at, damaged ones included."""
+    """Objects that were looked at, including those that cannot be read."""
     current: RawObject | None = None
     """The record of the object that was loaded last."""
 
@@ -104,7 +104,7 @@ class LoadReport(msgspec.Struct):
             modified.add(key)
 
     def missing(self, kinds: Iterable[str]) -> list[str]:
-        """Return those of the kinds that did not occur."""
+        """Return the kinds of which no object was read."""
         return [kind for kind in kinds if not self.read[kind]]
 
     def warn_of_source(self, message: str, source: str) -> None:
@@ -113,7 +113,7 @@ class LoadReport(msgspec.Struct):
         self.warnings.append(Problem(message, source))
 
     def error(self, *, strict: bool = True) -> InputError | None:
-        """Return all problems as one error; None without any.
+        """Return all problems as one error; None without problems.
 
         If not ``strict``, only problems of sources that could not be read at all count.
         """
@@ -136,8 +136,8 @@ def load_objects(
     ----------
     *sources : Source
     strict : bool
-        Raise all problems at the end. Otherwise damaged objects are left out and counted in ``report``, but a source
-        that cannot be read at all (missing, damaged or truncated) is still an error.
+        Raise all problems at the end. Otherwise objects that cannot be read are left out and counted in ``report``, but
+        a source that cannot be read at all (missing, damaged or truncated) is still an error.
     validate : bool, optional
         Whether objects that no API server would store are problems. Default: true for files and bytes, false for data
         passed from Python, which decisions treat as upstream's code would.
@@ -236,7 +236,7 @@ class _CustomRecords:
             self._records.setdefault((group, record.kind), []).append(record)
 
     def note(self, item: KubeObject) -> None:
-        """Note what an object shows of the scales of custom kinds."""
+        """Record the custom kinds that an object shows to have a scale."""
         if item.kind in _SCALING_KINDS:
             from kscale.objects.custom_workloads import scaled_custom_kinds
 
@@ -285,7 +285,7 @@ def _read_sources(
 
 
 def _name(record: RawObject) -> str:
-    """Describe an object that may be damaged, for messages only."""
+    """Return kind, name and place of an object for messages, also if the object cannot be decoded."""
     data: Any = record.data
     if isinstance(data, msgspec.Raw):
         head = object_head(memoryview(data))
@@ -298,7 +298,10 @@ def _name(record: RawObject) -> str:
 def _load(
     record: RawObject, report: LoadReport, validate: bool, namespace: str, name_counts: Counter[str]
 ) -> Loaded | None:
-    """Decode one object; None if it is skipped or damaged (both are counted)."""
+    """Decode one object; None if it is skipped or cannot be used, which ``report`` counts.
+
+    ``name_counts``: see :func:`_set_generated_name`.
+    """
     type_ = _type(record)
     if type_ is None and not isinstance(record.data, KubeObject):
         if record.kind or record.in_directory:
@@ -327,6 +330,7 @@ def _load(
 
 
 def _decode(record: RawObject, type_: type[KubeObject] | None, namespace: str) -> Loaded:
+    """Decode a record, with ``namespace`` as the default. Raises InputError if it cannot be decoded."""
     data = record.data
     if isinstance(data, KubeObject):
         return Loaded(with_namespace(data, namespace), None)
@@ -346,7 +350,10 @@ def _decode(record: RawObject, type_: type[KubeObject] | None, namespace: str) -
 
 
 def _set_generated_name(loaded: Loaded, name_counts: Counter[str]) -> Loaded:
-    """Set a generated name in object and data if the object has only ``generateName``."""
+    """Set a generated name in object and data if the object has only ``generateName``.
+
+    ``name_counts``: number of names so far by prefix; it is updated.
+    """
     obj, raw = with_name(loaded.obj, name_counts), loaded.raw
     if obj is loaded.obj:
         return loaded
@@ -357,7 +364,10 @@ def _set_generated_name(loaded: Loaded, name_counts: Counter[str]) -> Loaded:
 
 
 def _type(record: RawObject) -> type[KubeObject] | None:
-    """Return the struct of the record's kind, or None. Client objects without API version are found by kind alone."""
+    """Return the struct of the record's kind; None if kscale does not read the kind.
+
+    Client objects without API version are found by kind alone.
+    """
     if record.api_version or not record.kind:
         return find_kind(record.api_version, record.kind) if record.kind else None
     groups = [group for group, kind in KINDS if kind == record.kind]

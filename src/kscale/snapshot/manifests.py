@@ -69,7 +69,7 @@ class Manifests(NamedTuple):
         return [f"{count:,} {kind}" for kind, count in (*counts.items(), *workloads.items())]
 
     def list_unmodelled(self, cluster: Cluster) -> list[str]:
-        """Return what a result about the workloads does not take into account.
+        """Return lines about what a result about the workloads does not take into account; empty without any.
 
         ``cluster`` includes the objects of the manifests. Its ResourceQuotas are listed if they limit pods in the
         namespace of a workload.
@@ -86,7 +86,7 @@ class Manifests(NamedTuple):
         ]
 
     def unknown_classes(self, classes: PodClasses) -> list[str]:
-        """Return the priority and runtime classes that the workloads name and no input contains."""
+        """Return the names of priority and runtime classes that the workloads use and ``classes`` does not have."""
         names = [name for workload in self.workloads for name in classes.unknown(spec_of(workload))]
         return list(dict.fromkeys(names))
 
@@ -114,7 +114,7 @@ def read_manifests(*sources: Any, namespace: str = DEFAULT_NAMESPACE) -> Manifes
     Raises
     ------
     InputError
-        If a source cannot be read, an object is damaged, or nothing in the sources makes pods.
+        If a source or an object cannot be read, or nothing in the sources makes pods.
     """
     report = LoadReport()
     # The last object of a name wins, as it does when the manifests are applied; the report warns of the others.
@@ -141,7 +141,7 @@ def _kind(item: KubeObject) -> str:
 
 
 def completing_classes(cluster: Cluster) -> PodClasses:
-    """Return the cluster's classes that complete pods when they are created."""
+    """Return the cluster's objects with which admission completes new pods, such as PriorityClasses."""
     return PodClasses.of(item for kind in COMPLETING_KINDS for item in cluster.all(kind))
 
 
@@ -166,14 +166,14 @@ def with_objects(cluster: Cluster, objects: Sequence[KubeObject]) -> Cluster:
 
 
 def find_object(cluster: Cluster, item: KubeObject) -> KubeObject | None:
-    """Return the cluster's object of the same kind and name."""
+    """Return the cluster's object of the same kind and name; None if there is none."""
     if isinstance(item, Node):
         return next((node for node in cluster.nodes() if node.name == item.name), None)
     return cluster.objects.get(_kind(item), {}).get(item.key)
 
 
 def _on_top_of(item: KubeObject, known: KubeObject) -> KubeObject:
-    """Return an object as `kubectl apply` stores it if the object exists already."""
+    """Return ``item`` as `kubectl apply` stores it if the object ``known`` exists already."""
     annotations = {**(known.metadata.annotations or {}), **(item.metadata.annotations or {})}
     metadata = replace(
         item.metadata,
@@ -237,8 +237,7 @@ def with_manifests(cluster: Cluster, workloads: Iterable[KubeObject]) -> tuple[C
     Pods are as the API server would store them, with the cluster's priority classes, runtime classes and limit ranges.
     Claims of StatefulSets and from pods' templates are created. A DaemonSet itself is added: its pods come with new
     nodes. Existing objects of the same name are replaced. Raises InputError for pods that admission would refuse and
-    for
-    too many pods.
+    for too many pods.
     """
     result = cluster.copy()
     classes = completing_classes(cluster)
@@ -337,7 +336,7 @@ def apply_manifests(cluster: Cluster, *sources: Any, namespace: str = DEFAULT_NA
 
 
 def _create(cluster: Cluster, claims: Iterable[KubeObject]) -> None:
-    """Add the claims that the cluster does not have yet; controllers leave existing claims as they are."""
+    """Add the claims that the cluster does not have yet. Existing claims stay as they are, as with controllers."""
     for claim in claims:
         if find_object(cluster, claim) is None:
             cluster.apply(claim)

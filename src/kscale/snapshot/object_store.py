@@ -135,14 +135,17 @@ def _has_binding_conditions(claim: ResourceClaim) -> bool:
 
 
 def _index_by_name(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
+    """Return the kinds that a view depends on, and the function that builds the view (object by name)."""
     return frozenset({kind}), lambda objects: {each.name: each for each in _objects_of(objects, kind)}
 
 
 def _index_by_key(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
+    """Return the kinds that a view depends on, and the function that builds the view (object by (namespace, name))."""
     return frozenset({kind}), lambda objects: {(each.namespace, each.name): each for each in _objects_of(objects, kind)}
 
 
 def _list_objects(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
+    """Return the kinds that a view depends on, and the function that builds the view (list of objects)."""
     return frozenset({kind}), lambda objects: list(_objects_of(objects, kind))
 
 

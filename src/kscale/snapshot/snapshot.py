@@ -254,10 +254,12 @@ class Snapshot:
 
     @cached_property
     def _pending_row_of(self) -> dict[str, int]:
+        """Return the table's rows of the pending pods by ``namespace/name``."""
         return dict(zip(self.pending, self._pending_rows.tolist(), strict=True))
 
     @cached_property
     def _row_of(self) -> dict[str, int]:
+        """Return the table's rows of the placed and pending pods by ``namespace/name``."""
         keys = self.table.keys
         return {keys[row]: row for rows in (self._placed_rows, self._pending_rows) for row in rows.tolist()}
 
@@ -275,7 +277,7 @@ class Snapshot:
 
     @cached_property
     def placed_classes(self) -> list[PodClass]:
-        """Return the classes of placed pods, in the order of ``by_class``."""
+        """Return the classes of placed pods, in the order of :attr:`sort_by_class`."""
         return [self.interner.classes[i] for i in np.flatnonzero(np.bincount(self.placed_class)).tolist()]
 
     def nodes_of_class(self, which: int) -> NDArray[np.int32]:
@@ -410,6 +412,7 @@ class Snapshot:
         number[kept_nodes] = np.arange(len(columns) - len(fresh), dtype=np.int32)
 
         def of_nodes(column: NDArray[np.int64]) -> NDArray[np.int64]:
+            """Return the column's entries of the nodes that stay, then zeros for new nodes."""
             return np.append(column[kept_nodes], np.zeros(len(fresh), dtype=np.int64))
 
         records, homes = [], []
@@ -473,6 +476,7 @@ class _Without:
         self._last: tuple[NDArray[np.int64], Snapshot] | None = None
 
     def remove_pods(self, snapshot: Snapshot, removed: NDArray[np.int64]) -> Snapshot:
+        """Return the snapshot without the placed pods at these positions. The last result is cached."""
         last = self._last
         if last is None or not np.array_equal(last[0], removed):
             keep = np.ones(len(snapshot.placed_node), dtype=np.bool_)

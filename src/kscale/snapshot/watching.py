@@ -51,13 +51,13 @@ class StoredObjects(NamedTuple):
         return ChangedKeys(modified=[key]) if exists else ChangedKeys(added=[key])
 
     def remove(self, item: KubeObject) -> ChangedKeys:
-        """Remove an object, unless its key belongs to another one by now."""
+        """Remove an object, unless the object under its key has another UID by now."""
         key, uid = item.key, item.metadata.uid
         removed = self.pods.remove(key, uid) if isinstance(item, Pod) else self.objects.remove(item.kind, key, uid)
         return ChangedKeys(removed=[key]) if removed else ChangedKeys()
 
     def see(self, kind: str, key: str) -> None:
-        """Mark an object as seen, regardless of its contents."""
+        """Mark an object as seen, without a change of its contents."""
         self.pods.see(key) if kind == "Pod" else self.objects.see(kind, key)
 
     def begin(self, kind: str) -> None:
@@ -69,7 +69,7 @@ class StoredObjects(NamedTuple):
         return self.pods.end() if kind == "Pod" else self.objects.end(kind)
 
     def drop(self, kind: str, keys: list[str]) -> None:
-        """Remove the objects of some keys."""
+        """Remove the objects of a kind with these keys."""
         if kind == "Pod":
             self.pods.drop(keys)
         else:
@@ -100,9 +100,10 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode_object(text: memoryview, api_version: str = "", kind: str = "") -> KubeObject | str:
-    """Decode an object from its JSON text, or return its kind (``kind.group``) if kscale does not model it.
+    """Decode an object from its JSON text; return its kind (``kind.group``) if kscale does not model the kind.
 
-    ``api_version`` and ``kind`` are defaults for an object without them. Raises InputError.
+    ``api_version`` and ``kind`` are defaults for an object without them. Raises InputError if the object cannot be
+    read.
     """
     head = object_head(text)
     api_version, kind = head.api_version or api_version, head.kind or kind
@@ -174,26 +175,26 @@ class Applying:
         self._until(len(self.fast))
 
     def put(self, at: int, item: KubeObject, text: memoryview) -> None:
-        """Add or replace an object."""
+        """Add or replace an object, after the pods in columns that come before it (``at``: its number)."""
         if isinstance(item, Pod):
             self._until(int(np.searchsorted(self.fast, at)))
         self._record_change(item.kind, self._contents.put(item, msgspec.Raw(text)))
 
     def remove(self, at: int, item: KubeObject) -> None:
-        """Remove an object."""
+        """Remove an object, after the pods in columns that come before it (``at``: its number)."""
         if isinstance(item, Pod):
             self._until(int(np.searchsorted(self.fast, at)))
         self._record_change(item.kind, self._contents.remove(item))
 
     def remove_unreadable(self, at: int, head: ObjectHead) -> None:
-        """Remove an object of which only the head can be read."""
+        """Remove an object of which only the head can be read. Kinds that kscale does not read are ignored."""
         type_ = find_kind(head.api_version, head.kind)
         if type_ is not None and head.name:
             metadata = ObjectMeta(name=head.name, namespace=head.namespace, uid=head.uid)
             self.remove(at, with_namespace(type_(kind=head.kind, api_version=head.api_version, metadata=metadata)))
 
     def _until(self, until: int) -> None:
-        """Apply the pods in columns before an index."""
+        """Apply the first ``until`` of the pods in columns, unless that has been done."""
         if until <= self._done:
             return
         part = slice(self._done, until)
@@ -257,7 +258,7 @@ class _Watch:
         )
 
     def _line(self, at: int, text: memoryview) -> None:
-        """Apply one line that is not a pod in columns. Raises InputError."""
+        """Apply one line that is not a pod in columns. Raises InputError if the line is no event or cannot be read."""
         type_ = int(self._lines.type[at])
         if not 0 <= type_ < len(_TYPES):
             raise InputError(_explain_no_event(text if type_ < 0 else self._get_line(at)))
@@ -317,4 +318,5 @@ def _explain_no_event(line: memoryview) -> str:
 
 
 def _key(head: ObjectHead) -> str:
+    """Return the key under which an object is stored: the name of a node, otherwise :func:`object_key`."""
     return head.name if head.kind == "Node" else object_key(head.namespace, head.name)

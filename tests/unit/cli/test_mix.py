@@ -77,6 +77,11 @@ def test_types_of_another_architecture_are_left_out(tmp_path: Path) -> None:
     named = kscale(*question, "--instance-type", "m7g.2xlarge", "-o", "json")
     assert types_in(named.stdout) == {"m7g.2xlarge": "arm64"}
     assert "warning: arm64 types are offered" in named.stderr
+    left_out = kscale(
+        *question, "--instance-type", "t4g.large", "--instance-type", "m5*", "--arch", "amd64", "-o", "json"
+    )
+    assert set(types_in(left_out.stdout).values()) == {"amd64"}
+    assert "1 arm64 type of the catalogue left out (--arch)" in left_out.stderr
     refused = kscale(*question, "--instance-type", "m7g*")
     assert (refused.code, "none of the types is amd64" in refused.stderr) == (2, True)
     wide = kscale(*question, "--instance-type", "m5*", "-o", "wide")

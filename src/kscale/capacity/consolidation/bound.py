@@ -126,6 +126,3 @@ def _list_label_keys(snapshot: Snapshot) -> set[str]:
         keys.update(constraint.topology_key for constraint in pod.spread or ())
     keys.update((ZONE, REGION))
     return keys - {HOSTNAME}
-
-
-"""Volumes are bound to these."""

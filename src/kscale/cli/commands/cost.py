@@ -48,7 +48,7 @@ class AllocationOptions(OptionGroup):
     by : KEY
         Divide the cost by namespace (the default), workload, controller, label:KEY or annotation:KEY.
     idle
-        Cost that nobody requested: divided in proportion (proportional), a line of its own (separate), or left out
+        Cost that nobody requested: allocation in proportion (proportional), a line of its own (separate), or left out
         (none). The default is proportional.
     window : DURATION
         Cost of so much time, such as 24h or 30d (default 1h). Usage is its average in this time.
@@ -143,8 +143,8 @@ def command(
     if allocation.is_set or history.history or prometheus.prometheus_url:
         usage = _read_usage(history, prometheus, allocation.window, window, source.threads or 2, show.terminal)
         with show.terminal.step("dividing"):
-            divided = _allocate(cluster, groups, catalogue, allocation, window, storage_prices, usage)
-        report = msgspec.structs.replace(report, allocation=divided)
+            allocation = _allocate(cluster, groups, catalogue, allocation, window, storage_prices, usage)
+        report = msgspec.structs.replace(report, allocation=allocation)
     return Answer(report, lambda: cost_view(report), blocks=lambda: cost_blocks(report))
 
 
@@ -246,13 +246,13 @@ def cost_view(report: CostReport) -> View:
         for line in report.pools
     ]
     footer = []
-    divided = report.allocation
-    if divided is not None:
-        footer = _notes(divided)
+    allocation = report.allocation
+    if allocation is not None:
+        footer = _notes(allocation)
     return View(
         headline=" ".join(parts),
         tables=[
-            *([_allocation_table(divided)] if divided is not None else []),
+            *([_allocation_table(allocation)] if allocation is not None else []),
             Table(_NAMESPACES, [[*_row(line), line.biggest] for line in report.namespaces], limit=40),
             Table(_WORKLOADS, [_row(line) for line in report.workloads], title="Workloads", limit=SHOWN),
             Table(_POOLS, pools, title="Node groups"),
@@ -262,12 +262,12 @@ def cost_view(report: CostReport) -> View:
     )
 
 
-def _allocation_table(divided: CostAllocation) -> Table:
+def _allocation_table(allocation: CostAllocation) -> Table:
     """Build the table of the cost by team, with a last row of totals."""
-    with_usage = divided.lines and divided.lines[0].by_usage is not None
-    time = "1 hour" if divided.hours == 1 else f"{divided.hours:,.6g} hours"
+    with_usage = allocation.lines and allocation.lines[0].by_usage is not None
+    time = "1 hour" if allocation.hours == 1 else f"{allocation.hours:,.6g} hours"
     columns = [
-        Column(divided.by.upper()),
+        Column(allocation.by.upper()),
         *make_columns("PODS", "REQUESTED", "IDLE", "STORAGE", align="right"),
         Column("$", "right", fields=("cost",)),
         Column("SHARE", "right"),
@@ -275,28 +275,31 @@ def _allocation_table(divided: CostAllocation) -> Table:
     ]
 
     def money(amount: float | None) -> Cell | None:
-        return None if amount is None else Cell(f"{amount:,.{divided.decimals}f}", value=amount)
+        return None if amount is None else Cell(f"{amount:,.{allocation.decimals}f}", value=amount)
 
     def row(name: str, pods: int, line: AllocatedCost, share: float, used: float | None) -> Row:
         amounts = [money(line.requested), money(line.idle), money(line.storage), money(line.cost)]
         return [name, pods, *amounts, Cell(f"{share:.1%}", value=share), money(used)]
 
-    rows = [row(line.name, line.pods, line, line.share, line.by_usage) for line in divided.lines]
-    amounts = {"requested": divided.requested, "idle": divided.idle, "storage": divided.storage}
-    parts = ", ".join(f"${amount:,.{divided.decimals}f} {name}" for name, amount in amounts.items() if amount)
-    total = f"${divided.cost:,.{divided.decimals}f}" + (f" ({parts})" if parts else "")
-    return Table(columns, rows, title=f"Cost of {time} by {divided.by}, idle capacity {divided.idle_rule}: {total}")
+    rows = [row(line.name, line.pods, line, line.share, line.by_usage) for line in allocation.lines]
+    amounts = {"requested": allocation.requested, "idle": allocation.idle, "storage": allocation.storage}
+    parts = ", ".join(f"${amount:,.{allocation.decimals}f} {name}" for name, amount in amounts.items() if amount)
+    total = f"${allocation.cost:,.{allocation.decimals}f}" + (f" ({parts})" if parts else "")
+    return Table(
+        columns, rows, title=f"Cost of {time} by {allocation.by}, idle capacity {allocation.idle_rule}: {total}"
+    )
 
 
-def _notes(divided: CostAllocation) -> list[str]:
+def _notes(allocation: CostAllocation) -> list[str]:
+    """Return notes for the table: idle capacity that nobody pays for, volumes without a price, pods without samples."""
     notes = []
-    if divided.idle_rule == IdleRule.NONE:
+    if allocation.idle_rule == IdleRule.NONE:
         notes.append("Idle capacity is charged to nobody: the lines add up to less than the cluster costs.")
-    if divided.unpriced_volumes:
-        count = divided.unpriced_volumes
+    if allocation.unpriced_volumes:
+        count = allocation.unpriced_volumes
         notes.append(f"{count:,} {plural('volume', count)} of storage classes without a price, left out.")
-    if divided.unmeasured_pods:
-        notes.append(f"{pods(divided.unmeasured_pods)} without samples in the history pay nothing by usage.")
+    if allocation.unmeasured_pods:
+        notes.append(f"{pods(allocation.unmeasured_pods)} without samples in the history pay nothing by usage.")
     return notes
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from kscale.cli.aws import GROUPS_PREFIX
-from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, grown, notes_of, seconds, simulator
+from kscale.cli.commands.whatif import SIMULATION_HELP, WAITED, format_notes, grown, seconds, simulator
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_moment, read
 from kscale.cli.live_inputs import Clusters
@@ -262,7 +262,7 @@ def sweep_view(report: SweepReport) -> View:
     return View(
         headline=f"{text}.",
         tables=[Table(columns, [_row(row, fleet, waited) for row in report.rows])],
-        footer=notes_of((row.scenario, row.row) for row in report.rows if row.row is not None),
+        footer=format_notes((row.scenario, row.row) for row in report.rows if row.row is not None),
         names=[f"scenario/{row.scenario}" for row in report.rows],
     )
 

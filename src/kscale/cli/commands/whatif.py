@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from kscale.capacity.whatif import Scenario, ScenarioRow, WhatIfReport
     from kscale.capacity.whatif.questions import Simulate
 
-__all__ = ["EPILOG", "SIMULATION_HELP", "WAITED", "command", "grown", "notes_of", "seconds", "simulator", "whatif_view"]
+__all__ = [
+    "EPILOG",
+    "SIMULATION_HELP",
+    "WAITED",
+    "command",
+    "format_notes",
+    "grown",
+    "seconds",
+    "simulator",
+    "whatif_view",
+]
 
 EPILOG = DUMP_HELP
 SIMULATION_HELP = (
@@ -131,7 +141,7 @@ def whatif_view(report: WhatIfReport) -> View:
         headline=f"{changed:,} of {count:,} {plural('scenario', count)} would be decided otherwise.",
         tables=[_table(rows, baselines)],
         footer=[
-            *notes_of((row.name, row) for row in report.scenarios),
+            *format_notes((row.name, row) for row in report.scenarios),
             *(f"{text}: {', '.join(names)}" for text, names in crossed.items()),
             *([f"Assumed: {'; '.join(report.assumptions)}."] if report.assumptions else []),
             *_name_rule(report),
@@ -188,8 +198,12 @@ def _row(row: ScenarioRow, baseline: ScenarioRow) -> Row:
     ]
 
 
-def notes_of(rows: Iterable[tuple[str, ScenarioRow]], limit: int = 5) -> list[str]:
-    """Return notes about edits without effect, for the first ``limit`` scenarios by name."""
+def format_notes(rows: Iterable[tuple[str, ScenarioRow]], limit: int = 5) -> list[str]:
+    """Format the notes of scenarios (what an edit leaves unchanged): one line each for the first ``limit`` of them.
+
+    Two more lines may follow: the number of the other scenarios with notes, and a hint about ``rebuild``. Empty if no
+    scenario has notes. ``rows``: (name of the scenario, row).
+    """
     noted = [(name, row.notes) for name, row in rows if row.notes]
     texts = [f"{name}: {'; '.join(notes)}." for name, notes in noted[:limit]]
     more = len(noted) - limit

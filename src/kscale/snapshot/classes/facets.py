@@ -124,7 +124,7 @@ def affinity_facet(affinity: Affinity | None) -> AffinityFacet:
 
 
 def stays(owner: tuple[str, str, str] | None) -> bool:
-    """Return whether a pod of this controller never moves to another node, as it is a DaemonSet's."""
+    """Return whether pods of this controller (apiVersion, kind, name) never move, as it is a DaemonSet."""
     return owner is not None and owner[1] == "DaemonSet"
 
 
@@ -158,6 +158,7 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
 
 
 def _host_ports(container: Container) -> list[HostPort]:
+    """Return (IP, protocol, port) of each host port of a container; 0.0.0.0 and TCP by default."""
     return [
         (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
         for port in container.ports
@@ -183,7 +184,10 @@ def inferred_features(pod: Pod) -> frozenset[str]:
 
 
 def _first_request(pod: Pod) -> tuple[float, float] | None:
-    """Return CPU and memory of the first container's requests as floats, as upstream does; None without any."""
+    """Return the first container's requests of CPU (cores) and memory (bytes) as floats, as upstream does.
+
+    None if the pod has no containers, or the first one no requests.
+    """
     if not pod.spec.containers:
         return None
     requests = pod.spec.containers[0].resources.requests
@@ -193,7 +197,10 @@ def _first_request(pod: Pod) -> tuple[float, float] | None:
 
 
 def _get_exact_requests(exact: Mapping[str, Quantity], rounded: Mapping[str, int]) -> tuple[int, int]:
-    """Return exact CPU and memory in billionths, or the rounded amounts if they are too large for that."""
+    """Return CPU and memory in billionths of a core and of a byte.
+
+    ``exact``: the amounts; ``rounded`` (milli-units of CPU, bytes) is used if they are too large for billionths.
+    """
     try:
         return exact.get(CPU, _ZERO).billionths(), exact.get(MEMORY, _ZERO).billionths()
     except QuantityError:

@@ -68,7 +68,7 @@ class Numbering(Generic[K]):
         self._free: list[int] = []
 
     def get(self, key: K) -> int | None:
-        """Return the number of a key, or None."""
+        """Return the number of a key; None if the key is not in use."""
         return self._number.get(key)
 
     @property
@@ -131,11 +131,11 @@ class Facets(Generic[K]):
         return number
 
     def get(self, key: K) -> int | None:
-        """Return the number of a key, or None if it is not in use."""
+        """Return the number of a key; None if nothing uses the key."""
         return self._number.get(key)
 
     def release(self, number: int) -> bool:
-        """Reduce the use count of a number and return whether its key was removed, as nothing uses it any more."""
+        """Decrement the use count of a number; return whether it was the last use, so that the key was removed."""
         count = self._used[number]
         if count > 1:
             self._used[number] = count - 1
@@ -379,8 +379,8 @@ class Interner:
             names this node.
         moves : bool
             The node affinity of a placed DaemonSet pod counts, as the pod may be placed elsewhere.
-        held : bool
-            The caller's pod itself marks the class as used.
+        stored : bool
+            The caller stores the pod, which keeps the class in use. Otherwise the interner keeps the class.
         named : bool
             The pod's name and UID distinguish it from others.
         """

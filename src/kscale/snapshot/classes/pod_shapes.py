@@ -63,6 +63,7 @@ class Shape:
         return rest
 
     def _decode(self) -> Pod:
+        """Build the exemplar from the texts."""
         rest, labels, affinity, volumes, owners = self._texts
         assert rest is not None
         pod = from_stored_json(rest, Pod)
@@ -84,6 +85,7 @@ class Shape:
 
 
 def _restored(pod: Pod | None, texts: tuple[bytes | None, ...], settled: bool) -> Shape:
+    """Build an unpickled shape."""
     return Shape(pod, texts, settled=settled)
 
 
@@ -122,7 +124,7 @@ def _list_requests(pod: Pod) -> tuple[Any, ...]:
 
 
 def _fractions(pod: Pod) -> tuple[tuple[str, str], ...] | None:
-    """Return the pod's exact occupancy if it is finer than the amounts of its class.
+    """Return (resource, amount) of the pod's exact occupancy if it is finer than the amounts of its class.
 
     None if it is not, or if it follows from the containers' requests.
     """
@@ -143,7 +145,7 @@ def _fractions(pod: Pod) -> tuple[tuple[str, str], ...] | None:
 
 
 def _is_fine(amounts: ResourceList | None) -> bool:
-    """Whether some amount is no whole number of milli-cores, bytes, ..."""
+    """Check whether some amount is not a whole number of milli-cores, bytes or other units."""
     if not amounts:
         return False
     return any(not amount.is_whole(-3 if name == CPU else 0) for name, amount in amounts.items())

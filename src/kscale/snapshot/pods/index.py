@@ -261,6 +261,7 @@ class _Identities:
         return starts, chosen, grouped
 
     def _find_matches(self, interner: Interner, namespace: str, selector: SelectorLike) -> list[int]:
+        """Return the numbers of a namespace's identities that a selector matches. Do not modify the list."""
         if type(selector) is str and (label := _api_text.plain_label(selector)) is not None:
             labelled = self._known_lists[namespace, selector] = self._with_label(namespace, label)
             return labelled
@@ -295,6 +296,7 @@ class _Identities:
         return numbers
 
     def _match(self, interner: Interner, matches: _SelectorMatches) -> None:
+        """Test the candidates that are new since the last call."""
         for number in matches.candidates[matches.seen :]:
             if matches.selector.matches(interner.identities[number].labels):
                 matches.matched.append(number)

@@ -150,13 +150,14 @@ class PodRecord:
     def pod(self) -> Pod:
         """Return the pod.
 
-        Raises InputError if fields that no decision reads are damaged, or if the text was changed in its file.
+        Raises InputError if fields that no decision reads cannot be decoded, or if the text was changed in its file.
         """
         if self._pod is None:
             self._pod = self._decode()
         return self._pod
 
     def _decode(self) -> Pod:
+        """Decode the pod from its exemplar or its text. Raises InputError."""
         if self.exemplar is not None:
             return self._from_exemplar(self.exemplar)
         assert isinstance(self.raw, msgspec.Raw)
@@ -213,7 +214,7 @@ class PodRecord:
 
     @property
     def struct(self) -> Pod | None:
-        """Return the struct if the record has nothing else of the pod, such as fields that the struct lacks."""
+        """Return the struct of a record that was created from a struct only; None if it has API data or an exemplar."""
         return self._pod if self.raw is None and self.exemplar is None else None
 
     def digest(self, digester: Digester) -> bytes:
@@ -235,6 +236,7 @@ class PodRecord:
 def _restored(
     pod: Pod | None, raw: Any, lazy: tuple[str, str, int, str | None] | None, exemplar: Pod | None
 ) -> PodRecord:
+    """Build an unpickled record. ``lazy``: the arguments of :meth:`PodRecord.lazy` for a pod that was not decoded."""
     text = msgspec.Raw(raw) if isinstance(raw, bytes) else raw
     if lazy is None:
         assert pod is not None
@@ -245,6 +247,7 @@ def _restored(
 
 
 def _format_moment(moment: int) -> str | None:
+    """Format a time in nanoseconds as RFC 3339; None for :data:`ZERO_TIME`."""
     return None if moment == ZERO_TIME else printed_time(moment)
 
 

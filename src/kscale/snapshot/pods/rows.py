@@ -102,9 +102,9 @@ class PodRows(Sequence[PodRecord]):
 
     @property
     def kinds(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the positions of the first pod of each kind, in order, and each pod's kind (int64[n]).
+        """Group pending pods that have the same class, creation time and queueing.
 
-        Pending pods of one kind have the same class, creation time and queueing.
+        Returns the position of the first pod of each group, in order, and the group of each pod: int64[n].
         """
         table, rows = self.table, self._rows
         created, queueing = table.columns["created"][rows], table.columns["queueing"][rows]
@@ -113,9 +113,10 @@ class PodRows(Sequence[PodRecord]):
         return group_equal_rows(self.classes, np.searchsorted(order, created), np.abs(queueing), by_itself)
 
     def kind_keys(self, positions: NDArray[np.int64]) -> list[tuple[PodClass, int, int, str]]:
-        """Return keys of the kinds of pending pods that stay valid.
+        """Return (class, creation time, queueing, pod name) for the groups of :attr:`kinds` with these first positions.
 
-        A key has the class itself, as class numbers are reused. It has the pod's name if the queueing depends on it.
+        The keys stay valid in later snapshots: they have the class itself, as class numbers are reused. The name is
+        empty unless the queueing depends on it.
         """
         rows = self._rows[positions]
         classes, keys = self.table.interner.classes, self.table.keys
@@ -238,7 +239,7 @@ class PlacedPods(Sequence[PodRecord]):
         return read_only(np.concatenate([self._table.columns["priority"][self.rows], own]))
 
     def where(self, what: str, test: Callable[[Pod], bool], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return those of some positions whose pods satisfy a test that depends on the pod alone.
+        """Return those of the positions whose pods satisfy ``test``, which must depend on the pod alone.
 
         The test runs once per pod: its results are cached under the name ``what``.
         """

@@ -65,6 +65,10 @@ class PodClassCache:
 
 
 def _get_class_key(pod: Pod, placed: bool) -> tuple[Any, ...]:
+    """Return a key that is equal only for pods of one class.
+
+    Parts of spec and status count by identity, so the pod must neither be modified nor freed while the key is in use.
+    """
     metadata = pod.metadata
     owner = controller_of(metadata)
     return (
@@ -110,9 +114,9 @@ class NodeNumbers:
         return np.fromiter(map(self._number.get, names, repeat(-1)), np.int64, len(names))
 
     def get_batch_numbers(self, names: list[str], which: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the numbers of some of a batch's names, -1 for -1.
+        """Return the numbers of ``names[which]``, adding new names; -1 where ``which`` is -1: int32[n].
 
-        ``names`` may have grown since the last call.
+        ``names`` are those of a batch, and may have grown since the last call.
         """
         known = self._batch[1] if self._batch is not None and self._batch[0] is names else np.zeros(0, np.int32)
         if len(known) <= len(names):
@@ -570,6 +574,7 @@ class PodStore:
         exists = table.columns["state"] != REMOVED
 
         def unused(name: str, size: int) -> NDArray[np.bool_]:
+            """Return the numbers in a column that no existing row has: bool[size]."""
             numbers = table.columns[name][exists]
             is_unused: NDArray[np.bool_] = np.bincount(numbers[numbers >= 0], minlength=size) == 0
             return is_unused

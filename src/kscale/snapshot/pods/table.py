@@ -135,8 +135,8 @@ _MAX_UNUSED_VALUES: Final = 256  # number of unused values that are tolerated
 class PodFactCache:
     """Cached facts about pods, by stamp, shared by a table and its copies.
 
-    ``of(what)``: int32, one entry per stamp, 0 = not known yet. ``values(what)``: what the numbers stand for, filled by
-    the owner of ``what``. Write to both only while holding ``lock``.
+    ``get_numbers(what)``: int32, one entry per stamp, 0 = not known yet. ``values(what)``: what the numbers stand for,
+    filled by the owner of ``what``. Write to both only while holding ``lock``.
     """
 
     __slots__ = ("_numbers", "_values", "lock", "stamps")
@@ -277,6 +277,7 @@ class TextStore:
         return number
 
     def _set(self, number: int, buffer: memoryview) -> None:
+        """Set the buffer of a number, in a list that no frozen table shares."""
         if self._shared:
             self.buffers, self._shared = list(self.buffers), False
         self.buffers[number] = buffer
@@ -463,6 +464,7 @@ class PodTable:
         return self._frozen is not None
 
     def _view(self) -> PodTable:
+        """Return a table with the current rows that shares columns and records with this one."""
         frozen = PodTable.__new__(PodTable)
         frozen.interner = self.interner
         frozen.set_columns(self.growing.view())
@@ -519,6 +521,7 @@ class PodTable:
         self._write(row, record, values)
 
     def _write(self, row: int, record: PodRecord, values: list[int]) -> None:
+        """Fill a row with values in the order of the columns. Sets a new stamp in ``values``."""
         values[COLUMN["stamp"]] = int(self._next_stamps(1)[0])
         for column, value in zip(self.columns.values(), values, strict=True):
             column[row] = value
@@ -708,6 +711,7 @@ class PodTable:
         return moved
 
     def _first_removed_row(self) -> int:
+        """Return the first removed row; the number of rows if there is none."""
         is_deleted = self.columns["state"] == REMOVED
         return int(np.argmax(is_deleted)) if is_deleted.any() else len(self)
 

@@ -33,15 +33,15 @@ _Placed: TypeAlias = "tuple[str, memoryview | Problem]"
 
 
 def check_syntax(view: memoryview) -> None:
-    """Raise DecodeError for a text that is not JSON, at any depth.
+    """Raise DecodeError unless the text is one JSON value. Valid values may be nested to any depth.
 
-    Raises RecursionError for a damaged text that is nested deeply.
+    A syntax error in a text that is too deep for the decoder raises RecursionError instead.
     """
     try:
         _RAW.decode(view)
     except RecursionError:
         end, _ = _projection.json_extent(view)
-        if end < 0:  # also damaged elsewhere
+        if end < 0:  # a syntax error, too
             raise
         rest = bytes(view[end:])
         if rest.strip():
@@ -52,8 +52,8 @@ def check_syntax(view: memoryview) -> None:
 def object_lines(stream: BinaryIO) -> bytearray | Iterator[tuple[int, bytes | bytearray]]:
     """Return the numbered lines (from 1) of a stream with one document per line; the full text of any other stream.
 
-    The first line must be an object, followed by another line. From the first line that is not a complete document on,
-    the rest is one text.
+    The first line must be an object, followed by another line. Blank lines are left out, but counted. From the first
+    line that is not a complete document on, the rest is one text.
     """
     first, second = stream.readline(), stream.readline()
     if second and _is_object(memoryview(first)):
@@ -62,6 +62,7 @@ def object_lines(stream: BinaryIO) -> bytearray | Iterator[tuple[int, bytes | by
 
 
 def _lines_and_rest(lines: Iterator[bytes], stream: BinaryIO) -> Iterator[tuple[int, bytes | bytearray]]:
+    """Yield (number, line); from the first line that is not JSON on, the rest of the stream as one text."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -74,7 +75,7 @@ def _lines_and_rest(lines: Iterator[bytes], stream: BinaryIO) -> Iterator[tuple[
 
 
 def _read_rest(begun: bytes, stream: BinaryIO) -> bytearray:
-    """Return a line together with all that follows it in the stream."""
+    """Return the bytes ``begun``, followed by all that the stream still has."""
     text = bytearray(begun)
     while more := stream.read(_PIECE):
         text += more
@@ -86,8 +87,9 @@ def several_documents(
 ) -> Iterator[_Placed]:
     """Yield the documents of a text that ``error`` shows not to be a single document.
 
-    Damaged documents are yielded as problems: only the last one of concatenated documents, but any number of lines.
-    ``line`` is the number of the first line, for part of a text with one document per line.
+    A Problem stands for a document that cannot be read: for any line of a text with one document per line, but only for
+    the last of concatenated documents. ``line``: number of the first line, if the text is the rest of such a stream of
+    lines.
     """
     follows = _TRAILING.search(str(error)) is not None
     all_readable = follows and all(damage is None for _, _, damage in _places(view))
@@ -100,7 +102,9 @@ def several_documents(
 
 
 def _places(view: memoryview) -> Iterator[tuple[int, int, msgspec.DecodeError | None]]:
-    """Yield (begin, end, damage) of each document, where the decoder says that it ends. A damaged one is the last."""
+    """Yield (begin, end, error) of each concatenated document, in bytes. The error is None for JSON; nothing follows
+    one.
+    """
     start = 0
     while start < len(view):
         end = len(view)
@@ -118,7 +122,10 @@ def _places(view: memoryview) -> Iterator[tuple[int, int, msgspec.DecodeError | 
 
 
 def _concatenated_documents(view: memoryview, source: str, line: int) -> Iterator[_Placed]:
-    """Yield JSON documents that follow each other, each with its line; a damaged one as a Problem."""
+    """Yield JSON documents that follow each other, each with the line on which it begins.
+
+    A Problem stands for a document that cannot be read. ``line``: number of the first line of the text.
+    """
     counted = 0
     for start, end, damage in _places(view):
         line += bytes(view[counted:start]).count(b"\n")
@@ -131,7 +138,7 @@ def _concatenated_documents(view: memoryview, source: str, line: int) -> Iterato
 
 
 def _lines(view: memoryview, first: int = 1) -> Iterator[tuple[int, memoryview]]:
-    """Yield lines that are not blank with their numbers, from ``first``."""
+    """Yield (number, line) for the lines that are not blank; the first line has the number ``first``."""
     start = 0
     for number, end in enumerate(_LINE_END.finditer(view), start=first):
         line = view[start : end.start()]
@@ -141,6 +148,7 @@ def _lines(view: memoryview, first: int = 1) -> Iterator[tuple[int, memoryview]]
 
 
 def _read_lines(view: memoryview, source: str, first: int) -> Iterator[_Placed]:
+    """Yield each line as a document, or a Problem if it is not JSON. ``first``: number of the first line."""
     for number, line in _lines(view, first):
         where = f"line {number}"
         try:
@@ -153,7 +161,7 @@ def _read_lines(view: memoryview, source: str, first: int) -> Iterator[_Placed]:
 
 
 def _is_by_line(view: memoryview) -> bool:
-    """Whether the first line, or more than half of the lines, are objects by themselves."""
+    """Check whether the first line, or more than half of the lines, are objects by themselves."""
     objects = others = 0
     for _, line in _lines(view):
         if _is_object(line):
@@ -166,6 +174,7 @@ def _is_by_line(view: memoryview) -> bool:
 
 
 def _is_object(line: memoryview) -> bool:
+    """Check whether a line is one complete JSON object."""
     try:
         check_syntax(line)
     except msgspec.DecodeError:
@@ -178,6 +187,10 @@ _READING: Final = "reading YAML"
 
 @cache
 def _loader() -> Any:
+    """Return PyYAML's loader (in C if available) without the conversions that the API's JSON does not have.
+
+    Raises MissingExtraError without PyYAML.
+    """
     yaml = library("yaml", _READING)
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -222,11 +235,11 @@ def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
 
 
 def placed_documents(text: bytes, source: str) -> list[tuple[str, Any | Problem]]:
-    """Every document that is not empty, and where it is: ``document 2``, or empty if it is the only one. A
-    :class:`Problem` stands for one that cannot be read.
+    """Return (place, document) of every document that is not empty; the place is empty if there is only one.
 
-    Of a list of objects in block style that is nested too deeply, as ``kubectl get -o yaml`` writes one, each object is
-    read by itself (``items[3]``).
+    A :class:`Problem` stands for a document that cannot be read. A list of objects in block style that is nested too
+    deeply, as ``kubectl get -o yaml`` writes it, is read object by object, with places such as ``document 2,
+    items[3]``.
     """
     budget = _Budget(len(text))
     parts: list[tuple[int, str, str, Any | Problem]] = []
@@ -249,8 +262,9 @@ _BOUNDARY: Final = re.compile(rb"^(?=---[ \t\r\n]|---\Z)|(?<=^\.\.\.\n)|(?<=^\.\
 
 
 def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """Split a stream where documents begin: the lines before each, and its text. A line that begins with ``---`` can be
-    nothing else, whatever is before it, and ``...`` ends one.
+    """Split a stream where documents begin; yield (number of lines before the piece, piece).
+
+    A document begins at a line that starts with ``---``, whatever precedes it, and after a line ``...``.
     """
     start, line = 0, 0
     for match in _BOUNDARY.finditer(text):
@@ -263,7 +277,7 @@ def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _is_before_document(line: bytes) -> bool:
-    """Whether a line is blank, a comment, a directive, or the end of another document."""
+    """Check whether a line is blank, a comment, a directive, or the end of another document."""
     return line.lstrip()[:1] in (b"", b"#", b"%") or line.startswith(b"...")
 
 
@@ -274,7 +288,7 @@ class _Budget:
         self._left = max(_LEAST_BUDGET, _PER_BYTE * size)
 
     def take(self, values: int) -> bool:
-        """Take so many, if as many are left."""
+        """Subtract ``values`` if as many are left; return whether they were."""
         if values > self._left:
             return False
         self._left -= values
@@ -286,7 +300,7 @@ _Part: TypeAlias = "tuple[str, str, Any | Problem]"
 
 
 def _read_piece(text: bytes, line: int, budget: _Budget) -> Iterator[_Part]:
-    """Read one document, item by item if it is a list that is nested too deeply."""
+    """Yield a document, or the items of a list that is nested too deeply. ``line``: number of lines before the text."""
     label = _too_deep(text)
     if label is None:
         yield from (("", "", document) for document in _loaded(text, line, budget))
@@ -305,7 +319,10 @@ def _read_piece(text: bytes, line: int, budget: _Budget) -> Iterator[_Part]:
 
 
 def _loaded(text: bytes, line: int, budget: _Budget) -> Iterator[Any | Problem]:
-    """Load the document of a text that is not nested too deeply, and begins after so many lines."""
+    """Yield the document of a text that is not nested too deeply, or a Problem; nothing for an empty text.
+
+    ``line``: number of lines before the text, for messages.
+    """
     yaml = library("yaml", _READING)
     try:
         for document in yaml.load_all(text, Loader=_loader()):
@@ -332,7 +349,10 @@ def _loaded(text: bytes, line: int, budget: _Budget) -> Iterator[Any | Problem]:
 
 
 def only_document(text: bytes, source: str) -> Any:
-    """Return the only document of a text; None if it is empty. Raises InputError for damage or several documents."""
+    """Return the only document of a text; None if it is empty.
+
+    Raises InputError if the document cannot be read, or if there are several.
+    """
     all_documents = list(documents(text, source))
     for document in all_documents:
         if isinstance(document, Problem):
@@ -343,12 +363,13 @@ def only_document(text: bytes, source: str) -> Any:
 
 
 def _too_deep(text: bytes, *, inside: int = 0) -> str | None:
-    """Whether collections nest deeper than objects of an API do: the object as far as it was read before (``Pod
-    team-a/web``, or empty); None if they do not. ``inside``: how many collections are around the object.
+    """Return the name of an object that is nested deeper than objects of an API are; None if it is not.
 
-    The C loader builds them by recursion, and there is no Python frame that could raise RecursionError before its stack
-    is full: so it is asked event by event first, where the text has as many brackets, or a line begins so far to the
-    right.
+    The name is ``Pod team-a/web``, or empty if it was not read before that depth. ``inside``: number of collections
+    around the object.
+
+    The C loader recurses for each collection. It may overflow the stack, where Python raises no RecursionError. So the
+    parser's events are checked first, if the text has that many brackets or a line begins that far to the right.
     """
     if text.count(b"[") + text.count(b"{") <= _DEEPEST and _FAR_TO_THE_RIGHT.search(text) is None:
         return None
@@ -371,7 +392,10 @@ def _too_deep(text: bytes, *, inside: int = 0) -> str | None:
 
 
 class _Names:
-    """Kind, namespace and name of the object whose events are seen. ``inside``: the collections around it."""
+    """Collect kind, namespace and name of an object from the parser's events.
+
+    ``inside``: number of collections around the object.
+    """
 
     def __init__(self, inside: int) -> None:
         self._inside = inside
@@ -382,24 +406,26 @@ class _Names:
 
     @property
     def label(self) -> str:
+        """Return ``KIND NAMESPACE/NAME``, without the parts that were not read so far."""
         names = (self._values.get("metadata.namespace", ""), self._values.get("metadata.name", ""))
         return f"{self._values.get('kind', '')} {'/'.join(filter(None, names))}".strip()
 
     def begin(self, is_mapping: bool) -> int:
-        """Begin a collection; return the depth."""
+        """Enter a collection; return how many collections are open."""
         self._depth += 1
         if self._inside < self._depth <= self._inside + 2:
             self._keys.append(None if is_mapping else "")
         return self._depth
 
     def end(self) -> None:
-        """Handle the end of a collection."""
+        """Leave the innermost collection."""
         if self._inside < self._depth <= self._inside + 2:
             self._keys.pop()
         self._depth -= 1
         self._have_value()
 
     def scalar(self, value: str) -> None:
+        """Read a scalar: a key of the current mapping, or the value of its last key."""
         if not self._is_near:
             return
         if self._keys[-1] is None:
@@ -410,9 +436,11 @@ class _Names:
 
     @property
     def _is_near(self) -> bool:
+        """Check whether the current collection is the object, or one directly in it."""
         return self._inside < self._depth <= self._inside + 2
 
     def _have_value(self) -> None:
+        """Expect a key next: the last key has its value now."""
         if self._is_near:
             self._keys[-1] = None
 
@@ -422,9 +450,9 @@ _ITEM: Final = re.compile(rb"[ ]*(?=- )")
 
 
 def _block_items(text: bytes) -> list[tuple[int, bytes]]:
-    """Split a list of objects in block style into its items, each as a sequence of one: lines before it, and its text.
+    """Split a list of objects in block style into (number of lines before the item, item as a sequence of one).
 
-    Return an empty list if the text is something else.
+    Empty if the text is not such a list.
     """
     match = _ITEMS.search(text)
     first = match and _ITEM.match(text, match.end())

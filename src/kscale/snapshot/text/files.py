@@ -39,6 +39,7 @@ class MappedFile(mmap.mmap):
         return self
 
     def _get_signature(self) -> tuple[int, int]:
+        """Return the file's current size in bytes and modification time in nanoseconds."""
         status = os.fstat(self._descriptor)
         return status.st_size, status.st_mtime_ns
 
@@ -67,7 +68,11 @@ _SUSPICIOUS: Final = 1 << 30
 
 
 def _gunzip(buffer: Buffer) -> bytes:
-    """Return the decompressed data. Raises OSError if they are too large for a dump."""
+    """Return the decompressed data.
+
+    Raises EOFError if the data are truncated, OSError or zlib.error if they are damaged, and OSError if they are too
+    large for a dump.
+    """
     import gzip  # slow to import, and most dumps are not compressed
 
     if len(buffer) * _MOST_OF_GZIP <= _SUSPICIOUS:
@@ -98,6 +103,10 @@ def decompress(buffer: Buffer, source: str) -> Buffer | Problem:
 
 
 def _zstd(buffer: Buffer) -> bytes:
+    """Return the decompressed data.
+
+    Raises EOFError if the data are truncated, and OSError if they are damaged or too large for a dump.
+    """
     zstandard = library("zstandard", "reading .zst files")
     view, parts, at, size = memoryview(buffer), list[bytes](), 0, 0
     while at < len(view):  # frame by frame, as a stream reader would not notice that a file is truncated
@@ -118,6 +127,6 @@ def _zstd(buffer: Buffer) -> bytes:
 
 
 def _refuse_endless(size: int, buffer: Buffer) -> None:
-    """Raise OSError if the decompressed data are too large for a dump."""
+    """Raise OSError if ``size`` decompressed bytes of ``buffer`` are too many for a dump."""
     if size > max(_SUSPICIOUS, _MOST_OF_TEXT * len(buffer)):
         raise OSError(f"it unpacks to more than {_MOST_OF_TEXT} times its size")

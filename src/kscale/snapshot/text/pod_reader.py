@@ -72,6 +72,7 @@ def _read(
 
 
 def _capture(name: str) -> tuple[str, int]:
+    """Return the projector's rule that records where a value is, in the slot ``name``."""
     return "capture", SLOTS[name]
 
 
@@ -133,12 +134,13 @@ _NUMBER: Final = {name: number for number, name in enumerate(_pod_columns.COLUMN
 
 
 class PodBatch(msgspec.Struct, frozen=True, eq=False):
-    """Pods by ``keys``, with columns as in :class:`~kscale.snapshot.pods.table.PodTable` and further ones.
+    """Pods that were read from one text: ``keys`` (``namespace/name``) and columns.
 
-    ``where``: index among the items of the text; ``bound``: whether it is bound to its node, not only nominated;
-    ``node_of``: index in ``nodes`` (which grows and has nodes of other batches too), -1 without a node; ``begin``,
-    ``size``: its text in ``view``; ``cut_at``, ``cut_size``: its managed fields (-1: none); ``uid_at``, ``uid_size``:
-    its UID. ``source`` and ``place`` are the file and the place in it, for messages.
+    The columns are those of :class:`~kscale.snapshot.pods.table.PodTable` and further ones. ``where``: index among the
+    items of the text; ``bound``: whether it is bound to its node, not only nominated; ``node_of``: index in ``nodes``
+    (which grows and has nodes of other batches too), -1 without a node; ``begin``, ``size``: its text in ``view``;
+    ``cut_at``, ``cut_size``: its managed fields (-1: none); ``uid_at``, ``uid_size``: its UID. ``source`` and ``place``
+    are the file and the place in it, for messages.
     """
 
     view: memoryview
@@ -198,7 +200,10 @@ _NODE, _NOMINATED = SLOTS["node"], SLOTS["nominated"]
 
 
 class ScannedItems(msgspec.Struct, frozen=True, eq=False):
-    """Items of a list from number ``first`` on, and their positions. ``pods`` has those marked as ``fast``."""
+    """Items of a list from number ``first`` on. ``begin``, ``size``: positions in the text, in bytes.
+
+    ``pods`` has the items that are marked as ``fast``, as columns.
+    """
 
     first: int
     begin: NDArray[np.int64]
@@ -273,7 +278,7 @@ class PodReader:
         self._nodes = _projection.StringNumbers()
 
     def forget_nodes(self) -> None:
-        """Forget the numbers of node names. Must not be called while batches with such numbers are unread."""
+        """Forget the numbers of node names. Must not be called while batches with such numbers are not stored yet."""
         self._nodes = _projection.StringNumbers()
 
     @property
@@ -282,7 +287,7 @@ class PodReader:
         return self._known
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
-        """Return the items of a JSON list; None for any other text, also for damaged text."""
+        """Return the items of a JSON list; None for any other text, and for a text with a syntax error."""
         scanned = self._projector.scan(view, self._threads, kind=_KIND)
         if scanned is None:
             return None
@@ -328,13 +333,17 @@ class PodReader:
     def _read(
         self, scanned: _ScannedText
     ) -> tuple[NDArray[np.bool_], list[str], NDArray[np.int64], list[tuple[int, int]]] | None:
+        """Return (items that are pods in columns, their keys, columns, (pod, slot) of each unusual time).
+
+        None if some text is not known yet.
+        """
         return _pod_columns.read_pods(
             scanned.view, scanned.listed, scanned.first, scanned.begin, scanned.size, scanned.combined, scanned.at,
             scanned.length, self._known.values, (PLACED, FINISHED), DEFAULT_NAMESPACE,
         )  # fmt: skip
 
     def _read_unusual_time(self, scanned: _ScannedText, batch: PodBatch, i: int, slot: int) -> bool:
-        """Read a time that is not written as API servers do, and return whether it is valid."""
+        """Read a time that is not written as API servers do into its column; return whether it is valid."""
         at = scanned.at[slot, (item := int(batch.column("where")[i]) - scanned.first)]
         text = str(scanned.view[at : at + scanned.length[slot, item]], "ascii")  # the scan notes only ASCII
         try:
@@ -365,7 +374,7 @@ class _ScannedText(NamedTuple):
 
 
 class _ProjectedList(NamedTuple):
-    """A list as the projector returns it; other fields as in :class:`_Found`."""
+    """A list as the projector returns it; fields as in :class:`_ScannedText`."""
 
     view: memoryview
     source: str

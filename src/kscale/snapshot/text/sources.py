@@ -51,7 +51,10 @@ _RESPONSES_WITHOUT_OBJECTS: Final = {"Status": "v1", "Table": "meta.k8s.io/"}
 
 
 def explain_no_object(api_version: str, kind: str, data: msgspec.Raw | dict[str, Any]) -> str | None:
-    """Return a message for an API response without objects, such as a Table or an error Status; None for others."""
+    """Return a message for an API response that has no objects: a Table, or a Status with an error.
+
+    None for data of any other kind.
+    """
     version = _RESPONSES_WITHOUT_OBJECTS.get(kind)
     if version is None or not api_version.startswith(version):
         return None
@@ -115,12 +118,13 @@ def _api_version(version: str, kind: str) -> str:
 
 
 def _model(value: Any) -> Any:
-    """Convert a model of the official client to its JSON members, without absent ones."""
+    """Return the JSON members of a model of the official client, without those that are None."""
     fields = ((json_name, getattr(value, name)) for name, json_name in value.attribute_map.items())
     return {json_name: _to_plain_data(item) for json_name, item in fields if item is not None}
 
 
 def _to_plain_data(value: Any) -> Any:
+    """Convert the models and times in a value to plain JSON data. A time without a zone is UTC."""
     if hasattr(value, "attribute_map") and hasattr(value, "openapi_types"):
         return _model(value)
     if isinstance(value, Mapping):
@@ -136,7 +140,7 @@ def _to_plain_data(value: Any) -> Any:
 
 
 class NamedText(msgspec.Struct, frozen=True):
-    """Text with objects that is not a file, and its name for messages."""
+    """Text with objects that does not come from a file, and its name for messages."""
 
     name: str
     data: bytes
@@ -163,7 +167,8 @@ class RawObject(msgspec.Struct, frozen=True):
 
     ``data`` is JSON text (:class:`msgspec.Raw`), plain data, or a struct. ``source`` names the file (``-`` standard
     input, ``<bytes>``, empty for data given in Python); ``where`` the place in it (``items[17]``, ``line 5``).
-    ``empty``: the record stands for an empty list, which is yielded only on request.
+    ``in_directory``: the file was found in a directory, where files without objects are no errors. ``empty``: the
+    record stands for an empty list, which is yielded only on request.
     """
 
     api_version: str
@@ -219,6 +224,7 @@ def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False)
 
 
 def _find_problem(item: RawObject | PodRun) -> Problem | None:
+    """Return the problem of an API response without objects (:func:`explain_no_object`); None for other items."""
     if not isinstance(item, RawObject) or isinstance(item.data, KubeObject):
         return None
     why = explain_no_object(item.api_version, item.kind, item.data)
@@ -226,6 +232,7 @@ def _find_problem(item: RawObject | PodRun) -> Problem | None:
 
 
 def _read(source: Source, scan: Scan | None) -> Iterator[_Item]:
+    """Yield the items of one source. Raises InputError if its type is none of those of ``Source``."""
     if isinstance(source, KubeObject):
         yield RawObject(source.api_version, source.kind or type(source).__name__, source)
     elif isinstance(source, Mapping):
@@ -267,6 +274,7 @@ def _from_open_file(source: Any, scan: Scan | None) -> Iterator[_Item]:
 
 
 def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_Item]:
+    """Yield the items of standard input (``-``), of a file, or of the JSON and YAML files in a directory, by path."""
     if source == STDIN:
         yield from _from_stream(sys.stdin.buffer, STDIN, False, scan)
         return
@@ -294,6 +302,7 @@ def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_I
 
 
 def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
+    """Yield the items of a file, which is memory-mapped if possible; a Problem if it cannot be read."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -314,7 +323,7 @@ def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_I
 
 
 def _from_stream(stream: BinaryIO, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
-    """Yield the objects of a stream, line by line with one document per line; any other stream is read into memory."""
+    """Yield the objects of a stream. Without one document per line, it is read into memory first."""
     try:
         lines = object_lines(stream)
         if isinstance(lines, bytearray):
@@ -327,6 +336,7 @@ def _from_stream(stream: BinaryIO, source: str, in_directory: bool, scan: Scan |
 
 
 def _from_buffer(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
+    """Yield the items of a file's content; a Problem if it is nested too deeply."""
     try:
         yield from _from_text(buffer, source, in_directory, scan)
     except RecursionError:
@@ -334,6 +344,7 @@ def _from_buffer(buffer: Buffer, source: str, in_directory: bool, scan: Scan | N
 
 
 def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
+    """Yield the items of JSON or YAML text, possibly compressed or in UTF-16 or UTF-32; a Problem for anything else."""
     text = decompress(buffer, source)
     if isinstance(text, Problem):
         yield text
@@ -372,7 +383,7 @@ def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | Non
 def _from_json(
     buffer: Buffer, source: str, in_directory: bool, scan: Scan | None, line: int | None = None
 ) -> Iterator[_Item]:
-    """Yield the objects of one document, several concatenated ones, or one per line.
+    """Yield the objects of JSON text: one document, several concatenated ones, or one per line.
 
     ``line`` is the number of the first line, for part of a text with one document per line.
     """
@@ -399,6 +410,7 @@ def _from_json(
 def _from_json_document(
     view: memoryview, source: str, where: str, in_directory: bool, scan: Scan | None
 ) -> Iterator[_Item]:
+    """Yield the items of one JSON document: an array, a list of objects, or an object."""
     first = bytes(view[:4096]).lstrip()[:1]
     if first == b"[":
         yield from _from_items(_array(view), source, _join_places(where, ""), "", "", in_directory)
@@ -428,7 +440,7 @@ def _from_json_document(
 
 
 def _array(view: memoryview) -> list[msgspec.Raw]:
-    """Return the elements of an array of any depth. Raises DecodeError."""
+    """Return the elements of a JSON array, nested to any depth. Raises DecodeError for a text that is not JSON."""
     try:
         return _ARRAY.decode(view)
     except RecursionError:
@@ -438,7 +450,10 @@ def _array(view: memoryview) -> list[msgspec.Raw]:
 
 
 def _envelope(view: memoryview) -> _Envelope:
-    """Return the head and items of an object or list of any depth. Raises DecodeError."""
+    """Return the head and the items of an object or a list, nested to any depth.
+
+    Raises DecodeError for a text that is not JSON.
+    """
     try:
         return _ENVELOPE.decode(view)
     except RecursionError:
@@ -476,7 +491,7 @@ def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_direct
 
 
 def _join_places(where: str, place: str) -> str:
-    """Return where an item is, inside of what contains it."""
+    """Return the place of an item within its container: ``document 2, items[3]``. Either part may be empty."""
     return f"{where}, {place}" if where else place
 
 
@@ -489,7 +504,10 @@ def _from_items(
     in_directory: bool,
     first: int = 0,
 ) -> Iterator[_Item]:
-    """Yield the items of a list. ``kind`` and ``api_version`` are the defaults for items without them."""
+    """Yield the items of a list. ``kind`` and ``api_version`` are the defaults for items without them.
+
+    ``place``: place of the list; ``first``: number of the first item.
+    """
     for index, raw in enumerate(items, start=first):
         where = f"{place}[{index}]"
         match = _HEAD.match(memoryview(raw)[:_HEAD_SIZE])
@@ -518,6 +536,7 @@ def _from_items(
 
 
 def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[_Item]:
+    """Yield the items of all documents of a YAML stream. Raises MissingExtraError without PyYAML."""
     from kscale.snapshot.text.documents import placed_documents
 
     for where, document in placed_documents(text, source):
@@ -528,6 +547,7 @@ def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[_Item]:
 
 
 def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -> Iterator[_Item]:
+    """Yield the items of plain data: an object, a list of objects, or a sequence of these."""
     if isinstance(data, list):
         for index, item in enumerate(data):
             yield from _from_data(item, source, _join_places(where, f"[{index}]"), in_directory)

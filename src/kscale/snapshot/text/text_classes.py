@@ -47,9 +47,9 @@ T = TypeVar("T")
 class TextCache(Generic[T]):
     """Values of texts, by number + 1; 0 means no text. A pod with a text whose value is None is decoded by itself.
 
-    ``read`` returns the value of a text by number, or None if it is unusual; ``absent`` is the value without a text;
-    ``columns`` are names and types of columns, and ``entries`` returns their values for a text's value. Unusual texts
-    have zeros there.
+    ``read`` returns the value of a text by number, or None if the text is unusual; ``absent`` is the value without a
+    text. ``columns`` are names and types of columns, and ``entries`` returns a value's entries in them (zeros for
+    unusual texts).
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class TextCache(Generic[T]):
         self._set(0, absent)
 
     def learn(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Read the texts that are new, and return whether each text is usable."""
+        """Read the texts that are new, and return for each number whether its text has a value: bool[n]."""
         places = numbers + 1
         self._grow(int(places.max(initial=0)) + 1)
         fresh = places[~self.columns["known"][places]]
@@ -78,7 +78,7 @@ class TextCache(Generic[T]):
         return usable
 
     def forget(self, numbers: NDArray[np.int64]) -> None:
-        """Remove the texts of these numbers, which may be reused."""
+        """Remove the texts of these numbers, which may be given to other texts."""
         places = numbers + 1
         places = places[places < len(self.values)]
         for column in self.columns.values():
@@ -87,12 +87,14 @@ class TextCache(Generic[T]):
             self.values[at] = None
 
     def _grow(self, size: int) -> None:
+        """Make room for ``size`` values; new ones are not known yet."""
         more = size - len(self.values)
         if more > 0:
             self.values += [None] * more
             self._columns.extend_to(size)
 
     def _set(self, at: int, value: T | None) -> None:
+        """Store the value (None: unusual) at an index, with its entries in the columns."""
         self.values[at] = value
         entries = (True,) if value is None else (True, True, *self._entries(value))
         for column, entry in zip(self.columns.values(), entries, strict=False):
@@ -225,7 +227,10 @@ class TextClasses:
         return self._projector.combination_count
 
     def learn(self, places: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
-        """Find the classes of combinations (their numbers + 1), for pods with a node (``bound``) and without one."""
+        """Find the classes of combinations, given as their numbers + 1.
+
+        ``bound``: whether the pod has a node; the two cases have classes of their own.
+        """
         values = self.values
         fresh = places[~values["known"][places]]
         if len(fresh):
@@ -279,6 +284,7 @@ class TextClasses:
         return numbers[which]
 
     def _facet_bytes(self, facet: int, number: int) -> bytes | None:
+        """Return the text of a facet; None without one (a negative number)."""
         if number < 0:
             return None
         cached = self._bytes[facet].get(number)
@@ -321,7 +327,7 @@ class TextClasses:
         shapes: NDArray[np.bool_],
         controllers: NDArray[np.bool_],
     ) -> None:
-        """Use another interner, which does not have the classes, shapes and controllers marked here."""
+        """Use another interner, which lacks the classes, shapes and controllers that are marked (bool by number)."""
         self._interner = interner
         outdated = _is_marked(controllers, self.values["controller"])
         for name in ("waiting", "settled"):
@@ -333,7 +339,7 @@ class TextClasses:
             self.values[name][outdated] = 0
 
     def retain(self, keep: NDArray[np.bool_]) -> None:
-        """Forget the other combinations (bool by number), and the texts that only they have."""
+        """Forget the combinations that are not in ``keep`` (bool by number), and the texts that only they have."""
         *facets, rests = self._projector.retain(keep.view(np.uint8))
         for facet_texts, cached, in_use in zip(self._facets, self._bytes, facets, strict=True):
             removed = np.flatnonzero(~in_use)
@@ -388,11 +394,13 @@ class TextClasses:
         return text
 
     def _read_labels(self, number: int) -> LabelsFacet | None:
+        """Decode the text of labels; None if it is unusual."""
         with suppress(*_UNUSUAL):
             return labels_facet(_LABELS_OF.decode(self._text(LABELS, number)))
         return None
 
     def _affinity(self, affinity: Affinity | None) -> _Affinity:
+        """Return an affinity's facets and their numbers; equal facets have equal numbers."""
         moving = affinity_facet(affinity)
         staying = moving if moving[0][0] is None else drop_node_affinity(moving)
         numbers = []
@@ -404,6 +412,7 @@ class TextClasses:
         return _Affinity(moving, staying, *numbers)
 
     def _read_affinity(self, number: int) -> _Affinity | None:
+        """Decode the text of an affinity; None if it is unusual."""
         with suppress(*_UNUSUAL):
             affinity = _AFFINITY_OF.decode(self._text(AFFINITY, number))
             if affinity is None or not is_unusual(affinity):
@@ -411,6 +420,7 @@ class TextClasses:
         return None
 
     def _read_volumes(self, number: int) -> VolumesFacet | None:
+        """Decode the text of volumes; None if it is unusual or has generic ephemeral volumes."""
         with suppress(*_UNUSUAL):
             volumes = _VOLUMES_OF.decode(self._text(VOLUMES, number))
             if all(volume.ephemeral is None for volume in volumes):  # with one, its name is part of its class
@@ -418,6 +428,7 @@ class TextClasses:
         return None
 
     def _read_owner(self, number: int) -> _Owner | None:
+        """Decode the text of owner references to the controller; None if it is unusual."""
         with suppress(*_UNUSUAL):
             references = _OWNERS_OF.decode(self._text(OWNERS, number))
             owner = next((each for each in references if each.controller), None)  # as controller_of has it

@@ -583,9 +583,9 @@ def _choose_moment(feed: UsageFeed, ooms: Sequence[OutOfMemory], now: Moment | N
 
 
 def _warn_of_late_samples(feed: UsageFeed) -> None:
-    """Count samples long after most others in the feed's notes.
+    """Add a note to ``feed.counts`` if the newest samples are more than eight days later than most.
 
-    The newest sample is the moment of the recommendation, which would make all others old.
+    The time of the newest sample is the current time by default, which would make all other samples old.
     """
     late = feed.from_the_future(_HISTORY_LENGTH)
     if late is None:
@@ -593,7 +593,7 @@ def _warn_of_late_samples(feed: UsageFeed) -> None:
     usual, containers = late
     shown = f" ({', '.join(containers[:3])}{', ...' if len(containers) > 3 else ''})" if containers else ""
     text = f"containers{shown or ' that are not known'} with samples of up to {to_text(feed.newest)}, more than eight "
-    text += f"days after most ({to_text(usual)}): that is taken for the moment asked about (--now says another)"
+    text += f"days after most ({to_text(usual)}): kscale uses this time as the current time (--now sets another)"
     feed.counts[text] += max(len(containers), 1)
 
 
