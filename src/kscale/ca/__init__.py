@@ -40,8 +40,14 @@ if TYPE_CHECKING:
     )
     from kscale.ca.repair import repair_steps
     from kscale.ca.scale_down.actuation.actuator import Actuator, sync_deletions
-    from kscale.ca.scale_down.budgets import BudgetGroup, DeletionsInProgress, GroupNodes, NodeInGroup, crop_nodes
-    from kscale.ca.scale_down.candidates import filter_registered_nodes
+    from kscale.ca.scale_down.candidates import (
+        BudgetGroup,
+        DeletionsInProgress,
+        GroupNodes,
+        NodeInGroup,
+        crop_nodes,
+        filter_registered_nodes,
+    )
     from kscale.ca.scale_down.drainability import (
         DrainabilityChecker,
         DrainContext,
@@ -95,8 +101,14 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "loop_context": ("LoopInputs",),
     "entry_points": ("run_once", "run_once_steps", "scale_up_steps"),
     "scale_down.actuation.actuator": ("Actuator", "sync_deletions"),
-    "scale_down.candidates": ("filter_registered_nodes",),
-    "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop_nodes"),
+    "scale_down.candidates": (
+        "BudgetGroup",
+        "DeletionsInProgress",
+        "GroupNodes",
+        "NodeInGroup",
+        "crop_nodes",
+        "filter_registered_nodes",
+    ),
     "scale_down.drainability": (
         "DrainContext",
         "DrainabilityChecker",

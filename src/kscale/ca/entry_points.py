@@ -50,7 +50,7 @@ from kscale.effects import (
     moment,
     run_dry,
 )
-from kscale.effects.outcomes import NOT_FOUND
+from kscale.effects.actions import NOT_FOUND
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import GroupsLike

@@ -19,12 +19,13 @@ from kscale.objects.api.storage import PersistentVolumeClaim, default_storage_cl
 from kscale.objects.argument_types import typed
 from kscale.objects.kinds import DEFAULT_NAMESPACE, with_namespace
 from kscale.objects.pod_admission import BUILT_IN_CLASSES, PodClasses, with_defaults
-from kscale.objects.pod_claims import create_claims, needs_claims
 from kscale.objects.workloads import (
     WORKLOADS,
     claims_of,
+    create_claims,
     daemonset_pod,
     expand_if_equal,
+    needs_claims,
     pod_count,
     pods_of,
     replica_set_of,

@@ -31,8 +31,7 @@ from kscale.objects.kinds import DEFAULT_NAMESPACE, with_namespace
 from kscale.objects.node_selectors import ZONE
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_admission import BUILT_IN_CLASSES, PodClasses, with_defaults
-from kscale.objects.pod_claims import needs_claims
-from kscale.objects.workloads import pods_of, spec_of
+from kscale.objects.workloads import needs_claims, pods_of, spec_of
 from kscale.records import Record
 from kscale.scheduling.place import place
 from kscale.scheduling.session import Session

@@ -20,7 +20,7 @@ from kscale.ca.group_inputs import restore_targets
 from kscale.ca.loop_state import LoopState
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import drainability
-from kscale.ca.scale_down.budgets import NodeInGroup, assign_groups
+from kscale.ca.scale_down.candidates import NodeInGroup, assign_groups
 from kscale.ca.scale_down.drainability import DrainContext, Listers
 from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.moving_pods import get_moving_pods

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kscale.capacity.namespace_labels import selects_by_labels, warning
 from kscale.errors import InputError, Problem
 from kscale.hpa.api.admission import DecodeError, decode_hpa, validate_stored
 from kscale.hpa.api.keda import KEDAWebhook, check_scaled_object_alone, generate_hpa
@@ -28,6 +27,7 @@ from kscale.objects.decode import to_dict
 from kscale.objects.names import FieldError, build_required_error, not_supported
 from kscale.objects.validation import unknown_fields
 from kscale.records import Record
+from kscale.scheduling.plugins.inter_pod_affinity import format_namespace_warning, selects_namespaces_by_labels
 from kscale.snapshot.loading import LoadReport, load_objects
 from kscale.vpa.admission import admit_vpa
 
@@ -216,7 +216,7 @@ def validate(sources: Sequence[str]) -> Validation:
             if isinstance(loaded.obj, Node):
                 nodes.add(loaded.obj.name)
             elif isinstance(loaded.obj, Pod):
-                in_doubt += loaded.obj.status.phase not in ("Succeeded", "Failed") and selects_by_labels(
+                in_doubt += loaded.obj.status.phase not in ("Succeeded", "Failed") and selects_namespaces_by_labels(
                     loaded.obj.spec
                 )
                 if loaded.obj.spec.node_name:
@@ -236,7 +236,7 @@ def validate(sources: Sequence[str]) -> Validation:
         for name, count in strays.items()
     ]
     if in_doubt and not report.read["Namespace"]:
-        lacking.append(warning(in_doubt))
+        lacking.append(format_namespace_warning(in_doubt))
     kinds = [KindCount(kind=kind, objects=count) for kind, count in sorted(report.read.items())]
     kinds += [KindCount(kind=kind, objects=count, modelled=False) for kind, count in sorted(report.skipped.items())]
     return Validation(

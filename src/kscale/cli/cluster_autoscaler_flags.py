@@ -10,10 +10,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kscale.ca.options import AutoscalingOptions, parse_gpu_limits, parse_range
-from kscale.cli.go_flags import KLOG_IDLE, Idle, flags_given_of, idle_switches, idle_texts, read_int
+from kscale.cli.go_flags import (
+    KLOG_IDLE,
+    REPEATABLE,
+    Form,
+    Idle,
+    StructFlags,
+    flags_given_of,
+    idle_switches,
+    idle_texts,
+    read_int,
+    struct_flags,
+)
 from kscale.cli.options import Switch, flag_of
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
-from kscale.cli.struct_flags import REPEATABLE, Form, StructFlags, struct_flags
 from kscale.errors import InputError, Problem
 
 __all__ = ["IDLE", "REFUSED", "AutoscalerFlags", "AutoscalerLease", "LoopFlags"]

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from kscale.cli.go_flags import DURATION_FORM, StructFlags, struct_flags
 from kscale.cli.inputs import parse_duration_option
 from kscale.cli.options import flag_of
-from kscale.cli.struct_flags import DURATION_FORM, StructFlags, struct_flags
 from kscale.effects import timedelta_of
 from kscale.errors import InputError
 from kscale.hpa.options import HPAOptions

@@ -390,7 +390,7 @@ def read(
     typer.BadParameter
         If the options contradict each other.
     """
-    from kscale.capacity.namespace_labels import pods_in_doubt, warning
+    from kscale.scheduling.plugins.inter_pod_affinity import count_pods_selecting_namespaces, format_namespace_warning
 
     added_kinds = set() if manifests is None else {item.kind for item in manifests.objects}
     cluster = read_cluster(source, terminal, matter=[kind for kind in matter if kind not in added_kinds])
@@ -403,9 +403,9 @@ def read(
     orphaned = snapshot.counts["on unknown nodes"]
     if orphaned:
         terminal.warn(f"{orphaned:,} {'pod runs' if orphaned == 1 else 'pods run'} on a node that is not in the input")
-    in_doubt = pods_in_doubt(snapshot, manifests.workloads if manifests is not None else ())
+    in_doubt = count_pods_selecting_namespaces(snapshot, manifests.workloads if manifests is not None else ())
     if in_doubt:
-        terminal.warn(warning(in_doubt))
+        terminal.warn(format_namespace_warning(in_doubt))
     return cluster, snapshot
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
-from kscale.cli.go_flags import KLOG_IDLE, Idle, idle_switches
+from kscale.cli.go_flags import KLOG_IDLE, Idle, go_duration, idle_switches, positive_seconds
 from kscale.cli.options import OptionGroup, Switch, fields
-from kscale.cli.struct_flags import go_duration, positive_seconds
 from kscale.errors import InputError, Problem
 
 if TYPE_CHECKING:

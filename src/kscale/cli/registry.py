@@ -122,7 +122,7 @@ COMMANDS: tuple[Entry, ...] = (
         "Tools",
         (
             "catalogue import",
-            "catalogue_import:import_catalogue",
+            "catalogue:import_catalogue",
             "Keep the machines of a cloud, with prices, under a name.",
         ),
         ("catalogue list", "catalogue:list_catalogues", "The imported catalogues."),

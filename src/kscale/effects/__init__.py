@@ -12,7 +12,10 @@ action may have which outcome), ``steps`` (writing a machine), ``dry_run`` (:fun
 from __future__ import annotations
 
 from kscale.effects.actions import (
+    CANCELED,
+    DEADLINE_EXCEEDED,
     Action,
+    ApiError,
     Create,
     CreatedGroups,
     CreateGroup,
@@ -39,6 +42,7 @@ from kscale.effects.actions import (
     Metric,
     Observation,
     Observe,
+    Outcome,
     Patch,
     PatchOperation,
     Preview,
@@ -72,7 +76,6 @@ from kscale.effects.moments import (
     to_datetime,
     to_text,
 )
-from kscale.effects.outcomes import CANCELED, DEADLINE_EXCEEDED, ApiError, Outcome
 from kscale.effects.steps import (
     DryRun,
     MissingResponseError,

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from kscale.effects.actions import (
     Action,
+    ApiError,
     Create,
     CreatedGroups,
     CreateGroup,
@@ -28,6 +29,7 @@ from kscale.effects.actions import (
     IncreaseSize,
     List,
     Observe,
+    Outcome,
     Patch,
     Preview,
     Prices,
@@ -43,7 +45,6 @@ from kscale.effects.actions import (
     Within,
     WriteStatus,
 )
-from kscale.effects.outcomes import ApiError, Outcome
 from kscale.errors import KscaleError
 from kscale.objects.api.autoscaling import Scale
 from kscale.objects.api.meta import KubeObject

@@ -15,6 +15,7 @@ import msgspec
 
 from kscale.effects.actions import (
     Action,
+    ApiError,
     Deferred,
     Emit,
     Event,
@@ -22,6 +23,7 @@ from kscale.effects.actions import (
     Machine,
     Observation,
     Observe,
+    Outcome,
     Steps,
     StepsOf,
     Together,
@@ -30,7 +32,6 @@ from kscale.effects.actions import (
 )
 from kscale.effects.legal_outcomes import LEGAL_OUTCOMES, check_outcome
 from kscale.effects.moments import Moment
-from kscale.effects.outcomes import ApiError, Outcome
 from kscale.effects.virtual_time import VirtualTime
 from kscale.errors import KscaleError
 from kscale.objects.times import virtual_moment

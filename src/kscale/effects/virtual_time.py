@@ -13,10 +13,19 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final
 
-from kscale.effects.actions import Action, InBackground, Machine, Steps, Together, Wait, Within
+from kscale.effects.actions import (
+    DEADLINE_EXCEEDED,
+    Action,
+    InBackground,
+    Machine,
+    Outcome,
+    Steps,
+    Together,
+    Wait,
+    Within,
+)
 from kscale.effects.legal_outcomes import LEGAL_OUTCOMES, IllegalOutcomeError, check_outcome
 from kscale.effects.moments import LAST_TIME, Moment, to_text
-from kscale.effects.outcomes import DEADLINE_EXCEEDED, Outcome
 from kscale.objects.times import virtual_moment
 
 __all__ = ["Perform", "Running", "VirtualTime", "run_virtually"]

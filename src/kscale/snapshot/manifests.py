@@ -23,9 +23,21 @@ from kscale.objects.api.storage import (
 from kscale.objects.argument_types import typed
 from kscale.objects.kinds import DEFAULT_NAMESPACE, custom_kind_key, group_of, is_custom_group
 from kscale.objects.pod_admission import COMPLETING_KINDS, PodClasses, with_defaults
-from kscale.objects.pod_claims import AVAILABLE, bind, create_claims, find_volume, is_bound, needs_claims
 from kscale.objects.pod_resources import CPU, MEMORY
-from kscale.objects.workloads import WORKLOADS, claims_of, derived_uid, pod_count, pods_of, spec_of
+from kscale.objects.workloads import (
+    AVAILABLE,
+    WORKLOADS,
+    bind,
+    claims_of,
+    create_claims,
+    derived_uid,
+    find_volume,
+    is_bound,
+    needs_claims,
+    pod_count,
+    pods_of,
+    spec_of,
+)
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import LoadReport, load_objects
 

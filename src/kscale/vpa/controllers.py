@@ -29,7 +29,7 @@ from kscale.effects import (
     StepsOf,
     moment,
 )
-from kscale.effects.outcomes import NOT_FOUND
+from kscale.effects.actions import NOT_FOUND
 from kscale.errors import KscaleError
 from kscale.objects.api.apps import CronJob, DaemonSet, Deployment, Job, ReplicaSet, StatefulSet
 from kscale.objects.api.autoscaling import Scale, ScaleStatus

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kscale.effects import Action, ApiError, Create, List, Moment, Outcome, Patch, VirtualTime, to_text
-from kscale.effects.outcomes import NOT_FOUND
+from kscale.effects.actions import NOT_FOUND
 from kscale.objects.api.core import Pod
 from kscale.objects.api.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint, VerticalPodAutoscalerStatus
 from kscale.objects.decode import from_dict, to_dict

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kscale.capacity.namespace_labels import warning
+from kscale.scheduling.plugins.inter_pod_affinity import warning
 from unit.cli.support import kscale
 
 BY_LABEL = {"matchLabels": {"team": "a"}}

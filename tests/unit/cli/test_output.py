@@ -10,9 +10,8 @@ import re
 import pytest
 import yaml
 
-from kscale.cli.output import Answer, Cell, Column, Format, Table, View, render
+from kscale.cli.output import Answer, Cell, Column, Format, Table, View, fit_widths, render
 from kscale.cli.terminal import Terminal
-from kscale.cli.terminal_tables import fit_widths
 from kscale.records import Record
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kscale.effects import Action, ApiError, Create, Delete, Get, List, Moment, Outcome, Patch, Progress, Together
-from kscale.effects.outcomes import NOT_FOUND
+from kscale.effects.actions import NOT_FOUND
 from kscale.objects.api.core import Namespace
 from kscale.objects.api.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.objects.decode import from_dict, to_dict

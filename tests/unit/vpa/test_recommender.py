@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kscale.effects import Action, ApiError, GetMetric, GetScale, List, Patch, to_text
-from kscale.effects.outcomes import NOT_FOUND
+from kscale.effects.actions import NOT_FOUND
 from kscale.objects.api.autoscaling import Scale
 from kscale.objects.api.core import Pod
 from kscale.objects.api.metrics import ExternalMetricValueList, PodMetrics

@@ -22,7 +22,7 @@ from kscale.effects import (
     StepsOf,
     from_text,
 )
-from kscale.effects.outcomes import NOT_FOUND
+from kscale.effects.actions import NOT_FOUND
 from kscale.objects.api.cluster_autoscaler import CapacityBuffer, ScalableRef
 from kscale.objects.api.core import PodSpec, PodTemplate
 from kscale.objects.api.meta import KubeObject, ObjectMeta, OwnerReference

@@ -53,7 +53,7 @@ from kscale.ca.scale_down.actuation.tainting import TaintAction, clean_to_be_del
 from kscale.ca.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan, build_not_tried_plan
 from kscale.ca.scale_up_status import SCALE_UP_SUCCESSFUL
-from kscale.ca.static_autoscaler import loop_metrics
+from kscale.ca.static_autoscaler import report
 from kscale.ca.static_autoscaler.loop import (
     adopt_refreshed_groups,
     build_actuator,
@@ -428,7 +428,7 @@ class LegacyAutoscalerLoop:
         idle = check_actionable(len(context.lists.all), len(context.lists.ready), without_flag, self.inputs.process_age)
         if idle is not None:
             context.clear_unneeded_nodes()
-            yield from p.observe(*loop_metrics.build_inactive_observations())
+            yield from p.observe(*report.build_inactive_observations())
             yield from self.write_status(idle.message)
             if idle.has_event:
                 yield from p.emit(*build_status_events(options, "Warning", "ClusterUnhealthy", idle.message))
@@ -446,7 +446,7 @@ class LegacyAutoscalerLoop:
         except AutoscalerError as error:
             context.clear_unneeded_nodes()
             raise LoopEndedError.of(error, CLOUD_PROVIDER_ERROR) from None
-        yield from p.observe(*loop_metrics.build_readiness_observations(context.state.cluster, context.groups, options))
+        yield from p.observe(*report.build_readiness_observations(context.state.cluster, context.groups, options))
         yield from timer.stop()
         self.is_observed = True
 

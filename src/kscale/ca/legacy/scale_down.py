@@ -24,8 +24,7 @@ from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, is_being_deleted, is_ready
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.quota import NODES_RESOURCE, NodeResources
 from kscale.ca.scale_down.actuation.tainting import SoftTaints
-from kscale.ca.scale_down.budgets import CroppedNodes, GroupNodes
-from kscale.ca.scale_down.candidates import prefilter_nodes
+from kscale.ca.scale_down.candidates import CroppedNodes, GroupNodes, prefilter_nodes
 from kscale.ca.scale_down.drainability import DrainContext, Listers, build_over_budget_status
 from kscale.ca.scale_down.eligibility import Eligibility
 from kscale.ca.scale_down.inputs import ScaleDownContext, ScaleDownInputs

@@ -12,7 +12,7 @@ from kscale.ca.identity_cache import cached_by_identity
 from kscale.ca.loop_state import LoopState
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.pod_lists import drop_uncounted_pods
-from kscale.ca.scale_down.budgets import NodeInGroup
+from kscale.ca.scale_down.candidates import NodeInGroup
 from kscale.ca.scale_down.drainability import Listers
 from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
 from kscale.effects import Moment, duration

@@ -21,8 +21,7 @@ from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.pod_lists import drop_uncounted_pods
 from kscale.ca.quota import Quota, QuotaTracker, build_cluster_minimum_quota
 from kscale.ca.scale_down.actuation.tainting import SoftTaints
-from kscale.ca.scale_down.budgets import CroppedNodes
-from kscale.ca.scale_down.candidates import filter_atomic_groups
+from kscale.ca.scale_down.candidates import CroppedNodes, filter_atomic_groups
 from kscale.ca.scale_down.eligibility import Eligibility
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate

@@ -16,15 +16,13 @@ from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, has_taint, is_upcoming_nod
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import CountedNodes, Quota, QuotaTracker
 from kscale.ca.scale_down.actuation.tainting import SoftTaints, plan_soft_taints
-from kscale.ca.scale_down.budgets import (
+from kscale.ca.scale_down.candidates import (
     CroppedNodes,
     DeletionsInProgress,
     assign_groups,
     build_budget_groups,
-    crop_nodes,
-)
-from kscale.ca.scale_down.candidates import (
     compute_emptiness_tiers,
+    crop_nodes,
     filter_out_delayed,
     filter_out_rolling_out,
     prefilter_nodes,

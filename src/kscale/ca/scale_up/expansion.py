@@ -31,15 +31,16 @@ from kscale.ca.expander.price import GroupPrices
 from kscale.ca.expander.types import ExpanderFilter, ExpanderInput, Option, PodRun, PodRuns, Rng
 from kscale.ca.loop_state import AsyncInitializer
 from kscale.ca.metrics import build_duration_observation, build_observation
-from kscale.ca.node_group_set import Comparator, SimilarGroups
-from kscale.ca.options import AutoscalingOptions
-from kscale.ca.quota import Quota, QuotaTracker
-from kscale.ca.scale_up.node_groups import (
+from kscale.ca.node_group_set import (
+    Comparator,
     FilteredGroups,
+    SimilarGroups,
     compute_similar_node_groups,
     filter_valid_scale_up_groups,
     is_zero_or_max_group,
 )
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.quota import Quota, QuotaTracker
 from kscale.ca.scale_up_status import NoScaleUpInfo
 from kscale.effects import Moment, Observation, Progress, StepsOf, Wait
 from kscale.objects.api.apps import DaemonSet
@@ -271,7 +272,7 @@ class ScaleUpContext(msgspec.Struct, kw_only=True, frozen=True):
     - ``candidates``: groups that could be created (``exists`` False), whose templates are included. An error: they
       could not be listed. ``daemonsets`` run on templates of created groups. ``initializers``: by group, those
       of groups that are still being created.
-    - ``known_templates`` as in :func:`kscale.ca.scale_up.node_groups.filter_valid_scale_up_groups`;
+    - ``known_templates`` as in :func:`kscale.ca.node_group_set.filter_valid_scale_up_groups`;
       ``stop_after_options``: no further estimates once there are so many options (0 = all); ``all_or_nothing``: all
       pods at once or none.
     - ``fake_pods`` are not reported.

@@ -19,17 +19,17 @@ from kscale.ca.expander.types import ExpanderInput, Option, RankResponder
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.loop_state import AsyncInitializer, update_initializers
 from kscale.ca.metrics import build_duration_observation, build_observation
-from kscale.ca.node_group_set import ScaleUpInfo
-from kscale.ca.options import AutoscalingOptions
-from kscale.ca.quota import Quota, QuotaTracker, build_cluster_maximum_quota, cap_by_max_nodes_total
-from kscale.ca.scale_up.executor import ExecutorAction, execute_scale_ups_steps
-from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption, PodGroups, ScaleUpContext, find_compared_pods
-from kscale.ca.scale_up.node_groups import (
+from kscale.ca.node_group_set import (
+    ScaleUpInfo,
     balance_scale_ups,
     find_not_ready_reason,
     find_sharing_groups,
     is_within_quotas,
 )
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.quota import Quota, QuotaTracker, build_cluster_maximum_quota, cap_by_max_nodes_total
+from kscale.ca.scale_up.executor import ExecutorAction, execute_scale_ups_steps
+from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption, PodGroups, ScaleUpContext, find_compared_pods
 from kscale.ca.scale_up_status import (
     ALL_OR_NOTHING_REASON,
     EXECUTION_FAILED_REASON,

@@ -43,7 +43,7 @@ from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import plan_scale_down
 from kscale.ca.scale_up.orchestrator import OrchestratorAction
-from kscale.ca.static_autoscaler import loop_metrics
+from kscale.ca.static_autoscaler import report
 from kscale.ca.static_autoscaler.report import LoopEndedError, LoopReport
 from kscale.ca.static_autoscaler.scale_up_loop import ScaleUpLoop
 from kscale.ca.status_config_map import StatusConfigMapAction, format_status, write_status_config_map
@@ -247,7 +247,7 @@ class AutoscalerLoop:
         timer = FunctionTimer(p, "updateClusterState")
         yield from self.require_actionable_cluster()
         taints = TaintConfig.from_options(options)
-        yield from p.observe(*loop_metrics.build_node_observations(context.observed, self.now, taints))
+        yield from p.observe(*report.build_node_observations(context.observed, self.now, taints))
         # Read the tracker before the provider is refreshed: nodes deleted meanwhile are still among its nodes.
         self.under_way = self.actuator.tracker.status(self.now)
         self.report.deletions_under_way = bool(self.under_way.deleting or self.under_way.draining)
@@ -255,7 +255,7 @@ class AutoscalerLoop:
         yield from self.refresh()
         context.update_state(cluster=clear_scale_up_failures(context.state.cluster))
         yield from self.up.end_old_requests()
-        yield from p.observe(*loop_metrics.build_group_observations(context.groups, options))
+        yield from p.observe(*report.build_group_observations(context.groups, options))
         try:
             check_csi_nodes(context.observed)
         except AutoscalerError as error:
@@ -275,7 +275,7 @@ class AutoscalerLoop:
         except AutoscalerError as error:
             context.clear_unneeded_nodes()
             raise LoopEndedError.of(error, CLOUD_PROVIDER_ERROR) from None
-        yield from p.observe(*loop_metrics.build_readiness_observations(context.state.cluster, context.groups, options))
+        yield from p.observe(*report.build_readiness_observations(context.state.cluster, context.groups, options))
         yield from timer.stop()
 
     def compare_devices(self) -> list[Observation]:
@@ -291,9 +291,7 @@ class AutoscalerLoop:
         )
         if before or mismatches:
             context.update_state(differing_drivers=[*mismatches])
-        return loop_metrics.build_device_mismatch_observations(
-            {driver: Counter[str]() for driver in before} | mismatches
-        )
+        return report.build_device_mismatch_observations({driver: Counter[str]() for driver in before} | mismatches)
 
     def require_actionable_cluster(self) -> StepsOf[LoopAction, None]:
         """Check whether the cluster is actionable. If not, write the status and raise LoopEndedError."""
@@ -302,7 +300,7 @@ class AutoscalerLoop:
         if idle is None:
             return
         self.context.clear_unneeded_nodes()
-        yield from self.p.observe(*loop_metrics.build_inactive_observations())
+        yield from self.p.observe(*report.build_inactive_observations())
         self.report.status = build_initializing_status(idle.message)
         if options.write_status_configmap:
             yield from self.write_status()
@@ -378,7 +376,7 @@ class AutoscalerLoop:
             yield from self.time_scale_up(up.scale())
             for done in up.rounds:
                 yield from p.observe(*done.observations)
-                yield from p.observe(*loop_metrics.build_skipped_scale_up_observations(done.exceeded))
+                yield from p.observe(*report.build_skipped_scale_up_observations(done.exceeded))
                 yield from self.observe_scale_up(done.resized, done.templates)
 
     def time_scale_up(self, steps: StepsOf[OrchestratorAction | WriteStatus, None]) -> StepsOf[LoopAction, None]:
@@ -393,7 +391,7 @@ class AutoscalerLoop:
     ) -> StepsOf[Observe, None]:
         """Count the new nodes of the resized groups."""
         labels = templates, self.context.gpu_label, self.inputs.gpu_types
-        yield from self.p.observe(*loop_metrics.build_scale_up_observations(resized, *labels))
+        yield from self.p.observe(*report.build_scale_up_observations(resized, *labels))
 
     # -- scale-down --------------------------------------------------------------------------------------------------
 
@@ -455,7 +453,7 @@ class AutoscalerLoop:
         if options.node_removal_latency_tracking_enabled:
             latencies, needed = self.context.state.latencies.update(plan.unneeded, self.now)
             self.context.update_state(latencies=latencies)
-            observations += loop_metrics.build_latency_observations(needed)
+            observations += report.build_latency_observations(needed)
         return observations
 
     def start_deletions(self, plan: ScaleDownPlan) -> StepsOf[LoopAction, ErrorRecord | None]:
@@ -471,7 +469,7 @@ class AutoscalerLoop:
             record_deletion_start(self.context.state, started, self.now), deletions=self.actuator.tracker.deletions()
         )
         yield from timer.stop()
-        yield from p.observe(*loop_metrics.build_unremovable_observations(plan.unremovable))
+        yield from p.observe(*report.build_unremovable_observations(plan.unremovable))
         if started.result == "ScaleDownNodeDeleteStarted":
             self.recalculate_ranges()
         return started.error
@@ -502,14 +500,14 @@ class AutoscalerLoop:
                 unremovable, [item.node for item in started], self.now
             )
             self.context.update_state(latencies=latencies)
-            yield from p.observe(*loop_metrics.build_latency_observations(removed))
+            yield from p.observe(*report.build_latency_observations(removed))
         results, newest = tracker.results(p.now)
         tracker.clear_results_not_newer_than(newest)
         self.report.deletion_results = results
         labels = self.up.templates, self.context.gpu_label, self.inputs.gpu_types
-        yield from p.observe(*loop_metrics.build_failed_scale_up_observations(self.context.state.cluster, *labels))
+        yield from p.observe(*report.build_failed_scale_up_observations(self.context.state.cluster, *labels))
         if options.emit_per_nodegroup_metrics:
-            observations = loop_metrics.build_group_health_observations(
+            observations = report.build_group_health_observations(
                 self.context.state.cluster, self.context.groups, self.now, options, known
             )
             yield from p.observe(*observations)

@@ -11,7 +11,7 @@ from kscale.capacity.records import EstimateReport, GroupEstimate
 from kscale.cli.estimate_options import BoundSource, CSIOption
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, daemon_sets_alone, manifests, read, workloads_without_pods
-from kscale.cli.karpenter_view import karpenter_notes, karpenter_table
+from kscale.cli.karpenter import karpenter_notes, karpenter_table
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, share_cell
 from kscale.cli.pictures import estimate_blocks

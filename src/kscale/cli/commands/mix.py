@@ -15,7 +15,7 @@ import typer
 
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, daemon_sets_alone, manifests, read, workloads_without_pods
-from kscale.cli.karpenter_view import karpenter_notes, karpenter_table
+from kscale.cli.karpenter import karpenter_notes, karpenter_table
 from kscale.cli.live_inputs import PlannedClusters
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, share_cell
 from kscale.cli.pictures import mix_blocks

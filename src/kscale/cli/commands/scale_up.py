@@ -14,11 +14,10 @@ from kscale.capacity.records import UNLIMITED
 from kscale.cli.estimate_options import BoundSource, GpuLabel, LoopMemory, check_expanders, expander_input, ranker
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, read, workloads_without_pods
-from kscale.cli.karpenter_view import karpenter_plan_view
+from kscale.cli.karpenter import Provisioner, chosen_offers, karpenter_plan_view, refuse_autoscaler_options
 from kscale.cli.live_inputs import AskedClusters
 from kscale.cli.output import Answer, Show
 from kscale.cli.pictures import scale_up_blocks
-from kscale.cli.provisioners import Provisioner, chosen_offers, refuse_autoscaler_options
 from kscale.cli.registry import expanders
 from kscale.cli.scale_up_view import scale_up_view, starting_hints
 from kscale.cli.terminal import expendable_room, program

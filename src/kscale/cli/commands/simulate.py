@@ -13,10 +13,10 @@ import typer
 from msgspec.structs import replace
 
 from kscale.cli.inputs import read_cluster
+from kscale.cli.karpenter import Provisioner
 from kscale.cli.live_inputs import BeginningCluster
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, money_cell
 from kscale.cli.pictures import simulation_blocks
-from kscale.cli.provisioners import Provisioner
 from kscale.cli.terminal import plural, pods, progress
 
 if TYPE_CHECKING:

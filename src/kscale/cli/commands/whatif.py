@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_moment, read
+from kscale.cli.karpenter import Provisioner, chosen_offers
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, failing_cell, make_columns
-from kscale.cli.provisioners import Provisioner, chosen_offers
 from kscale.cli.terminal import plural
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _api_text, _names
 from kscale.effects import ApiError, GetMetric, GetScale, from_text
-from kscale.effects.outcomes import NOT_FOUND
+from kscale.effects.actions import NOT_FOUND
 from kscale.errors import InputError
 from kscale.hpa.api.admission import coerce_scale
 from kscale.hpa.batch.columns import CONDITION_REASONS, CONDITION_TYPES, ConditionColumns, UnchangedRows

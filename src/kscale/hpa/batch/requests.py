@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from kscale.effects import DEADLINE_EXCEEDED, ApiError, GetMetric, Machine, Moment, Progress, Steps
-from kscale.effects.outcomes import NOT_FOUND
+from kscale.effects.actions import NOT_FOUND
 from kscale.hpa.batch.hpas import read_target_references
 from kscale.hpa.batch.pods import PodsLike, to_batch_pods
 from kscale.hpa.controller.replica_calculator import format_metric_selector

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from kscale.effects import ZERO_TIME, ApiError, Discover, Moment, Progress, Steps, moment
-from kscale.effects.outcomes import NOT_FOUND
+from kscale.effects.actions import NOT_FOUND
 from kscale.errors import InputError, Problem
 from kscale.hpa.api.admission import Admission, DecodeError, decode_hpa, validate_stored
 from kscale.hpa.api.keda import (

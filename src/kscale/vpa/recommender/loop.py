@@ -23,7 +23,7 @@ from kscale.effects import (
     run_dry,
     timedelta_of,
 )
-from kscale.effects.outcomes import NOT_FOUND
+from kscale.effects.actions import NOT_FOUND
 from kscale.objects.api.metrics import ExternalMetricValueList
 from kscale.objects.api.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.objects.argument_types import typed

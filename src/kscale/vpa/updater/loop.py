@@ -28,7 +28,7 @@ from kscale.effects import (
     moment,
     run_dry,
 )
-from kscale.effects.outcomes import NOT_FOUND
+from kscale.effects.actions import NOT_FOUND
 from kscale.objects.api.coordination import Lease, LeaseSpec
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ObjectMeta

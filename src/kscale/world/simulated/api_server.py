@@ -15,7 +15,7 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from kscale.effects import ApiError, Moment, VirtualTime, to_text
-from kscale.effects.outcomes import ALREADY_EXISTS, CONFLICT, NOT_FOUND
+from kscale.effects.actions import ALREADY_EXISTS, CONFLICT, NOT_FOUND
 from kscale.errors import InputError
 from kscale.objects.api.core import Event, Pod
 from kscale.objects.api.meta import KubeObject, object_key

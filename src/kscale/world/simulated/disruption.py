@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from kscale.effects import VirtualTime
-from kscale.effects.outcomes import TOO_MANY_REQUESTS
+from kscale.effects.actions import TOO_MANY_REQUESTS
 from kscale.objects.api.apps import ReplicaSet
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import KubeObject, ObjectMeta, OwnerReference, object_key

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.effects import SECOND, ZERO_TIME, ApiError, GetMetric, Moment, VirtualTime, to_text
-from kscale.effects.outcomes import NOT_FOUND
+from kscale.effects.actions import NOT_FOUND
 from kscale.objects.api.core import ObjectReference, Pod
 from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.api.metrics import (

@@ -28,8 +28,8 @@ from kscale.objects.api.storage import (
 )
 from kscale.objects.api.volumes import Volume
 from kscale.objects.node_selectors import ZONE
-from kscale.objects.pod_claims import AVAILABLE, bind, ephemeral_claims, find_volume, is_bound
 from kscale.objects.pod_owners import controller_of
+from kscale.objects.workloads import AVAILABLE, bind, ephemeral_claims, find_volume, is_bound
 from kscale.scheduling.fork import fork
 from kscale.scheduling.place import PlaceResult, PlaceState, place
 from kscale.scheduling.preemption import Candidates, preempt

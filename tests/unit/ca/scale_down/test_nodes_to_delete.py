@@ -6,7 +6,7 @@ from typing import Any
 
 from builders import GPU_LABEL, N0, group_options, node, span
 from kscale import ca
-from kscale.ca.scale_down.budgets import build_budget_groups
+from kscale.ca.scale_down.candidates import build_budget_groups
 from kscale.ca.scale_down.plan import NodesToDelete, choose_nodes_to_delete
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.objects.api.core import Node

@@ -11,9 +11,9 @@ from kscale import ca
 from kscale.ca.cluster_state import ClusterStateRegistry, register_failed_scale_up, update_nodes
 from kscale.ca.cluster_state.state import ScaleUpError
 from kscale.ca.errors import ErrorRecord
+from kscale.ca.node_group_set import balance_scale_ups, filter_valid_scale_up_groups
 from kscale.ca.quota import Quota, QuotaTracker
 from kscale.ca.scale_up.executor import execute_scale_ups_steps
-from kscale.ca.scale_up.node_groups import balance_scale_ups, filter_valid_scale_up_groups
 from kscale.ca.scale_up.orchestrator import MinSizeScaleUpResult, scale_up_to_min_size_steps
 from kscale.ca.scale_up_status import ConsideredGroup, NoScaleUpInfo, ScaleUpStatus, build_scale_up_events
 from kscale.effects import IncreaseSize, Progress

@@ -64,7 +64,7 @@ from kscale.effects import (
     from_text,
     to_text,
 )
-from kscale.effects.outcomes import ALREADY_EXISTS, CONFLICT
+from kscale.effects.actions import ALREADY_EXISTS, CONFLICT
 from kscale.objects.api.cluster_autoscaler import (
     PodSet,
     PodTemplateRef,

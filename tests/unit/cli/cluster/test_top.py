@@ -19,8 +19,8 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from kscale.cli import live_view
-from kscale.cli.live_view import draw_frame
+from kscale.cli.commands.cluster import live_view
+from kscale.cli.commands.cluster.live_view import draw_frame
 from kscale.cli.output import Column, Show, Table, View
 from kscale.cli.terminal import Terminal
 from kscale.schemas import schema

@@ -35,7 +35,7 @@ from kscale.ca.scale_down.actuation.deletion_tracker import (
 )
 from kscale.ca.scale_down.actuation.drain import Evictor, get_pods_to_evict
 from kscale.ca.scale_down.actuation.tainting import TaintLatencyHistory, TaintNodesAction, taint_nodes_sync
-from kscale.ca.scale_down.budgets import GroupNodes, assign_groups, build_budget_groups, crop_nodes
+from kscale.ca.scale_down.candidates import GroupNodes, assign_groups, build_budget_groups, crop_nodes
 from kscale.ca.scale_down.utilization import Utilization, calculate_utilization, get_pod_claims, group_local_slices
 from kscale.effects import Emit, InBackground, Machine, Moment, Observe, Progress, StepsOf, moment
 from kscale.errors import InputError

@@ -9,7 +9,7 @@ import msgspec
 
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.loop_state import Deletions
-from kscale.ca.scale_down.budgets import DeletionsInProgress, NodeInGroup
+from kscale.ca.scale_down.candidates import DeletionsInProgress, NodeInGroup
 from kscale.ca.scale_down.utilization import Utilization
 from kscale.effects import Moment
 from kscale.objects.api.core import Pod

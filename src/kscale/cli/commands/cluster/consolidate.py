@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from kscale.cli.eviction_options import EvictionFlags, Moment
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, parse_duration_option, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns
 from kscale.cli.pictures import consolidation_blocks
+from kscale.cli.scale_down_options import EvictionFlags, Moment
 from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:

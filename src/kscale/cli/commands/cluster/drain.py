@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kscale.cli.eviction_options import EvictionFlags, Moment
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Column, Row, Show, Table, View, make_columns
 from kscale.cli.pictures import drain_blocks
+from kscale.cli.scale_down_options import EvictionFlags, Moment
 from kscale.cli.terminal import object_name, plural, pods
 
 if TYPE_CHECKING:

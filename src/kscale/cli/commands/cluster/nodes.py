@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from kscale.cli.eviction_options import EvictionFlags, Moment
 from kscale.cli.groups import GroupSource, Untyped
 from kscale.cli.inputs import DUMP_HELP, read
 from kscale.cli.live_inputs import Clusters
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, share_cell
 from kscale.cli.pictures import node_usage_blocks
+from kscale.cli.scale_down_options import EvictionFlags, Moment
 from kscale.cli.terminal import plural, pods
 
 if TYPE_CHECKING:

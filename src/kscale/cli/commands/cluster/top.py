@@ -73,7 +73,7 @@ def command(
     outlooks = _Outlooks(group_source, gpu, options)
     follows = source.live and not source.several and not once and now is None and show.output is Format.TABLE
     if follows and show.terminal.stdout.isatty():
-        from kscale.cli.live_view import follow_cluster
+        from kscale.cli.commands.cluster.live_view import follow_cluster
 
         follow_cluster(source, show.terminal, nanoseconds / 1e9, outlooks.view)
         return None

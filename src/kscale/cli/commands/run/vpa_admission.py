@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
-from kscale.cli.go_flags import GoCommand
+from kscale.cli.go_flags import GoCommand, StructFlags, positive_seconds, struct_flags, struct_of
 from kscale.cli.options import OptionGroup, Switch
 from kscale.cli.process import run_program
 from kscale.cli.process_flags import IDLE, ApiFlags, ProcessFlags, host_name
-from kscale.cli.struct_flags import StructFlags, positive_seconds, struct_flags, struct_of
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.vpa.admission.review import MAX_BODY_BYTES

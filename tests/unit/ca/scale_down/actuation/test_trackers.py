@@ -9,7 +9,7 @@ import pytest
 from builders import N0, node, pod
 from kscale.ca.loop_state import MaxNodeSkipEvalTime, NodeLatency, NodeLatencyTracker
 from kscale.ca.scale_down.actuation.deletion_tracker import ActuationStatus, NodeDeleteResult, NodeDeletionTracker
-from kscale.ca.scale_down.budgets import DeletionsInProgress, NodeInGroup
+from kscale.ca.scale_down.candidates import DeletionsInProgress, NodeInGroup
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.effects import SECOND
 

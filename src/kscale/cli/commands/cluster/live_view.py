@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from kscale.cli.output import rich_table
 from kscale.cli.terminal import Terminal, on_one_line, printable
-from kscale.cli.terminal_tables import rich_table
 from kscale.errors import InputError
 from kscale.views import Table, View
 
