@@ -323,7 +323,7 @@ class ClusterAutoscaler:
     def leads(self) -> None:
         """Start leading.
 
-        Release 1.3 creates its autoscaler then: its first loop and its cooldowns count from here.
+        In release 1.3 the first loop and the cooldowns count from this moment; other releases ignore it.
         """
         if self.options.legacy:
             from kscale.ca.legacy.scale_down import start_cooldowns

@@ -228,9 +228,10 @@ def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> StepResul
 
 
 def _step_and_report(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> StepResult:
-    """Run steps until the machine does something else than to report events and observations, which are collected.
+    """Run steps until the machine does something other than report events and observations, and collect the reports.
 
-    After some time a report ends them, too, so that it is performed soon and the number of reports is bounded.
+    After 2 ms of steps the next report ends this, too, so that it is performed soon and the number of reports is
+    bounded.
     """
     reports: list[Emit | Observe] = []
     took = 0

@@ -92,7 +92,7 @@ class QueueMetrics:
                 self._added.setdefault(key, now)
 
     def retried(self, keys: int = 1) -> None:
-        """Count so many keys that will be retried later."""
+        """Count keys that will be retried later. ``keys``: their number."""
         self._retries += keys
 
     def taken(self, key: str, now: Moment) -> None:
@@ -161,7 +161,7 @@ class _Durations:
         self._last = (0, 0)  # last duration and its bucket, as keys taken together have equal waits
 
     def add(self, duration: int, count: int = 1) -> None:
-        """Add ``count`` durations of so many nanoseconds."""
+        """Add ``count`` equal durations, in nanoseconds."""
         self.total += duration * count
         if duration != self._last[0]:
             self._last = duration, bisect_left(_BOUNDS, duration / SECOND)
@@ -227,10 +227,12 @@ class WorkQueue:
         self._push(due, (key,))
 
     def _get_joined_time(self, due: Moment, within: int, period: int) -> Moment:
-        """Return when a key may become ready together with others, ``within`` so many nanoseconds from ``due`` on.
+        """Return when a key that is due at ``due`` becomes ready: up to ``within`` nanoseconds later, to join others.
 
-        Keys wait for several others that are further ahead, now or a ``period`` later, so that those that were apart
-        come together again. Only up to whole multiples of the period: else keys could follow each other for ever.
+        The key takes the first existing time in this span. If there is none, it takes the end of the span if several
+        keys are due together in the half ``period`` after ``due``, now or one period later. So keys that became
+        separate meet again. They meet only within one whole multiple of the period, because otherwise keys could follow
+        each other for ever.
         """
         times, at = self._times, bisect_left(self._times, due)
         if at < len(times) and times[at] <= due + within:
