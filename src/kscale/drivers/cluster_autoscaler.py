@@ -71,16 +71,16 @@ __all__ = [
     "CurrentNodes",
     "LoopTrigger",
     "NotStartedError",
+    "encode_loop_inputs",
     "is_recent_unschedulable",
     "is_small_cluster",
     "reach_nodes",
     "served_metrics",
     "shutdown_steps",
-    "went_by",
 ]
 
 
-def went_by(snapshot: Snapshot, report: LoopReport) -> dict[str, Any]:
+def encode_loop_inputs(snapshot: Snapshot, report: LoopReport) -> dict[str, Any]:
     """Return the inputs of a loop as plain data, with upstream's member names.
 
     They are nodes with their pods, pending pods that would fit, and the template of each group. Redact them before
@@ -102,17 +102,21 @@ def went_by(snapshot: Snapshot, report: LoopReport) -> dict[str, Any]:
 
 
 def _template(template: NodeTemplate) -> dict[str, Any]:
+    """Return a node template as plain data."""
     return {"Node": to_dict(template.node), "Pods": [to_dict(pod) for pod in template.pods]}
 
 
 UNSCHEDULED_PODS: Final = "spec.nodeName=,status.phase!=Succeeded,status.phase!=Failed"
-"""The field selector of the pods that may begin a loop."""
+"""Field selector of the pods that may start a loop."""
 
 _RECENT: Final = 10 * SECOND
 
 
 def is_recent_unschedulable(pod: Pod, now: Moment) -> bool:
-    """Check whether the scheduler has reported within the last ten seconds that the pod fits on no node."""
+    """Check whether the scheduler has reported within the last ten seconds that the pod fits on no node.
+
+    ``now``: current time in nanoseconds. False for a pod that has a node or has finished.
+    """
     if pod.status.phase in ("Succeeded", "Failed") or pod.spec.node_name:
         return False
     condition = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
@@ -126,7 +130,7 @@ class LoopTrigger:
 
     With ``frequent`` (``--frequent-loops-enabled``) a loop starts at once after a loop that did something, or as soon
     as a pod is unschedulable, and at the latest after waiting ``scan_interval``. Otherwise it starts ``scan_interval``
-    after the end of the last loop. ``reason`` is what upstream logs when a loop begins.
+    after the end of the last loop. ``reason``: what upstream logs when a loop begins; empty without ``frequent``.
     """
 
     __slots__ = (
@@ -149,13 +153,16 @@ class LoopTrigger:
         self.reason = ""
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by ``by`` nanoseconds, so that remaining waits are unchanged."""
         self._previous_run += by
         self._last_run += by
         self._waits_since += by
 
     def pod_waits(self) -> None:
-        """Register an unschedulable pod. One such signal is stored, also while a loop is running."""
+        """Register an unschedulable pod.
+
+        At most one pod is stored, also while a loop is running. No effect unless ``frequent``.
+        """
         self._token = self._frequent
 
     def next_due(self) -> Moment:
@@ -163,9 +170,10 @@ class LoopTrigger:
         return self._waits_since if self._productive or self._token else self._waits_since + self._interval
 
     def register_start(self, now: Moment) -> int | None:
-        """Register the start of a loop, and return its wait in nanoseconds (``function_duration``, ``loopWait``).
+        """Register the start of a loop, and return how many nanoseconds it waited.
 
-        Returns None if upstream does not measure the wait.
+        Upstream: ``function_duration``, ``loopWait``. Returns None if upstream does not measure the wait: without
+        ``frequent``.
         """
         if self._token:
             self.reason = "Autoscaler loop triggered by unschedulable pod appearing"
@@ -216,12 +224,13 @@ _REQUESTS: Final = ("autoscaling.x-k8s.io/v1", "ProvisioningRequest")
 
 
 class NotStartedError(KscaleError, RuntimeError):
-    """The API server refused what the program cannot begin without."""
+    """The API server rejected a request without which the program cannot start."""
 
 
 class CurrentNodes(msgspec.Struct):
-    """The nodes of the cluster as they were when the last loop began: what clouds sort into their groups; and the
-    groups that were growing then.
+    """Nodes of the cluster at the start of the last loop, which clouds assign to their groups.
+
+    ``scaling_up``: IDs of the groups that were growing then. A call returns the nodes.
     """
 
     nodes: Sequence[Node] = ()
@@ -286,25 +295,25 @@ class _Round(msgspec.Struct, frozen=True):
 
 @dataclass
 class ClusterAutoscaler:
-    """The loops of one process (:class:`kscale.drivers.driver.Driver`). ``reports`` has the last loop's reports."""
+    """The loops of one process (:class:`kscale.drivers.driver.Driver`)."""
 
     options: AutoscalingOptions
     process: AutoscalerProcess
     clock: Clock
-    """That is never set."""
+    """Clock that is never set."""
     health: HealthCheck
     board: CurrentNodes
     desk: DebuggingSnapshotService | None = None
-    """Where somebody may wait for what a loop went by."""
+    """Receives the inputs of a loop if a request waits for them."""
     rng: Rng | None = None
     state: LoopState = field(default_factory=LoopState)
     name: str = "cluster-autoscaler"
     report: LoopReport | None = None
-    """Of the last loop."""
+    """Report of the last loop."""
     heard: Callable[[Moment, str, LoopReport], None] | None = None
-    """Called after each loop: when it began, why it started, and its report."""
+    """Called after each loop with (time of its start, reason of its start, report)."""
     repeats: bool = False
-    """Whether the last round is kept, for rounds that only repeat it (:meth:`repeat`): live ones never do."""
+    """Whether the last round is stored, for rounds that only repeat it (:meth:`repeat`). False in a live process."""
 
     def __post_init__(self) -> None:
         self._start()
@@ -315,6 +324,7 @@ class ClusterAutoscaler:
         self._moments: tuple[object, set[Moment]] = None, set()  # cached moments of a snapshot's nodes
 
     def _start(self) -> None:
+        """Count the age of the process, and the wait for the first loop, from now."""
         frequent = self.process.frequent_loops and not self.options.legacy
         self._begun = self.clock.now()
         self._trigger = LoopTrigger(self.options.scan_interval, frequent=frequent, now=self._begun)
@@ -322,7 +332,7 @@ class ClusterAutoscaler:
     def leads(self) -> None:
         """Start leading.
 
-        Release 1.3 creates its autoscaler then: its first loop and its cooldowns count from here.
+        In release 1.3 the first loop and the cooldowns count from this moment; other releases ignore it.
         """
         if self.options.legacy:
             from kscale.ca.legacy.scale_down import start_cooldowns
@@ -366,7 +376,7 @@ class ClusterAutoscaler:
             self._trigger.pod_waits()
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, as Go's monotonic times do."""
+        """Apply a change of the clock by ``by`` nanoseconds, as Go's monotonic times do."""
         self.state = shift_moments(self.state, by)
         self._trigger.clock_set(by)
 
@@ -375,7 +385,10 @@ class ClusterAutoscaler:
         return self._trigger.next_due()
 
     def observe(self, stores: Stores, now: Moment) -> _LoopView:
-        """Return the current cluster and the priorities of groups."""
+        """Return the inputs of a loop: the current cluster, the priorities of groups, and how long the loop waited.
+
+        Registers the start of the loop, and passes the nodes to the cloud provider.
+        """
         waited = self._trigger.register_start(now)
         if self._trigger.reason:
             _log.debug("%s", self._trigger.reason)
@@ -433,7 +446,7 @@ class ClusterAutoscaler:
             self.heard(now, self._trigger.reason, report)
         yield from progress.clock()
         if self.desk is not None and self.desk.is_requested:
-            self.desk.deliver(went_by(sight.snapshot, report), start=now, end=progress.now)
+            self.desk.deliver(encode_loop_inputs(sight.snapshot, report), start=now, end=progress.now)
         if report.successful:
             self.health.update_last_success(self.clock.now())
         if self.repeats:
@@ -441,6 +454,7 @@ class ClusterAutoscaler:
         self._register_end(progress.now)
 
     def _register_end(self, now: Moment) -> None:
+        """Register the end of a loop, with the times of its last results."""
         memory = self.state.scale_down
         self._trigger.register_end(
             now,
@@ -451,14 +465,14 @@ class ClusterAutoscaler:
 
     @property
     def input_sources(self) -> InputSources:
-        """Return the inputs of the driver: the cloud provider."""
+        """Declare that rounds depend on the cloud provider, besides the watched objects."""
         return InputSources(cloud=True)
 
     def repeats_until(self) -> Moment:
         """Return until when rounds have the result of the last one, which did nothing.
 
         This assumes that cluster and cloud provider are unchanged (:mod:`kscale.ca.static_autoscaler.skip_unchanged`).
-        Returns the zero time if rounds are not cached.
+        Returns the zero time if the next round must be run, also because rounds are not stored (``repeats``).
         """
         last, report = self._last, self.report
         if last is None or report is None or report.error is not None or report.ended:
@@ -519,7 +533,7 @@ class ClusterAutoscaler:
         yield from self._find_groups(progress)  # taints of an earlier process are removed from nodes of groups only
 
     def _introduce_1_3(self, progress: Progress) -> Steps[None]:
-        """Show what release 1.3 shows before its first loop. A status that cannot be written did not stop it."""
+        """Perform what release 1.3 does before its first loop. A status that cannot be written is only logged."""
         from kscale.ca.legacy.metrics import build_legacy_initial_observations
         from kscale.ca.legacy.run_once import format_legacy_status_message
 
@@ -534,6 +548,7 @@ class ClusterAutoscaler:
         yield from self._find_groups(progress)
 
     def _find_groups(self, progress: Progress) -> Steps[None]:
+        """Refresh the cloud provider and store its groups. An error is logged, and there are no groups then."""
         cloud = yield from progress.act(Refresh())
         if cloud.error is not None:
             _log.error("the cloud cannot be looked at: %s", cloud.error.message)
@@ -573,7 +588,7 @@ class ClusterAutoscaler:
 
 
 def _undone(after: LoopState, before: LoopState) -> LoopState:
-    """Return the state with what a loop observed, but without what it did."""
+    """Return the state ``after`` a loop, without the changes that the loop requested: those are as ``before``."""
     cluster = replace(
         after.cluster,
         scale_up_requests=before.cluster.scale_up_requests,
@@ -593,18 +608,22 @@ def _undone(after: LoopState, before: LoopState) -> LoopState:
 
 
 def _or_never(moment: Moment | None) -> Moment:
+    """Return the moment, or the zero time for None."""
     return ZERO_TIME if moment is None else moment
 
 
 def reach_nodes(now: Moment) -> Steps[None]:
-    """List the nodes, as upstream does before it tries to lead. Raises :class:`NotStartedError`."""
+    """List the nodes, as upstream does before it tries to lead. Raises :class:`NotStartedError` if that fails."""
     response = yield from Progress(now).act(List(kind="Node", api_version="v1", watched=False))
     if response.error is not None:
         raise NotStartedError(f"Failed to get nodes from apiserver: {response.error.message}")
 
 
 def shutdown_steps(options: AutoscalingOptions, now: Moment) -> Steps[None]:
-    """Delete the status at shutdown, as upstream does. Running deletions are abandoned."""
+    """Delete the status ConfigMap at shutdown, as upstream does.
+
+    Running deletions are abandoned. An error is logged.
+    """
     if not options.write_status_configmap:
         return
     progress = Progress(now)

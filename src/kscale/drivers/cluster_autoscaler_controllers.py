@@ -44,7 +44,11 @@ class _LastReconcile(msgspec.Struct, frozen=True):
     failures: int = 0
 
     def is_over(self, sight: NamespaceView, now: Moment) -> bool:
-        """Check whether a namespace must be reconciled again."""
+        """Check whether a namespace must be reconciled again: its inputs have changed, or the wait has passed.
+
+        The wait is five minutes. After a failure it is 5 ms, and it doubles with each further failure up to five
+        minutes.
+        """
         wait = min(_FIRST_RETRY << min(self.failures - 1, 40), _RESYNC) if self.failures else _RESYNC
         return sight.version != self.version or now - self.at >= wait
 
@@ -122,6 +126,7 @@ class BufferController:
 
 
 def _quota_version(quota: ResourceQuota) -> Hashable:
+    """Return a value that changes with the identity or the status of a quota."""
     return quota.metadata.uid, msgspec.json.encode(quota.status, enc_hook=enc_hook, order="sorted")
 
 
@@ -144,6 +149,7 @@ def _input_versions(stores: Stores, buffers: Sequence[CapacityBuffer]) -> Iterat
 
 
 def _version(item: Any) -> Hashable:
+    """Return (UID, resource version) of an object; None if it does not exist."""
     return None if item is None else (item.metadata.uid, item.metadata.resource_version)
 
 

@@ -28,7 +28,9 @@ class ClusterWatch:
         self._stores, self._task = stores, task
 
     async def read(self) -> Cluster:
-        """Wait until the cluster is a consistent state, and return it. It changes with the next ``await``.
+        """Wait until the cluster is a consistent state, and return it.
+
+        The returned object changes again at the caller's next ``await``.
 
         Raises
         ------

@@ -68,17 +68,21 @@ class Driver(Protocol[_Sight]):
         ...
 
     def next_due(self) -> Moment | None:
-        """Return when the next round is due; None to wait for the next change. Called after each change and each
-        round.
+        """Return when the next round is due; None to wait for the next change.
+
+        Called after each change and each round.
         """
         ...
 
     def observe(self, stores: Stores, now: Moment) -> _Sight:
-        """Return the inputs of the next round. It must be fast and must not modify the stores."""
+        """Return the inputs of the next round, for :meth:`steps`. It must be fast and must not modify the stores."""
         ...
 
     def steps(self, sight: _Sight, now: Moment) -> Steps[None]:
-        """Run the round that begins at ``now``. Yields actions, and stores the state for the next round."""
+        """Run the round that begins at ``now``, with the inputs that :meth:`observe` returned.
+
+        Yields actions, and stores the state for the next round in the driver.
+        """
         ...
 
 
@@ -87,10 +91,9 @@ _LONGEST: Final = 500
 
 
 def pretending(perform: PerformLive, clock: Clock) -> PerformLive:
-    """Wrap ``perform`` for a dry run: only requests that read, refreshes of the cloud provider and reports are
-    performed.
+    """Wrap ``perform`` for a dry run, which performs only reads, refreshes of the cloud provider and reports.
 
-    Other actions are logged and answered as if they had succeeded.
+    Other actions are logged and succeed without an effect; their outcomes have no value.
     """
 
     async def pretend(action: Action) -> Outcome:
@@ -104,7 +107,10 @@ def pretending(perform: PerformLive, clock: Clock) -> PerformLive:
 
 
 def format_action(action: Any) -> str:
-    """Format an action as one line, with its name and its fields as JSON; of deleted nodes only the names."""
+    """Format an action as one line of at most about 500 characters: its name and its fields as JSON.
+
+    Fields with empty values are left out, and of deleted nodes there are only the names.
+    """
     fields = {name: getattr(action, name) for name in action.__struct_fields__}
     if isinstance(action, DeleteNodes):
         del fields["objects"]
@@ -121,7 +127,8 @@ _BOOKKEEPING: Final = frozenset({"ConfigMap", "Lease", "VerticalPodAutoscaler", 
 def changes_something(action: Action) -> bool:
     """Check whether an action changes the cluster or the cloud.
 
-    False for queries, reports, and objects that autoscalers write for themselves (statuses, leases, checkpoints).
+    Returns False for queries, reports, and objects that autoscalers write for themselves (statuses, leases,
+    checkpoints).
     """
     if type(action) in _CHANGING_NOTHING:
         return False
@@ -136,13 +143,16 @@ class Repeating(Protocol):
 
     @property
     def input_sources(self) -> InputSources:
-        """Return the inputs that must be unchanged for a round to repeat the last one."""
+        """Declare which sources, besides the watched objects, can change the result of a round (constant).
+
+        A round may be skipped only while none of these sources has changed.
+        """
         ...
 
     def repeats_until(self) -> Moment:
-        """Return the moment until which rounds only repeat the last one while the inputs are unchanged.
+        """Return the moment until which rounds only repeat the last one while the input sources are unchanged.
 
-        Called after a round that changed nothing.
+        Called after a round that changed nothing. The zero time: the next round must be run.
         """
         ...
 
@@ -155,9 +165,9 @@ class VirtualDrive:
     """Runs a driver's rounds in virtual time, as :func:`kscale.drivers.live.drive` does live.
 
     ``rank`` orders what is due at the same moment. ``perform`` performs the driver's actions. ``inputs`` returns a
-    value that changes whenever an input of the rounds has changed: meanwhile, rounds of a :class:`Repeating` driver
-    that would only repeat the last one are skipped (None: none are). ``rounds`` counts all rounds, ``skipped`` the
-    skipped ones.
+    value that changes whenever an input of the rounds has changed (None: no rounds are skipped). While the value is
+    unchanged, rounds of a :class:`Repeating` driver that would only repeat the last one are skipped. ``rounds`` counts
+    all rounds, ``skipped`` the skipped ones.
     """
 
     def __init__(
@@ -176,7 +186,7 @@ class VirtualDrive:
         self._performs, self._inputs = perform, inputs
         self._mine: Perform = self._perform  # one object, as it identifies this driver's machines
         self.rounds = self.skipped = 0
-        self._went_by: Hashable = None
+        self._last_inputs: Hashable = None
         self._until: Moment = ZERO_TIME
         self._acted = False
         self._under_way: Running | None = None
@@ -196,12 +206,14 @@ class VirtualDrive:
         self._time.cancel_all(self._mine)
 
     def _perform(self, action: Action, now: Moment) -> Outcome:
+        """Perform an action, and record whether it changes the cluster or the cloud."""
         if type(action) is ReadStores:
             return Outcome(at=now, value=action.read(self._stores))
         self._acted = self._acted or changes_something(action)
         return self._performs(action, now)
 
     def _notice(self, change: Change | None) -> None:
+        """Pass a change to the driver (None: only a new plan is needed), and schedule its next round."""
         if change is not None:
             self.driver.notice(change, self._time.now)
         if self._begun:  # not during the first list
@@ -222,14 +234,15 @@ class VirtualDrive:
             self._due = at, self._time.at(at, self._start_round, rank=self._rank)
 
     def _start_round(self) -> None:
+        """Run or skip the round that is due."""
         self._due = None
         now = self._time.now
         self.rounds += 1
         if self._inputs is not None:
             inputs = self._inputs()
-            if inputs == self._went_by and now < self._until and self._repeat(now):
+            if inputs == self._last_inputs and now < self._until and self._repeat(now):
                 return
-            self._went_by, self._acted = inputs, False
+            self._last_inputs, self._acted = inputs, False
         sight = self.driver.observe(self._stores, now)
         self._under_way = self._time.start(
             lambda at: self.driver.steps(sight, at), self._finish_round, rank=self._rank, perform=self._mine
@@ -245,6 +258,7 @@ class VirtualDrive:
         return True
 
     def _finish_round(self, value: None, at: Moment) -> None:
+        """Determine until when further rounds may be skipped, and schedule the next one."""
         del value, at
         known = None if self._inputs is None or self._acted else self._repeating
         self._until = ZERO_TIME if known is None else known.repeats_until()
@@ -256,8 +270,9 @@ class VirtualDrive:
 
 
 def discover_steps(progress: Progress, longest: int) -> StepsOf[Within, Outcome]:
-    """Return the outcome of :class:`~kscale.effects.Discover`; an error if it takes longer than ``longest``
-    nanoseconds.
+    """Return the outcome of :class:`~kscale.effects.Discover`.
+
+    The outcome is an error if discovery takes longer than ``longest`` nanoseconds.
     """
 
     def discover(now: Moment) -> StepsOf[Discover, Outcome]:

@@ -49,7 +49,8 @@ def object_spam_key(event: EventObject) -> Hashable:
 def cluster_autoscaler_spam_key(event: EventObject) -> Hashable:
     """Return the rate limit key of an event of the Cluster Autoscaler.
 
-    Events of one reason about one object share a budget; of its status ConfigMap, those with the same message.
+    Events of one reason about one object share a budget. Events about its status ConfigMap share one if their messages
+    are equal.
     """
     ref = event.involved_object
     if (ref.kind, ref.namespace, ref.name) == ("ConfigMap", "kube-system", "cluster-autoscaler-status"):
@@ -77,7 +78,7 @@ class CorrelatorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CLUSTER_AUTOSCALER: Final = CorrelatorOptions(spam_key=cluster_autoscaler_spam_key, burst=1, cache_size=8192)
-"""What the Cluster Autoscaler goes by, unless ``--record-duplicated-events``."""
+"""Options of the Cluster Autoscaler without ``--record-duplicated-events``."""
 
 
 class Correlated(msgspec.Struct, frozen=True):
@@ -88,7 +89,7 @@ class Correlated(msgspec.Struct, frozen=True):
 
 
 def make_event(event: Event, *, component: str, now: Moment) -> EventObject:
-    """Build the API object of an event that ``component`` reports at ``now``."""
+    """Build the API object of an event that ``component`` reports at ``now``. The time is part of its name."""
     ref = event.regarding
     name = f"{ref.name}.{now:x}"
     if dns_subdomain_errors(name):
@@ -120,12 +121,14 @@ class _Recent(Generic[_T]):
         self._entries: OrderedDict[bytes, _T] = OrderedDict()
 
     def get(self, key: bytes) -> _T | None:
+        """Return the value of a key, which then counts as used last; None if it is not cached."""
         value = self._entries.get(key)
         if value is not None:
             self._entries.move_to_end(key)
         return value
 
     def put(self, key: bytes, value: _T) -> None:
+        """Store a value. The entry used longest ago is removed if there are too many."""
         self._entries[key] = value
         self._entries.move_to_end(key)
         if len(self._entries) > self._size:
@@ -133,6 +136,7 @@ class _Recent(Generic[_T]):
 
 
 def _digest(key: Hashable) -> bytes:
+    """Return 16 bytes that identify a key."""
     return hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
 
 
@@ -167,9 +171,9 @@ class EventCorrelator:
         return correlated if self._is_wanted(correlated.event, now) else None
 
     def record_steps(self, event: EventObject, now: Moment) -> StepsOf[Create | Patch | Wait, bool]:
-        """Send an event after correlation, with retries while the server cannot be reached.
+        """Send an event after correlation. While the server cannot be reached, retry up to eleven times.
 
-        Returns whether it was sent.
+        Returns whether it was sent: False also if it exceeds the rate limit or the server rejects it.
         """
         correlated = self.correlate(event, now)
         if correlated is None:
@@ -190,7 +194,10 @@ class EventCorrelator:
         return False
 
     def _aggregate(self, event: EventObject, now: Moment) -> tuple[EventObject, bytes]:
-        """Return the event, or the one that combines it with similar ones, and its key (``EventAggregate``)."""
+        """Return (event to send, its key). The event is the given one, or one that combines similar events.
+
+        Upstream: ``EventAggregate``.
+        """
         ref, source = event.involved_object, event.source
         similar = _digest(
             (
@@ -246,6 +253,7 @@ class EventCorrelator:
         return Correlated(event, patch)
 
     def _is_wanted(self, event: EventObject, now: Moment) -> bool:
+        """Take a token from the rate limit of an event, and return whether there was one."""
         key = _digest(self._options.spam_key(event))
         bucket = self._buckets.get(key) or TokenBucket(self._options.qps, self._options.burst)
         self._buckets.put(key, bucket)
@@ -253,6 +261,7 @@ class EventCorrelator:
 
 
 def _send(progress: Progress, correlated: Correlated) -> StepsOf[Create | Patch, Outcome]:
+    """Create an event, or patch the earlier event that it repeats. If that is gone, the event is created."""
     event = correlated.event
     if correlated.patch is not None:
         outcome = yield from progress.act(

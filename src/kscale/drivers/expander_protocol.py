@@ -31,14 +31,15 @@ BestOptionsResponse: 1 options Option*
 
 @cache
 def _types() -> dict[str, Any]:
+    """Return the protobuf message classes of the protocol by name."""
     return message_types("grpcplugin", parse(_MESSAGES).values(), syntax="proto3")
 
 
 class Request:
     """A ranking request as bytes (``data``).
 
-    ``warnings``: objects that cannot be encoded, and fields that the API does not have. As upstream, one pod that
-    cannot be encoded omits all pods of its option, and one node omits all nodes.
+    ``warnings``: messages about objects that cannot be encoded, and about fields that the API does not have. As
+    upstream, one pod that cannot be encoded omits all pods of its option, and one node omits all nodes.
     """
 
     def __init__(self, question: RankOptions) -> None:
@@ -52,6 +53,7 @@ class Request:
         self.warnings = (*self._problems, *self._describe_omitted_fields())
 
     def _option(self, option: RankOption) -> dict[str, Any]:
+        """Return the fields of an Option message. If a pod cannot be encoded, it has no pods."""
         pods: list[bytes] = []
         for run in option.pods:
             data = self._pod(run)
@@ -65,6 +67,7 @@ class Request:
         return {"nodeGroupId": option.group.encode(), "pod": pods, **fields}
 
     def _pod(self, run: SamePods) -> bytes | None:
+        """Encode a pod; None if it cannot be encoded."""
         pod_id = id(run.pod)  # options share pods
         if pod_id not in self._pods:
             data, name = run.data, run.pod.key
@@ -74,6 +77,7 @@ class Request:
         return self._pods[pod_id]
 
     def _nodes(self) -> Iterator[dict[str, Any]]:
+        """Yield the entries of the map from group to encoded node; none if a node cannot be encoded."""
         encoded = {
             group: self._encode("Node", node.name, to_dict(node)) for group, node in self._question.nodes.items()
         }
@@ -84,6 +88,7 @@ class Request:
             yield {ENTRY_KEY: group, ENTRY_VALUE: data}
 
     def _encode(self, kind: str, name: str, data: dict[str, object]) -> bytes | None:
+        """Encode an object; None if it cannot be encoded. Problems and unknown fields are recorded for ``warnings``."""
         try:
             encoded: Encoded = encode(kind, data)
         except InputError as error:
@@ -94,6 +99,7 @@ class Request:
         return encoded.data
 
     def _describe_omitted_fields(self) -> Iterator[str]:
+        """Yield a message for each unknown field, with the number of objects that have it."""
         for kind, members in self._unknown.items():
             for member, count in sorted(members.items()):
                 objects = f"{count:,} {kind}{'s' * (count > 1)}"
@@ -101,7 +107,10 @@ class Request:
 
 
 def answered_groups(response: bytes) -> list[str | None]:
-    """Return the group ids of a response, in order. Raises ValueError for bytes that are no valid response."""
+    """Return the group IDs of a response, in order.
+
+    Raises ValueError if the bytes are not a valid response or an ID is not UTF-8.
+    """
     broken = library("google.protobuf.message", "the protocol of expanders").DecodeError
 
     try:
@@ -117,12 +126,13 @@ def answered_groups(response: bytes) -> list[str | None]:
 def without_environment(pod: Mapping[str, Any]) -> dict[str, Any]:
     """Return a pod's API data without ``env`` and without mounts of projected volumes, in all containers.
 
-    Upstream's comparison of pods leaves it in this form (``PodSpecSemanticallyEqual``).
+    Upstream's comparison of pods changes a pod in this way (``PodSpecSemanticallyEqual``).
     """
     spec = pod.get("spec") or {}
     projected = {volume.get("name") for volume in spec.get("volumes") or () if volume.get("projected") is not None}
 
     def bare(container: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a container without environment and without mounts of projected volumes."""
         remaining = {name: value for name, value in container.items() if name != "env"}
         if remaining.get("volumeMounts"):
             remaining["volumeMounts"] = [
@@ -135,7 +145,7 @@ def without_environment(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Read:
-    """A pod, read when it is looked at."""
+    """A pod that is decoded on first access. Raises InputError then if it cannot be decoded."""
 
     def __init__(self, data: bytes) -> None:
         self._bytes = data
@@ -167,10 +177,10 @@ class _Pods:
 
 
 class Question:
-    """A client's ranking request, decoded: ``asked``. ``warnings``: objects that cannot be decoded.
+    """The ranking request of a client, decoded (``asked``). ``warnings``: messages about nodes that cannot be decoded.
 
     Pods are decoded when they are used; pods that differ only in names and fields of the API server are decoded once.
-    Raises InputError for bytes that are no valid request.
+    Raises InputError if the bytes are not a valid request.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -214,6 +224,7 @@ class Question:
         return runs
 
     def _read(self, data: bytes) -> _Read:
+        """Return the (lazily decoded) pod of a message. Equivalent pods share one object."""
         cached = self._cache.get(data)  # options share pods
         if cached is None:
             cached = self._cache[data] = self._reads.setdefault(_without_names(data), _Read(data))

@@ -60,6 +60,7 @@ class GrpcExpander:
             return ApiError(error_text(error))
 
     def _request(self, request: bytes) -> bytes:
+        """Send a request and return the response, both as bytes. Raises grpc.RpcError if the call fails."""
         response: bytes = self._ask(request, timeout=self._timeout)
         return response
 
@@ -112,6 +113,7 @@ class ExpanderServer(RpcServer):
         self.url = f"{address.rpartition(':')[0]}:{port}"
 
     def _best_options(self, data: bytes, context: Any) -> bytes:
+        """Handle a call: decode the request, rank its options, and return the encoded response."""
         try:
             question = Question(data)
             for warning in question.warnings:
@@ -133,7 +135,7 @@ class ExpanderServer(RpcServer):
 
 
 def _pair(cert: str, key: str) -> tuple[bytes, bytes]:
-    """Read a key and its certificate, and verify that they match. Raises InputError otherwise.
+    """Read a key and its certificate, and return (key, certificate). Raises InputError if they do not match.
 
     gRPC itself only reports that the address cannot be bound.
     """
@@ -146,6 +148,7 @@ def _pair(cert: str, key: str) -> tuple[bytes, bytes]:
 
 
 def _read(path: str) -> bytes:
+    """Return the content of a file. Raises InputError if it cannot be read."""
     try:
         return read_file(path)
     except OSError as error:

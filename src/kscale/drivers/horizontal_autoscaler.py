@@ -70,10 +70,10 @@ CANNOT_BE_RECONCILED: Final = "HorizontalPodAutoscaler %s cannot be reconciled: 
 
 
 class SlowHpas:
-    """Slow HPAs of a ``controller``: their requests or writes took longer than a sync period.
+    """HPAs of a ``controller`` whose requests or writes took longer than a sync period.
 
-    All that are due are decided together, one batch after the other, however long each waits for responses. An HPA that
-    waits less than that is no longer slow, whatever the others do. ``refresh`` reads their objects again after the
+    All that are due are decided together in the background, one batch after the other. An HPA that waits less than a
+    period is no longer slow, whatever the other HPAs of the batch do. ``refresh`` reads their objects again after the
     responses. It has a single owner, like the controller.
     """
 
@@ -82,10 +82,10 @@ class SlowHpas:
         self._slow: set[str] = set()
         self._clock_sets = 0
         self.looked_at: Moment | None = None
-        """While a batch is under way: when it is to be looked at whether it has ended."""
+        """When to check whether the running batch has ended; None while no batch is running."""
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by ``by`` nanoseconds, so that remaining waits are unchanged."""
         self._clock_sets += 1
         if self.looked_at is not None:
             self.looked_at += by
@@ -145,6 +145,7 @@ class SlowHpas:
         mapper: RESTMapper,
         now: Moment,
     ) -> Steps[None]:
+        """Reconcile slow HPAs, and requeue them. Those that were fast enough are no longer slow."""
         progress, controller, clock_sets = Progress(now), self._controller, self._clock_sets
         batch = yield from reconcile_all(
             hpas,
@@ -174,10 +175,10 @@ class SlowHpas:
 
 
 _FRESH: Final = 4
-"""Sync periods after which another that has written nothing is taken for gone."""
+"""Number of sync periods without a write after which another controller counts as inactive."""
 _FRESH_AGAIN: Final = 40
-"""The same, once another has come back after it was taken for gone. Not much longer: nobody scales meanwhile if it is
-gone by then."""
+"""The same for a controller that wrote again after it had counted as inactive. Not much longer, because nobody scales
+the HPA meanwhile if that controller has ended."""
 
 
 class _OtherController(NamedTuple):
@@ -199,11 +200,11 @@ class OtherControllers:
     ``manager``: our own name in ``managedFields``; ``period``: of syncs, in nanoseconds.
 
     Another controller counts as active for four periods after its last write. A controller writes a status only when
-    the status changes, so a controller that was silent for longer may be active all the same. If it writes again while
-    this process works on its HPA, it counts as active for 40 periods after its last write from then on.
+    the status changes, so a controller that was silent for longer may still be active. If it writes again while this
+    process manages its HPA, it counts as active for 40 periods after its last write from then on.
 
-    The age of the first observed write is taken from its time, unless that is in the future. Later writes count from
-    when they are noticed, so that our clock need not agree with the API server's.
+    The age of the first observed write is taken from the write's time, unless that is in the future. Later writes count
+    from when they are noticed, so that our clock need not agree with the API server's.
     """
 
     def __init__(self, manager: str, period: int) -> None:
@@ -217,7 +218,7 @@ class OtherControllers:
         return len(self._left)
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, so that ages are unchanged."""
+        """Apply a change of the clock by ``by`` nanoseconds, so that ages are unchanged."""
         self._known = {
             key: rival._replace(noticed=rival.noticed + by) if rival.noticed != ZERO_TIME else rival
             for key, rival in self._known.items()
@@ -229,7 +230,10 @@ class OtherControllers:
         self._left.discard(key)
 
     def has(self, hpa: HorizontalPodAutoscaler, key: str, now: Moment) -> bool:
-        """Check whether an HPA with this ``key`` belongs to another controller now."""
+        """Check whether another controller manages an HPA now, and record its last write. ``key``: that of the HPA.
+
+        Logs a warning when this process starts to leave the HPA alone.
+        """
         known = self._known.get(key)
         if known is None and not hpa.metadata.managed_fields:
             return False
@@ -271,15 +275,15 @@ _LEFT_ALONE: Final = Metric(
 )
 
 HORIZONTAL_METRICS: Final = (*METRICS.values(), *QUEUE_METRICS, _LEFT_ALONE)
-"""Upstream's, of the controller and of its queue, and how many HPAs another controller has."""
+"""Metrics of upstream's controller and of its queue, and the number of HPAs that other controllers manage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HorizontalView:
     """Inputs of a round: the HPAs that are due.
 
-    ``gone``: keys of deleted HPAs; ``scales`` of the watched targets; ``pods``: None if no HPA is due; ``version``: the
-    newest observed resource version of HPAs.
+    ``gone``: keys of deleted HPAs; ``scales``: scales of the watched targets by key of the HPA; ``pods``: None if no
+    HPA is due; ``version``: the newest observed resource version of HPAs.
     """
 
     hpas: Sequence[HorizontalPodAutoscaler] = ()
@@ -301,7 +305,7 @@ class _Round:
 class HorizontalAutoscaler:
     """The driver (:class:`kscale.drivers.driver.Driver`).
 
-    - ``selector``: label selector; only selected HPAs are seen, and known to each other;
+    - ``selector``: label selector; other HPAs are ignored, also where HPAs that select the same pods block each other;
     - ``manager``: the name under which this process writes. While another controller has written the status of an HPA
       recently (:class:`~kscale.drivers.horizontal_autoscaler.OtherControllers`), the HPA is left alone,
       unless ``take_over``;
@@ -348,7 +352,7 @@ class HorizontalAutoscaler:
     # -- where the stores live ---------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: datetime | Moment) -> None:
-        """Record a changed HPA or target; a target is read when its HPA is due."""
+        """Record a change of an HPA. Changes of targets are ignored: a target is read when its HPA is due."""
         now = moment(now)
         if change.watch.kind == _KIND:
             self._changes.append((change, now))
@@ -356,14 +360,17 @@ class HorizontalAutoscaler:
                 self._note_change(change)
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by ``by`` nanoseconds, so that remaining waits are unchanged."""
         self._take_in()
         self.controller.clock_set(by)
         self._rivals.clock_set(by)
         self._apart.clock_set(by)
 
     def next_due(self) -> Moment | None:
-        """Return when the next HPA is due."""
+        """Return when the next HPA, or the next check of slow HPAs, is due.
+
+        0: an HPA is due now. None: no HPA is queued.
+        """
         self._take_in()
         if self.controller.ready:
             return 0
@@ -371,7 +378,7 @@ class HorizontalAutoscaler:
         return apart if due is None else due if apart is None else min(due, apart)
 
     def observe(self, stores: Stores, now: datetime | Moment) -> HorizontalView:
-        """Return the HPAs that are due, with what they need of the watched objects."""
+        """Return the HPAs that are due and take them from the queue, with the watched objects that they need."""
         now = moment(now)
         self._take_in()
         self._before, self._last, self._changed = None if self._last is None else self._last.batch, None, {}
@@ -397,12 +404,13 @@ class HorizontalAutoscaler:
         )
 
     def _read_again(self, progress: Progress, hpas: Sequence[HorizontalPodAutoscaler]) -> Steps[CurrentObjects | None]:
-        """Read the current objects of some HPAs from the stores."""
+        """Read the current objects of some HPAs from the stores; None if the stores are not settled."""
         outcome = yield from progress.act(ReadStores(partial(self._current, hpas)))
         current: CurrentObjects | None = outcome.value
         return current
 
     def _current(self, hpas: Sequence[HorizontalPodAutoscaler], stores: Stores) -> CurrentObjects:
+        """Return the current objects of some HPAs; a deleted HPA is None."""
         scales: dict[str, Scale] = {}
         current: list[HorizontalPodAutoscaler | None] = []
         for known in hpas:
@@ -435,7 +443,11 @@ class HorizontalAutoscaler:
                 )
 
     def _scale(self, stores: Stores, key: str, hpa: HorizontalPodAutoscaler) -> Scale | None:
-        """Return the scale of a watched target; None if it has to be requested."""
+        """Return the scale of an HPA's target, cached while the target is the same object; ``key``: that of the HPA.
+
+        Returns None if the scale must be requested: the target is of another kind, does not exist or has no valid
+        scale.
+        """
         reference, known = hpa.spec.scale_target_ref, self._scales.get(key)
         same = known is not None and known[0] is reference
         if not same and (reference.api_version.partition("/")[0], reference.kind) not in _WATCHED:
@@ -463,6 +475,10 @@ class HorizontalAutoscaler:
             yield from steps
 
     def _steps(self, sight: HorizontalView, now: Moment) -> Steps[None]:
+        """Reconcile the HPAs that are due, and requeue those that must wait.
+
+        HPAs wait that other controllers manage, that are slow, or whose last write has not been observed yet.
+        """
         progress, controller = Progress(now), self.controller
         for key in sight.gone:
             controller.done(key, None, now=now)
@@ -535,10 +551,14 @@ class HorizontalAutoscaler:
 
     @property
     def input_sources(self) -> InputSources:
-        """Return the inputs of the driver: metrics; it knows the HPA writes of its own."""
+        """Declare that rounds depend on metrics.
+
+        The driver itself recognizes the changes of HPAs that it has written.
+        """
         return InputSources(metrics=True, judged=frozenset({_KIND}))
 
     def _note_change(self, change: Change) -> None:
+        """Record the current version of an HPA (None: deleted) for :meth:`repeat`."""
         new = change.new
         key = (new or change.old).key  # type: ignore[union-attr]  # one of the two is there
         self._changed[key] = new if isinstance(new, HorizontalPodAutoscaler) else None
@@ -546,8 +566,8 @@ class HorizontalAutoscaler:
     def repeats_until(self) -> Moment:
         """Return until when rounds may repeat the last one.
 
-        This is forever if rounds are cached and the batch is stable: :meth:`repeat` decides anew what depends on the
-        time.
+        This is for ever if the last round is cached and its batch is stable, otherwise the zero time. :meth:`repeat`
+        checks again what depends on the time.
         """
         last = self._last
         if last is None or not is_stable_batch(last.batch):
@@ -560,7 +580,7 @@ class HorizontalAutoscaler:
         )
 
     def repeat(self, now: datetime | Moment) -> Moment | None:
-        """Reuse the last round if all of its HPAs are decided again. Returns when the round ends.
+        """Repeat the last round with its cached decisions, if exactly its HPAs are due. Returns when the round ends.
 
         Returns None if the round has to be run.
         """
@@ -580,10 +600,10 @@ class HorizontalAutoscaler:
         return ended
 
     def _kinds(self, progress: Progress, due: Sequence[HorizontalPodAutoscaler]) -> Steps[RESTMapper]:
-        """Return the mapper of the served kinds.
+        """Return the mapper of the served kinds. If all targets are of built-in kinds, nothing is requested.
 
-        Built-in kinds are not requested. Everything else is forgotten after half a minute, missing kinds too. If the
-        discovery fails or takes too long, the old mapper stays.
+        The result of discovery is used for half a minute. If the discovery fails or takes longer than five seconds, the
+        old mapper stays.
         """
         if has_built_in_targets(due):
             return self._mapper
@@ -622,7 +642,11 @@ def _is_behind(hpa: HorizontalPodAutoscaler, hpa_state: HPAState, seen: str) -> 
 def _as_written(
     last: _Round, changed: Mapping[str, HorizontalPodAutoscaler | None]
 ) -> dict[str, HorizontalPodAutoscaler] | None:
-    """Return the HPAs after a round; None if they are not, or not yet, what the round wrote."""
+    """Return the HPAs of the last round as they are now, by key.
+
+    Returns None if they differ from what the round wrote, or if a write has not been observed yet. ``changed``: HPAs
+    that changed since (None: deleted).
+    """
     written = last.batch.written
     if changed.keys() != written.keys():
         return None

@@ -49,9 +49,9 @@ class HorizontalController:
     name, ``queue_metrics`` the metrics of upstream's queue; the rest of upstream's metrics is observed by reconciles.
     ``kept``: the state of each HPA.
 
-    An HPA is reconciled again a full sync period after its reconcile ended. ``together``: or up to a tenth of a period
-    later, at the same time as others, so that many can be reconciled in one batch. ``aligned``: at an integer multiple
-    of the sync period instead, nine tenths of a period or more after its reconcile ended, so that simulated time stays
+    An HPA is reconciled again a full sync period after its reconcile ended. ``together``: up to a tenth of a period
+    later, at the same time as other HPAs, so that many can be reconciled in one batch. ``aligned``: at an integer
+    multiple of the sync period, nine tenths of a period or more after its reconcile ended, so that simulated time stays
     on round numbers. Single owner: not for use from several threads at once.
     """
 
@@ -84,14 +84,14 @@ class HorizontalController:
         self.kept = StateStore(state.hpas if state is not None else None)
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, so that waits and ages are unchanged."""
+        """Apply a change of the clock by ``by`` nanoseconds, so that waits and ages are unchanged."""
         self._queue.clock_set(by)
         self.kept = StateStore({key: state.later(by) for key, state in self.kept.items()})
 
     # -- changes of HPAs ---------------------------------------------------------------------------------------------
 
     def added(self, hpa: HorizontalPodAutoscaler, *, now: datetime | Moment) -> None:
-        """Add a new HPA, or one with another spec: registered and due at once (legacy: after a period)."""
+        """Register an HPA that is new or has another spec. It is due at once (legacy: after a sync period)."""
         time = moment(now)
         key = _key(hpa)
         saved = self.kept.plain_state(key)
@@ -106,7 +106,8 @@ class HorizontalController:
     def updated(self, old: HpaOrTombstone, new: HpaOrTombstone, *, now: datetime | Moment) -> None:
         """Handle a change of an HPA from ``old`` to ``new``, or a resync.
 
-        Only a changed generation counts like a new object.
+        With the gate HPAGeneration, an HPA with a changed generation is handled as a new one. All others are due after
+        a sync period.
         """
         time = moment(now)
         if (
@@ -120,7 +121,7 @@ class HorizontalController:
             self._add_rate_limited(_key(new), time)
 
     def deleted(self, hpa: HpaOrTombstone) -> None:
-        """Remove an HPA. Its histories stay until its key is taken and the object is not found."""
+        """Remove an HPA. Its histories stay until its key is taken from the queue and the object is not found."""
         if self.selectors.delete(*_names(hpa)):
             self.num_horizontal_pod_autoscalers -= 1
         state, last = self.kept.get(_key(hpa)), hpa.last if isinstance(hpa, Tombstone) else hpa
@@ -141,7 +142,7 @@ class HorizontalController:
         return self._queue.take_all(moment(now))
 
     def waiting(self, now: datetime | Moment) -> set[str]:
-        """Return what :meth:`take_all` would take."""
+        """Return the keys that :meth:`take_all` would take now."""
         return self._queue.waiting(now)
 
     @property
@@ -199,7 +200,10 @@ class HorizontalController:
             self._queue.done(key, over)
 
     def _group_by_end(self, batch: BatchResult) -> list[tuple[Sequence[str], Moment]]:
-        """Group the keys of a batch by their approximate end; each group has its last end."""
+        """Group the keys of a batch by their approximate end.
+
+        Returns (keys, latest end) of each group, the earliest first.
+        """
         quick = batch.at + self._within
         ends = sorted((end, key) for key, end in batch.ends.items() if end > quick)
         slow = {key for _, key in ends}
@@ -212,23 +216,27 @@ class HorizontalController:
         return groups
 
     def requeue_skipped(self, key: str, *, now: datetime | Moment) -> None:
-        """Add a taken key that was not reconciled to the queue again, after a sync period."""
+        """Mark a key as done although its HPA was not reconciled, and queue it again after a sync period."""
         time = moment(now)
         self._add_rate_limited(key, time)
         self._queue.done(key, time)
 
     def _add_rate_limited(self, key: str, now: Moment) -> None:
+        """Queue a key for the next sync after ``now``."""
         # Twice, because the HPA's own status write arrives as a change just after its reconcile.
         self._queue.add_after(key, self._next_sync(now), within=2 * self._within)
 
     def _next_sync(self, ended: Moment) -> Moment:
+        """Return when an HPA whose reconcile ended at ``ended`` is due again."""
         period = self.options.sync_period_ns
         return -((self._within - ended - period) // period) * period if self._aligned else ended + period
 
 
 def _names(hpa: HpaOrTombstone) -> tuple[str, str]:
+    """Return (namespace, name)."""
     return (hpa.namespace, hpa.name) if isinstance(hpa, Tombstone) else (hpa.metadata.namespace, hpa.metadata.name)
 
 
 def _key(hpa: HpaOrTombstone) -> str:
+    """Return the key, ``namespace/name``."""
     return "/".join(_names(hpa))

@@ -80,7 +80,7 @@ class LeaderElectionOptions(msgspec.Struct, frozen=True, kw_only=True):
     retry_period: timedelta = timedelta(seconds=2)
 
     def problems(self) -> list[Problem]:
-        """Return the first problem that upstream refuses, with its text; empty if there is none."""
+        """Return a list with the first problem, in upstream's words; empty if the options are valid."""
         lease, renew, retry = map(duration, (self.lease_duration, self.renew_deadline, self.retry_period))
         for wrong, field, text in (
             (lease <= renew, "lease_duration", "leaseDuration must be greater than renewDeadline"),
@@ -102,8 +102,8 @@ class LeaderElectionOptions(msgspec.Struct, frozen=True, kw_only=True):
 class LeaderElector:
     """One candidate of a leader election.
 
-    Run :meth:`acquire`. When it returns True, lead, and run :meth:`renew` meanwhile; when that ends, stop leading.
-    Single owner. State changes of the lease, and each failed attempt, are logged as client-go does. Raises
+    Run :meth:`acquire`. When it returns True, start to lead and run :meth:`renew`; when :meth:`renew` ends, stop
+    leading. Single owner. State changes of the lease, and each failed attempt, are logged as client-go does. Raises
     :class:`~kscale.InputError` for options that upstream rejects.
     """
 
@@ -115,7 +115,7 @@ class LeaderElector:
             raise InputError(problems)
         self.options = options
         self.observed = LeaseSpec()
-        """The last that was seen of the lease, written or read."""
+        """Spec of the lease as it was last written or read."""
         self._observed_at: Moment = ZERO_TIME
         self._raw: LeaseSpec | None = None  # the last version that was read, to detect changes
         self._lease: Lease | None = None
@@ -134,7 +134,10 @@ class LeaderElector:
         return self.leader == self.options.identity
 
     def check(self, now: Moment, *, tolerance: timedelta = timedelta(seconds=20)) -> str:
-        """Return why a leader that stopped renewing is unhealthy (``HealthzAdaptor``); empty if it is healthy."""
+        """Return why this candidate is unhealthy (``HealthzAdaptor``); empty if it is healthy.
+
+        It is unhealthy if it leads and has not renewed the lease until ``tolerance`` after the lease expired.
+        """
         late = now - self._observed_at > duration(self.options.lease_duration) + duration(tolerance)
         if self.leads and late:
             return f"failed election to renew leadership on lease {self.options.resource_name}"
@@ -143,7 +146,10 @@ class LeaderElector:
     # -- machines ----------------------------------------------------------------------------------------------------
 
     def acquire(self, now: Moment) -> StepsOf[_Action | Wait, bool]:
-        """Try until this candidate leads (True), or until a wait is cut short (False)."""
+        """Try to acquire the lease until this candidate leads, and return True.
+
+        Returns False if a wait is cut short.
+        """
         progress = Progress(now)
         yield from self._report(progress, leads=False)
         _log.info("Attempting to acquire leader lease...", extra=self._lock)
@@ -157,7 +163,7 @@ class LeaderElector:
         return True
 
     def renew(self, now: Moment) -> StepsOf[_Action | Wait | Within, None]:
-        """Refresh the lease until that fails for ``renew_deadline``, or until a wait is cut short."""
+        """Renew the lease until that has failed for ``renew_deadline``, or a wait is cut short."""
         progress = Progress(now)
         renewed = True
         while renewed:
@@ -170,15 +176,19 @@ class LeaderElector:
         yield from self._emit_event(progress, "stopped leading")
 
     def release(self, now: Moment) -> StepsOf[_Action | Within, bool]:
-        """Release the lease, if it is held, so that the next leader need not wait. Returns whether it is released.
+        """Release the lease, if this candidate holds it, so that the next leader need not wait.
 
-        Conflicts are retried for ``renew_deadline``. Call it only after the leader's work has ended.
+        Returns False if that fails; conflicts are retried for ``renew_deadline``. Call it only after the leader's work
+        has ended.
         """
         given_up: bool = yield from Progress(now).within(duration(self.options.renew_deadline), self._release)
         return given_up
 
     def _round(self, now: Moment) -> StepsOf[_Action | Wait, bool]:
-        """Try at every tick of the retry period. Of ticks that pass during a try, only one is used."""
+        """Try at every tick of the retry period until the lease is renewed (True) or a wait is cut short (False).
+
+        Of ticks that pass during a try, only one is used.
+        """
         progress, period, begun, ticks = Progress(now), duration(self.options.retry_period), now, 0
         while not (yield from self._try(progress)):
             passed = (progress.now - begun) // period
@@ -193,7 +203,7 @@ class LeaderElector:
         return True
 
     def _try(self, progress: Progress) -> StepsOf[_Action, bool]:
-        """Try once, and log who leads if that is another by now."""
+        """Try once, and log a change of the leader. Returns whether this candidate leads."""
         succeeded = yield from self.try_acquire_or_renew(progress)
         if self.leader != self._reported:
             self._reported = self.leader
@@ -236,6 +246,7 @@ class LeaderElector:
         return refused is None
 
     def _release(self, now: Moment) -> StepsOf[_Action, bool]:
+        """Release the lease, and retry after conflicts. Returns False if a request fails for another reason."""
         progress = Progress(now)
         while True:
             current = yield from progress.act(self._get())
@@ -263,6 +274,7 @@ class LeaderElector:
     # -- the lease ---------------------------------------------------------------------------------------------------
 
     def _own_spec(self, now: Moment) -> LeaseSpec:
+        """Build the spec of a lease that this candidate acquires at ``now``."""
         at = micro_time(now)
         return LeaseSpec(
             holder_identity=self.options.identity,
@@ -278,9 +290,11 @@ class LeaderElector:
         return msgspec.structs.replace(new_spec, **unchanged)
 
     def _is_valid(self, now: Moment) -> bool:
+        """Check whether the observed lease has not expired, counted from when it was observed."""
         return self._observed_at + (self.observed.lease_duration_seconds or 0) * SECOND > now
 
     def _record_observed(self, spec: LeaseSpec, at: Moment) -> None:
+        """Set the observed spec of the lease, and when it was observed."""
         self.observed, self._observed_at = spec, at
 
     def _get(self) -> Get:
@@ -290,6 +304,7 @@ class LeaderElector:
         )
 
     def _create(self, progress: Progress, spec: LeaseSpec) -> StepsOf[Create, bool]:
+        """Create the lease, and return whether that succeeded."""
         metadata = ObjectMeta(name=self.options.resource_name, namespace=self.options.resource_namespace)
         lease = Lease(api_version=_API_VERSION, kind="Lease", metadata=metadata, spec=spec)
         creation = yield from progress.act(Create(lease))
@@ -329,6 +344,7 @@ class LeaderElector:
         return None
 
     def _written(self, lease: Lease, version: str | None, at: Moment) -> None:
+        """Record a lease that was written with this resource version (None: unknown)."""
         # Without its version the lease must be read again: no write of it is ever without one.
         metadata = msgspec.structs.replace(lease.metadata, resource_version=version or "")
         self._lease = msgspec.structs.replace(lease, metadata=metadata) if version else None
@@ -340,6 +356,7 @@ class LeaderElector:
         _log.error(text, extra={**self._lock, "err": error.message})
 
     def _emit_event(self, progress: Progress, what: str) -> StepsOf[Emit, None]:
+        """Emit an event about the lease. ``what``: predicate of its message, after the identity."""
         regarding = ObjectReference(
             api_version=_API_VERSION,
             kind="Lease",
@@ -351,5 +368,6 @@ class LeaderElector:
         yield from progress.emit(Event(regarding=regarding, type="Normal", reason="LeaderElection", message=message))
 
     def _report(self, progress: Progress, *, leads: bool) -> StepsOf[Observe, None]:
+        """Observe the gauge that says whether this candidate leads."""
         labels = {"name": self.options.resource_name}
         yield from progress.observe(Observation(name=_MASTER_STATUS, value=float(leads), labels=labels))

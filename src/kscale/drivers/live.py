@@ -120,9 +120,9 @@ class _Step:
 class Stepper:
     """Runs steps in ``worker``, a thread (None: on the loop), while it holds ``turn``.
 
-    Steps that are due together go to the thread together, because waking it costs more than most of them take. No step
-    waits long for a later slow one. For the same reason the thread continues with a machine that reports something or
-    reads the clock: no outcome depends on a report.
+    Steps that are due together go to the thread together, because waking it costs more than most of them take. The
+    result of a step is delivered soon, even if a later step of the same batch is slow. For the same reason the thread
+    continues with a machine that reports something or reads the clock: no outcome depends on a report.
     """
 
     __slots__ = ("_clock", "_due", "_since", "_task", "_turn", "_worker", "machines")
@@ -136,16 +136,16 @@ class Stepper:
         """Number of running machines, counted by the caller. The steps of a single one need not wait for others."""
 
     def run_here(self, steps: Steps[Any], outcome: Outcome | None, is_over: Callable[[], bool]) -> StepResult | None:
-        """Run the next step of a machine on the loop; None if another step holds ``turn``.
+        """Run the next step of a machine on the loop and return its result; None if another step holds ``turn``.
 
         Takes the arguments of :meth:`advance`. Raises what the machine raises.
         """
         return None if self._turn.locked() else _step_and_report(steps, outcome, self._clock, is_over)
 
     def is_yield_due(self) -> bool:
-        """Check whether a few milliseconds have passed since this was last True.
+        """Check whether at least 2 ms have passed since this was last True. If so, the caller must yield to the loop.
 
-        Steps on the loop, and actions that end at once, may never yield to the loop. A caller who gets True yields.
+        Steps on the loop, and actions that end at once, may otherwise never yield.
         """
         now = self._clock.monotonic()
         if now - self._since < _MAX_NANOSECONDS_ON_LOOP:
@@ -156,7 +156,7 @@ class Stepper:
     async def advance(
         self, steps: Steps[Any], outcome: Outcome | None, is_over: Callable[[], bool] = lambda: False
     ) -> StepResult:
-        """Run the next step of a machine; ``outcome`` is None for its first step.
+        """Run the next step of a machine and return its result; ``outcome`` is None for the first step.
 
         ``is_over`` checks, in any thread, whether the machine's scope is over. Raises what the machine raises. When
         cancelled, it waits until no thread is in the machine.
@@ -209,6 +209,10 @@ class Stepper:
             self._task = None
 
     async def _run_on_worker(self, worker: Executor, steps: Sequence[_Step]) -> Sequence[StepResult | BaseException]:
+        """Run steps in the thread and return their results or errors in order, without raising.
+
+        Sets finished results early.
+        """
         if not steps:
             return []
         results: list[StepResult | BaseException] = []
@@ -263,7 +267,7 @@ def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> StepResul
 def _step_and_report(
     steps: Steps[Any], outcome: Outcome | None, clock: Clock, is_over: Callable[[], bool]
 ) -> StepResult:
-    """Run steps until the machine does something else than to report events and observations or to read the clock.
+    """Run steps until the machine does something other than report events and observations or read the clock.
 
     Reports are collected. After some time, and after a number of steps, a report or a look at the clock ends the steps,
     too, so that reports are performed soon, their number is bounded, and other machines run.
@@ -319,8 +323,8 @@ DRIVE_METRICS: Final = (
         help="Rounds that did not start when due because objects were being listed again.",
     ),
 )
-"""How long a round decided, without what it waited for (and what was decided in the background since the one before);
-and rounds that were not begun when they were due, because a kind was being listed anew."""
+"""Computing time of rounds, with steps in the background since the previous round but without waiting times; and number
+of rounds that did not start when due, because objects were being listed again."""
 _T = TypeVar("_T")
 
 
@@ -338,7 +342,7 @@ class Scope:
 
     def __init__(self, deadline: float | None = None) -> None:
         self.deadline = deadline
-        """By the loop's clock."""
+        """Time of the event loop's clock in seconds; None without a deadline."""
         self._error: ApiError | None = None
         self._limits: set[asyncio.Timeout] = set()
         self._children: set[Scope] = set()
@@ -348,7 +352,7 @@ class Scope:
         self.cancel_with(CANCELED)
 
     def within(self, seconds: float | None = None) -> Scope:
-        """Create a child scope that ends after so many seconds (None: when it is cancelled), or with this scope."""
+        """Create a child scope that ends with this scope, or earlier: after ``seconds`` (None: no limit of its own)."""
         ends = [self.deadline] if self.deadline is not None else []
         if seconds is not None:
             ends.append(asyncio.get_running_loop().time() + seconds)
@@ -369,7 +373,7 @@ class Scope:
 
     @property
     def error(self) -> ApiError | None:
-        """Return why the scope is over; None if it is not."""
+        """Return why the scope is over; None if it is not. Cancels the scope if its deadline has passed."""
         if self._error is None and self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline:
             self.cancel_with(DEADLINE_EXCEEDED)
         return self._error
@@ -387,8 +391,9 @@ class Scope:
         self._children.clear()
 
     async def limit(self, work: Awaitable[_T]) -> _T | ApiError:
-        """Run ``work`` within the scope. Returns its result, or the error that cut it short or kept it from
-        starting.
+        """Run ``work`` within the scope, and return its result.
+
+        Returns the scope's error if the scope ends first, or is over already.
         """
         if (over := self.error) is not None:
             if asyncio.iscoroutine(work):
@@ -491,6 +496,7 @@ class Live:
             steps.close()
 
     async def _act(self, action: Action, scope: Scope, spent: Callable[[int], None] | None) -> Outcome:
+        """Perform an action within a scope and return its outcome. ``spent``: as for :meth:`run`."""
         rule = LEGAL_OUTCOMES.get(type(action))
         refusable = rule is not None and rule.refusable
         if refusable and (over := scope.error) is not None:
@@ -517,14 +523,15 @@ class Live:
         return self._outcome(result) if isinstance(result, ApiError) else result
 
     def _outcome(self, result: Any) -> Outcome:
+        """Return a result as an outcome of now. An ApiError becomes the outcome's error."""
         error = result if isinstance(result, ApiError) else None
         return Outcome(at=self._clock.now(), value=None if error else result, error=error)
 
     async def _together(self, action: Together, scope: Scope, spent: Callable[[int], None] | None) -> list[Any]:
-        """Run step machines concurrently and return their results in order.
+        """Run step machines concurrently and return their values in order. Raises the first exception of a machine.
 
-        A limited number of tasks runs them one after the other, as one task per machine would cost as much as the
-        machine.
+        A limited number of tasks runs the machines one after the other, as one task per machine would cost as much as
+        the machine.
         """
         count = len(action.machines)
         places = count if action.at_most is None else min(action.at_most, count)
@@ -561,7 +568,7 @@ async def drive(
     Each round starts when the driver is due and the stores are settled. ``before`` is called before each round;
     ``observe`` receives metrics of the rounds (:data:`DRIVE_METRICS`). ``is_small`` checks whether no step of a round
     with these inputs can take long. The steps of such a round run on the loop, unless one of the last round took more
-    than ten milliseconds.
+    than ten milliseconds. Raises what a round raises.
     """
     woken = asyncio.Event()
     spent: list[int] = []
@@ -573,6 +580,7 @@ async def drive(
         woken.set()
 
     async def until_due() -> None:
+        """Wait until the driver is due and the stores are settled."""
         skipped = False
         while True:
             woken.clear()
@@ -594,6 +602,7 @@ async def drive(
     brief = on_loop = False
 
     async def next_round() -> Machine:
+        """Read the inputs of the next round, and return its machine."""
         nonlocal on_loop
         await stores.caught_up()
         async with live.turn:

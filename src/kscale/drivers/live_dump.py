@@ -56,7 +56,7 @@ async def read_live_dump(
         Namespaces whose HPAs are read (None: all). HPAs of one namespace are decided together, as HPAs that select the
         same pods block each other.
     tell : callable
-        Called with messages about the lists.
+        Called after each page of a list with (objects so far, objects expected in total).
 
     Returns
     -------
@@ -79,12 +79,13 @@ async def read_live_dump(
 
 
 async def read_custom_owners(client: Client, clock: Clock, owners: Sequence[CustomOwner]) -> CustomOwners:
-    """Ask a live cluster which custom owners have a scale, and for these scales."""
+    """Request the scales of custom owners from a live cluster. The result also says which owners have no scale."""
     answer: CustomOwners = await _run(client, clock, partial(request_custom_owners_steps, owners, _AT_A_TIME))
     return answer
 
 
 async def _run(client: Client, clock: Clock, machine: Machine) -> Any:
+    """Run a step machine on the cluster and return its value."""
     resources = Resources(client)
     perform = Performer(client, clock, resources=resources, metrics=RESTMetrics(client, resources, clock))
     async with Live(perform, clock) as live:

@@ -73,7 +73,7 @@ class EventRecorder:
         self.dropped = 0
 
     def emit(self, events: Sequence[Event]) -> None:
-        """Log and queue events, in order. Events beyond the limit of the queue are dropped."""
+        """Log and queue events, in order. An event is dropped if the queue is full or its type is unknown."""
         now = self._clock.now()
         for event in events:
             if event.type not in ("Normal", "Warning"):
@@ -215,7 +215,7 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgramContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program may use. ``clock`` is the system's clock, ``steady`` a clock that is never set."""
+    """Parts of a process that its program uses. ``steady``: a clock that is never set."""
 
     client: Client
     resources: Resources
@@ -277,7 +277,7 @@ def watched_by(drivers: Iterable[Driver[Any]]) -> list[Watch]:
 
 
 Build = Callable[[ProgramContext], Program | Awaitable[Program]]
-"""Makes a program on what a process has. Raises :class:`~kscale.InputError` for what it cannot be made of."""
+"""Builds a program for the context of its process. Raises :class:`~kscale.InputError` if that is not possible."""
 
 
 async def run_process(
@@ -294,8 +294,8 @@ async def run_process(
     """Run a program until ``stop`` is set. Work in progress is then cancelled, as when a process ends.
 
     ``served`` is called with the server once it listens. Raises
-    :class:`~kscale.drivers.live.LostLeadershipError`, :class:`~kscale.InputError` (the program cannot start), and
-    unexpected exceptions of machines and informers.
+    :class:`~kscale.drivers.live.LostLeadershipError` if the lease is lost, :class:`~kscale.InputError` if the program
+    cannot start, and unexpected exceptions of machines and informers.
     """
     clock = clock or SystemClock()
     steady = SteadyClock(clock)
@@ -356,6 +356,7 @@ class _Process:
         self.identities = KnownIdentities()
 
     async def run(self) -> None:
+        """Run the program, its server and its events until it is stopped or fails."""
         context, options = self.context, self.options
         worker = ThreadPoolExecutor(1, thread_name_prefix="decide")
         cloud = ThreadPoolExecutor(_CLOUD_CALLS, thread_name_prefix="cloud")
@@ -409,7 +410,10 @@ class _Process:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     async def _until_stopped(self, live: Live, other: Live, leases: Live) -> None:
-        """Run the process until its work, its events or the stop signal ends, then end the rest."""
+        """Run the process until its work or its events end or the stop signal comes, then end the rest.
+
+        Raises the exception that ended it.
+        """
         assert self.recorder is not None
         sending = asyncio.create_task(self.recorder.run())
         working = asyncio.create_task(self._lead(live, other, leases))
@@ -439,6 +443,7 @@ class _Process:
             await asyncio.wait(tasks)
 
     async def _lead(self, live: Live, other: Live, leases: Live) -> None:
+        """Run the work, with leader election while this process leads."""
         async with live:  # its background tasks end with this task
             if self.program.before is not None:
                 await other.run(self.program.before)
@@ -451,6 +456,7 @@ class _Process:
                 )
 
     async def _work(self, live: Live) -> None:
+        """Run the informers and all drivers until the main driver ends. Raises the first exception."""
         self.leads = True
         self.program.monitored()
         try:
@@ -482,11 +488,13 @@ class _Process:
         self.leads = False
 
     def _follow(self) -> None:
+        """Adopt a change of the system's clock, and report it to the program."""
         if self.program.clock_set is not None and (by := self.following_clock.follow()):
             _log.warning("the clock has been set by %.3f seconds", by / SECOND)
             self.program.clock_set(by)
 
     async def _log_missing_kinds(self) -> None:
+        """Log every ten seconds which kinds have not been listed yet."""
         while True:
             await asyncio.sleep(_MISSING_KINDS_INTERVAL)
             for watch, error in self.stores.waiting_for():
@@ -497,6 +505,7 @@ class _Process:
         self.context.metrics.observe([observation])
 
     def _emit(self, events: Sequence[Event]) -> None:
+        """Queue events with the UIDs of their objects; in a dry run log them."""
         events = [event if event.regarding.uid else self._add_uid(event) for event in events]
         if self.options.dry_run:
             for event in events:
@@ -515,6 +524,7 @@ class _Process:
         return replace(event, regarding=replace(about, uid=uid)) if uid else event
 
     def _health(self) -> str:
+        """Return why the process is unhealthy; empty if it is healthy."""
         now = self.context.steady.now()
         problem = "" if self.program.health is None else self.program.health.check(now)
         return problem or ("" if self.elector is None else self.elector.check(now))

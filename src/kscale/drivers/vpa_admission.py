@@ -91,7 +91,7 @@ class LargeReviews:
     limits
         Limits of one review.
     observe
-        Takes what is counted.
+        Receives the observations of reviews.
     start
         Start the worker. Default: a new process.
     """
@@ -115,7 +115,7 @@ class LargeReviews:
         self._waiting = 0
 
     async def review(self, body: bytes) -> ReviewResult:
-        """Answer a review. Without patches if many others wait already, or if it takes too long."""
+        """Answer a review. The response has no patches if many reviews wait already, or if this one takes too long."""
         if self._waiting >= _WAITING:
             return allow_unpatched(f"{_WAITING} large reviews are being answered already; this one is not patched")
         self._waiting += 1
@@ -128,11 +128,13 @@ class LargeReviews:
         return task.result()
 
     def _finish_review(self, task: asyncio.Task[ReviewResult]) -> None:
+        """Free the slot of a review."""
         self._waiting -= 1
         if not task.cancelled():
             task.exception()  # retrieve it, as no task may await it anymore
 
     async def _answer(self, body: bytes) -> ReviewResult:
+        """Answer a review in the worker process, which is started if necessary. Without patches if the process ends."""
         if self._worker is None:
             self._worker = self._start()
         worker = self._worker
@@ -145,6 +147,10 @@ class LargeReviews:
             return allow_unpatched("the process of large reviews ended (for want of memory?); this one is not patched")
 
     async def _answer_in(self, worker: Executor, body: bytes) -> ReviewResult:
+        """Answer a review in ``worker``; match it with a VPA and limit ranges on the event loop.
+
+        Raises BrokenExecutor.
+        """
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
         read = await loop.run_in_executor(worker, _read, number, body, self._options, self._limits.containers)
@@ -176,6 +182,7 @@ class _OneNamespace:
     by_type: dict[str, LimitRangeItem | None]
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
+        """Return the limit range of a type; ``namespace`` is ignored."""
         del namespace
         return self.by_type.get(type_)
 
@@ -191,7 +198,10 @@ _reviews: dict[int, PodReview] = {}
 
 
 def _read(number: int, body: bytes, options: AdmissionOptions, max_containers: int) -> ReviewResult | _Read:
-    """Read a review in the worker, and store it until :func:`_answer`."""
+    """Read a review in the worker, and store it under ``number`` until :func:`_answer`.
+
+    Returns the response if the review can be answered already, otherwise the pod without its containers.
+    """
     read = read_review(body, options=options, max_containers=max_containers)
     if isinstance(read, ReviewResult):
         return read
@@ -204,7 +214,7 @@ def _read(number: int, body: bytes, options: AdmissionOptions, max_containers: i
 
 
 def _answer(number: int, vpa: bytes | None, limit_ranges: _OneNamespace, options: AdmissionOptions) -> ReviewResult:
-    """Answer a stored review in the worker."""
+    """Answer the stored review with this number in the worker. ``vpa``: the matching VPA as JSON, if any."""
     read = _reviews.pop(number, None)
     if read is None:
         return allow_unpatched("too many large reviews were read meanwhile; this one is not patched", resource="Pod")
@@ -215,11 +225,11 @@ _log = logging.getLogger(__name__)
 ADMISSION_METRICS: Final = tuple(
     metric for name, metric in METRICS.items() if name.startswith("vpa_admission_controller_")
 )
-"""What it observes."""
+"""Metrics of the admission controller."""
 _BEFORE_REGISTRATION: Final = 10 * SECOND
 _CA_CHECK_INTERVAL: Final = SECOND
 _FIRST_LOOK: Final = 5 * SECOND
-"""How long pods of well-known controllers wait at most for others to be found out about."""
+"""Time limit of the first discovery. Reviews wait for it, although pods of well-known controllers do not need it."""
 _STEPS: Final = "vpa_admission_controller_execution_latency_seconds"
 
 
@@ -249,13 +259,13 @@ class AdmissionController:
         # Scales are requested once, as upstream's admission controller never refreshes them.
         self._feed = ControllerFeed(Controllers(scales=ScaleCache()))
         self.synced = asyncio.Event()
-        """Everything that it answers from has been listed, and which kinds are served is known, or cannot be told."""
+        """Set when everything is listed and the discovery of served kinds has ended, also if it failed."""
         self._namespace, self._holder, self._ca, self._reload = namespace, holder, ca, reload
         self._begun: Moment | None = None
         self._ca_checks: Ticker | None = None
         self._renewals: Ticker | None = None
         self._registered: bytes | None = None
-        """The CA bundle that stands in the registration."""
+        """CA bundle of the registered webhook configuration."""
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -282,13 +292,14 @@ class AdmissionController:
 
     @staticmethod
     def _apply(into: VpaIndex | LimitRanges, item: VerticalPodAutoscaler | LimitRange, *, deleted: bool) -> None:
+        """Apply a change of an object to a VPA index or limit ranges."""
         if deleted:
             into.remove(item.namespace, item.name)
         else:
             into.apply(item)  # type: ignore[arg-type]  # each is given its own kind
 
     def review(self, body: bytes, now: Moment) -> Steps[ReviewResult]:
-        """Answer a review."""
+        """Answer a review (the bytes of an AdmissionReview)."""
         reviewed: ReviewResult = yield from review_steps(
             body,
             self.vpas,
@@ -300,7 +311,10 @@ class AdmissionController:
         return reviewed
 
     def match(self, pod: Pod, diagnostics: list[str], now: Moment) -> Steps[VerticalPodAutoscaler | None]:
-        """Find the VPA in charge of a new pod, None without one. ``diagnostics`` takes what upstream would log."""
+        """Find the VPA in charge of a new pod; None if there is none.
+
+        What upstream would log is appended to ``diagnostics``.
+        """
         vpa: VerticalPodAutoscaler | None
         vpa = yield from self.vpas.match_steps(pod, self._feed.controllers, Progress(now), diagnostics)
         return vpa
@@ -308,7 +322,7 @@ class AdmissionController:
     # -- the rest ----------------------------------------------------------------------------------------------------
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by ``by`` nanoseconds, so that remaining waits are unchanged."""
         if self._begun is not None:
             self._begun += by
         for ticker in (self._renewals, self._ca_checks):
@@ -316,7 +330,7 @@ class AdmissionController:
                 ticker.clock_set(by)
 
     def next_due(self) -> Moment | None:
-        """Return when the registration, the next renewal of the lease or the next check of the CA is due."""
+        """Return when the next task is due: registration, renewal of the lease, or check of the CA. 0: at once."""
         if self._begun is None or not self.synced.is_set():
             return 0
         if self._renewals is None or self._ca_checks is None:
@@ -325,6 +339,7 @@ class AdmissionController:
 
     @property
     def _before_renewals(self) -> int:
+        """Return the nanoseconds from the first round until the registration and the first renewal are due."""
         return _BEFORE_REGISTRATION if self.registration.register_webhook else 0
 
     @property
@@ -332,7 +347,10 @@ class AdmissionController:
         return self._reload and self.registration.register_webhook
 
     def observe(self, stores: Stores, now: Moment) -> bytes | None:
-        """Return the CA bundle. The first round discovers the served kinds; reviews are answered from the second on."""
+        """Return the CA bundle; None if it is unreadable or the webhook is not registered.
+
+        The first round discovers the served kinds; reviews are answered from the second on.
+        """
         del stores
         if self._begun is None:
             self._begun = now
@@ -341,7 +359,7 @@ class AdmissionController:
         return self._ca() if self.registration.register_webhook else None
 
     def steps(self, sight: bytes | None, now: Moment) -> Steps[None]:
-        """Run what is due."""
+        """Run what is due: discovery, registration, renewal of the lease, and update of the CA bundle (``sight``)."""
         progress = Progress(now)
         if self.synced.is_set():
             yield from self._feed.discover_steps(progress)
@@ -371,6 +389,7 @@ class AdmissionController:
             yield from self._renew(progress)
 
     def _renew(self, progress: Progress) -> Steps[None]:
+        """Renew the status lease; an error is logged."""
         options = self.options
         error = yield from renew_status_steps(
             self._holder,
@@ -416,6 +435,7 @@ def admission_program(
     large = LargeReviews(live, driver.match, driver.limit_ranges, options, serving.reviews, context.metrics.observe)
 
     async def review(body: bytes, reading: float) -> bytes:
+        """Answer a review and observe its duration. ``reading``: seconds that it took to read the body."""
         started = time.perf_counter()
         reviewed: ReviewResult
         if len(body) < LARGE:
@@ -436,6 +456,7 @@ def admission_program(
         context.metrics.observe([ReviewResult(body=b"", status="error").latency(took)])
 
     async def serve() -> None:
+        """Serve reviews from when everything is listed, until cancelled."""
         await driver.synced.wait()
         limits, most = serving.limits, serving.reviews.body
         handlers = {ANY_PATH: admission_webhook(review, refused=refused, read_timeout=limits.read_timeout)}
@@ -457,4 +478,5 @@ def admission_program(
 
 
 def _step(name: str, seconds: float) -> Observation:
+    """Build the observation of the duration of one step of a review."""
     return build_observation(_STEPS, {"step": name}, seconds)

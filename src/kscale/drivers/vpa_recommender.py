@@ -57,13 +57,14 @@ RECOMMENDER_METRICS: Final = (
     *(metric for name, metric in METRICS.items() if name.startswith(_PREFIXES)),
     *STRATEGY_METRICS,
 )
-"""What it observes: upstream's, and those of strategies."""
+"""Metrics of upstream's recommender, and of strategies."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecommenderView:
-    """Inputs of a round. ``refresh``: only scales are refreshed; ``live``, ``beside``: all pods, and other objects that
-    only plans use.
+    """Inputs of a round. ``refresh``: only scales are refreshed.
+
+    ``live``, ``beside``: all pods, and other objects; both are read only for explanations of the round.
     """
 
     vpas: Sequence[VerticalPodAutoscaler]
@@ -79,9 +80,9 @@ class VpaRecommender:
     """Driver that recommends every ``recommender_interval``, first one interval after it has loaded its history.
 
     ``scales``: cached scales; ``history``: Prometheus queries if ``storage`` is ``prometheus``, with ``query_timeout``;
-    ``monitored`` is called when the history is loaded, ``active`` after each round, and ``explain`` receives what the
-    recommendations would do to nodes. ``advisor``: a strategy that decides targets. ``state`` is the recommender's
-    state.
+    ``monitored`` is called when the history is loaded, ``active`` after each round. ``explain`` receives, in each
+    round, the effect of the recommendations on nodes. ``advisor``: a strategy that decides targets. ``state`` is the
+    recommender's state.
     """
 
     name = "vpa-recommender"
@@ -117,7 +118,10 @@ class VpaRecommender:
 
     @property
     def watches(self) -> Sequence[Watch]:
-        """Return the watches: VPAs, pods that are not pending, controllers, eviction events, and those of plans."""
+        """Return the watches: VPAs, pods that are not pending, well-known controllers, and eviction events.
+
+        If the driver explains its rounds: also the objects that decide where pods fit (:func:`plan_watches`).
+        """
         namespace = self.options.vpa_object_namespace
         pods = Watch(
             kind="Pod", api_version="v1", namespace=namespace, field_selector="status.phase!=Pending", typed=True
@@ -148,7 +152,7 @@ class VpaRecommender:
             self._feed.notice(change)
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by ``by`` nanoseconds, so that remaining waits are unchanged."""
         self._begin_at += by
         self.state.clock_set(by)
         self._scales.clock_set(by)
@@ -159,13 +163,16 @@ class VpaRecommender:
                 ticker.clock_set(by)
 
     def next_due(self) -> Moment | None:
-        """Return when the next round is due; in between, scales are refreshed every seven seconds."""
+        """Return when the next round, or the next refresh of cached scales, is due."""
         if self._rounds is None or self._refreshes is None:
             return self._begin_at
         return min(self._rounds.due, self._refreshes.due) if len(self._scales) else self._rounds.due
 
     def observe(self, stores: Stores, now: Moment) -> RecommenderView:
-        """Return the VPAs, and the pod changes since the last round."""
+        """Return the VPAs, and the changes of pods and OOM kills since the last round.
+
+        Between two rounds: return only that scales are to be refreshed.
+        """
         controllers = self._feed.settle()
         if self._rounds is not None and self._refreshes is not None:
             if now < self._rounds.due:
@@ -232,9 +239,10 @@ class VpaRecommender:
         yield from planner.report_steps(plan, progress)
 
     def _load_history(self, sight: RecommenderView, progress: Progress) -> Steps[None]:
-        """Load the history: ``InitFromCheckpoints``, or Prometheus's history.
+        """Load the history from checkpoints or Prometheus, and schedule the first round.
 
-        A failed list of checkpoints is retried, since otherwise empty state would overwrite the checkpoints.
+        If checkpoints cannot be listed, the list is retried after ten seconds, since otherwise empty state would
+        overwrite the checkpoints. Other problems are logged.
         """
         if self.options.use_checkpoints:
             checkpoint_list = yield from progress.act(
@@ -269,6 +277,7 @@ class VpaRecommender:
         self._monitored()
 
     def _log_result(self, result: RecommenderResult) -> None:
+        """Log the errors, counts and duration of a round."""
         for text in result.diagnostics:
             _log.warning("%s", text)
         saver = self.options.memory_saver

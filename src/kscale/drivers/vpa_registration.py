@@ -80,9 +80,9 @@ def labels_of(text: str) -> dict[str, str]:
 
 
 def configuration(options: RegistrationOptions, ca: bytes) -> MutatingWebhookConfiguration:
-    """Build the webhook configuration to register. ``ca``: the certificate of the CA, PEM. Invalid labels are logged
-    and
-    omitted.
+    """Build the webhook configuration to register. ``ca``: the certificate of the CA, PEM.
+
+    Invalid labels are logged and omitted.
     """
     try:
         labels = labels_of(options.webhook_labels)
@@ -137,7 +137,7 @@ def register_steps(options: RegistrationOptions, ca: bytes, progress: Progress) 
 
 
 def patch_ca_steps(ca: bytes, progress: Progress) -> StepsOf[Patch, bool]:
-    """Replace the CA bundle in the webhook configuration. Returns whether the patch succeeded."""
+    """Replace the CA bundle (``ca``: PEM) in the webhook configuration. Returns whether the patch succeeded."""
     bundle = {"caBundle": base64.b64encode(ca).decode()}
     patched = yield from progress.act(
         Patch(

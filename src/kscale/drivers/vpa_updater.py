@@ -46,14 +46,14 @@ _log = logging.getLogger(__name__)
 _PODS: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 UPDATER_METRICS: Final = tuple(metric for name, metric in METRICS.items() if name.startswith("vpa_updater_"))
-"""What it observes."""
+"""Metrics of the updater."""
 LEGACY_UPDATER_METRICS: Final = tuple(LEGACY_METRICS.values())
 """Metrics of the updater of 2020."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdaterView:
-    """Inputs of a loop. ``beside``: objects that only plans use."""
+    """Inputs of a loop. ``beside``: other objects, which are read only to plan the loop."""
 
     vpas: Sequence[VerticalPodAutoscaler]
     pods: Sequence[Pod]
@@ -64,8 +64,8 @@ class UpdaterView:
 class VpaUpdater:
     """Driver that evicts and resizes pods every ``updater_interval``, first one interval after its lists are complete.
 
-    ``monitored`` is called at that moment, ``active`` after each loop; ``plan`` receives, before each loop, what it
-    would do to nodes. ``state`` is the state between loops.
+    ``monitored`` is called at that moment, ``active`` after each loop; ``plan`` receives, before each loop, the effect
+    of the loop on nodes. ``state`` is the state between loops.
     """
 
     name = "vpa-updater"
@@ -91,11 +91,14 @@ class VpaUpdater:
         self._monitored, self._active = monitored, active
         self._loops: Ticker | None = None
         self._acts = True
-        """Whether a VPA acted in the last loop, or does since."""
+        """Whether a VPA was active in the last loop or has become active since."""
 
     @property
     def watches(self) -> Sequence[Watch]:
-        """Return the watches of VPAs, of active pods on nodes, limit ranges, controllers, and the inputs of plans."""
+        """Return the watches: VPAs, active pods on nodes, limit ranges and well-known controllers.
+
+        If the driver plans its loops: also the objects that decide where pods fit (:func:`plan_watches`).
+        """
         namespace = self.options.vpa_object_namespace
         pods = Watch(kind="Pod", api_version="v1", namespace=namespace, field_selector=_PODS, typed=True)
         plans = [] if self._planner is None else plan_watches()
@@ -115,7 +118,7 @@ class VpaUpdater:
             self._feed.notice(change)
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by ``by`` nanoseconds, so that remaining waits are unchanged."""
         self.state.clock_set(by)
         if self._loops is not None:
             self._loops.clock_set(by)
@@ -167,24 +170,28 @@ class VpaUpdater:
     def _loop_steps(
         self, state: UpdaterState, inputs: UpdaterRound, now: Moment, admission: ScalingDirectionAdmission
     ) -> Steps[UpdaterResult]:
+        """Return the steps of a loop, of the configured release."""
         if self.options.legacy:  # release 1.3 has no eviction admission
             return legacy_updater_steps(state, inputs, now=now, options=self.options)
         return updater_steps(state, inputs, now=now, options=self.options, admission=admission)
 
     @property
     def input_sources(self) -> InputSources:
-        """Return the inputs of rounds: all watched kinds are judged (:class:`Repeating`)."""
+        """Declare that the driver itself decides which changes of watched objects matter.
+
+        There are no other sources.
+        """
         return InputSources(judged=frozenset(watch.kind for watch in self.watches))
 
     def repeats_until(self) -> Moment:
-        """Return the end of time if no VPA is active, else that no loop may be skipped (``ZERO_TIME``).
+        """Return the end of time if loops without an active VPA may be skipped, else the zero time.
 
         The times of past actions are not considered, so loops with an active VPA or a planner always run.
         """
         return ZERO_TIME if self._acts or self._planner is not None else LAST_TIME
 
     def repeat(self, now: Moment) -> Moment | None:
-        """Mark a loop without active VPA as done. Returns its end; None if the loop must be run."""
+        """Mark a loop without an active VPA as done. Returns its end; None if the loop must be run."""
         if self._acts or self._loops is None:
             return None
         self._loops.advance(now)
@@ -194,7 +201,10 @@ class VpaUpdater:
     def _plan_steps(
         self, planner: RoundPlanner, sight: UpdaterView, inputs: UpdaterRound, progress: Progress
     ) -> Steps[None]:
-        """Report what the loop would do to nodes. Scales and the lease are requested as in the loop."""
+        """Report the effect of the loop on nodes, from a dry run on a copy of the state.
+
+        Scales and the lease are requested as in the loop.
+        """
         from kscale.capacity.vpa_round_plan import update_plan
 
         actions: list[Action] = []
@@ -205,6 +215,7 @@ class VpaUpdater:
         yield from planner.report_steps(update_plan(cluster, inputs, result, actions, now=now), progress)
 
     def _log_result(self, result: UpdaterResult) -> None:
+        """Log the chosen pods and the messages of a loop."""
         for pod in result.chosen:
             why = "outside the recommended range" if pod.outside_recommended_range else f"by {pod.resource_diff:.3g}"
             _log.info("Pod accepted for update: %s/%s, %s: %s", pod.namespace, pod.pod, why, pod.targets)

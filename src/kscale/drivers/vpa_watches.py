@@ -30,9 +30,9 @@ __all__ = [
 
 
 class Ticker:
-    """Ticks every ``interval`` nanoseconds from a start time.
+    """Ticks every ``interval`` nanoseconds from the start time ``begun``.
 
-    One tick that passes while nobody waits is kept for the next wait; further ones are lost.
+    At most one tick is stored while nobody waits; further ticks are lost.
     """
 
     __slots__ = ("_begun", "due", "interval")
@@ -44,7 +44,7 @@ class Ticker:
         """The next tick."""
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by ``by`` nanoseconds, so that remaining waits are unchanged."""
         self._begun += by
         self.due += by
 
@@ -81,7 +81,7 @@ def controller_watches(namespace: str = "") -> list[Watch]:
 class ControllerFeed:
     """Controllers, updated from their watches.
 
-    Changes are applied by :meth:`settle`, so that a decision that runs in another thread sees one state.
+    Changes are applied by :meth:`settle` only, so that a decision in another thread sees a consistent state.
     """
 
     __slots__ = ("_discovered", "_waiting", "controllers")
@@ -108,7 +108,7 @@ class ControllerFeed:
         return self.controllers
 
     def discover_steps(self, progress: Progress, longest: int = _LONGEST) -> StepsOf[Within, None]:
-        """Fetch which kinds the API server serves, unless that was done in the last five minutes.
+        """Request which kinds the API server serves, unless that was done in the last five minutes.
 
         Upstream resets its mapper at the same interval. If the request fails or takes more than ``longest``
         nanoseconds, the previous result is kept.
@@ -137,7 +137,7 @@ def plan_watches() -> list[Watch]:
 
 
 class RoundPlanner:
-    """Reports the plan of each round. ``tell`` is called with every record; events are emitted for new effects only."""
+    """Reports the plan of each round. ``report`` is called with every plan; events are emitted for new effects only."""
 
     def __init__(self, report: Callable[[VPARoundPlan], None]) -> None:
         self._report = report
@@ -145,7 +145,7 @@ class RoundPlanner:
 
     @staticmethod
     def is_plan_input(change: Change) -> bool:
-        """Check whether only plans use the changed object."""
+        """Check whether a change is of a kind that is watched only for plans."""
         return change.watch.kind in _KINDS
 
     @staticmethod
@@ -155,7 +155,7 @@ class RoundPlanner:
 
     @staticmethod
     def cluster(objects: Sequence[KubeObject], pods: Sequence[Pod]) -> Cluster:
-        """Build the cluster for which a round is planned."""
+        """Build a cluster of the objects (:meth:`list_objects`) and pods."""
         return Cluster([*objects, *pods])
 
     def report_steps(self, plan: VPARoundPlan, progress: Progress) -> StepsOf[Emit, None]:

@@ -71,7 +71,7 @@ class QueueMetrics:
         self._waited, self._worked = _Durations(), _Durations()
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, so that measured waits are unchanged."""
+        """Apply a change of the clock by ``by`` nanoseconds, so that measured waits are unchanged."""
         self._added = {key: at + by for key, at in self._added.items()}
         self._begun = {key: at + by for key, at in self._begun.items()}
 
@@ -92,7 +92,7 @@ class QueueMetrics:
                 self._added.setdefault(key, now)
 
     def retried(self, keys: int = 1) -> None:
-        """Count keys that will be retried later."""
+        """Count keys that will be retried later. ``keys``: their number."""
         self._retries += keys
 
     def taken(self, key: str, now: Moment) -> None:
@@ -104,7 +104,7 @@ class QueueMetrics:
             self._waited.add(now - added)
 
     def taken_all(self, keys: Sequence[str], now: Moment) -> None:
-        """Register the start of the work on keys, in order."""
+        """Register the start of the work on keys."""
         self._depth -= len(keys)
         self._begun.update(dict.fromkeys(keys, now))
         for added, count in _count_moments(self._added, keys):
@@ -122,7 +122,7 @@ class QueueMetrics:
             self._worked.add(now - begun, count)
 
     def observations(self, now: Moment) -> Iterator[Observation]:
-        """Yield what was counted since the last call, and the work in progress."""
+        """Yield the counts since the last call, which are reset, and the work in progress."""
         ages = [now - begun for begun in self._begun.values()]
         for metric, value in (
             (_DEPTH, self._depth),
@@ -161,6 +161,7 @@ class _Durations:
         self._last = (0, 0)  # last duration and its bucket, as keys taken together have equal waits
 
     def add(self, duration: int, count: int = 1) -> None:
+        """Add ``count`` equal durations, in nanoseconds."""
         self.total += duration * count
         if duration != self._last[0]:
             self._last = duration, bisect_left(_BOUNDS, duration / SECOND)
@@ -193,7 +194,7 @@ class WorkQueue:
         return frozenset(self._working)
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
+        """Apply a change of the clock by ``by`` nanoseconds, so that remaining waits are unchanged."""
         self._due = {key: due + by for key, due in self._due.items()}
         self._heap = [(due + by, number, keys) for due, number, keys in self._heap]
         self._times = [due + by for due in self._times]
@@ -201,7 +202,7 @@ class WorkQueue:
         self.metrics.clock_set(by)
 
     def add(self, key: str, now: datetime | Moment) -> None:
-        """Make a key ready."""
+        """Make a key ready. While it is being worked on, it becomes ready when the work is done."""
         time = moment(now)
         if key in self._unclean:
             return
@@ -211,10 +212,10 @@ class WorkQueue:
             self._ready.append(key)
 
     def add_after(self, key: str, due: datetime | Moment, *, within: int = 0, period: int = 0) -> None:
-        """Make a key ready at ``due``; one that already waits keeps the earlier time.
+        """Make a key ready at ``due``; a key that already waits keeps an earlier time.
 
-        ``within``: it may become ready so many nanoseconds later, together with others; ``period``: after which keys
-        become ready again.
+        ``within``: the key may become ready so many nanoseconds later, together with others. ``period``: interval after
+        which keys become ready again.
         """
         due = moment(due, "due")
         self.metrics.retried()
@@ -226,10 +227,12 @@ class WorkQueue:
         self._push(due, (key,))
 
     def _get_joined_time(self, due: Moment, within: int, period: int) -> Moment:
-        """Return when a key may become ready together with others, ``within`` so many nanoseconds from ``due`` on.
+        """Return when a key that is due at ``due`` becomes ready: up to ``within`` nanoseconds later, to join others.
 
-        Keys wait for several others that are further ahead, now or a ``period`` later, so that those that were apart
-        come together again. Only up to whole multiples of the period: else keys could follow each other for ever.
+        The key takes the first existing time in this span. If there is none, it takes the end of the span if several
+        keys are due together in the half ``period`` after ``due``, now or one period later. So keys that became
+        separate meet again. They meet only within one whole multiple of the period, because otherwise keys could follow
+        each other for ever.
         """
         times, at = self._times, bisect_left(self._times, due)
         if at < len(times) and times[at] <= due + within:
@@ -243,6 +246,7 @@ class WorkQueue:
         return due + within if several else due
 
     def _push(self, due: Moment, keys: Sequence[str]) -> None:
+        """Store keys that become ready at ``due``."""
         self._number += 1
         heapq.heappush(self._heap, (due, self._number, keys))
         if due not in self._sizes:
@@ -250,13 +254,14 @@ class WorkQueue:
         self._sizes[due] = self._sizes.get(due, 0) + len(keys)
 
     def _pop(self) -> tuple[Moment, Sequence[str]]:
+        """Remove the entry that is due first, and return (due time, keys)."""
         due, _, keys = heapq.heappop(self._heap)
         if not self._heap or self._heap[0][0] != due:
             del self._sizes[self._times.pop(0)]
         return due, keys
 
     def take(self, now: datetime | Moment) -> str | None:
-        """Take the next key to work on; None if none is ready yet."""
+        """Take the next key to work on; None if none is ready at ``now``."""
         time = moment(now)
         self._wake(time)
         if not self._ready:
@@ -268,7 +273,7 @@ class WorkQueue:
         return key
 
     def take_all(self, now: datetime | Moment) -> list[str]:
-        """Take all ready keys, in order."""
+        """Take all keys that are ready at ``now``, in order."""
         time = moment(now)
         self._wake(time)
         keys = list(self._ready)
@@ -279,7 +284,7 @@ class WorkQueue:
         return keys
 
     def _wake(self, now: Moment) -> None:
-        """Move the keys that have waited long enough to the ready keys."""
+        """Make the keys ready whose time has come."""
         heap, waiting = self._heap, self._due
         while heap and heap[0][0] <= now:
             due, keys = self._pop()
@@ -302,7 +307,7 @@ class WorkQueue:
         return bool(self._ready)
 
     def done(self, key: str, now: datetime | Moment) -> None:
-        """Mark the work on a key as done."""
+        """Mark the work on a key as done. A key that was added meanwhile is ready again."""
         self.metrics.done(key, moment(now))
         self._working.discard(key)
         if key in self._unclean:
@@ -311,9 +316,9 @@ class WorkQueue:
     def done_until(
         self, keys: Sequence[str], due: datetime | Moment, now: datetime | Moment, *, within: int = 0, period: int = 0
     ) -> None:
-        """Mark the work on different keys as done, each of which is to be ready again at ``due``.
+        """Mark the work on different keys as done, and make each ready again at ``due``.
 
-        Does :meth:`add_after` and :meth:`done` for each key, with ``within`` and ``period`` as there.
+        Does :meth:`add_after` and :meth:`done` for each key, with the same meaning of ``within`` and ``period``.
         """
         due, time = self._get_joined_time(moment(due, "due"), within, period), moment(now)
         waiting = self._due

@@ -49,8 +49,8 @@ def load(
     kubeconfig : str, optional
         Path of the kubeconfig; without ``context`` its current context is used. Default: as kubectl finds it.
     strict : bool
-        Whether damaged objects are an error. Otherwise they are left out. A source that cannot be read at all is always
-        an error.
+        Whether an object that cannot be read is an error. Otherwise such objects are left out. A source that cannot be
+        read at all is always an error.
     report : LoadReport, optional
         Is filled with what was read, skipped and warned about. It is also available as ``cluster.report``, where
         ``problems`` also names kinds that the API server did not permit to list.

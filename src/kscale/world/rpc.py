@@ -41,7 +41,7 @@ def create_client_context() -> ssl.SSLContext:
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """Load a certificate (with its chain) and its key, both PEM, into a context.
 
-    Raises :class:`ssl.SSLError` if they are invalid or do not match; the context must not be used then.
+    Raises :class:`ssl.SSLError` if they are invalid or do not match. Do not use the context after an error.
     """
     with _file(certificate) as chain, _file(key) as secret:
         # An encrypted key must fail here; OpenSSL would prompt for its password on the terminal.

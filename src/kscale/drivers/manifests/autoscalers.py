@@ -129,7 +129,7 @@ _OLD_VERSION: Final[ApiObject] = {
     "storage": False,
     "schema": {"openAPIV3Schema": {"type": "object", _PRESERVE_UNKNOWN_FIELDS: True}},
 }
-"""Nobody is served it, as with upstream. Where objects were once stored in it, no definition may leave it out."""
+"""Version that is not served, as upstream. If a cluster has stored objects in it, the definition must contain it."""
 
 
 def vpa_definitions() -> list[ApiObject]:
@@ -149,6 +149,7 @@ def vpa_definitions() -> list[ApiObject]:
 
 
 def _definition(struct: type[msgspec.Struct], plural: str, short: str, **more: Any) -> ApiObject:
+    """Build the definition of a kind with the spec and status of a struct. ``more``: further fields of version v1."""
     kind = struct.__name__
     names = {
         "plural": plural,
@@ -173,12 +174,16 @@ def _definition(struct: type[msgspec.Struct], plural: str, short: str, **more: A
 
 
 def _get_required_fields(struct: type) -> ApiObject:
+    """Return the keyword ``required`` of a struct's schema; empty if no field is required."""
     names = _REQUIRED.get(struct.__name__)
     return {} if names is None else {"required": names}
 
 
 def _schema(of: Type, name: str = "") -> ApiObject:
-    """Build the schema of the field ``name``."""
+    """Build the OpenAPI schema of a type.
+
+    ``name``: JSON name of the field that has it, which decides formats and enums.
+    """
     if isinstance(of, UnionType):
         (inner,) = [each for each in of.types if not isinstance(each, NoneType)]
         return _schema(inner, name)
@@ -229,22 +234,22 @@ PROGRAMS: Final[Mapping[str, tuple[str, int, str]]] = {
     "vpa-updater": ("vpa-updater", 8943, "vpa-updater"),
     "vpa-admission": (_ADMISSION, 8944, _ADMISSION),
 }
-"""By what ``kscale run`` calls them: the name of their objects, the port of their metrics, and their lease: that of the
-leader, or the one by which the admission controller says that it lives."""
+"""Program of ``kscale run`` -> (name of its objects, port of its metrics, name of its lease). The lease is that of the
+leader; the admission controller renews its own as a sign of life."""
 
 CERTIFICATES: Final[Mapping[str, Mapping[str, str]]] = {
     "upstream": {"tls-cert-file": "serverCert.pem", "tls-private-key": "serverKey.pem", "client-ca-file": "caCert.pem"},
     "cert-manager": {"tls-cert-file": "tls.crt", "tls-private-key": "tls.key", "client-ca-file": "ca.crt"},
 }
-"""The keys of the webhook's Secret, by the flag that names the file: those that upstream's script makes, and those that
-cert-manager does."""
+"""Keys of the webhook's Secret by the flag that names the file, for a Secret that upstream's script or cert-manager
+creates."""
 
 METRICS_RULES: Final = (
     rule("metrics.k8s.io", ["pods"], ["list"]),
     rule("custom.metrics.k8s.io", ["*"], ["get"]),
     rule("external.metrics.k8s.io", ["*"], ["list"]),
 )
-"""For what HPAs are decided from."""
+"""Rules to read the metrics of HPAs."""
 _CONTROLLERS: Final = (
     rule("apps", ["daemonsets", "deployments", "replicasets", "statefulsets"], _LIST_AND_WATCH),
     rule("batch", ["jobs", "cronjobs"], _LIST_AND_WATCH),
@@ -345,12 +350,12 @@ def admission_manifests(
     keys: str = "upstream",
     callers: Sequence[str] = (),
 ) -> list[ApiObject]:
-    """Build the objects of the admission controller.
+    """Build the objects of the admission controller, in the order in which to apply them.
 
-    ``callers``: the networks (CIDR) of the API servers that may reach the webhook; empty: all. ``secret`` holds its
-    certificate, under the names of :data:`CERTIFICATES`. With ``keys`` ``cert-manager`` an issuer and a certificate
-    that fill it are among the objects. ``flags`` and ``options`` as in :func:`autoscaler_manifests`: the Service is
-    named ``webhook_service``, and forwards to ``port``.
+    ``callers``: the networks (CIDR) of the API servers that may reach the webhook; empty: all. ``secret``: name of the
+    Secret with the certificate. ``keys``: names of the Secret's keys, a key of :data:`CERTIFICATES`; with
+    ``cert-manager`` the result includes an issuer and a certificate that fill the Secret. ``flags`` and ``options`` are
+    as in :func:`autoscaler_manifests`: the Service is named ``webhook_service``, and forwards to ``port``.
     """
     name = webhook_service(options)
     files = [f"--{flag}={_FILES}/{key}" for flag, key in CERTIFICATES[keys].items()]
@@ -383,7 +388,7 @@ def webhook_service(options: Mapping[str, Any] = _NO_OPTIONS) -> str:
 
 
 def secret_of(pair: SelfSigned, name: str, namespace: str) -> ApiObject:
-    """Build the Secret of a self-signed certificate, under upstream's names."""
+    """Build the Secret of a self-signed certificate, with upstream's keys."""
     content = {"caCert.pem": pair.authority, "serverCert.pem": pair.certificate, "serverKey.pem": pair.key}
     data = {key: b64encode(value).decode() for key, value in content.items()}
     return build_object("v1", "Secret", {"name": name, "namespace": namespace}, type="Opaque", data=data)
@@ -397,6 +402,10 @@ def _program(
     ports: Mapping[str, int],
     files: Mapping[str, tuple[str, str]],
 ) -> ProgramManifest:
+    """Build the manifest of a program of :data:`PROGRAMS`.
+
+    ``flags``: further arguments; ``ports``, ``files``: as in the result.
+    """
     name, port, _ = PROGRAMS[program]
     wide, own = autoscaler_roles(program, options)
     return ProgramManifest(

@@ -46,7 +46,7 @@ CLUSTER_AUTOSCALER_RULES: Final[Sequence[ApiObject]] = (
     _rule("autoscaling.x-k8s.io", ["capacityquotas"], _LIST_AND_WATCH),
     _rule("autoscaling.x-k8s.io", ["capacityquotas/status"], ["patch"]),
 )
-"""What the Cluster Autoscaler does anywhere in the cluster."""
+"""Rules of the Cluster Autoscaler for the whole cluster, whatever its options."""
 
 _BUFFERS: Final = (
     _rule("autoscaling.x-k8s.io", ["capacitybuffers"], _LIST_AND_WATCH),
@@ -72,7 +72,7 @@ _BY_FLAG: Final = {
         _rule("", ["podtemplates"], _LIST_AND_WATCH),
     ),
 }
-"""What it does besides with an option that is on."""
+"""Additional rules by the option that requires them."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {

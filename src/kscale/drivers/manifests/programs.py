@@ -28,12 +28,12 @@ def build_object(version: str, kind: str, metadata: Mapping[str, Any], **more: A
 class ProgramManifest:
     """How a program runs in a cluster.
 
-    - ``name``: name of its objects; ``arguments``: of ``kscale``; ``memory``: memory request.
-    - ``port``: of metrics and probes; ``ports``: other ports by name; ``callers``: networks (CIDR) that may reach those
-      other ports (empty: any).
+    - ``name``: name of its objects; ``arguments``: arguments of ``kscale``; ``memory``: memory request.
+    - ``port``: port of metrics and probes; ``ports``: other ports by name; ``callers``: networks (CIDR) that may reach
+      those other ports (empty: any).
     - ``wide``, ``own``: RBAC rules for the whole cluster, and in the program's namespace.
-    - ``files``: by name, the mount path of a Secret and the Secret's name.
-    - ``environment``: environment variables that get the namespace.
+    - ``files``: (mount path, name of the Secret) of each volume by name.
+    - ``environment``: names of environment variables that contain the namespace.
     - ``account_annotations``: annotations of the service account, by which a cloud gives it rights.
     """
 
@@ -71,7 +71,7 @@ def account_manifests(
 ) -> list[ApiObject]:
     """Build a service account with rights in the whole cluster, its ClusterRole and its binding.
 
-    ``annotations``: of the service account alone.
+    ``annotations``: of the service account only.
     """
     wide: ApiObject = {"name": name, "labels": dict(labels)}
     account = {**wide, "namespace": namespace}
@@ -85,7 +85,7 @@ def account_manifests(
 
 
 def _bound(kind: str, metadata: ApiObject, name: str, namespace: str) -> ApiObject:
-    """Build the binding of a role to the service account of the same name."""
+    """Build the binding of a role (``kind``: Role or ClusterRole) to the service account, both named ``name``."""
     account = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     reference = {"apiGroup": _RBAC, "kind": kind, "name": name}
     return build_object(f"{_RBAC}/v1", f"{kind}Binding", metadata, roleRef=reference, subjects=[account])
@@ -115,8 +115,9 @@ def program_manifests(program: ProgramManifest, *, image: str, namespace: str) -
 
 
 def _ingress(program: ProgramManifest) -> list[ApiObject]:
-    """Return who may connect: pods of the cluster to the metrics (probes of a kubelet are always let in), and the
-    callers to the other ports.
+    """Return the ingress rules: pods of the cluster may reach the metrics, the callers the other ports.
+
+    A kubelet's probes are always allowed.
     """
     rules: list[ApiObject] = [
         {"from": [{"namespaceSelector": {}}], "ports": [{"protocol": "TCP", "port": "metrics"}]},
@@ -129,6 +130,7 @@ def _ingress(program: ProgramManifest) -> list[ApiObject]:
 
 
 def _pod(program: ProgramManifest, image: str) -> ApiObject:
+    """Build the spec of the program's pods."""
     space = {"fieldRef": {"fieldPath": "metadata.namespace"}}
     ports = {"metrics": program.port, **program.ports}
     container = {

@@ -72,12 +72,12 @@ class MixedInstancesPolicy(AwsStruct, frozen=True):
 
     @property
     def specification(self) -> LaunchTemplateSpecification | None:
-        """Return the launch template that the policy names."""
+        """Return the launch template that the policy names, or None."""
         return self.launch_template.launch_template_specification
 
     @property
     def instance_types(self) -> list[str]:
-        """Return the instance types of the overrides."""
+        """Return the instance types of the overrides; overrides with requirements are left out."""
         return [each.instance_type for each in self.launch_template.overrides if each.instance_type is not None]
 
     @property
@@ -138,7 +138,7 @@ class Activity(AwsStruct, frozen=True):
 
     @property
     def started(self) -> int | None:
-        """Return the start in nanoseconds since 1970."""
+        """Return the start in nanoseconds since 1970; None if it is unknown."""
         if self.start_time is None:
             return None
         return (self.start_time - _EPOCH) // timedelta(microseconds=1) * 1000

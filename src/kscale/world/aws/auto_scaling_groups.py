@@ -120,6 +120,7 @@ def read_group_spec(text: str) -> GroupSpec:
 
 
 def _read_group_spec(text: str) -> GroupSpec:
+    """Parse ``MIN:MAX:NAME``. Raises ValueError with upstream's text."""
     parts = text.split(":", 2)
     if len(parts) != 3:
         raise ValueError(f"wrong nodes configuration: {text}")
@@ -134,6 +135,7 @@ def _read_group_spec(text: str) -> GroupSpec:
 
 
 def _limits_problem(minimum: int, maximum: int, name: str) -> str:
+    """Return why the limits or the name of a group are invalid; empty if they are valid."""
     if minimum < 0:
         return "min size must be >= 0"
     if maximum < minimum:
@@ -153,6 +155,7 @@ def read_auto_discovery(text: str) -> dict[str, str]:
 
 
 def _read_auto_discovery(text: str) -> dict[str, str]:
+    """Parse the tags of an auto-discovery spec. Raises ValueError with upstream's text."""
     discoverer, colon, parameter = text.partition(":")
     if not colon:
         raise ValueError(f"invalid node group auto discovery spec specified via --node-group-auto-discovery: {text}")
@@ -181,7 +184,8 @@ class RegisteredGroup:
     """A group as of the last refresh, with the sizes that were set since.
 
     ``instances``: instances and placeholders by provider ID (empty if AWS does not have the group). ``resized``: when
-    its size was last set. ``requirements``: those that replace the capacity of the instance type.
+    its size was last set. ``requirements``: instance requirements that replace the capacity of the instance type.
+    ``template_inputs``: inputs from which ``template`` was built.
     """
 
     name: str
@@ -229,7 +233,7 @@ class AutoScalingGroups:
     machines : mapping
         Instance types for names that EC2 does not describe.
     describe_machines : bool
-        Whether EC2 is asked for instance types at all (not with ``--aws-use-static-instance-list``).
+        Whether instance types are requested from EC2 at all (not with ``--aws-use-static-instance-list``).
     """
 
     def __init__(
@@ -268,7 +272,7 @@ class AutoScalingGroups:
         self._suspended: dict[str, tuple[str, ...]] = {}
 
     def refresh(self) -> list[RegisteredGroup]:
-        """Return the groups: read again from AWS if a minute has passed, or if instances were deleted since.
+        """Return the groups. They are read from AWS again after a minute, or if instances were deleted.
 
         Raises ProviderError if AWS cannot be read; the groups stay as they were.
         """
@@ -291,7 +295,10 @@ class AutoScalingGroups:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def increase_size(self, name: str, delta: int) -> None:
-        """Increase the target size. Raises ProviderError beyond the maximum, or if ``delta`` is not positive."""
+        """Increase the target size by ``delta``.
+
+        Raises ProviderError if ``delta`` is not positive, the maximum would be exceeded, or AWS refuses.
+        """
         with self._lock:
             group = self._get(name)
             if delta <= 0:
@@ -302,7 +309,11 @@ class AutoScalingGroups:
             self._set_size(group, group.size + delta)
 
     def decrease_size(self, name: str, delta: int) -> None:
-        """Reduce the target size. Raises ProviderError if instances or placeholders would be left over."""
+        """Reduce the target size by ``delta`` (negative).
+
+        Raises ProviderError if ``delta`` is not negative, there are more instances and placeholders than the new size,
+        or AWS refuses.
+        """
         with self._lock:
             group = self._get(name)
             if delta >= 0:
@@ -348,6 +359,10 @@ class AutoScalingGroups:
             self._refreshed = None
 
     def _instance_of(self, group: RegisteredGroup, node: str, provider_id: str) -> GroupInstance:
+        """Return the instance of a provider ID.
+
+        Raises ProviderError if ``group`` does not have it. ``node``: name for messages.
+        """
         owner = self._by_instance.get(provider_id)
         if owner is None:
             raise ProviderError(f"{node} doesn't belong to a known asg", CLOUD_ERROR)
@@ -356,18 +371,21 @@ class AutoScalingGroups:
         return group.instances[provider_id]
 
     def _drop_placeholders(self, group: RegisteredGroup) -> None:
+        """Set the target size to the number of instances that AWS reports now. Raises ProviderError."""
         described = self._api.groups_named([group.name])
         if not described:
             raise ProviderError(f"there is no Auto Scaling group {group.name}", CLOUD_ERROR)
         self._set_size(group, len(_counted_instances(described[0])))
 
     def _set_size(self, group: RegisteredGroup, size: int) -> None:
+        """Set the target size of a group at AWS, then here. Raises AwsError."""
         start = self._now()
         _log.info("Setting asg %s size to %d", group.name, size)
         self._api.set_desired_capacity(group.name, size)
         group.resized, group.size = start, size
 
     def _get(self, name: str) -> RegisteredGroup:
+        """Return a group. Raises ProviderError if there is none."""
         if name not in self._groups:
             raise ProviderError(f"there is no node group {name}", CLOUD_ERROR)
         return self._groups[name]
@@ -375,6 +393,7 @@ class AutoScalingGroups:
     # -- refresh -------------------------------------------------------------------------------------------------------
 
     def _regenerate(self) -> None:
+        """Read all groups from AWS. Raises ProviderError; the groups stay as they were then."""
         described = self._describe()
         instances = {each.name: self._with_placeholders(each) for each in described}
         templates = _LaunchTemplates(self._api)
@@ -437,7 +456,10 @@ class AutoScalingGroups:
         return instances + placeholders
 
     def _is_available(self, name: str) -> bool:
-        """Return whether no scaling activity of a group failed since its size was set; True if AWS does not say."""
+        """Return False if a scaling activity of a group failed since its size was set.
+
+        Returns True if AWS does not return the activities.
+        """
         group = self._groups.get(name)
         if group is None:
             return True
@@ -458,7 +480,7 @@ class AutoScalingGroups:
         return True
 
     def _warn_of_suspended(self) -> None:
-        """Warn once of each group without a process that the autoscaler depends on."""
+        """Warn once of each suspended process of a group that the autoscaler depends on."""
         for name, group in self._groups.items():
             processes = () if group.described is None else group.described.suspended_processes
             stopped = tuple(
@@ -471,6 +493,7 @@ class AutoScalingGroups:
         self._suspended = {name: stopped for name, stopped in self._suspended.items() if name in self._groups}
 
     def _read_options(self) -> None:
+        """Set the options of all groups from their tags; log unreadable ones."""
         for group in self._groups.values():
             warnings: list[str] = []
             group.options = node_group_options(options_from_tags(group.tags), group.name, warnings)
@@ -480,6 +503,7 @@ class AutoScalingGroups:
     # -- templates -----------------------------------------------------------------------------------------------------
 
     def _build_templates(self, templates: _LaunchTemplates) -> None:
+        """Set the template of each group, or the error that prevents it."""
         errors = self._look_up_types(templates)
         self._look_up_machines(each.name for each in self._types.values())
         for group in self._groups.values():
@@ -489,6 +513,10 @@ class AutoScalingGroups:
                 group.template, group.template_error, group.template_inputs = None, error.message, ()
 
     def _build_template(self, group: RegisteredGroup, error: str | None) -> None:
+        """Set the template of a group, unless its inputs are unchanged. Raises ProviderError if it cannot be built.
+
+        ``error``: why the instance type of the group is unknown (None: there was no error).
+        """
         zones = [] if group.described is None else group.described.availability_zones
         if not zones:
             raise ProviderError(f'unable to get first AvailabilityZone for ASG "{group.name}"')
@@ -508,7 +536,10 @@ class AutoScalingGroups:
         group.template_error = None
 
     def _look_up_types(self, templates: _LaunchTemplates) -> dict[str, str]:
-        """Look up the instance types of groups without a cached one. Return the errors by group."""
+        """Look up the instance types of groups whose type is not cached or due for a refresh.
+
+        Return error messages by group.
+        """
         now = self._monotonic()
         groups = [
             group
@@ -525,7 +556,10 @@ class AutoScalingGroups:
         return {name: f"could not get instance type for {name}: {error}" for name, error in errors.items()}
 
     def _look_up_machines(self, names: Iterable[str]) -> None:
-        """Ask EC2 for instance types that are not known yet; types that it did not describe, every ten minutes."""
+        """Request descriptions of instance types that are not known yet.
+
+        Types that EC2 did not describe are requested again after ten minutes.
+        """
         now = self._monotonic()
         missing = sorted(
             name
@@ -543,7 +577,10 @@ class AutoScalingGroups:
         self._machines |= {each.instance_type: machine_type_from(each) for each in described}
 
     def _managed_nodegroup(self, group: RegisteredGroup) -> ManagedNodegroup | None:
-        """Return what EKS says of the managed node group behind a group; None if there is none, or EKS fails."""
+        """Return the labels, taints and tags of the managed node group behind a group.
+
+        Returns None if there is no managed node group, or EKS fails. Both are cached for six minutes.
+        """
         key = managed_nodegroup_name(group.tags)
         if key is None:
             return None
@@ -578,7 +615,7 @@ class _LaunchTemplates:
         self._cached: dict[LaunchTemplateSpecification, LaunchTemplateData | AwsError] = {}
 
     def get(self, template: LaunchTemplateSpecification) -> LaunchTemplateData:
-        """Return a version of a launch template. Raises AwsError."""
+        """Return the content of a launch template's version. Raises AwsError."""
         if template not in self._cached:
             try:
                 self._cached[template] = self._api.launch_template_data(template)
@@ -617,7 +654,10 @@ def _requirements(group: AutoScalingGroup, templates: _LaunchTemplates) -> Mappi
 def _instance_types(
     api: AwsApi, groups: Sequence[AutoScalingGroup], templates: _LaunchTemplates
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the instance types of groups, and the errors of groups whose type cannot be read."""
+    """Return (instance types, error messages), both by name, of groups.
+
+    A group with neither type nor template has none.
+    """
     types: dict[str, str] = {}
     errors: dict[str, str] = {}
     configured = [group for group in groups if group.launch_configuration_name]
@@ -647,7 +687,7 @@ def _instance_types(
 def _launched_type(api: AwsApi, group: AutoScalingGroup, templates: _LaunchTemplates) -> str:
     """Return the instance type of a group with a launch template or a policy; empty if it has neither.
 
-    Raises ProviderError.
+    Raises ProviderError if the type cannot be determined.
     """
     template, policy = group.launch_template, group.mixed_instances_policy
     if template is None and policy is not None:
@@ -667,6 +707,7 @@ def _launched_type(api: AwsApi, group: AutoScalingGroup, templates: _LaunchTempl
 
 
 def _type_of_overrides(api: AwsApi, policy: MixedInstancesPolicy, templates: _LaunchTemplates) -> str:
+    """Return the first instance type that meets the requirements of a policy. Raises ProviderError if there is none."""
     if policy.specification is None:
         raise ProviderError("no launch template found for mixed instances policy")
     image = templates.get(policy.specification).image_id

@@ -147,6 +147,7 @@ def read_cloud_config(path: str) -> list[ServiceOverride]:
 
 
 def _read_override(values: Mapping[str, str], number: str, path: str) -> ServiceOverride:
+    """Build the override of a section. Raises InputError, which names ``number`` and ``path``, if it is incomplete."""
     for key, text in (
         ("service", f'service name is missing [Service is ""] in override {number}'),
         ("region", f'service region is missing [Region is ""] in override {number}'),
@@ -170,7 +171,7 @@ def _read_override(values: Mapping[str, str], number: str, path: str) -> Service
 def find_region() -> str:
     """Return the region: of ``AWS_REGION``, else of boto3's configuration, else of the instance metadata service.
 
-    The metadata service is asked once, with boto3's timeout (``AWS_METADATA_SERVICE_TIMEOUT``, one second by default).
+    The metadata service is queried once, with boto3's timeout (``AWS_METADATA_SERVICE_TIMEOUT``, by default a second).
 
     Raises
     ------
@@ -188,7 +189,7 @@ def find_region() -> str:
     botocore = library("botocore.session", _FEATURE).get_session()
     try:
         region = utils.IMDSRegionProvider(botocore).provide()
-    except (errors.BotoCoreError, ValueError):  # a damaged response
+    except (errors.BotoCoreError, ValueError):  # an invalid response
         region = None
     if not region:
         text = "failed to determine AWS region: set AWS_REGION (the instance metadata service gave none)"
@@ -210,7 +211,7 @@ class AwsClient:
         boto3 = library("boto3", _FEATURE)
         errors, parsers = library("botocore.exceptions", _FEATURE), library("botocore.parsers", _FEATURE)
         self._response_error: Any = errors.ClientError
-        # botocore parses responses with Python's own conversions: a damaged response raises any of the last six.
+        # botocore parses responses with Python's own conversions: an invalid response raises any of the last six.
         self._failures: tuple[Any, ...] = (
             errors.BotoCoreError, parsers.ResponseParserError,
             ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
@@ -262,6 +263,7 @@ class AwsClient:
         return self._groups()
 
     def _groups(self, **parameters: Any) -> list[AutoScalingGroup]:
+        """Describe groups of all pages. Raises AwsError for more than 10,000 groups or 100,000 instances."""
         operation = "DescribeAutoScalingGroups"
         groups: list[AutoScalingGroup] = []
         instances = 0
@@ -276,13 +278,13 @@ class AwsClient:
         return groups
 
     def scaling_activities(self, group: str) -> list[Activity]:
-        """Describe the last scaling activities of a group, the latest first."""
+        """Describe the last scaling activities of a group (the first page), the latest first."""
         operation = "DescribeScalingActivities"
         page = self._call("autoscaling", operation, AutoScalingGroupName=group)
         return self._read_list(operation, page, "Activities", Activity)
 
     def launch_configurations(self, names: Sequence[str]) -> list[LaunchConfiguration]:
-        """Describe launch configurations, in batches of 50."""
+        """Describe launch configurations, in batches of 50. Configurations that do not exist are left out."""
         operation = "DescribeLaunchConfigurations"
         result: list[LaunchConfiguration] = []
         for start in range(0, len(names), _CONFIGURATIONS_PER_CALL):
@@ -292,7 +294,7 @@ class AwsClient:
         return result
 
     def set_desired_capacity(self, group: str, size: int) -> None:
-        """Set the target size of a group. A cooldown is not waited for."""
+        """Set the target size of a group, without waiting for a cooldown."""
         self._call(
             "autoscaling", "SetDesiredCapacity", AutoScalingGroupName=group, DesiredCapacity=size, HonorCooldown=False
         )
@@ -372,6 +374,7 @@ class AwsClient:
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def _service(self, service: str) -> Any:
+        """Return boto3's client of a service (``ec2``), created on first use."""
         with self._lock:
             if service not in self._clients:
                 override = self._overrides.get(service)
@@ -411,14 +414,17 @@ class AwsClient:
         raise AwsError(operation, "", f"more than {_MOST_PAGES:,} pages")
 
     def _read(self, operation: str, page: Any, member: str, type_: type[_T]) -> _T:
-        """Check a member of a response. Raises AwsError if it is not of the type."""
+        """Check a member of a response and return it as ``type_``. Raises AwsError if it does not match the type."""
         try:
             return read_data(page.get(member, {}), type_)
         except UnreadableError as error:
             raise AwsError(operation, "UnreadableResponse", f"{member}: {error}") from None
 
     def _read_list(self, operation: str, page: Any, member: str, type_: type[_T]) -> list[_T]:
-        """Check a list of a response, empty if it is missing. Raises AwsError for items of another type."""
+        """Check a list in a response and return it; empty if it is missing.
+
+        Raises AwsError for items of another type.
+        """
         return self._read(operation, {member: page.get(member) or []}, member, list[type_])  # type: ignore[valid-type]
 
 

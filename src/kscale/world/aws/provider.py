@@ -45,7 +45,7 @@ class AwsGroups(Provider):
         self._built: dict[str, tuple[tuple[Any, ...], NodeGroup]] = {}
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """Return the groups. AWS is read once a minute, and after a deletion."""
+        """Return the groups. AWS is read at most once a minute, and after a deletion. Raises ProviderError."""
         registered = self._groups.refresh()
         members: dict[str, list[str]] = {}
         for node in self._nodes():
@@ -82,7 +82,7 @@ class AwsGroups(Provider):
         return True
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Increase the target size.
+        """Increase the target size by ``delta``.
 
         Raises ProviderError if ``delta`` is not positive, the maximum size would be exceeded, AWS refuses, or
         ``atomic`` is set.
@@ -92,9 +92,10 @@ class AwsGroups(Provider):
         self._groups.increase_size(group, delta)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Reduce the target size.
+        """Reduce the target size by ``delta`` (negative).
 
-        Raises ProviderError if ``delta`` is not negative, or instances or placeholders would be left over.
+        Raises ProviderError if ``delta`` is not negative, there are more instances and placeholders than the new size,
+        or AWS refuses.
         """
         self._groups.decrease_size(group, delta)
 
@@ -117,6 +118,7 @@ def _check_provider_id(node: Node) -> str:
 
 
 def _build_group(group: RegisteredGroup, members: list[str]) -> NodeGroup:
+    """Build the NodeGroup. ``members``: names of its nodes."""
     return NodeGroup(
         id=group.name,
         min_size=group.minimum,

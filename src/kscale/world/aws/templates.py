@@ -128,7 +128,7 @@ def taints_from_tags(tags: Tags) -> list[Taint]:
 
 
 def options_from_tags(tags: Tags) -> dict[str, str]:
-    """Return the texts of the group's own options by their names."""
+    """Return the group's own options as texts by option name (``scaledownunneededtime``)."""
     options: dict[str, str] = {}
     for key, value in tags.items():
         parts = key.split(OPTIONS_TAG)
@@ -155,10 +155,12 @@ def _read_float(text: str) -> float:
 
 
 def _read_seconds(text: str) -> float:
+    """Parse a duration (``10m``) into seconds. Raises ValueError."""
     return parse_duration(text) / 1e9
 
 
 def _read_bool(text: str) -> bool:
+    """Parse a boolean as Go's ``strconv.ParseBool`` does. Raises ValueError."""
     if text not in _TRUE and text not in _FALSE:
         raise ValueError(f"{text!r} is not a boolean")
     return text in _TRUE
@@ -175,7 +177,10 @@ _OPTION_FIELDS: Final[dict[str, tuple[str, str, Callable[[str], Any]]]] = {
 
 
 def node_group_options(options: Mapping[str, str], group: str, warnings: list[str]) -> NodeGroupOptions | None:
-    """Return the group's options; None if no tag sets one. An unreadable value is ignored with a warning."""
+    """Return the group's options; None if no tag sets one.
+
+    Unreadable values are ignored, and appended to ``warnings``.
+    """
     values: dict[str, Any] = {}
     for key, (field, kind, read) in _OPTION_FIELDS.items():
         if (text := options.get(key)) is None:
@@ -307,6 +312,7 @@ def build_template(
 
 
 def _required_minima(requirements: Mapping[str, Any]) -> ResourceList:
+    """Return the minima of CPU, memory and GPUs that instance requirements contain."""
     minima: ResourceList = {}
     for member, resource, unit in (("VCpuCount", "cpu", 1), ("MemoryMiB", "memory", _MIB)):
         if (amount := _minimum(requirements, member)) is not None:
@@ -318,7 +324,7 @@ def _required_minima(requirements: Mapping[str, Any]) -> ResourceList:
 
 
 def _minimum(requirements: Mapping[str, Any], member: str) -> int | None:
-    """Return the minimum of a range in requirements. Upstream stops with a panic where a range has none."""
+    """Return the minimum of a range in requirements, or None. Upstream panics if a range has no minimum."""
     limits = requirements.get(member)
     amount = limits.get("Min") if isinstance(limits, Mapping) else None
     return amount if isinstance(amount, int) and not isinstance(amount, bool) else None
@@ -334,5 +340,5 @@ _REQUEST_MEMBERS: Final = (
 
 
 def requirements_request(requirements: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the requirements to send to EC2: the members that upstream sends. Others do not choose the type."""
+    """Return the instance requirements to send to EC2: only the members that upstream sends, without empty ones."""
     return {name: requirements[name] for name in _REQUEST_MEMBERS if requirements.get(name) not in (None, "")}

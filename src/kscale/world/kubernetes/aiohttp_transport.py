@@ -169,6 +169,7 @@ def _aiohttp() -> Any:
 
 
 def _url_type() -> Any:
+    """Return the class of URLs that aiohttp uses."""
     from yarl import URL  # comes with aiohttp
 
     return URL

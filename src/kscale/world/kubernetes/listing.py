@@ -107,14 +107,14 @@ async def list_cluster(
 
 
 class _Lists:
-    """Lists in progress. ``_come``: number of objects received so far; ``_rest``: objects still expected, by kind."""
+    """Lists in progress. ``_received``: number of objects so far; ``_remaining``: number still expected by kind."""
 
     def __init__(self, client: Client, tell: Tell) -> None:
         self._client = client
         self._resources = Resources(client)
         self._tell = tell
-        self._come = 0
-        self._rest: dict[str, int] = {}
+        self._received = 0
+        self._remaining: dict[str, int] = {}
 
     async def pages(self, kind: str) -> list[NamedText]:
         """Return the non-empty pages of a kind's list, and report the progress after each page.
@@ -132,7 +132,7 @@ class _Lists:
             except RequestFailedError as error:
                 if not next_page or not limit or error.error.code != _GONE:
                     raise
-                self._come -= received
+                self._received -= received
                 pages, limit, next_page, received, number = [], 0, "", 0, 0
                 continue
             number += 1
@@ -144,8 +144,8 @@ class _Lists:
                 )
                 pages.append(NamedText(name, answer.body))
             received += count
-            self._come += count
-            self._rest[kind] = page.remaining
-            self._tell(self._come, self._come + sum(self._rest.values()))
+            self._received += count
+            self._remaining[kind] = page.remaining
+            self._tell(self._received, self._received + sum(self._remaining.values()))
             if not next_page:
                 return pages

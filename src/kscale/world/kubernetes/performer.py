@@ -238,6 +238,7 @@ def _delete_options(action: Delete) -> dict[str, Any]:
 
 
 def _eviction(action: Evict) -> dict[str, Any]:
+    """Build the body of an eviction request."""
     eviction: dict[str, Any] = {
         "kind": "Eviction",
         "apiVersion": "policy/v1",

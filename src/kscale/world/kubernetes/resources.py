@@ -236,4 +236,5 @@ def _versions(groups: _GroupList) -> list[str]:
 
 
 def _missing(text: str) -> RequestFailedError:
+    """Build the error of a kind or resource that is not served (NotFound)."""
     return RequestFailedError(ApiError(text, code=404, reason="NotFound"))

@@ -100,7 +100,7 @@ class Prometheus:
         return self._address._replace(netloc=self.server, query="").geturl()
 
     async def query(self, question: QueryPrometheus) -> bytes | ApiError:
-        """Return the raw response to a query, or the error."""
+        """Return the raw response to a query, or the error. Raises InputError if ``authorization`` does."""
         parameters, path = {"query": question.query}, "query"
         if question.start is None:
             parameters["time"] = _seconds(question.end)
@@ -161,6 +161,7 @@ def _split_address(address: str) -> SplitResult:
 
 
 def _refusal(code: int, body: bytes) -> ApiError:
+    """Build the error of a response with this status code, with Prometheus' own error text if there is one."""
     try:
         refusal = read_json(body, _Refusal)
     except UnreadableError:
@@ -172,6 +173,7 @@ def _refusal(code: int, body: bytes) -> ApiError:
 
 
 def _seconds(time: Moment) -> str:
+    """Format a time or duration in nanoseconds as decimal seconds."""
     seconds, nanoseconds = divmod(time, _NANO)
     return f"{seconds}.{nanoseconds:09d}".rstrip("0").rstrip(".") if nanoseconds else str(seconds)
 
@@ -247,7 +249,10 @@ class RangeQueries:
         self.traffic = Traffic()
 
     async def query_instant(self, question: QueryPrometheus) -> bytes:
-        """Return the response to an instant query. Raises InputError with the server's message."""
+        """Return the response to an instant query, with retries.
+
+        Raises InputError with the server's message if it fails.
+        """
         response = await self._query_with_retries(question)
         if isinstance(response, ApiError):
             raise self._no_answer(response)
@@ -258,7 +263,7 @@ class RangeQueries:
     ) -> AsyncIterator[tuple[QueryPrometheus, bytes]]:
         """Yield (query, raw response) for each part of the queries, with at most ``points`` points per series.
 
-        Raises InputError with the server's message.
+        Raises InputError with the server's message if a part fails.
         """
         waiting = (
             part for question in questions for part in _split_range_query(question, min(points, self._limits.points))
@@ -280,7 +285,10 @@ class RangeQueries:
             await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _query_in_parts(self, part: QueryPrometheus) -> list[tuple[QueryPrometheus, bytes]]:
-        """Return the response to a part, or the responses to its halves if it is too large."""
+        """Return (query, response) of a part, or of its halves if the server rejects it as too large.
+
+        Raises InputError if it fails for another reason.
+        """
         response = await self._query_with_retries(part)
         if isinstance(response, bytes):
             return [(part, response)]
@@ -290,6 +298,7 @@ class RangeQueries:
         return [answer for half in halves for answer in await self._query_in_parts(half)]
 
     async def _query_with_retries(self, part: QueryPrometheus) -> bytes | ApiError:
+        """Return the response, or the error of the last attempt. Only a busy server is asked again."""
         response = await self._query_within_limits(part)
         for pause in _PAUSES:
             if isinstance(response, bytes) or response.code not in _BUSY:
@@ -299,6 +308,7 @@ class RangeQueries:
         return response
 
     async def _query_within_limits(self, part: QueryPrometheus) -> bytes | ApiError:
+        """Send a query and update the statistics. Raises InputError if all responses together are too large."""
         self.traffic.queries += 1
         response = await self._ask(part)
         if isinstance(response, bytes):
@@ -312,10 +322,12 @@ class RangeQueries:
         return response
 
     def _no_answer(self, error: ApiError) -> InputError:
+        """Build the InputError of a failed query."""
         return InputError(Problem(f"Prometheus does not answer: {error.message}", self.source))
 
 
 def _warnings(answer: bytes) -> list[str]:
+    """Return the warnings of a response; empty if it cannot be read."""
     if b'"warnings"' not in answer:  # much cheaper than decoding every response
         return []
     try:
@@ -325,12 +337,13 @@ def _warnings(answer: bytes) -> list[str]:
 
 
 def _points(question: QueryPrometheus) -> int:
+    """Return the number of points of a range query per series."""
     assert question.start is not None, "a query at one moment has no parts"
     return (question.end - question.start) // question.step + 1
 
 
 def _split_range_query(question: QueryPrometheus, most: int) -> Iterator[QueryPrometheus]:
-    """Split a range query into parts of at most ``most`` points. Together they cover each moment once."""
+    """Split a range query into parts of at most ``most`` points per series. Together they cover each moment once."""
     assert question.start is not None, "a query at one moment has no parts"
     span = question.step * most
     for start in range(question.start, question.end + 1, span):
@@ -389,8 +402,8 @@ class _Count(ApiStruct):
 class ContainerUsage:
     """Selection of container usage.
 
-    Selects containers of ``namespaces`` (none: all) whose series have the ``labels`` (pairs, such as the cluster's),
-    every ``step`` nanoseconds from ``start`` to ``end``.
+    Selects containers of ``namespaces`` (none: all) whose series have all ``labels`` (pairs of name and value), every
+    ``step`` nanoseconds from ``start`` to ``end``.
 
     Of duplicate series (two Prometheus servers for the same targets, a restarted container) the highest value counts.
     CPU is the mean of a step, or of four minutes if the step is shorter.
@@ -437,7 +450,7 @@ class ContainerUsage:
 
 
 async def _series_of(queries: RangeQueries, question: QueryPrometheus) -> int:
-    """Return the number of series at the end of a query's time range. Raises InputError."""
+    """Return the number of series at the end of a query's time range. Raises InputError if the query fails."""
     response = await queries.query_instant(QueryPrometheus(query=f"count({question.query})", end=question.end))
     try:
         result = read_json(response, _Count).data.result
@@ -453,6 +466,7 @@ async def _series_of(queries: RangeQueries, question: QueryPrometheus) -> int:
 
 
 def _quote_string(text: str) -> str:
+    """Return the text as a quoted string of PromQL."""
     return msgspec.json.encode(text).decode()
 
 

@@ -80,11 +80,16 @@ class RESTMetrics:
             return ApiError(str(error), reason="InternalError")
 
     async def _resource(self, asked: GetMetric) -> PodMetricsList | PodUsage:
+        """Request the resource metrics of pods, as columns if the request asks for them.
+
+        Raises RequestFailedError, InputError.
+        """
         path = "/apis/metrics.k8s.io/v1beta1" + _format_namespace_path(asked.namespace) + "/pods"
         body = await self._get("resource", path, "pods.metrics.k8s.io", labelSelector=asked.selector)
         return PodUsage.from_json(body) if asked.columns else _check_timestamps(read_json(body, PodMetricsList))
 
     async def _external(self, asked: GetMetric) -> ExternalMetricValueList:
+        """Request the values of an external metric. Raises RequestFailedError, InputError."""
         namespace = _format_namespace_path(asked.namespace)
         path = f"/apis/external.metrics.k8s.io/v1beta1{namespace}/{quote(asked.metric, safe='')}"
         body = await self._get(
@@ -93,6 +98,7 @@ class RESTMetrics:
         return _check_timestamps(read_json(body, ExternalMetricValueList))
 
     async def _custom(self, asked: GetMetric) -> MetricValueList:
+        """Request the values of a custom metric. Raises RequestFailedError, InputError, RESTMappingError."""
         root = f"/apis/{_CUSTOM}/{await self._custom_version()}"
         metric = quote(asked.metric, safe="")
         if not asked.namespace and asked.kind == "Namespace":
@@ -111,6 +117,11 @@ class RESTMetrics:
         return _check_timestamps(read_json(body, MetricValueList))
 
     async def _get(self, api: str, path: str, resource: str, **query: str) -> bytes:
+        """Send a GET request with the rate limit of ``api`` (``custom``) and return the body.
+
+        Empty parameters of ``query`` are left out. ``resource``: group-resource for error messages. Raises
+        RequestFailedError.
+        """
         parameters = tuple((name, value) for name, value in query.items() if value)
         return (await self._clients[api].call(Call(method="GET", path=path, query=parameters, resource=resource))).body
 
@@ -120,8 +131,7 @@ class RESTMetrics:
         """Return the version of the custom metrics API to use.
 
         This is the server's preferred version if kscale supports it, else the first supported one. Raises
-        RESTMappingError
-        if there is none.
+        RESTMappingError if there is none, and RequestFailedError if the request fails.
         """
         tick = self._clock.monotonic() // self._renewal
         if tick == self._tick:
@@ -141,7 +151,7 @@ class RESTMetrics:
     async def _resource_of(self, kind_and_group: str) -> str:
         """Return the group-resource of a kind: ``ingresses.networking.k8s.io`` for ``Ingress.networking.k8s.io``.
 
-        Raises RESTMappingError for an unknown kind.
+        Raises RESTMappingError for an unknown kind, and RequestFailedError if discovery fails.
         """
         kind, _, group = kind_and_group.partition(".")
         try:
@@ -157,7 +167,7 @@ class RESTMetrics:
 
 
 def _check_timestamps(listed: _Listed) -> _Listed:
-    """Return the list after checking its timestamps. Raises InputError if one is invalid, since adapters vary."""
+    """Return the list unchanged. Raises InputError if a timestamp is invalid, as some metrics adapters send."""
     for number, item in enumerate(listed.items):
         try:
             from_text(item.timestamp)
@@ -167,6 +177,7 @@ def _check_timestamps(listed: _Listed) -> _Listed:
 
 
 def _format_namespace_path(namespace: str) -> str:
+    """Return the part of a path that selects a namespace; empty for an empty namespace."""
     return f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
 
 

@@ -100,10 +100,10 @@ class MachineGroupsCloud(Provider):
     """Cluster API provider.
 
     - ``ask``: performs actions on the management cluster. ``nodes``: returns the nodes of the workload cluster.
-    - ``api_version``: version of Cluster API there; its group prefixes labels and annotations.
+    - ``api_version``: version of Cluster API in the management cluster; its group prefixes labels and annotations.
     - ``discovery``: filters for groups (empty: all groups).
     - ``now``: clock for the time at which a machine is marked for deletion.
-    - ``architecture``: of new nodes whose infrastructure object cannot be read.
+    - ``architecture``: architecture of new nodes whose infrastructure object cannot be read.
     """
 
     name = "clusterapi"
@@ -130,9 +130,9 @@ class MachineGroupsCloud(Provider):
         self._running: set[str] = set()
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """Read owners and machines again, and return the groups.
+        """Read owners and machines again, and return the groups. Groups that cannot be scaled are left out and logged.
 
-        Groups that cannot be scaled are left out and logged.
+        Raises ProviderError if owners or machines cannot be listed.
         """
         owners = [item for kind in MACHINE_KINDS for item in self._list(kind) if isinstance(item, MachineOwner)]
         machines = [item for item in self._list("Machine") if isinstance(item, Machine)]
@@ -163,9 +163,11 @@ class MachineGroupsCloud(Provider):
         return [self._complete_group(group, nodes) for group in result.groups]
 
     def _is_discovered(self, owner: MachineOwner) -> bool:
+        """Check whether a filter selects a group; without filters every group is selected."""
         return not self._discovery or any(discovery.matches(owner, self._api_group) for discovery in self._discovery)
 
     def _complete_group(self, group: NodeGroup, nodes: Sequence[Node]) -> NodeGroup:
+        """Return the group with its nodes, and with its machines as instances."""
         known = self._known[group.id]
         ids = {node.name: node.spec.provider_id or "" for node in nodes}
         instances: dict[str, InstanceStatus | None] = {}
@@ -209,13 +211,13 @@ class MachineGroupsCloud(Provider):
             return None
 
     def has_instance(self, node: Node) -> bool:
-        """Check whether a node has a machine. Raises ProviderError if it has none, as that is inconclusive."""
+        """Return True if a node has a machine. Raises ProviderError if no machine is known, as that is inconclusive."""
         if node.spec.provider_id in self._running:
             return True
         raise ProviderError(f"machine not found for node {node.name}", CLOUD_ERROR)
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Increase the number of replicas.
+        """Increase the number of replicas by ``delta``.
 
         Raises ProviderError if ``delta`` is not positive, the maximum size would be exceeded, or ``atomic`` is set.
         """
@@ -228,9 +230,10 @@ class MachineGroupsCloud(Provider):
         self._set_size(current, scale, scale.spec.replicas + delta)
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Reduce the number of replicas.
+        """Reduce the number of replicas by ``delta`` (negative).
 
-        Raises ProviderError if ``delta`` is not negative or existing machines would be deleted.
+        Raises ProviderError if ``delta`` is not negative, existing machines would be deleted, or the size would be
+        below the minimum.
         """
         current = self._get_cached(group)
         if delta >= 0:
@@ -270,6 +273,7 @@ class MachineGroupsCloud(Provider):
                     raise
 
     def _shrink(self, known: _CachedGroup) -> None:
+        """Reduce the number of replicas by one. Raises ProviderError."""
         scale = self._scale(known)
         self._set_size(known, scale, scale.spec.replicas - 1)
 
@@ -289,6 +293,7 @@ class MachineGroupsCloud(Provider):
         raise ProviderError(text, CLOUD_ERROR)
 
     def _mark(self, machine: Machine, value: str | None) -> None:
+        """Set the annotation that marks a machine for deletion, or (None) remove it. Raises ProviderError."""
         patch = Patch(
             kind="Machine",
             api_version=self._api_version,
@@ -299,11 +304,13 @@ class MachineGroupsCloud(Provider):
         value_of(self._ask(patch), f"machine {machine.namespace}/{machine.name}")
 
     def _scale(self, known: _CachedGroup) -> Scale:
+        """Read the scale of a group. Raises ProviderError."""
         action = GetScale(namespace=known.owner.namespace, resource=self._resource(known.owner), name=known.owner.name)
         scale: Scale = value_of(self._ask(action))
         return scale
 
     def _set_size(self, known: _CachedGroup, scale: Scale, size: int) -> None:
+        """Write the number of replicas. Raises ProviderError outside of the group's limits or if the write fails."""
         if size > known.maximum:
             raise ProviderError(f"size increase too large - desired:{size} max:{known.maximum}", CLOUD_ERROR)
         if size < known.minimum:
@@ -314,14 +321,17 @@ class MachineGroupsCloud(Provider):
         value_of(self._ask(action))
 
     def _get_cached(self, group: str) -> _CachedGroup:
+        """Return a group of the last refresh. Raises ProviderError if there is none."""
         if group not in self._known:
             raise ProviderError(f"there is no node group {group}", CLOUD_ERROR)
         return self._known[group]
 
     def _resource(self, owner: MachineOwner) -> str:
+        """Return the group-resource of an owner (``machinesets.cluster.x-k8s.io``)."""
         return f"{type(owner).__name__.lower()}s.{self._api_group}"
 
     def _list(self, kind: str) -> list[KubeObject]:
+        """List objects of a kind. Raises ProviderError; a kind MachinePool that is not served has no objects."""
         outcome = self._ask(List(kind=kind, api_version=self._api_version, watched=False, read_as=CLUSTER_API))
         if kind == "MachinePool" and outcome.error is not None and outcome.error.is_not_found:
             return []  # not every management cluster serves MachinePools
@@ -330,9 +340,10 @@ class MachineGroupsCloud(Provider):
 
 
 def _instance(machine: Machine, ids: dict[str, str]) -> tuple[str, InstanceStatus | None]:
-    """Return a machine's instance ID, and its state unless it is running.
+    """Return (instance ID, status) of a machine; the status is None if it is running.
 
-    A machine without a provider ID gets an ID that describes its state. The ID is empty if its node has none.
+    A machine without a provider ID has the provider ID of its node (empty if that has none), or without a node an ID
+    that describes its state. ``ids``: provider IDs by node name.
     """
     if machine.spec.provider_id:
         return machine.spec.provider_id, None

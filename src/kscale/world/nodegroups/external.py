@@ -109,6 +109,10 @@ MAX_TEXT_LENGTH: Final = 4096
 
 @cache
 def _types() -> dict[str, Any]:
+    """Return the protobuf message classes of the protocol by name.
+
+    Raises MissingExtraError without the protobuf runtime.
+    """
     return message_types(_PACKAGE, parse(_MESSAGES).values(), syntax="proto3")
 
 
@@ -128,6 +132,7 @@ def external_node(node: Node) -> Any:
 
 
 def _entries(values: dict[str, str] | None) -> list[dict[str, str]]:
+    """Return a map as entries of a protobuf map, sorted by key."""
     return [{ENTRY_KEY: key, ENTRY_VALUE: value} for key, value in sorted((values or {}).items())]
 
 
@@ -142,9 +147,10 @@ def node_from(sent: Any) -> Node:
 
 
 def instance_from(sent: Any) -> tuple[str, InstanceStatus | None]:
-    """Return an instance's ID and its status; None without a status, when it is expected to register.
+    """Return (ID, status) of an instance.
 
-    Raises ProviderError if the ID is too long.
+    The status is None if the message has none: the instance is expected to register. Raises ProviderError if the ID is
+    too long.
     """
     _check_length(sent.id, "the id of an instance")
     state = _STATES.get(sent.status.instanceState)
@@ -172,14 +178,14 @@ def instance_message(id_: str, status: InstanceStatus | None) -> Any:
 
 
 def template_from(data: bytes) -> NodeTemplate | None:
-    """Decode the node template of a response, or None if it is empty. Raises InputError."""
+    """Decode the node template of a response, or None if it is empty. Raises InputError if it is not a node."""
     if not data:
         return None
     return NodeTemplate(node=from_dict(decode("Node", data).data, Node))
 
 
 def template_message(template: NodeTemplate) -> bytes:
-    """Encode a node template as the protocol does: only its node. Raises InputError."""
+    """Encode the node of a template as the protocol does. Raises InputError if it cannot be encoded."""
     return encode("Node", to_dict(template.node)).data
 
 
@@ -202,6 +208,7 @@ def price_question(sent: Any) -> GetPrices:
 
 
 def _time(question: GetPrices) -> dict[str, dict[str, int]]:
+    """Return the fields of the time range of a price request."""
     fields = {}
     for name, moment in (("startTimestamp", question.start), ("endTimestamp", question.end)):
         seconds, nanos = divmod(moment, SECOND)
@@ -210,6 +217,7 @@ def _time(question: GetPrices) -> dict[str, dict[str, int]]:
 
 
 def _moment(sent: Any) -> Moment:
+    """Convert a Timestamp message to nanoseconds since 1970."""
     moment: Moment = sent.seconds * SECOND + sent.nanos
     return moment
 
@@ -248,11 +256,12 @@ def options_message(options: NodeGroupAutoscalingOptions) -> Any:
 
 
 def _seconds(sent: Any) -> float:
-    """Return a duration in seconds, at most what Go's ``AsDuration`` gives (an int64 of nanoseconds)."""
+    """Return a Duration message in seconds, limited to the range of an int64 of nanoseconds (Go's ``AsDuration``)."""
     return float(min(max(sent.seconds + sent.nanos / 1e9, -_LONGEST), _LONGEST))
 
 
 def _duration(time: timedelta) -> dict[str, int]:
+    """Return the fields of a Duration message."""
     seconds, microseconds = divmod(time // timedelta(microseconds=1), 10**6)
     return {"seconds": seconds, "nanos": microseconds * 1000}
 
@@ -296,7 +305,7 @@ class ExternalGroups(Provider):
 
     ``nodes`` returns the nodes whose groups are requested. ``defaults`` are the autoscaler's options, which are sent to
     the provider. ``cache`` caches instances (None: they are requested every time). Raises MissingExtraError without
-    grpcio, InputError for unusable certificates.
+    grpcio, InputError for unusable certificates, OSError for files that cannot be read.
     """
 
     name = "externalgrpc"
@@ -421,7 +430,7 @@ class ExternalGroups(Provider):
         return groups, errors
 
     def _call_in_parallel(self, method: str, questions: Iterable[dict[str, Any]]) -> Generator[Any, None, None]:
-        """Yield the responses in the order of the requests, or errors in their place.
+        """Yield the responses to ``questions`` in their order; a ProviderError takes the place of a failed one.
 
         A limited number of requests runs concurrently, since gRPC servers drop requests from long queues.
         """
@@ -462,6 +471,7 @@ class ExternalGroups(Provider):
         )
 
     def _fetch(self, group: str) -> Instances:
+        """Request the instances of a group. Raises ProviderError if that fails or all groups together have too many."""
         self._check_received()
         instances = self._call("NodeGroupNodes", id=group).instances
         self._fetched += len(instances)
@@ -475,11 +485,16 @@ class ExternalGroups(Provider):
             raise ProviderError(f"the provider responds with more than {LOOP_BYTES:,} bytes in a loop", CLOUD_ERROR)
 
     def _is_atomic(self, options: NodeGroupOptions | None) -> bool:
+        """Check whether a group is scaled atomically. ``options``: its own options (None: the defaults)."""
         effective = self._defaults if options is None else options.on_top_of(self._defaults)
         return effective.zero_or_max_node_scaling
 
     def _instances(self, groups: Mapping[str, NodeGroupOptions | None]) -> tuple[dict[str, Instances], dict[str, str]]:
-        """Return the instances of each group, and the errors of groups that could not be requested again."""
+        """Return the instances of each group, and error messages by group.
+
+        ``groups``: options by group. Atomically scaled groups are requested again; if that fails, the group has an
+        error and its cached instances.
+        """
         if self._cache is None:
             return {group: self._fetch(group) for group in groups}, {}
         instances = self._cache.instances([*groups], self._fetch)
@@ -502,6 +517,10 @@ class ExternalGroups(Provider):
         deleted_instances: Collection[str],
         options: tuple[NodeGroupOptions | None, str | None],
     ) -> NodeGroup:
+        """Request target size and template of a group, and build the NodeGroup.
+
+        ``description``: the group's message. ``options``: its options and their error.
+        """
         group: str = description.id
         self._check_received()
         size, size_error = self._call_optional(lambda: self._call("NodeGroupTargetSize", id=group).targetSize)
@@ -524,12 +543,14 @@ class ExternalGroups(Provider):
         )
 
     def _template(self, group: str) -> NodeTemplate | None:
+        """Request the node template of a group; None if the response is empty. Raises ProviderError."""
         try:
             return template_from(self._call("NodeGroupTemplateNodeInfo", id=group).nodeBytes)
         except InputError as error:
             raise ProviderError(f"the template cannot be read: {error}", CLOUD_ERROR) from None
 
     def _options(self, group: str) -> NodeGroupOptions | None:
+        """Request the options of a group; None if the response has none. Raises ProviderError."""
         answer = self._call("NodeGroupGetOptions", id=group, defaults=options_message(self._defaults))
         field = "nodeGroupAutoscalingOptions"
         return options_from(getattr(answer, field)) if answer.HasField(field) else None
@@ -589,6 +610,10 @@ class ExternalGroups(Provider):
             self._channel = None
 
     def _method(self, method: str) -> Any:
+        """Return the callable of a gRPC method, and connect if necessary.
+
+        Raises ProviderError after :meth:`disconnect`.
+        """
         if self._disconnected:
             raise ProviderError("the connection to the provider has been ended", CLOUD_ERROR)
         if self._channel is None:
@@ -603,11 +628,13 @@ class ExternalGroups(Provider):
         return call
 
     def _start_call(self, method: str, **given: Any) -> Any:
+        """Send a request and return its gRPC future. ``given``: fields of the request."""
         request = message_of(f"{method}Request")(**given)
         with self._lock:
             return self._method(method).future(request, timeout=self._timeout)
 
     def _finish_call(self, answer: Any) -> Any:
+        """Wait for a response and return its message. Raises ProviderError if the call failed."""
         try:
             message, size = answer.result()
         except self._errors as error:
@@ -618,17 +645,20 @@ class ExternalGroups(Provider):
         return message
 
     def _call(self, method: str, **given: Any) -> Any:
+        """Call a method with the fields ``given`` and return the response's message. Raises ProviderError."""
         return self._finish_call(self._start_call(method, **given))
 
 
 def _decode_sized(message: Any, data: bytes) -> tuple[Any, int]:
+    """Return (message, size in bytes)."""
     return message.FromString(data), len(data)
 
 
 def _usable(groups: Sequence[Any]) -> list[Any]:
-    """Return the groups that can be used; the others are logged. Raises ProviderError if there are too many.
+    """Return the usable groups. Others (a long or repeated ID, inconsistent sizes) are logged and left out.
 
-    Upstream goes on with a group whose bounds exclude each other, which it neither grows nor shrinks.
+    Raises ProviderError if there are too many groups. Upstream keeps a group with inconsistent sizes, but neither grows
+    nor shrinks it.
     """
     if len(groups) > _MOST_GROUPS:
         raise ProviderError(f"the provider has more than {_MOST_GROUPS:,} node groups", CLOUD_ERROR)
@@ -648,16 +678,18 @@ def _usable(groups: Sequence[Any]) -> list[Any]:
 
 
 def _check_length(text: str, what: str) -> None:
-    """Raise ProviderError if the provider's text is too long."""
+    """Raise ProviderError if a text of the provider is too long. ``what`` names the text in the message."""
     if len(text) > MAX_TEXT_LENGTH:
         raise ProviderError(_describe_length(text, what), CLOUD_ERROR)
 
 
 def _describe_length(text: str, what: str) -> str:
+    """Return the message about a text that is too long."""
     return f"{what} has more than {MAX_TEXT_LENGTH:,} characters: {shorten(text)}"
 
 
 def _price(answer: Any) -> float | ApiError:
+    """Return the price of a response, or the error of a failed call."""
     if isinstance(answer, ProviderError):
         return ApiError(answer.message, reason=answer.type)
     return float(answer.price)
@@ -675,6 +707,10 @@ def _list_unregistered(nodes: Sequence[Node], instances: Mapping[str, Instances]
 
 
 def _credentials(grpc: Any, config: Mapping[str, str]) -> Any:
+    """Return the TLS credentials; None (no TLS) without a certificate.
+
+    Raises InputError or OSError for unusable files.
+    """
     if not config.get("cert"):
         return None
     return grpc.ssl_channel_credentials(

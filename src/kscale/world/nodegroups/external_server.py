@@ -92,6 +92,11 @@ class ExternalServer(RpcServer):
         self.url = f"{host}:{port}"
 
     def _answering(self, name: str, answer: Callable[[Any], dict[str, Any]]) -> Callable[[Any, Any], Any]:
+        """Return the gRPC handler of a method. ``answer`` returns the fields of the response.
+
+        ProviderError and InputError of ``answer`` become errors of the call.
+        """
+
         def call(request: Any, context: Any) -> Any:
             try:
                 with self._lock:  # the cloud gets one call at a time
@@ -105,12 +110,14 @@ class ExternalServer(RpcServer):
         return call
 
     def _get_groups(self) -> Groups | list[NodeGroup]:
+        """Return the groups, read from the cloud once until they are changed or refreshed."""
         if self._known is None:
             groups = self._groups.refresh()
             self._known = groups if isinstance(groups, Groups) else list(groups)
         return self._known
 
     def _find_group(self, request: Any) -> NodeGroup:
+        """Return the group that a request names. Raises ProviderError if there is none."""
         for group in self._get_groups():
             if group.id == request.id:
                 return group
@@ -125,6 +132,7 @@ class ExternalServer(RpcServer):
         return {"nodeGroups": [_encode_group(group) for group in self._get_groups()]}
 
     def _group_of_node(self, request: Any) -> dict[str, Any]:
+        """Return the group of a node; without fields if there is none. Raises ProviderError if the group is unknown."""
         node = node_from(request.node)
         labels = node.metadata.labels or {}
         groups = self._get_groups()
@@ -141,12 +149,17 @@ class ExternalServer(RpcServer):
         return {"nodeGroup": {}}
 
     def _target_size(self, request: Any) -> dict[str, Any]:
+        """Return the target size of a group: the number of its nodes if the cloud does not provide it."""
         group = self._find_group(request)
         if group.target_size_error is not None:
             raise ProviderError(group.target_size_error)
         return {"targetSize": len(group.nodes) if group.target_size is None else group.target_size}
 
     def _price(self, request: Any) -> dict[str, Any]:
+        """Return the price of one node or pod.
+
+        Raises ProviderError without a price, InputError for an invalid result.
+        """
         question, rule = price_question(request), LEGAL_OUTCOMES[GetPrices]
         prices = self._groups.prices(question)
         if not rule.fits(question, prices):
@@ -173,6 +186,7 @@ class ExternalServer(RpcServer):
         return self._change(lambda: self._groups.delete_nodes(request.id, nodes))
 
     def _change(self, change: Callable[[], None]) -> dict[str, Any]:
+        """Run a change and drop the cached groups."""
         try:
             change()
         finally:
@@ -180,6 +194,7 @@ class ExternalServer(RpcServer):
         return {}
 
     def _instances(self, request: Any) -> dict[str, Any]:
+        """Return the instances of a group, with unregistered ones, and their states."""
         group = self._find_group(request)
         if group.instances_error is not None:
             raise ProviderError(group.instances_error)
@@ -191,6 +206,10 @@ class ExternalServer(RpcServer):
         return {"nodeBytes": template_message(self._find_group(request).node_template)}
 
     def _options(self, request: Any) -> dict[str, Any]:
+        """Return the options of a group on top of the request's defaults.
+
+        Raises ProviderError if the group has none.
+        """
         group = self._find_group(request)
         if group.options is None and group.options_error is None:
             raise ProviderError("Not implemented")
@@ -198,8 +217,13 @@ class ExternalServer(RpcServer):
 
 
 def _runs(group: NodeGroup, instance: str) -> bool:
+    """Check whether a group has an instance that still exists.
+
+    ``instance``: provider ID; an empty one is never found.
+    """
     return bool(instance) and instance in group.instance_ids and instance not in group.gone_instances
 
 
 def _encode_group(group: NodeGroup) -> dict[str, Any]:
+    """Return the fields of a NodeGroup message."""
     return {"id": group.id, "minSize": group.min_size, "maxSize": group.max_size, "debug": group.id}

@@ -134,7 +134,7 @@ def read_nodes(text: str) -> list[Node]:
 def groups_of(nodes: list[Node], config: KwokConfig) -> list[KwokGroup]:
     """Return the groups that templates define, in the order of first occurrence.
 
-    The first template of a group is its node template, and each further one adds a node to the target size. Raises
+    The first template of a group is its node template; each further template adds one to the target size. Raises
     InputError for a template without a group or with inconsistent sizes.
     """
     groups: dict[str, KwokGroup] = {}
@@ -176,6 +176,7 @@ def template_of(group: KwokGroup) -> NodeTemplate:
 
 
 def _count(node: Node, key: str, default: int) -> int:
+    """Return the number in an annotation, or ``default`` without it. Raises InputError if it is not an integer."""
     text = (node.metadata.annotations or {}).get(key)
     if text is None:
         return default
@@ -187,6 +188,7 @@ def _count(node: Node, key: str, default: int) -> int:
 
 
 def _template(node: Node, config: KwokConfig) -> Node:
+    """Build the node template of a group from a template node."""
     data: dict[str, Any] = to_dict(node)
     metadata = data["metadata"]
     for key in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
@@ -211,8 +213,9 @@ _METRICS: Final = "metrics.k8s.io/resource-metrics-path"
 class KwokGroups(Provider):
     """Groups of kwok nodes.
 
-    ``ask`` performs actions on the API server; ``namespace`` and ``config_map`` name the settings. The templates are
-    read once, at the first ``refresh``, which raises InputError for invalid settings.
+    ``ask`` performs actions on the API server; ``namespace`` and ``config_map`` name the settings. Settings and
+    templates are read when the object is created. Raises InputError for missing or invalid settings, ProviderError if
+    the nodes cannot be listed.
     """
 
     name = "kwok"
@@ -235,7 +238,10 @@ class KwokGroups(Provider):
         self._templates = {group.id: template_of(group) for group in self._groups.values()}
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """Return the groups with the number of their nodes as target size."""
+        """Return the groups.
+
+        The target size is the number of a group's nodes. Raises ProviderError if they cannot be listed.
+        """
         members: dict[str, list[Node]] = {name: [] for name in self._groups}
         for node in self._nodes():
             members.get(group_name(node, self._config), []).append(node)
@@ -257,13 +263,14 @@ class KwokGroups(Provider):
         return groups
 
     def has_instance(self, node: Node) -> bool:
-        """Return True: a kwok node has no machine that could be gone."""
+        """Return True: a kwok node has no machine that could be lost."""
         return True
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Create node objects, one by one.
+        """Create ``delta`` node objects, one by one.
 
-        Raises ProviderError if ``delta`` is not positive, the maximum size would be exceeded, or ``atomic`` is set.
+        Raises ProviderError if ``delta`` is not positive, the maximum size would be exceeded, ``atomic`` is set, or a
+        node cannot be created. Nodes before it stay.
         """
         if atomic:
             raise ProviderError(NOT_IMPLEMENTED)
@@ -297,7 +304,7 @@ class KwokGroups(Provider):
             kwok_group.target -= 1
 
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """Reduce the target size.
+        """Reduce the target size by ``delta`` (negative).
 
         Raises ProviderError if ``delta`` is not negative or existing nodes would be deleted.
         """
@@ -311,7 +318,7 @@ class KwokGroups(Provider):
         kwok_group.target += delta
 
     def close(self) -> None:
-        """Delete every node that kwok simulates for a group."""
+        """Delete every node that kwok simulates for a group. Failures are logged."""
         for node in self._nodes():
             if (node.metadata.annotations or {}).get(FAKE) == "fake" and group_name(node, self._config) in self._groups:
                 error = self._ask(Delete(kind="Node", api_version="v1", name=node.name)).error
@@ -319,6 +326,7 @@ class KwokGroups(Provider):
                     _log.error("node %s was not deleted: %s", node.name, error.message)
 
     def _group(self, name: str) -> KwokGroup:
+        """Return a group. Raises ProviderError if there is none."""
         if name not in self._groups:
             raise ProviderError(f"there is no node group {name}", CLOUD_ERROR)
         return self._groups[name]
@@ -331,6 +339,7 @@ class KwokGroups(Provider):
         return nodes
 
     def _data(self, name: str, key: str) -> str:
+        """Return the text under a key of a ConfigMap. Raises InputError if it cannot be read or is empty."""
         outcome = self._ask(Get(kind="ConfigMap", api_version="v1", namespace=self._namespace, name=name))
         where = f"ConfigMap {self._namespace}/{name}"
         if outcome.error is not None:
@@ -341,6 +350,7 @@ class KwokGroups(Provider):
         return str(text)
 
     def _build_node(self, group: KwokGroup) -> Node:
+        """Build a node of a group, with a random name."""
         name = f"{group.id}-{''.join(self._rng.choice(_LETTERS) for _ in range(5))}"
         data: dict[str, Any] = to_dict(group.template)
         annotations = {**data["metadata"]["annotations"], _METRICS: f"/metrics/nodes/{name}/metrics/resource"}

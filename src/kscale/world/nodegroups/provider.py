@@ -42,7 +42,7 @@ class Provider:
     """GPU types of the cloud (upstream's ``GetAvailableGPUTypes``), used as metric labels."""
 
     def refresh(self) -> Groups | Sequence[NodeGroup]:
-        """Refresh the state of the cloud and return the current groups."""
+        """Refresh the state of the cloud and return the current groups. A subclass must implement it."""
         raise NotImplementedError(f"{type(self).__name__} does not tell its groups")
 
     def has_instance(self, node: Node) -> bool:
@@ -76,7 +76,7 @@ class Provider:
         raise ProviderError(NOT_IMPLEMENTED)
 
     def delete_group(self, group: str) -> None:
-        """Delete a group."""
+        """Delete a group that node auto-provisioning created."""
         raise ProviderError(NOT_IMPLEMENTED)
 
     def close(self) -> None:
@@ -107,8 +107,8 @@ class NodeInstancesCache:
         """Return the instances by group. ``fetch`` is called for groups that are not cached.
 
         If a group cannot be fetched during a full refresh, it has no instances until the next refresh. Raises
-        :class:`~kscale.objects.nodegroup.ProviderError` if fetching a growing or new group fails, and if there are too
-        many instances. The latter also count instances of groups that were listed since the last refresh.
+        :class:`~kscale.objects.nodegroup.ProviderError` if fetching a growing or new group fails, or if there are too
+        many instances. The instances of all groups requested since the last refresh count.
         """
         now = self._monotonic()
         refresh = self._refreshed is None or now - self._refreshed >= _REFRESH_INTERVAL
@@ -143,7 +143,10 @@ Ask = Callable[[Action], Outcome]
 
 
 def blocking(perform: PerformLive, loop: asyncio.AbstractEventLoop) -> Ask:
-    """Return a function with which other threads perform actions on an event loop and wait for the outcome."""
+    """Return a function with which other threads perform actions on an event loop and wait for the outcome.
+
+    ``perform`` performs the actions on ``loop``. The function must not be called in the thread of ``loop``.
+    """
 
     async def performed(action: Action) -> Outcome:
         return await perform(action)
@@ -157,7 +160,7 @@ def blocking(perform: PerformLive, loop: asyncio.AbstractEventLoop) -> Ask:
 def value_of(outcome: Outcome, words: str = "") -> Any:
     """Return the value of an outcome.
 
-    Raises :class:`~kscale.objects.nodegroup.ProviderError` for an error, with ``words`` before its message.
+    Raises :class:`~kscale.objects.nodegroup.ProviderError` for an error. ``words``: text before its message.
     """
     error: ApiError | None = outcome.error
     if error is not None:
@@ -166,7 +169,7 @@ def value_of(outcome: Outcome, words: str = "") -> Any:
 
 
 def kube_proxy(group: str) -> Pod:
-    """Return the kube-proxy pod that upstream puts on every template node of a ``group``.
+    """Return the kube-proxy pod that upstream puts on every template node of ``group``.
 
     Upstream: ``cloudprovider.BuildKubeProxy``.
     """

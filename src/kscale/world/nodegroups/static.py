@@ -29,7 +29,8 @@ class GroupSize(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     """Sizes of one group in the file of sizes.
 
     ``target``: target number of machines. ``exists``: whether the group should exist. ``delete``: names of nodes (or
-    IDs of machines that never registered) whose machines are to be deleted; a node that is gone is taken out.
+    IDs of machines that never registered) whose machines are to be deleted. Names of nodes that no longer exist are
+    removed.
     """
 
     target: int | None = None
@@ -57,7 +58,7 @@ class StaticGroups(Provider):
         self.gpu_label = gpu_label
 
     def refresh(self) -> Sequence[NodeGroup]:
-        """Return the groups with their current nodes and the sizes of the file."""
+        """Return the groups with their current nodes and the sizes of the file. Removes deleted nodes from the file."""
         nodes = self._nodes()
         with self._lock:
             sizes = self._read()
@@ -71,7 +72,7 @@ class StaticGroups(Provider):
         return list(Groups.of([_apply_size(group, groups_of_cluster.get(group.id)) for group in self._groups], nodes))
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
-        """Increase the target size of ``group`` by ``delta``."""
+        """Increase the target size of ``group`` by ``delta``. Raises ProviderError beyond the maximum size."""
         del atomic  # a change of the file is always atomic
         self._change(group, lambda of, size: _resize(of, size, of.size + delta))
 
@@ -106,7 +107,7 @@ class StaticGroups(Provider):
         self._change(group, remove)
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
-        """Request a group that does not exist yet, and return it."""
+        """Request a group that does not exist yet, and return it as a list. ``asynchronous`` makes no difference."""
         del asynchronous
         self._change(group, lambda _, size: replace(size, exists=True, target=0))
         return [item for item in self.refresh() if item.id == group]
@@ -116,6 +117,10 @@ class StaticGroups(Provider):
         self._change(group, lambda _, size: replace(size, exists=False, target=0))
 
     def _change(self, group: str, change: Callable[[NodeGroup, GroupSize], GroupSize]) -> None:
+        """Change the sizes of a group in the file. ``change`` gets the group and its sizes, and returns the new sizes.
+
+        Raises ProviderError without a file of sizes, without such a group, or if the file cannot be read or written.
+        """
         if self._sizes is None:
             raise ProviderError(NOT_IMPLEMENTED)
         current = next((item for item in self.refresh() if item.id == group), None)
@@ -126,6 +131,7 @@ class StaticGroups(Provider):
             self._write({**sizes, group: change(current, sizes.get(group, GroupSize()))})
 
     def _read(self) -> dict[str, GroupSize]:
+        """Read the sizes by group; empty without a file. Raises ProviderError if the file cannot be read."""
         if self._sizes is None:
             return {}
         try:
@@ -143,7 +149,7 @@ class StaticGroups(Provider):
             raise ProviderError(f"{self._sizes}: {error}", CLOUD_ERROR) from None
 
     def _write(self, sizes: Mapping[str, GroupSize]) -> None:
-        """Replace the file atomically."""
+        """Replace the file atomically. Raises ProviderError if that fails."""
         assert self._sizes is not None
         text = msgspec.json.format(msgspec.json.encode(sizes), indent=2)
         try:
@@ -153,6 +159,7 @@ class StaticGroups(Provider):
 
 
 def _apply_size(group: NodeGroup, size: GroupSize | None) -> NodeGroup:
+    """Return the group with the size and existence of the file, if the file has any."""
     if size is None:
         return group
     changes: dict[str, Any] = {}
@@ -165,6 +172,7 @@ def _apply_size(group: NodeGroup, size: GroupSize | None) -> NodeGroup:
 
 
 def _resize(group: NodeGroup, size: GroupSize, target: int) -> GroupSize:
+    """Return the sizes with another target. Raises ProviderError beyond the maximum size."""
     if target > group.max_size:
         raise ProviderError(f"size increase too large, desired: {target} max: {group.max_size}", CLOUD_ERROR)
     return replace(size, target=target)

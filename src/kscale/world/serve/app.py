@@ -81,6 +81,7 @@ class DebuggingSnapshotService:
 
 
 def _set_result(waiting: asyncio.Future[Any], data: Any) -> None:
+    """Set the result of a future unless it is done."""
     if not waiting.done():
         waiting.set_result(data)
 
@@ -95,6 +96,7 @@ def redact(data: Any) -> Any:
 
 
 def _redact_value(key: Any, value: Any) -> Any:
+    """Redact the value of a key: values of ``annotations`` and ``env`` are replaced."""
     if key == "annotations" and isinstance(value, dict):
         return dict.fromkeys(value, _HIDDEN)
     if key == "env" and isinstance(value, list):
@@ -158,6 +160,7 @@ class Connections:
             await asyncio.gather(*self._opening, return_exceptions=True)
 
     async def _open(self, client: socket.socket) -> None:
+        """Serve an accepted connection with a new protocol. If that fails, close it and free its place."""
         connection = _Connection(self._make_protocol, self._limits.read_timeout, self._places.release)
         timeout = self._limits.read_timeout
         try:
@@ -225,10 +228,12 @@ class _Connection(asyncio.Protocol):
         self._inner.connection_lost(exc)
 
     def _start_timer(self) -> None:
+        """Abort the connection after the timeout, counted from now."""
         self._stop_timer()
         self._timer = asyncio.get_running_loop().call_later(self._timeout, self._transport.abort)
 
     def _stop_timer(self) -> None:
+        """Cancel the timer, if it runs."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -282,7 +287,7 @@ def endpoints(
     health, ready : callable
         Return an error text, or an empty text if all is well. ``/health-check`` responds in upstream's words,
         ``/healthz`` and ``/readyz`` as in Kubernetes.
-    snapshot : SnapshotDesk, optional
+    snapshot : DebuggingSnapshotService, optional
         Served at ``/snapshotz``, which is absent without it.
 
     Returns
@@ -440,6 +445,7 @@ def _drop_traceback(error: BaseException | None) -> None:
 
 
 def _one_line(text: object) -> str:
+    """Replace line breaks and repeated white space by single spaces."""
     return " ".join(str(text).split())
 
 
@@ -459,6 +465,7 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def _web() -> Any:
+    """Return the module aiohttp.web. Raises MissingExtraError if it is not installed."""
     return library("aiohttp.web", "serving over HTTP")
 
 
@@ -473,10 +480,11 @@ def admission_webhook(
     refused: Callable[[str, float], None] = lambda _why, _took: None,
     read_timeout: float = 10.0,
 ) -> Handler:
-    """Return the handler of a webhook, which responds with ``review(body, seconds of reading)``.
+    """Return the handler of a webhook, which responds with ``review(body, seconds of reading the body)``.
 
     A body that is too long gets status 413, one that does not arrive within ``read_timeout`` seconds 408, and one that
-    is not ``application/json`` an empty response. ``refused`` is called with the reason and the duration in seconds.
+    is not ``application/json`` an empty response. For these, ``refused`` is called with the reason and the duration in
+    seconds.
     """
     web = library("aiohttp.web", "serving a webhook")
 

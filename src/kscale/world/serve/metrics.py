@@ -49,6 +49,7 @@ class _Recent:
         self._begin = 0
 
     def add(self, value: float, now: int) -> None:
+        """Add an observation at ``now`` (nanoseconds)."""
         self._times.append(now)
         self._values.append(value)
         self._expire(now)
@@ -59,6 +60,7 @@ class _Recent:
         return sorted(self._values[self._begin :])
 
     def _expire(self, now: int) -> None:
+        """Drop the observations that are older than an hour or beyond the maximum number."""
         times = self._times
         begin = max(self._begin, len(times) - _MOST_RECENT)
         while begin < len(times) and times[begin] <= now - _MAX_AGE:
@@ -83,6 +85,10 @@ class _Family:
         self._names = frozenset(metric.labels)
 
     def observe(self, seen: Observation, now: Callable[[], int]) -> None:
+        """Record or reset a value. ``now`` returns monotonic nanoseconds.
+
+        Raises UnknownMetricError for other labels, or another number of buckets, than the metric has.
+        """
         name, kind, labels, bounds, _, _ = self.metric
         observed, value = seen.labels, seen.value
         if seen.reset and not observed:
@@ -122,7 +128,7 @@ class _Family:
             current.counts[i] += count
 
     def quantiles(self, key: tuple[str, ...], now: int) -> list[tuple[float, float]]:
-        """Return (quantile, value) of the last hour's observations; NaN without any."""
+        """Return (quantile, value) of the last hour's observations with these label values; NaN without any."""
         recent = None if self.recent is None else self.recent.get(key)
         values = [] if recent is None else recent.sorted(now)
         if not values:
@@ -165,7 +171,11 @@ class MetricStore:
             raise ValueError(f"{metric.name} is described in two ways")
 
     def observe(self, observations: Sequence[Observation]) -> None:
-        """Record observations. Raises :class:`UnknownMetricError`."""
+        """Record observations in order.
+
+        Raises :class:`UnknownMetricError` at the first one whose metric is not described, or has other labels or
+        buckets.
+        """
         families = self._families
         with self._lock:
             for observation in observations:
@@ -175,7 +185,10 @@ class MetricStore:
                 family.observe(observation, self._now)
 
     def value(self, name: str, /, **labels: str) -> float | None:
-        """Return the value of a counter or gauge, or None if nothing was observed."""
+        """Return the value of a counter or gauge, or None if nothing was observed.
+
+        Raises KeyError for an undescribed metric.
+        """
         with self._lock:
             family = self._families[name]
             value = family.values.get(tuple(labels[label] for label in family.metric.labels))
@@ -231,6 +244,7 @@ class _Collector:
 
 
 def _copy_value(value: float | _Histogram) -> float | tuple[list[int], float]:
+    """Return a number, or of a histogram (copy of the counts, total)."""
     return value if isinstance(value, float) else (list(value.counts), value.total)
 
 
@@ -267,6 +281,7 @@ def _family(core: Any, metric: Metric, values: list[tuple[Any, ...]], *, plain: 
 
 
 def _cumulate_buckets(bounds: Sequence[float], counts: Sequence[int], *, plain: bool) -> list[tuple[str, int]]:
+    """Return (upper bound, cumulative count) of each bucket, the last one with the bound ``+Inf``."""
     buckets, sum_ = [], 0
     for bound, count in zip([*bounds, float("inf")], counts, strict=True):
         sum_ += count
@@ -275,9 +290,11 @@ def _cumulate_buckets(bounds: Sequence[float], counts: Sequence[int], *, plain: 
 
 
 def _number(value: float, *, plain: bool) -> str:
+    """Format a number as Go does. ``plain``: whole numbers without ``.0``."""
     text = str(_prometheus().utils.floatToGoString(value))
     return text.removesuffix(".0") if plain else text
 
 
 def _prometheus() -> Any:
+    """Return the module prometheus_client. Raises MissingExtraError if it is not installed."""
     return library("prometheus_client", "serving metrics")

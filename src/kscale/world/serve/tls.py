@@ -161,7 +161,10 @@ class ReloadingContext:
             self.context.verify_mode = ssl.CERT_REQUIRED
 
     def refresh(self) -> bool:
-        """Check the files and load them if they changed. Returns whether a new certificate is in use."""
+        """Load the files again if they have changed. Returns whether a new certificate is in use.
+
+        Files that cannot be used are logged, and the previous certificate stays.
+        """
         signatures = self._read_signatures()
         if signatures == self._seen:
             return False
@@ -181,9 +184,11 @@ class ReloadingContext:
                 self.refresh()
 
     def _choose(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
+        """Use the current context for a handshake (callback of OpenSSL's server name indication)."""
         connection.context = self._current
 
     def _read_signatures(self) -> _Seen:
+        """Return (inode, modification time in ns, size) of each file; zeros if the file is missing."""
         signatures = []
         for path in self._paths:
             try:
@@ -195,6 +200,7 @@ class ReloadingContext:
         return tuple(signatures)
 
     def _load(self) -> ssl.SSLContext:
+        """Build a context with the certificate of the files. Raises InputError if it cannot be used."""
         context = self._empty()
         try:
             load_pair(context, _read(self._certificate), _read(self._key))
@@ -207,6 +213,7 @@ class ReloadingContext:
         return context
 
     def _empty(self) -> ssl.SSLContext:
+        """Build a context without a certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = self._minimum
         if self._ciphers:
@@ -216,6 +223,7 @@ class ReloadingContext:
 
 
 def _read(path: str) -> bytes:
+    """Return the content of a file. Raises InputError if it cannot be read."""
     try:
         return read_file(path)
     except OSError as error:

@@ -119,7 +119,7 @@ class SimulatedCloud(Provider):
     def __init__(self, api: ApiObjects, view: ClusterView, time: VirtualTime, draws: RandomDraws) -> None:
         self._api, self._view, self._time, self._draws = api, view, time, draws
         self.pools: dict[str, Pool] = {}
-        self._told: list[NodeGroup] | None = None
+        self._refreshed: list[NodeGroup] | None = None
         self._have: tuple[Sequence[str], dict[str, bool]] | None = None
         self.changes = 0
         """Number of changes of groups and machines."""
@@ -158,12 +158,12 @@ class SimulatedCloud(Provider):
 
     def refresh(self) -> Sequence[NodeGroup]:
         """Return the current groups; the identical list while nothing has changed."""
-        if self._told is None:
+        if self._refreshed is None:
             for pool in self.pools.values():
                 if pool.description is None:
                     pool.description = self._describe_group(pool)
-            self._told = [pool.description for pool in self.pools.values() if pool.description is not None]
-        return self._told
+            self._refreshed = [pool.description for pool in self.pools.values() if pool.description is not None]
+        return self._refreshed
 
     def has_instance(self, node: Node) -> bool:
         """Check whether the machine of a node still exists."""
@@ -376,7 +376,7 @@ class SimulatedCloud(Provider):
     def _invalidate(self, pool: Pool) -> None:
         """Count a change and drop the cached descriptions."""
         pool.description = None
-        self._told = self._have = None
+        self._refreshed = self._have = None
         self.changes += 1
 
     # -- lookup ------------------------------------------------------------------------------------------------------
@@ -427,6 +427,7 @@ def _id(name: str) -> str:
 
 
 def _ready_condition(status: str, at: str) -> Condition:
+    """Build the condition Ready. ``at``: time of the condition in API format."""
     return Condition(type="Ready", status=status, last_transition_time=at, last_heartbeat_time=at)
 
 

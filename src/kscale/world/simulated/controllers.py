@@ -324,6 +324,7 @@ class Controller(ABC):
             self._turn.schedule()
 
     def _run(self) -> None:
+        """Sync all objects that have changed and still exist."""
         changed, self._changed = self._changed, {}
         for key in changed:
             current = self._api.find(self.kind, key)

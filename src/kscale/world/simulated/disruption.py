@@ -40,7 +40,7 @@ class GarbageCollector:
     def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
         self._api = api
         self._of: dict[str, dict[tuple[str, str], None]] = {}
-        self._gone: dict[str, None] = {}
+        self._deleted: dict[str, None] = {}
         self._turn = ScheduledCall(time, self._collect, CONTROLLERS + _LAST)
         for item in api:
             self._handle_changes(item.kind, [(item.key, None, item)])
@@ -57,7 +57,7 @@ class GarbageCollector:
             if old is not None and new is None:
                 uid = old.metadata.uid
                 if uid in self._of:
-                    self._gone[uid] = None
+                    self._deleted[uid] = None
                     self._turn.schedule()
 
     def _note(self, uid: str, dependent: tuple[str, str], *, is_there: bool) -> None:
@@ -72,7 +72,7 @@ class GarbageCollector:
 
     def _collect(self) -> None:
         """Delete the dependents of deleted owners that have no other owner."""
-        deleted, self._gone = self._gone, {}
+        deleted, self._deleted = self._deleted, {}
         for uid in deleted:
             for item in [self._api.find(kind, key) for kind, key in self._of.get(uid, {})]:
                 if item is not None and not self._has_owner(item.metadata):
@@ -85,6 +85,7 @@ class GarbageCollector:
             self._api.remove(item)
 
     def _has_owner(self, metadata: ObjectMeta) -> bool:
+        """Check whether an owner of an object exists. ``metadata``: that of the object."""
         return any(self._owner_exists(owner, metadata.namespace) for owner in metadata.owner_references)
 
     def _owner_exists(self, owner: OwnerReference, namespace: str) -> bool:

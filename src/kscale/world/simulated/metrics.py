@@ -271,7 +271,7 @@ class SimulatedMetrics:
     def _rows_of(self, key: Key, at: Moment) -> _CachedRows:
         """Return the pods of a workload that were running at a moment, grouped by labels, containers and readiness.
 
-        The result is cached until the pods change; one that depends on the time only for the same moment.
+        The result is cached until the pods change. If it depends on the time, it is cached for the same moment only.
         """
         pods = self._load.pods
         cached = self._rows.get(key)
@@ -304,6 +304,7 @@ class SimulatedMetrics:
         return rows.usage[resources]
 
     def _build_part(self, namespace: str, rows: _Rows, names: Sequence[str]) -> PodUsage:
+        """Build the usage columns of a group of pods, without times and amounts."""
         pods, containers_per_pod = len(rows.keys), len(rows.containers)
         return PodUsage(
             rows.keys,

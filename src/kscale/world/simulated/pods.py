@@ -75,6 +75,7 @@ def bound(pod: Pod, node: str, at: str, shared: SharedParts) -> Pod:
 
 
 def _build_scheduled_condition(at: str) -> list[Condition]:
+    """Return the conditions of a pod that has a node."""
     return [Condition(type="PodScheduled", status="True", last_transition_time=at)]
 
 

@@ -204,8 +204,8 @@ class Scheduler:
 
     An unschedulable pod is retried after a change that could make room: a node, a pod that was removed or requests
     less, a claim or a volume, and for a pod with affinity or spread constraints also a new pod.
-    With ``preemption`` a pod may evict others. It is nominated to their node until they are gone or it fits on some
-    node.
+    With ``preemption`` a pod may evict others. The pod is nominated to their node until they
+    are deleted or the pod fits on some node.
     """
 
     def __init__(
@@ -254,6 +254,7 @@ class Scheduler:
                 self._turn.schedule()
 
     def _node(self, old: Node | None, new: Node | None) -> None:
+        """Retry unschedulable pods if a node is new or may take more pods."""
         if new is not None and (old is None or _could_take_more(old, new)):
             self._retry_refused()
 
@@ -356,6 +357,7 @@ class Scheduler:
 
 
 def _nominate(pod: Pod, node: str) -> Pod:
+    """Return the pod nominated to a node (empty: to none)."""
     return replace(pod, status=replace(pod.status, nominated_node_name=node))
 
 

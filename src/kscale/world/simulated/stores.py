@@ -50,7 +50,7 @@ class ClusterView:
         api.listen_all(self._note_changes)
 
     def listen(self, kinds: Iterable[str], call: _Told) -> None:
-        """Register a function to be called with (kind, changes) for visible changes of some kinds."""
+        """Register a function that is called with (kind, changes) when drivers get to see changes of these kinds."""
         for kind in kinds:
             self._calls.setdefault(kind, []).append(call)
 
@@ -219,7 +219,7 @@ class SimulatedStores:
         return True
 
     def snapshot(self, now: Moment | None = None) -> Snapshot:  # noqa: ARG002 - this world has no devices that wait
-        """Return a snapshot of the visible cluster."""
+        """Return a snapshot of the cluster as drivers see it. ``now`` has no effect."""
         return self._view.snapshot()
 
     def objects(self, kind: str) -> Sequence[Any]:

@@ -167,7 +167,7 @@ class SimulatedWorld:
     def inputs(self, stores: SimulatedStores, sources: InputSources) -> tuple[int, int, int]:
         """Return a value that differs whenever one of a driver's input sources has changed.
 
-        ``stores``: those of the driver. ``sources``: its other sources.
+        ``stores``: the stores of the driver. ``sources``: its sources besides the stores.
         """
         return (
             stores.changes(sources.judged),
