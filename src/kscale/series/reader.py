@@ -10,6 +10,7 @@ from typing import Final
 
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
+from kscale.objects.argument_types import typed
 from kscale.series.columns import Series
 from kscale.series.prometheus import read_prometheus
 from kscale.series.table_readers import read_csv, read_parquet
@@ -51,6 +52,7 @@ _TABLES: Final[Mapping[str, Callable[..., Series]]] = {".csv": read_csv, ".parqu
 _ANSWER: Final = ".json"
 
 
+@typed
 def read(
     path: Path | str,
     *,

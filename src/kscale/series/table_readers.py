@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
 from kscale.libraries import library
+from kscale.objects.argument_types import typed
 from kscale.series.columns import KEY_COLUMNS, FarTimeError, Series, encode_keys, parse_time, scaled_times, time_unit
 
 __all__ = [
@@ -131,6 +132,7 @@ def check_columns(names: Sequence[str], selection: ColumnSelection, source: str)
         raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {', '.join(names)})", source))
 
 
+@typed
 def read_csv(
     data: bytes,
     *,
@@ -218,6 +220,7 @@ _MOST: Final = 2**63 - 1
 """Limit in nanoseconds; a column that reaches it is checked row by row."""
 
 
+@typed
 def read_parquet(
     data: bytes,
     *,

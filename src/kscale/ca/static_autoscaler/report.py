@@ -139,7 +139,7 @@ class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
         from kscale.html import notebook
 
         parts = [plan._repr_html_() for plan in (self.scale_up, self.scale_down) if plan is not None]
-        return notebook.listing(repr(self), (), ()) + "".join(parts)
+        return notebook.listing(repr(self), (), (), notebook.origin()) + "".join(parts)
 
     @property
     def scale_down_result(self) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
-from kscale.files import ENDLESS, is_endless
+from kscale.files import ENDLESS, is_endless, open_file
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import ObjectHead, encoding_error, json_members, object_head
 from kscale.objects.kinds import KINDS, item_kind
@@ -295,7 +295,7 @@ def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_I
 
 def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             status = os.fstat(file.fileno())
             size = status.st_size
             if is_endless(status) and not file.isatty():
