@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from datetime import datetime
 from functools import lru_cache, wraps
 from inspect import Parameter, isfunction, signature
-from itertools import islice
+from itertools import islice, zip_longest
 from operator import index
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, NewType, ParamSpec, TypeVar, Union, get_args, get_origin
@@ -40,15 +40,16 @@ _MOMENT: Final = re.compile(r"\b(Moment|datetime)\b")
 class _Type:
     """Check of a value. ``text`` names what is allowed: it completes "x is 3, not ..."."""
 
-    __slots__ = ("accepts", "text", "within")
+    __slots__ = ("accepts", "element", "text", "within")
 
     def __init__(
         self,
         text: str,
         accepts: Callable[[Any], bool],
         within: Callable[[Any], tuple[str, Any, _Type] | None] | None = None,
+        element: _Type | None = None,
     ) -> None:
-        self.text, self.accepts, self.within = text, accepts, within
+        self.text, self.accepts, self.within, self.element = text, accepts, within, element
 
 
 _Within = Callable[[Any], "tuple[str, Any, _Type] | None"]
@@ -62,8 +63,8 @@ class _Late:
 def typed(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function raise ArgumentError for an argument whose type does not match its annotation.
 
-    Elements of lists and dicts are checked, but not those of iterators, which would be consumed. The function itself
-    checks arguments that are times, pods, snapshots or arrays, with errors that name them.
+    Elements of lists and dicts are checked before the call, those of iterators when the function takes them. The
+    function itself checks arguments that are times, pods, snapshots or arrays, with errors that name them.
     """
     checks: dict[str, _Type] | None = None
     names: list[str] = []
@@ -80,6 +81,9 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
         for name, value in kwargs.items():
             if name in checks and (problem := _problem(name, value, checks[name])) is not None:
                 raise _error(function, args, kwargs, problem)
+        if any(isinstance(value, Iterator) for value in (*args, *kwargs.values())):
+            args = tuple(_check_lazily(name, value, checks) for name, value in zip_longest(names[: len(args)], args))  # type: ignore[assignment]
+            kwargs = {name: _check_lazily(name, value, checks) for name, value in kwargs.items()}  # type: ignore[assignment]
         try:
             return function(*args, **kwargs)
         except _FAILURES as error:
@@ -87,6 +91,22 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call
+
+
+def _check_lazily(name: str | None, value: Any, checks: Mapping[str, _Type]) -> Any:
+    """Return an iterator that checks each element of an iterator; any other value as it is."""
+    check = checks.get(name or "")
+    if check is None or check.element is None or not isinstance(value, Iterator):
+        return value
+    return _checked_elements(name, value, check.element)
+
+
+def _checked_elements(name: str | None, values: Iterator[Any], element: _Type) -> Iterator[Any]:
+    for number, value in enumerate(values):
+        if (problem := _problem(f"{name}[{number}]", value, element)) is not None:
+            path, wrong, expected = problem
+            raise ArgumentError(path, show_value(wrong), expected, type(wrong).__name__)
+        yield value
 
 
 def typed_methods(*, constructor: bool = False, late: Collection[str] | bool = ()) -> Callable[[C], C]:
@@ -210,7 +230,7 @@ def _as_list(value: Any) -> Any:
         return value
     try:
         return list(islice(iter(value), _LOOKED_AT))
-    except Exception:
+    except Exception:  # noqa: BLE001  (any type of a caller's may fail to be iterated)
         return value
 
 
@@ -294,7 +314,9 @@ def _union(args: tuple[Any, ...]) -> _Type | None:
                     return None
         return inner
 
-    return _Type(text, lambda value: any(each.accepts(value) for each in checks), within)
+    elements = [each.element for each in checks if each.element is not None]
+    element = elements[0] if len(elements) == 1 else None
+    return _Type(text, lambda value: any(each.accepts(value) for each in checks), within, element)
 
 
 def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
@@ -338,7 +360,15 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, (int, float)):
         return True
     kind = type(value)
-    return (hasattr(kind, "__float__") or hasattr(kind, "__index__")) and not hasattr(kind, "__len__")
+    if not (hasattr(kind, "__float__") or hasattr(kind, "__index__")) or hasattr(kind, "__len__"):
+        return False
+    try:
+        float(value)
+    except TypeError:  # NumPy's times have the method, but no number
+        return False
+    except (ValueError, OverflowError):
+        pass
+    return True
 
 
 def _check_elements(element: Any) -> _Type:
@@ -374,7 +404,7 @@ def _check_elements(element: Any) -> _Type:
             known_good.update(examples)
         return None
 
-    return _Type(f"a list{suffix}", accepts, within)
+    return _Type(f"a list{suffix}", accepts, within, one)
 
 
 def _values(one: _Type | None) -> _Within | None:

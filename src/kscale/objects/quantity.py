@@ -449,6 +449,8 @@ class Quantity:
         """Return the sum of all items, added in order to an empty quantity."""
         total = _ZERO
         for item in items:
+            if not isinstance(item, Quantity):
+                raise ArgumentError("items", show_value(item), "a Quantity", type(item).__name__)
             total = total + item
         return total
 

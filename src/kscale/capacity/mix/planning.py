@@ -290,6 +290,8 @@ def mix(
     options.check()
     try:
         stop_bound, stop_plan = stop
+        if not all(each is None or callable(each) for each in (stop_bound, stop_plan)):
+            raise ValueError
     except ValueError:
         raise InputError(f"stop is {show_value(stop)}, not a pair: for the bound and for the plan") from None
     chosen = offers_of(_complete(cluster, offers), anew=pods == ALL)

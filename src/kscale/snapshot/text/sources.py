@@ -225,7 +225,11 @@ def _find_problem(item: RawObject | PodRun) -> Problem | None:
     return None if why is None else Problem(why, item.source, item.where)
 
 
-def _read(source: Source, scan: Scan | None) -> Iterator[_Item]:
+_NESTED_SOURCES: Final = 50
+"""Levels of lists of sources."""
+
+
+def _read(source: Source, scan: Scan | None, depth: int = 0) -> Iterator[_Item]:
     if isinstance(source, KubeObject):
         yield RawObject(source.api_version, source.kind or type(source).__name__, source)
     elif isinstance(source, Mapping):
@@ -241,8 +245,10 @@ def _read(source: Source, scan: Scan | None) -> Iterator[_Item]:
     elif callable(getattr(source, "read", None)):
         yield from _from_open_file(source, scan)
     elif isinstance(source, Iterable):
+        if depth >= _NESTED_SOURCES:
+            raise InputError(f"sources: lists are nested more than {_NESTED_SOURCES} deep")
         for item in source:
-            yield from _read(item, scan)
+            yield from _read(item, scan, depth + 1)
     else:
         raise InputError(f"cannot read objects from {type(source).__name__}")
 
