@@ -15,7 +15,20 @@ __all__ = [
     "NativeError",
     "Problem",
     "StateError",
+    "show_value",
 ]
+
+
+def show_value(value: object, limit: int = 60) -> str:
+    """Return the repr of a value for an error message, cut to ``limit`` characters.
+
+    A value whose repr fails, such as a list nested too deep, is shown as the name of its type.
+    """
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  (a repr of a caller's type may raise anything)
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 class KscaleError(Exception):

@@ -13,7 +13,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, Final
 
-__all__ = ["ENDLESS", "MAX_FILE", "is_endless", "read_file", "removed_on_termination", "replace_file", "replacing"]
+__all__ = [
+    "ENDLESS",
+    "MAX_FILE",
+    "is_endless",
+    "open_file",
+    "read_file",
+    "removed_on_termination",
+    "replace_file",
+    "replacing",
+]
 
 MAX_FILE: Final = 512 * 1024 * 1024
 """Maximum size in bytes of settings, states and catalogues. Dumps and histories have readers of their own."""
@@ -31,13 +40,21 @@ def is_endless(status: os.stat_result) -> bool:
     return device and status.st_rdev != _NULL_DEVICE
 
 
+def open_file(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file for reading. Raises OSError also for a name that no file can have."""
+    try:
+        return open(os.fspath(path), "rb")
+    except ValueError as error:  # a null character, or half a surrogate pair
+        raise OSError(errno.EINVAL, f"no name of a file: {error}", ascii(os.fspath(path))) from None
+
+
 def read_file(path: str | os.PathLike[str], limit: int = MAX_FILE) -> bytes:
     """Return the bytes of a file, a pipe or a device.
 
     Raises OSError, with the path as its filename, if it cannot be read, is a device that may never end (``/dev/zero``),
     or has more than ``limit`` bytes.
     """
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         if is_endless(os.fstat(file.fileno())) and not file.isatty():
             raise OSError(errno.EINVAL, ENDLESS, os.fspath(path))
         data = file.read(limit + 1)

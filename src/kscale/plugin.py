@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from kscale._native import _scoring
 from kscale.errors import InputError
 from kscale.libraries import library
+from kscale.objects.argument_types import typed
 from kscale.scheduling.coercion import PodsLike, pods_of
 from kscale.snapshot.columns import FIXED_RESOURCES
 from kscale.snapshot.snapshot import Snapshot
@@ -63,6 +64,7 @@ class ScorePlugin:
 _REGISTRY: dict[str, PredicatePlugin | ScorePlugin] = {}
 
 
+@typed
 def registered(name: str) -> PredicatePlugin | ScorePlugin:
     """Return the plug-in that was last registered under a name. Raises InputError if there is none."""
     try:
@@ -208,6 +210,7 @@ def scorer(
     return compile_it if function is None else compile_it(function)
 
 
+@typed
 def scores(
     snapshot: Snapshot, pods: PodsLike = None, *, scorer: ScorePlugin | str, threads: int = 1
 ) -> NDArray[np.float64]:

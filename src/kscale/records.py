@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import index
 from types import NoneType
 from typing import Any, ClassVar, NamedTuple, get_args
 
 import msgspec
 
-from kscale.errors import ArgumentError, InputError
+from kscale.errors import ArgumentError, InputError, show_value
 from kscale.libraries import library
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
 ]
 
 API_VERSION = "kscale.dev/v1alpha1"
+_MAX_INDENT = 64
+"""Spaces of an indented JSON document."""
 
 
 class Rows(NamedTuple):
@@ -56,10 +59,14 @@ class Result:
 
     def to_json(self, *, indent: int = 0) -> bytes:
         """Encode the result as JSON: one line, or indented by ``indent`` spaces."""
-        if not hasattr(indent, "__index__"):
-            raise ArgumentError("indent", repr(indent), "a whole number", type(indent).__name__)
+        try:
+            width = index(indent)
+        except TypeError:
+            raise ArgumentError("indent", show_value(indent), "a whole number", type(indent).__name__) from None
+        if not 0 <= width <= _MAX_INDENT:
+            raise InputError(f"indent is {show_value(width)}, not between 0 and {_MAX_INDENT}")
         text = msgspec.json.encode(self.to_dict())
-        return msgspec.json.format(text, indent=indent) if indent else text
+        return msgspec.json.format(text, indent=width) if width else text
 
     def to_arrow(self) -> Any:
         """Return the table of the result as a ``pyarrow.Table``.
@@ -84,7 +91,19 @@ class Result:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the table as an Arrow stream (Arrow PyCapsule interface)."""
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
+        try:
+            return self.to_arrow().__arrow_c_stream__(requested_schema)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, InputError) or requested_schema is None:
+                raise
+            raise InputError(f"requested_schema is {show_value(requested_schema)}: {error}") from None
+
+    def describe_inputs(self) -> str:
+        """Return from which cluster the result was computed, in a few words; empty if the result does not hold it."""
+        snapshot = getattr(self, "snapshot", None)
+        if snapshot is None:
+            return ""
+        return f"{len(snapshot.nodes):,} nodes, {len(snapshot.pods):,} pods on them, {len(snapshot.pending):,} pending"
 
     def _repr_html_(self) -> str:
         """Return an HTML view of the result, for notebooks."""
@@ -92,7 +111,10 @@ class Result:
 
         columns, rows = self.table_rows()
         return markup.listing(
-            repr(self), list(columns), [["" if cell is None else cell for cell in row] for row in rows]
+            repr(self),
+            list(columns),
+            [["" if cell is None else cell for cell in row] for row in rows],
+            markup.origin(self.describe_inputs()),
         )
 
 
@@ -163,7 +185,9 @@ class Record(Result, msgspec.Struct, kw_only=True, omit_defaults=False, rename="
         """Return an HTML view of the record, for notebooks."""
         from kscale.html import markup
 
-        return markup.document(f"{self.KIND}: {self.summary()}", msgspec.to_builtins(self))
+        return markup.document(
+            f"{self.KIND}: {self.summary()}", msgspec.to_builtins(self), markup.origin(self.describe_inputs())
+        )
 
 
 def _columns_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from kscale.objects.argument_types import typed_late
 from kscale.records import Record, schema_of
 
 __all__ = ["DOCUMENTS", "INPUTS", "input_schema_text", "record_type", "schema", "schema_files", "schema_text"]
@@ -21,6 +22,7 @@ DOCUMENTS: dict[str, str] = {
     "ClusterOverview": "kscale.capacity.overview",
     "ClusterDiff": "kscale.capacity.diff",
     "ConsolidationPlan": "kscale.capacity.consolidation.records",
+    "CostAllocation": "kscale.capacity.cost",
     "CostReport": "kscale.capacity.cost",
     "DecisionReplay": "kscale.simulation.replaying",
     "DrainReport": "kscale.capacity.drain",
@@ -65,6 +67,7 @@ class SchemaList(Record, frozen=True):
     inputs: list[str]
 
 
+@typed_late
 def record_type(kind: str) -> type[Record]:
     """Return the record type of a published kind. Raises KeyError for an unknown one."""
     module, _, name = DOCUMENTS[kind].partition(":")
@@ -72,6 +75,7 @@ def record_type(kind: str) -> type[Record]:
     return record_class
 
 
+@typed_late
 def schema(kind: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a published kind. Raises KeyError for an unknown one."""
     tidy: dict[str, Any] = _tidy(schema_of(record_type(kind)))
@@ -94,6 +98,7 @@ def schema_files() -> dict[str, str]:
     return files | {f"{name}.schema.json": input_schema_text(name) for name in INPUTS}
 
 
+@typed_late
 def input_schema_text(name: str) -> str:
     """Return the published schema text of an input file, by its ``name`` in :data:`INPUTS`.
 
@@ -103,6 +108,7 @@ def input_schema_text(name: str) -> str:
     return text
 
 
+@typed_late
 def schema_text(kind: str) -> str:
     """Return the published schema text of a ``kind`` of documents: indented JSON with a final line feed."""
     return msgspec.json.format(msgspec.json.encode(schema(kind)), indent=2).decode() + "\n"

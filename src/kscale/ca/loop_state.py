@@ -21,7 +21,7 @@ from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.effects import ZERO_TIME, Moment, moment
 from kscale.effects.moments import Count, Nanoseconds
-from kscale.errors import StateError
+from kscale.errors import InputError, StateError, show_value
 from kscale.objects.argument_types import typed
 
 __all__ = [
@@ -347,6 +347,8 @@ class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
 
 def update_group_changes(changes: GroupChanges, kind: str, group: str, time: Moment) -> GroupChanges:
     """Record a change; ``kind`` is the name of a field of :class:`GroupChanges`."""
+    if kind not in GroupChanges.__struct_fields__:
+        raise InputError(f"kind is {show_value(kind)}: one of {', '.join(GroupChanges.__struct_fields__)}")
     return msgspec.structs.replace(changes, **{kind: {**getattr(changes, kind), group: time}})
 
 

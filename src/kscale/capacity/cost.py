@@ -184,12 +184,15 @@ class AllocatedCost(Part, frozen=True):
     """Cost of the team if usage divided the nodes instead of requests; null without a history."""
 
 
-class CostAllocation(Part, frozen=True):
+class CostAllocation(Record, frozen=True):
     """The cost of ``hours`` hours divided by ``by``: the amounts of ``lines`` add up to those of the allocation.
 
     ``cost`` = ``requested`` + ``idle`` + ``storage``, for all hours together. ``decimals``: digits of an amount after
     the point.
     """
+
+    KIND: ClassVar[str] = "CostAllocation"
+    ROWS: ClassVar[str] = "lines"
 
     by: str
     idle_rule: str
@@ -207,6 +210,18 @@ class CostAllocation(Part, frozen=True):
     """Number of volumes of storage classes without a price."""
     unmeasured_pods: int | None = None
     """Number of pods without samples in the history, which pay nothing by usage; null without a history."""
+
+    def summary(self) -> str:
+        """Return the cost of the time window, the number of lines and what divides them."""
+        hours = "1 hour" if self.hours == 1 else f"{self.hours:,.4g} hours"
+        return f"{self.cost:,.{self.decimals}f} for {hours}, {len(self.lines):,} lines by {self.by}"
+
+    def explain(self, name: str) -> str:
+        """Return what the cost of one line consists of. Raises InputError if no line has this ``name``."""
+        for line in self.lines:
+            if line.name == name:
+                return _explain_allocated(line, self)
+        raise InputError(f"no line {name!r} in this allocation by {self.by}")
 
 
 class CostReport(Record, frozen=True):

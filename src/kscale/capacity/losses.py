@@ -17,7 +17,7 @@ from kscale._native import _removals
 from kscale.ca.scale_down.moving_pods import get_moving_pods
 from kscale.capacity.groups import members_of
 from kscale.capacity.mix import MixOptions, mix, offers_of
-from kscale.errors import InputError, Problem
+from kscale.errors import InputError, Problem, show_value
 from kscale.objects.api.core import Pod, PodStatus
 from kscale.objects.api.meta import Condition
 from kscale.objects.argument_types import typed
@@ -196,7 +196,13 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
     pending
     pods stay pending.
     """
-    named = [(name, list(nodes)) for name, nodes in parts]
+    named = []
+    for part in parts:
+        try:
+            name, nodes = part
+        except (TypeError, ValueError):
+            raise InputError(f"parts has {show_value(part)}, not a pair of a name and nodes") from None
+        named.append((name, list(nodes)))
     pods = _Pods.in_snapshot(snapshot)
     moving, homeless, first = pods.losses([nodes for _, nodes in named])
     rows = zip(named, moving.tolist(), homeless.tolist(), first.tolist(), strict=True)

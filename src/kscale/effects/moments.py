@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+from kscale.objects.argument_types import typed_late
 from kscale.objects.times import ZERO_TIME, duration, moment, moment_of
 
 __all__ = [
@@ -51,21 +52,25 @@ LAST_TIME: Final = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@typed_late
 def later(time: Moment, by: int) -> Moment:
     """Return the moment ``by`` nanoseconds after ``time``, at most the last moment of int64."""
     return min(time + by, LAST_TIME)
 
 
+@typed_late
 def timedelta_of(nanoseconds: int) -> timedelta:
     """Return nanoseconds as a timedelta, truncated to microseconds."""
     return timedelta(microseconds=nanoseconds // 1000)
 
 
+@typed_late
 def to_datetime(time: Moment) -> datetime:
     """Return ``time`` as an aware datetime in UTC, truncated to microseconds."""
     return _EPOCH + timedelta(microseconds=time // 1000)
 
 
+@typed_late
 def from_text(text: str | None) -> Moment:
     """Parse an RFC 3339 time of an API object.
 
@@ -75,6 +80,7 @@ def from_text(text: str | None) -> Moment:
     return moment_of(text)
 
 
+@typed_late
 def to_text(time: Moment, *, fraction: bool = False) -> str | None:
     """Format ``time`` as RFC 3339 in whole seconds, as the API does, or with nanoseconds (``fraction``).
 

@@ -34,6 +34,7 @@ from kscale.effects.legal_outcomes import LEGAL_OUTCOMES, check_outcome
 from kscale.effects.moments import Moment
 from kscale.effects.virtual_time import VirtualTime
 from kscale.errors import KscaleError
+from kscale.objects.argument_types import typed
 from kscale.objects.times import virtual_moment
 
 __all__ = [
@@ -135,6 +136,7 @@ Refuse = Callable[[Action], ApiError | None]
 """Returns the error of an action that does not read, or None if it succeeds."""
 
 
+@typed
 def run_dry(
     steps: Steps[_T], *, now: datetime | Moment, respond: Respond | None = None, refuse: Refuse | None = None
 ) -> DryRun[_T]:
@@ -189,6 +191,7 @@ def run_dry(
     return DryRun(running.value, actions, Deferred(lambda: chain.from_iterable(events)), observations)
 
 
+@typed
 def run_dry_at_once(steps: Steps[_T], *, now: datetime | Moment) -> DryRun[_T]:
     """Run a machine that neither reads, waits nor starts other machines; faster than :func:`run_dry`.
 
@@ -218,6 +221,7 @@ def _is_more(action: Action) -> bool:
     return isinstance(action, Wait | Together | Within | InBackground) or LEGAL_OUTCOMES[type(action)].reads
 
 
+@typed
 def dry_run_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: datetime | Moment) -> Steps[_T]:
     """Run a machine, started at ``now``, as if its writes and waits succeeded at once, and return its result.
 

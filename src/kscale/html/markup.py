@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 
-__all__ = ["COLOURS", "document", "element", "listing", "text"]
+from kscale.version import __version__
+
+__all__ = ["COLOURS", "document", "element", "listing", "origin", "text"]
 
 COLOURS: Final = 12
 """Number of colours of pods and lines; style.css has them."""
@@ -41,8 +45,22 @@ ROWS = 50
 """Maximum number of rows shown; a line tells how many are left out."""
 
 
-def document(title: str, data: Mapping[str, Any]) -> str:
-    """Return the HTML of a document of plain data: first its plain fields, then each list of objects as a table."""
+def origin(inputs: str = "") -> str:
+    """Return the line that says when a result was shown, by which version, and from which ``inputs``.
+
+    SOURCE_DATE_EPOCH replaces the current time.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdecimal() else datetime.now(UTC)
+    parts = [f"kscale {__version__}", f"shown {now:%Y-%m-%d %H:%M:%S} UTC", *([f"from {inputs}"] if inputs else [])]
+    return element("p", element("small", text(" · ".join(parts))))
+
+
+def document(title: str, data: Mapping[str, Any], origin_line: str = "") -> str:
+    """Return the HTML of a document of plain data: first its plain fields, then each list of objects as a table.
+
+    ``origin_line``: what :func:`origin` returns, shown below the title.
+    """
     lists = {name: value for name, value in data.items() if _is_list_of_objects(value)}
     plain = [
         (name, _format_value(value))
@@ -53,12 +71,12 @@ def document(title: str, data: Mapping[str, Any]) -> str:
     for name, items in lists.items():
         columns = list(dict.fromkeys(key for item in items for key in item))
         tables.append(_table(name, columns, [[_format_value(item.get(key)) for key in columns] for item in items]))
-    return element("div", _sentence(title), _table("", ("field", "value"), plain), *tables)
+    return element("div", _sentence(title), origin_line, _table("", ("field", "value"), plain), *tables)
 
 
-def listing(said: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return the HTML of a sentence and one table."""
-    return element("div", _sentence(said), _table("", columns, rows))
+def listing(said: str, columns: Sequence[str], rows: Sequence[Sequence[object]], origin_line: str = "") -> str:
+    """Return the HTML of a sentence, the line of its origin, and one table."""
+    return element("div", _sentence(said), origin_line, _table("", columns, rows))
 
 
 def _sentence(said: str) -> str:

@@ -12,15 +12,17 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from datetime import datetime
 from functools import lru_cache, wraps
 from inspect import Parameter, isfunction, signature
+from itertools import islice, zip_longest
+from operator import index
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, NewType, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from kscale.errors import ArgumentError
+from kscale.errors import ArgumentError, InputError, KscaleError, Problem, show_value
 from kscale.objects.times import moment
 
-__all__ = ["check_fields", "typed", "typed_methods"]
+__all__ = ["check_fields", "typed", "typed_late", "typed_methods"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,15 +40,16 @@ _MOMENT: Final = re.compile(r"\b(Moment|datetime)\b")
 class _Type:
     """Check of a value. ``text`` names what is allowed: it completes "x is 3, not ..."."""
 
-    __slots__ = ("accepts", "text", "within")
+    __slots__ = ("accepts", "element", "text", "within")
 
     def __init__(
         self,
         text: str,
         accepts: Callable[[Any], bool],
         within: Callable[[Any], tuple[str, Any, _Type] | None] | None = None,
+        element: _Type | None = None,
     ) -> None:
-        self.text, self.accepts, self.within = text, accepts, within
+        self.text, self.accepts, self.within, self.element = text, accepts, within, element
 
 
 _Within = Callable[[Any], "tuple[str, Any, _Type] | None"]
@@ -60,8 +63,8 @@ class _Late:
 def typed(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function raise ArgumentError for an argument whose type does not match its annotation.
 
-    Elements of lists and dicts are checked, but not those of iterators, which would be consumed. The function itself
-    checks arguments that are times, pods, snapshots or arrays, with errors that name them.
+    Elements of lists and dicts are checked before the call, those of iterators when the function takes them. The
+    function itself checks arguments that are times, pods, snapshots or arrays, with errors that name them.
     """
     checks: dict[str, _Type] | None = None
     names: list[str] = []
@@ -78,16 +81,39 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
         for name, value in kwargs.items():
             if name in checks and (problem := _problem(name, value, checks[name])) is not None:
                 raise _error(function, args, kwargs, problem)
-        return function(*args, **kwargs)
+        if any(isinstance(value, Iterator) for value in (*args, *kwargs.values())):
+            args = tuple(_check_lazily(name, value, checks) for name, value in zip_longest(names[: len(args)], args))  # type: ignore[assignment]
+            kwargs = {name: _check_lazily(name, value, checks) for name, value in kwargs.items()}  # type: ignore[assignment]
+        try:
+            return function(*args, **kwargs)
+        except _FAILURES as error:
+            _raise_late(function, args, kwargs, error)
+            raise
 
     return call
+
+
+def _check_lazily(name: str | None, value: Any, checks: Mapping[str, _Type]) -> Any:
+    """Return an iterator that checks each element of an iterator; any other value as it is."""
+    check = checks.get(name or "")
+    if check is None or check.element is None or not isinstance(value, Iterator):
+        return value
+    return _checked_elements(name, value, check.element)
+
+
+def _checked_elements(name: str | None, values: Iterator[Any], element: _Type) -> Iterator[Any]:
+    for number, value in enumerate(values):
+        if (problem := _problem(f"{name}[{number}]", value, element)) is not None:
+            path, wrong, expected = problem
+            raise ArgumentError(path, show_value(wrong), expected, type(wrong).__name__)
+        yield value
 
 
 def typed_methods(*, constructor: bool = False, late: Collection[str] | bool = ()) -> Callable[[C], C]:
     """Make the public methods of a class, and its ``constructor``, check their arguments as :func:`typed` does.
 
-    Methods named in ``late`` (True: all) check their arguments only after they have raised TypeError, AttributeError,
-    KeyError or IndexError: they are called so often that a check before each call would cost too much.
+    Methods named in ``late`` (True: all) check their arguments only after they have failed: they are called so often
+    that a check before each call would cost too much.
     """
 
     def decorate(class_: C) -> C:
@@ -97,31 +123,63 @@ def typed_methods(*, constructor: bool = False, late: Collection[str] | bool = (
             if not (public and isfunction(function)):
                 continue
             is_late = late if isinstance(late, bool) else name in late
-            checked = _typed_late(function) if is_late else typed(function)
+            checked = typed_late(function) if is_late else typed(function)
             setattr(class_, name, type(member)(checked) if member is not function else checked)
         return class_
 
     return decorate
 
 
-def _typed_late(function: Callable[P, R]) -> Callable[P, R]:
+def typed_late(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function raise ArgumentError if it failed and an argument has a wrong type."""
-    checks: dict[str, _Type] | None = None
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        nonlocal checks
         try:
             return function(*args, **kwargs)
-        except (TypeError, AttributeError, LookupError) as error:
-            if checks is None:
-                checks = _checks_of(function)
-            for name, value in {**dict(zip(_positional(function), args, strict=False)), **kwargs}.items():
-                if name in checks and (problem := _problem(name, value, checks[name])) is not None:
-                    raise _error(function, args, kwargs, problem) from error
+        except _FAILURES as error:
+            _raise_late(function, args, kwargs, error)
             raise
 
     return call
+
+
+_FAILURES: Final = (TypeError, AttributeError, LookupError, ValueError, ArithmeticError, RecursionError)
+"""Errors after which a function's arguments are checked again, element by element."""
+
+
+def _raise_late(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], error: Exception) -> None:
+    """Raise an error that names the argument at which a function failed; return if no argument is wrong.
+
+    Elements of all collections are checked, which is too slow for a check before each call. An error of kscale already
+    names what is wrong.
+    """
+    if isinstance(error, KscaleError):
+        return
+    given = {**dict(zip(_positional(function), args, strict=False)), **kwargs}
+    checks = _checks_of(function, own_errors=True)
+    for name, value in given.items():
+        if name in checks and (problem := _problem(name, value, checks[name], deep=True)) is not None:
+            raise _error(function, args, kwargs, problem) from error
+    for name, value in given.items():
+        if (reason := _unusable(value, error)) is not None:
+            raise InputError(Problem(f"{name} is {show_value(value)}: {reason}", field=name)) from error
+
+
+def _unusable(value: Any, error: Exception) -> str | None:
+    """Return why a value of a right type cannot be used by anything, if it fits the error; else None."""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return next((reason for each in value if (reason := _unusable(each, error)) is not None), None)
+    if isinstance(value, str):
+        if isinstance(error, UnicodeError) and any("\ud800" <= each <= "\udfff" for each in value):
+            return "a text with half a surrogate pair cannot be encoded"
+        if type(error) is ValueError and "\0" in value:
+            return "a text with a null character names no file"
+    if isinstance(value, int) and isinstance(error, OverflowError) and not -(2**63) <= value < 2**63:
+        return "more than 64 bits hold"
+    if isinstance(error, RecursionError) and isinstance(value, Mapping):
+        return "nested too deep"
+    return None
 
 
 def check_fields(item: msgspec.Struct) -> None:
@@ -129,7 +187,7 @@ def check_fields(item: msgspec.Struct) -> None:
     for name, check in _field_checks(type(item)).items():
         if (problem := _problem(name, getattr(item, name), check)) is not None:
             path, value, expected = problem
-            raise ArgumentError(f"{type(item).__name__}.{path}", _shown(value), expected, type(value).__name__)
+            raise ArgumentError(f"{type(item).__name__}.{path}", show_value(value), expected, type(value).__name__)
 
 
 def _error(
@@ -141,7 +199,7 @@ def _error(
         if value is not None and name in parameters and _MOMENT.search(str(parameters[name].annotation)):
             moment(value, name)
     path, value, expected = problem
-    return ArgumentError(path, _shown(value), expected, type(value).__name__)
+    return ArgumentError(path, show_value(value), expected, type(value).__name__)
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:
@@ -150,25 +208,34 @@ def _positional(function: Callable[..., Any]) -> list[str]:
     return [name for name, each in signature(function).parameters.items() if each.kind in by_position]
 
 
-def _problem(path: str, value: Any, check: _Type) -> tuple[str, Any, str] | None:
-    """Return (path, actual value, expected type) of the first wrong value inside; None if there is none."""
+def _problem(path: str, value: Any, check: _Type, deep: bool = False) -> tuple[str, Any, str] | None:
+    """Return (path, actual value, expected type) of the first wrong value inside; None if there is none.
+
+    ``deep``: check the elements of collections of any type, not only those of lists, tuples and dicts.
+    """
     if not check.accepts(value):
         return path, value, check.text
     if check.within is None:
         return None
-    inner = check.within(value)
+    inner = check.within(_as_list(value) if deep else value)
     if inner is None:
         return None
     step, item, expected = inner
-    return _problem(f"{path}{step}", item, expected)
+    return _problem(f"{path}{step}", item, expected, deep)
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _as_list(value: Any) -> Any:
+    """Return the first elements of a collection as a list; iterators, mappings and texts as they are."""
+    if isinstance(value, (list, tuple, Mapping, str, bytes, Iterator)):
+        return value
+    try:
+        return list(islice(iter(value), _LOOKED_AT))
+    except Exception:  # noqa: BLE001  (any type of a caller's may fail to be iterated)
+        return value
 
 
-def _checks_of(function: Callable[..., Any]) -> dict[str, _Type]:
+def _checks_of(function: Callable[..., Any], *, own_errors: bool = False) -> dict[str, _Type]:
+    """Return the check of each parameter. ``own_errors``: also of those that the function checks itself."""
     checks = {}
     for name, parameter in signature(function).parameters.items():
         if (
@@ -178,7 +245,7 @@ def _checks_of(function: Callable[..., Any]) -> dict[str, _Type]:
             continue
         annotation = parameter.annotation
         if isinstance(annotation, str):
-            if any(alias in annotation for alias in _OWN_ERRORS):
+            if not own_errors and any(alias in annotation for alias in _OWN_ERRORS):
                 continue
             annotation = eval(annotation, function.__globals__, _Names(function.__globals__))
         check = _type_of(annotation)
@@ -247,7 +314,9 @@ def _union(args: tuple[Any, ...]) -> _Type | None:
                     return None
         return inner
 
-    return _Type(text, lambda value: any(each.accepts(value) for each in checks), within)
+    elements = [each.element for each in checks if each.element is not None]
+    element = elements[0] if len(elements) == 1 else None
+    return _Type(text, lambda value: any(each.accepts(value) for each in checks), within, element)
 
 
 def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
@@ -259,9 +328,9 @@ def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
     if kind is bool:
         return _Type("True or False", lambda value: type(value).__name__ in ("bool", "bool_", "bool"))
     if kind is int:
-        return _Type("a whole number", lambda value: hasattr(type(value), "__index__"))
+        return _Type("a whole number", _is_whole_number)
     if kind is float:
-        return _Type("a number", lambda value: hasattr(type(value), "__float__") or hasattr(type(value), "__index__"))
+        return _Type("a number", _is_number)
     if kind is str:
         return _Type("a string", lambda value: isinstance(value, str))
     if issubclass(kind, Mapping):
@@ -277,6 +346,29 @@ def _class(kind: type, args: tuple[Any, ...]) -> _Type | None:
         methods = [name for name in vars(kind) if not name.startswith("_") or name == "__call__"]
         return _Type(_name(kind), lambda value: all(hasattr(value, name) for name in methods))
     return _Type(_name(kind), lambda value: isinstance(value, kind))
+
+
+def _is_whole_number(value: Any) -> bool:
+    try:
+        index(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, (int, float)):
+        return True
+    kind = type(value)
+    if not (hasattr(kind, "__float__") or hasattr(kind, "__index__")) or hasattr(kind, "__len__"):
+        return False
+    try:
+        float(value)
+    except TypeError:  # NumPy's times have the method, but no number
+        return False
+    except (ValueError, OverflowError):
+        pass
+    return True
 
 
 def _check_elements(element: Any) -> _Type:
@@ -312,7 +404,7 @@ def _check_elements(element: Any) -> _Type:
             known_good.update(examples)
         return None
 
-    return _Type(f"a list{suffix}", accepts, within)
+    return _Type(f"a list{suffix}", accepts, within, one)
 
 
 def _values(one: _Type | None) -> _Within | None:

@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from functools import lru_cache, total_ordering
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kscale.errors import ArgumentError, InputError, show_value
+from kscale.objects.argument_types import typed_late
+
 if TYPE_CHECKING:
     from fractions import Fraction
 
@@ -157,7 +160,7 @@ BINARY_SUFFIX: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 
 _NANO: Final = -9
 
 
-class QuantityError(ValueError):
+class QuantityError(InputError):
     """A text that is not a quantity (with upstream's message), or numbers too far apart to be added."""
 
 
@@ -410,11 +413,14 @@ class Quantity:
         return _create(0, 0, False, format)
 
     @staticmethod
+    @typed_late
     def from_int(value: int, format: str = DECIMAL_SI, scale: int = 0) -> Quantity:  # noqa: A002
         """Return ``value`` * 10^``scale`` (``NewQuantity``; ``NewMilliQuantity`` with scale -3).
 
         Raises :class:`QuantityError` if ``value`` does not fit in an int64.
         """
+        if not (isinstance(scale, int) and isinstance(format, str)):
+            raise InputError(f"scale is {show_value(scale)} and format {show_value(format)}: give an int and a string")
         if not fits(value):
             raise QuantityError(f"{value} does not fit in 64 bits")
         return _create(value, scale, False, format)
@@ -427,8 +433,10 @@ class Quantity:
         """
         try:
             token = check(raw.encode() if isinstance(raw, str) else raw)
-        except GoJSONError as error:
+        except (GoJSONError, UnicodeEncodeError) as error:
             raise QuantityError(str(error)) from None
+        except AttributeError:
+            raise ArgumentError("raw", show_value(raw), "a string or bytes", type(raw).__name__) from None
         if token == "null":
             return Quantity.zero()
         if len(token) >= 2 and token[0] == token[-1] == '"':
@@ -436,10 +444,13 @@ class Quantity:
         return parse(token.strip(" \t\n\v\f\r\x85\xa0"))
 
     @staticmethod
+    @typed_late
     def sum(items: Iterable[Quantity]) -> Quantity:
         """Return the sum of all items, added in order to an empty quantity."""
         total = _ZERO
         for item in items:
+            if not isinstance(item, Quantity):
+                raise ArgumentError("items", show_value(item), "a Quantity", type(item).__name__)
             total = total + item
         return total
 
@@ -457,12 +468,14 @@ class Quantity:
             object.__setattr__(self, "_milli", self.scaled_value(-3))
         return self._milli  # type: ignore[return-value]  # set just above
 
+    @typed_late
     def scaled_value(self, scale: int) -> int:
         """Return ``ScaledValue(scale)``, the quantity in units of 10^``scale``."""
         if self._big:
             return read_big(self._mantissa, self._exponent, scale)
         return read_small(self._mantissa, self._exponent, scale)[0]
 
+    @typed_late
     def is_whole(self, scale: int = 0) -> bool:
         """Whether the quantity is a whole number of units of 10^``scale``."""
         down = scale - self._exponent
@@ -572,6 +585,7 @@ class Quantity:
 
     # -- comparison --------------------------------------------------------------------------------------------
 
+    @typed_late
     def cmp(self, other: Quantity) -> int:
         """Compare exact values; return -1, 0 or 1 if this one is less than, equal to or more than ``other``."""
         if self.sign != other.sign:
@@ -589,6 +603,7 @@ class Quantity:
             right *= 10 ** (other._exponent - exponent)
         return (left > right) - (left < right)
 
+    @typed_late
     def at_least(self, other: Quantity) -> Quantity:
         """Return ``other`` if it is greater, or this quantity.
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, Protocol
 
-from kscale.errors import InputError, Problem
+from kscale.errors import ArgumentError, InputError, Problem, show_value
 
 __all__ = [
     "duration",
@@ -85,7 +85,10 @@ _RESOLUTION: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC) - datetime(1970, 
 
 def duration(value: timedelta) -> int:
     """Return a timedelta (``value``) in nanoseconds. Timedeltas have microsecond resolution."""
-    return value // _MICROSECOND * 1000
+    try:
+        return value // _MICROSECOND * 1000
+    except TypeError:
+        raise ArgumentError("value", show_value(value), "a timedelta", type(value).__name__) from None
 
 
 def moment(value: datetime | int, name: str = "now") -> int:
@@ -130,7 +133,7 @@ def virtual_moment(value: datetime | int, name: str = "now") -> int:
             )
         return time
     if isinstance(value, bool) or not isinstance(value, int):
-        description = f"{value!r} is a {type(value).__name__}"
+        description = f"{show_value(value)} is a {type(value).__name__}"
         raise _build_error(name, f"{description}: a moment is an aware datetime, or an int of nanoseconds since 1970")
     if not ZERO_TIME <= value <= _LAST:
         raise _build_error(name, f"{value} nanoseconds are more than 64 bits hold")

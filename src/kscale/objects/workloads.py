@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from kscale.errors import InputError
 from kscale.objects.api.apps import CronJob, DaemonSet, Deployment, Job, ReplicaSet, ReplicaSetSpec, StatefulSet
 from kscale.objects.api.core import (
     Node,
@@ -174,6 +175,8 @@ def pod_count(workload: KubeObject) -> int:
 
 def spec_of(workload: KubeObject) -> PodSpec:
     """Return the spec of a workload's pods, as written."""
+    if not hasattr(getattr(workload, "spec", None), "template") and not isinstance(workload, (CronJob, Pod)):
+        raise InputError(f"a {type(workload).__name__} creates no pods")
     spec: Any = workload.spec  # type: ignore[attr-defined]  # every kind of WORKLOADS has one
     if isinstance(workload, CronJob):
         spec = workload.spec.job_template.spec

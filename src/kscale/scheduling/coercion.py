@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.errors import InputError
+from kscale.errors import InputError, show_value
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.kinds import check_kind
@@ -77,10 +77,7 @@ def mask_of(values: Any, what: str, length: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(array != 0).view(np.uint8)
 
 
-def short(value: Any) -> str:
-    """Return the repr of a value for an error message, cut to 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+short = show_value
 
 
 SnapshotLike = Snapshot | Cluster

@@ -18,6 +18,7 @@ import numpy as np
 from kscale._native import _engine
 from kscale.errors import InputError
 from kscale.objects.api.policy import PodDisruptionBudget
+from kscale.objects.argument_types import typed
 from kscale.objects.selectors import SelectorError, SelectorIndex, compile_selector
 from kscale.objects.times import ZERO_TIME, nanoseconds
 from kscale.scheduling.coercion import SnapshotLike, snapshot_of
@@ -69,6 +70,7 @@ class Candidates(NamedTuple):
     least_candidates: int = 100
 
 
+@typed
 def preempt(
     snapshot: SnapshotLike,
     pod: str,
@@ -177,6 +179,7 @@ CRITERIA: Final = (
 """Criteria that compare candidates, in this order (``pickOneNodeForPreemption``)."""
 
 
+@typed
 def examine(
     snapshot: SnapshotLike,
     pod: str,

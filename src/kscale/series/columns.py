@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _usage_text
 from kscale.errors import InputError, Problem
+from kscale.objects.argument_types import typed
 from kscale.objects.times import nanoseconds
 
 __all__ = [
@@ -241,6 +242,7 @@ def encode_keys(
 _MOST_BINS: Final = 10_000_000
 
 
+@typed
 def bin_events(
     time: NDArray[np.int64], width: int, value: NDArray[np.float64] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

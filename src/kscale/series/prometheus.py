@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from kscale._native import _usage_text
 from kscale.errors import InputError, Problem
 from kscale.objects.api.meta import shorten
+from kscale.objects.argument_types import typed
 from kscale.objects.times import moment
 from kscale.series.columns import KEY_COLUMNS, Series, SeriesKey
 
@@ -63,6 +64,7 @@ class _Answer(msgspec.Struct):
     warnings: msgspec.Raw = msgspec.Raw()
 
 
+@typed
 def read_prometheus(
     data: bytes, *, columns: Mapping[str, str] | None = None, source: str = "<bytes>", finite: bool = True
 ) -> Series:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.libraries import library
+from kscale.objects.argument_types import typed
 from kscale.series.columns import KEY_COLUMNS, FarTimeError, Series, encode_keys, parse_time, scaled_times, time_unit
 from kscale.series.prometheus import read_prometheus
 
@@ -141,6 +142,7 @@ def check_columns(names: Sequence[str], selection: ColumnSelection, source: str)
         raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {', '.join(names)})", source))
 
 
+@typed
 def read_csv(
     data: bytes,
     *,
@@ -228,6 +230,7 @@ _MOST: Final = 2**63 - 1
 """Limit in nanoseconds; a column that reaches it is checked row by row."""
 
 
+@typed
 def read_parquet(
     data: bytes,
     *,
@@ -381,6 +384,7 @@ _TABLES: Final[Mapping[str, Callable[..., Series]]] = {".csv": read_csv, ".parqu
 _ANSWER: Final = ".json"
 
 
+@typed
 def read(
     path: Path | str,
     *,

@@ -27,6 +27,7 @@ from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPo
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import CustomWorkload, KubeObject
 from kscale.objects.api.policy import PodDisruptionBudget
+from kscale.objects.argument_types import typed
 from kscale.objects.custom_workloads import CustomObject, CustomResource, custom_resources
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import BUILT_IN, custom_kind_key, find_kind, group_of
@@ -308,6 +309,7 @@ class Setup:
     many_groups: bool = False
 
 
+@typed
 def read_scenario(path: str | os.PathLike[str]) -> Scenario:
     """Read a scenario file, YAML or JSON.
 
@@ -334,6 +336,7 @@ def _with_flags(problem: Problem) -> Problem:
     return replace(problem, message=f"{problem.message}; is flags.{unknown[1]} meant?")
 
 
+@typed
 def build(
     scenario: Scenario,
     *,

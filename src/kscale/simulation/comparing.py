@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kscale.effects import SECOND, Moment, from_text
+from kscale.objects.argument_types import typed
 from kscale.records import Record
 from kscale.simulation.compared_runs import (
     CURRENT,
@@ -584,6 +585,7 @@ class ProfileComparison(Record, frozen=True):
     rules: list[ReleaseRule]
 
 
+@typed
 def compare_profiles(
     scenario: Scenario,
     *,

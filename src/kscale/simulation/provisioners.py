@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from kscale.objects.argument_types import typed
 from kscale.records import Record
 from kscale.simulation.building import build
 from kscale.simulation.records import GroupUse, SimulationReport
@@ -67,6 +68,7 @@ class ProvisionerComparison(Record, frozen=True):
         )
 
 
+@typed
 def compare_provisioners(
     scenario: Scenario,
     *,

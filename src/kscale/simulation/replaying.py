@@ -13,6 +13,7 @@ import msgspec
 
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
+from kscale.objects.argument_types import typed
 from kscale.records import Record
 from kscale.simulation.building import Setup
 from kscale.simulation.records import Decision
@@ -57,6 +58,7 @@ class DecisionReplay(Record, frozen=True):
     autoscalers: list[AutoscalerReplay]
 
 
+@typed
 def read_decisions(path: str | os.PathLike[str]) -> list[Decision]:
     """Read a log of decisions (``decisions.jsonl``).
 
@@ -76,6 +78,7 @@ def read_decisions(path: str | os.PathLike[str]) -> list[Decision]:
     return decisions
 
 
+@typed
 def replay_decisions(recorded: Sequence[Decision], setup: Setup, **more: Any) -> DecisionReplay:
     """Run a scenario and compare its decisions with a log.
 

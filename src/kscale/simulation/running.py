@@ -29,6 +29,7 @@ from kscale.objects.api.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.objects.argument_types import typed
 from kscale.objects.node_selectors import INSTANCE_TYPE
 from kscale.objects.nodegroup import NodeGroup
 from kscale.simulation.accounting import IdealMixes, JobOutcomes, Ledger, quantile, sum_jobs
@@ -162,6 +163,7 @@ class Simulation:
         return written
 
 
+@typed
 def simulate(
     setup: Setup,
     *,

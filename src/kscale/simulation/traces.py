@@ -33,6 +33,7 @@ from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject
+from kscale.objects.argument_types import typed
 from kscale.objects.decode import from_dict
 from kscale.objects.node_selectors import HOSTNAME
 from kscale.simulation.scenario import OpenbEntry, Values
@@ -128,6 +129,7 @@ class OpenbPod(msgspec.Struct, frozen=True, kw_only=True):
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
+@typed
 def read_openb_nodes(path: str | os.PathLike[str]) -> list[OpenbNode]:
     """Read a list of nodes (``openb_node_list_*.csv``, may be gzip).
 
@@ -136,6 +138,7 @@ def read_openb_nodes(path: str | os.PathLike[str]) -> list[OpenbNode]:
     return list(openb_rows(path, OpenbNode).values())
 
 
+@typed
 def read_openb_pods(path: str | os.PathLike[str]) -> list[OpenbPod]:
     """Read a list of pods (``openb_pod_list_*.csv``, may be gzip).
 
@@ -144,6 +147,7 @@ def read_openb_pods(path: str | os.PathLike[str]) -> list[OpenbPod]:
     return list(openb_rows(path, OpenbPod).values())
 
 
+@typed
 def openb_rows(path: str | os.PathLike[str], kind: type[_T]) -> dict[str, _T]:
     """Read a CSV of nodes or pods; the keys of the result are the rows' names in problems.
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.errors import ConcurrentUseError, InputError, Problem
+from kscale.errors import ConcurrentUseError, InputError, Problem, show_value
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import Int64, KubeObject
 from kscale.objects.argument_types import typed_methods
@@ -293,9 +293,9 @@ class Cluster:
         threads: int | None = None,
     ) -> None:
         if texts not in ("all", "pending"):
-            raise ValueError(f'texts is "all" or "pending", not {texts!r}')
+            raise InputError(f'texts is "all" or "pending", not {show_value(texts)}')
         if threads is not None and threads < 1:
-            raise ValueError(f"threads must be at least 1, not {threads}")
+            raise InputError(f"threads must be at least 1, not {threads}")
         self.report = LoadReport()
         pods = PodStore(finished=finished, texts=texts, threads=threads or os.cpu_count() or 1)
         self._contents = StoredObjects(pods, ObjectStore())

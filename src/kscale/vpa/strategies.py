@@ -27,6 +27,7 @@ from kscale.errors import InputError, KscaleError, NativeError, Problem
 from kscale.libraries import library
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.vpa import RecommendedContainerResources
+from kscale.objects.argument_types import typed
 from kscale.vpa.resources import CPU, MEMORY
 
 __all__ = [
@@ -161,6 +162,7 @@ def _load_strategy_class(name: str) -> type[Strategy]:
     return strategy_class
 
 
+@typed
 def find_strategy(name: str, settings: Mapping[str, Any] | None = None) -> Strategy:
     """Create a strategy with settings, by its name or its class (``package.module:Class``, ``file.py:Class``).
 

@@ -8,7 +8,7 @@ Upstream: ``estimator/binpacking_estimator.go``, ``decreasing_pod_orderer.go``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from threading import Event
 from typing import Any
 
@@ -309,7 +309,11 @@ def estimate_many(
         raise InputError("threads: only with fresh_cursor, where no template waits for the one before it")
     chosen = coerce_estimate_options(options, len(prepared))
     if groups is not None:
-        members = [[record_of(pod) for pod in group] for group in groups]
+        members = []
+        for group in groups:
+            if not isinstance(group, Iterable):
+                raise InputError(f"groups has {short(group)}, not a list of pods")
+            members.append([record_of(pod) for pod in group])
         starts = np.cumsum([0, *map(len, members)]).tolist()
         grouped = GroupedPods(snapshot, [pod for group in members for pod in group], starts)
     else:

@@ -176,7 +176,7 @@ class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
         from kscale.html import markup
 
         parts = [plan._repr_html_() for plan in (self.scale_up, self.scale_down) if plan is not None]
-        return markup.listing(repr(self), (), ()) + "".join(parts)
+        return markup.listing(repr(self), (), (), markup.origin()) + "".join(parts)
 
     @property
     def scale_down_result(self) -> str:

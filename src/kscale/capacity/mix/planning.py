@@ -27,7 +27,7 @@ from kscale.capacity.mix.records import Bound, MixLine, MixPlan, PlannedNode, Re
 from kscale.capacity.mix.solve import Budget, Solution, choose_few_types, prove_least_cost, solve
 from kscale.capacity.mix.start import SingleTypes, StartPlan, build_placement, plan_by_claims
 from kscale.capacity.records import round_money
-from kscale.errors import InputError
+from kscale.errors import InputError, show_value
 from kscale.objects.argument_types import typed
 from kscale.objects.node_selectors import HOSTNAME, REGION, ZONE
 from kscale.objects.nodegroup import NodeGroup
@@ -291,12 +291,18 @@ def mix(
     """
     options = options or MixOptions()
     options.check()
+    try:
+        stop_bound, stop_plan = stop
+        if not all(each is None or callable(each) for each in (stop_bound, stop_plan)):
+            raise ValueError
+    except ValueError:
+        raise InputError(f"stop is {show_value(stop)}, not a pair: for the bound and for the plan") from None
     chosen = offers_of(_complete(cluster, offers), anew=pods == ALL)
     if not chosen:
         raise InputError("no offer: nothing may be bought")
     snapshot, names, options = subjects(cluster, pods, options)
     budget = Budget(
-        options.bound_effort, options.plan_effort, stop[0], stop[1], options.tolerance, threads=options.threads
+        options.bound_effort, options.plan_effort, stop_bound, stop_plan, options.tolerance, threads=options.threads
     )
     instance = Instance(snapshot, names, chosen, options)
     starts = _StartPlans(instance, start)

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kscale.errors import InputError, MissingExtraError
+from kscale.objects.argument_types import typed
 from kscale.scheduling.bounds.effort import Effort
 from kscale.scheduling.bounds.instance import BinKinds, Bound, Instance, ceil_div, int64
 from kscale.scheduling.bounds.master import have_solver
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 
+@typed
 def volume(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None) -> Bound:
     """Return the bound by total demand: the maximum over the resources of total demand / capacity, rounded up.
 
@@ -77,6 +79,7 @@ def volume_of(instance: Instance) -> Bound:
     return best
 
 
+@typed
 def per_class(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None) -> Bound:
     """Return the bound by single classes: the maximum number of bins that one class alone needs.
 
@@ -109,6 +112,7 @@ def per_class_of(instance: Instance) -> Bound:
     return Bound(int(bins.max()), "per_class", proof)
 
 
+@typed
 def l2(demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None) -> Bound:
     """Return the maximum over the resources of the one-dimensional L2 bound.
 
@@ -169,6 +173,7 @@ def _one_resource(size: NDArray[Any], count: NDArray[Any], capacity: int) -> tup
     return int(values[position]), int(thresholds[position])
 
 
+@typed
 def column_generation(
     demand: ArrayLike,
     count: ArrayLike,
@@ -282,6 +287,7 @@ METHODS: tuple[str, ...] = tuple(_METHODS)
 """The names of the methods, cheapest first. The last needs the extra [solver]."""
 
 
+@typed
 def best_bound(
     demand: ArrayLike,
     count: ArrayLike,

@@ -21,7 +21,7 @@ import numpy as np
 
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
-from kscale.files import ENDLESS, is_endless
+from kscale.files import ENDLESS, is_endless, open_file
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.decode import ObjectHead, encoding_error, json_members, object_head
 from kscale.objects.kinds import KINDS, item_kind
@@ -231,7 +231,11 @@ def _find_problem(item: RawObject | PodRun) -> Problem | None:
     return None if why is None else Problem(why, item.source, item.where)
 
 
-def _read(source: Source, scan: Scan | None) -> Iterator[_Item]:
+_NESTED_SOURCES: Final = 50
+"""Levels of lists of sources."""
+
+
+def _read(source: Source, scan: Scan | None, depth: int = 0) -> Iterator[_Item]:
     """Yield the items of one source. Raises InputError if its type is none of those of ``Source``."""
     if isinstance(source, KubeObject):
         yield RawObject(source.api_version, source.kind or type(source).__name__, source)
@@ -248,8 +252,10 @@ def _read(source: Source, scan: Scan | None) -> Iterator[_Item]:
     elif callable(getattr(source, "read", None)):
         yield from _from_open_file(source, scan)
     elif isinstance(source, Iterable):
+        if depth >= _NESTED_SOURCES:
+            raise InputError(f"sources: lists are nested more than {_NESTED_SOURCES} deep")
         for item in source:
-            yield from _read(item, scan)
+            yield from _read(item, scan, depth + 1)
     else:
         raise InputError(f"cannot read objects from {type(source).__name__}")
 
@@ -304,7 +310,7 @@ def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_I
 def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
     """Yield the items of a file, which is memory-mapped if possible; a Problem if it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             status = os.fstat(file.fileno())
             size = status.st_size
             if is_endless(status) and not file.isatty():
