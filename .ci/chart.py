@@ -4,12 +4,13 @@
     python .ci/chart.py --check    # status 1 if the chart is not what would be written
 
 The templates contain the objects with expressions in the place of image, namespace, number of replicas and further
-flags. A test compares the chart with the objects.
+flags. ``values.schema.json`` lets Helm refuse unknown and wrong values. A test compares the chart with the objects.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,43 @@ def values() -> str:
     return "\n".join(lines) + "\n"
 
 
+def values_schema() -> dict[str, Any]:
+    """Return the JSON Schema of values.yaml, by which Helm refuses unknown and wrong values.
+
+    Helm checks the merged values: those of values.yaml, of files and of ``--set``.
+    """
+    program = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["enabled", "replicas", "flags"],
+        "properties": {
+            "enabled": {"type": "boolean"},
+            "replicas": {
+                "description": "Replicas of the Deployment. One of them leads; the others wait for its lease.",
+                "type": "integer",
+                "minimum": 1,  # as for kscale manifests; "enabled: false" leaves the program out
+            },
+            "flags": {
+                "description": "Further flags of the program, each one string, such as --v=2.",
+                "type": "array",
+                "items": {"type": "string", "pattern": "^--?[A-Za-z]"},
+            },
+        },
+    }
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of the kscale chart",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["image", *PROGRAMS.values()],
+        "properties": {
+            "image": {"description": "A container image with kscale in it.", "type": "string", "pattern": "^[^\\s]+$"},
+            "global": {"description": "Values that a parent chart shares. Not used.", "type": "object"},
+            **{key: {"description": f"kscale run {name}", **program} for name, key in PROGRAMS.items()},
+        },
+    }
+
+
 def chart() -> dict[str, str]:
     """Return the files of the chart: path -> text."""
     crds = CliRunner().invoke(app, ["manifests", "vpa-crds", "-o", "yaml"])
@@ -114,6 +152,7 @@ def chart() -> dict[str, str]:
     return {
         "Chart.yaml": yaml.safe_dump(metadata, sort_keys=False, width=10_000),
         "values.yaml": values(),
+        "values.schema.json": json.dumps(values_schema(), indent=2) + "\n",
         "crds/verticalpodautoscalers.yaml": crds.stdout,
         **{f"templates/{program}.yaml": template(program) for program in PROGRAMS},
     }

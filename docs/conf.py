@@ -20,6 +20,7 @@ html_static_path = ["_static"]
 html_css_files = ["wide.css"]
 
 myst_heading_anchors = 4
+smartquotes_action = "qe"  # quotes and ellipses; no dashes, which would change the names of flags
 myst_enable_extensions = ["colon_fence"]
 
 autodoc_typehints = "signature"

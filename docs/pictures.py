@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -26,6 +28,10 @@ FONT = "ui-sans-serif,system-ui,sans-serif"
 COLORS = {"": "#3b6ea8", "good": "#2f7d5b", "warn": "#b7791f", "bad": "#b23b3b", "dim": "#b8c2cc"}
 
 
+ONE = re.compile(r"(?<![\d.,])1 (node|pod|time)s\b")
+"""A count of one with a plural."""
+
+
 class Bar(NamedTuple):
     """One bar: its label, its length, the text behind it, and its tone (a key of ``COLORS``)."""
 
@@ -37,8 +43,8 @@ class Bar(NamedTuple):
 
 def svg(title: str, source: str, height: int, parts: Iterable[str]) -> str:
     """Return a picture with a title above ``parts`` and the command that it shows below."""
-    total = height + 92
-    source = source if len(source) <= 110 else f"{source[:106]} ..."
+    lines = textwrap.wrap(source, 108, subsequent_indent="    ", break_on_hyphens=False)
+    total = height + 76 + 16 * len(lines)
     style = f'font-family="{FONT}" font-size="13" fill="#1f2933"'
     return "\n".join(
         [
@@ -49,9 +55,10 @@ def svg(title: str, source: str, height: int, parts: Iterable[str]) -> str:
             '<g transform="translate(0 46)">',
             *parts,
             "</g>",
-            (
-                f'<text x="{MARGIN}" y="{total - 16}" font-size="11" font-family="ui-monospace,monospace"'
-                f' fill="#616e7c">{escape(source)}</text>'
+            *(
+                f'<text x="{MARGIN}" y="{height + 76 + 16 * number}" font-size="11" xml:space="preserve"'
+                f' font-family="ui-monospace,monospace" fill="#616e7c">{escape(line)}</text>'
+                for number, line in enumerate(lines)
             ),
             "</svg>",
             "",
@@ -61,6 +68,7 @@ def svg(title: str, source: str, height: int, parts: Iterable[str]) -> str:
 
 def bars(title: str, source: str, rows: Sequence[Bar]) -> str:
     """Return a picture with one horizontal bar per row."""
+    rows = [row._replace(text=ONE.sub(r"1 \1", row.text)) for row in rows]
     label_width = max(120, MARGIN + round(max((len(row.label) for row in rows), default=0) * 7.4))
     longest = max((row.value for row in rows), default=0) or 1
     # Each bar must leave room for its own text: 6.8 pixels per character.
@@ -252,7 +260,7 @@ def usage() -> str:
         Bar(f"{10 * tenth}% to {10 * tenth + 10}%", tenths[tenth], f"{tenths[tenth]} nodes")
         for tenth in range(max(tenths), min(tenths) - 1, -1)
     ]
-    return bars("Nodes by the share of their cpu that is requested", f"$ {line}", rows)
+    return bars("Nodes by the share of their CPU that is requested", f"$ {line}", rows)
 
 
 def scenarios() -> str:

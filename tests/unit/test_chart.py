@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -60,3 +65,56 @@ def test_only_the_cluster_autoscaler_is_on_by_default() -> None:
     assert [key for key in chart.PROGRAMS.values() if values[key]["enabled"]] == ["clusterAutoscaler"]
     metadata = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (metadata["apiVersion"], metadata["appVersion"]) == ("v2", metadata["version"])
+
+
+def read_schema() -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+    return schema
+
+
+WRONG_VALUES = [
+    ("clusterAutoscaler.replicas=two", "/clusterAutoscaler/replicas", "integer"),
+    ("clusterAutoscaler.replicas=0", "/clusterAutoscaler/replicas", "minimum"),
+    ("clusterAutoscaler.flags=--v=2", "/clusterAutoscaler/flags", "array"),
+    ("clusterAutoscaler.replica=3", "/clusterAutoscaler", "replica"),
+    ("horizontal.enabled=maybe", "/horizontal/enabled", "boolean"),
+    ("vpa.enabled=true", "", "vpa"),
+    ("image=", "/image", "pattern"),
+]
+
+
+def changed_values(setting: str) -> dict[str, Any]:
+    """Return the default values with one setting, as helm reads it after ``--set``."""
+    values: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+    path, _, text = setting.partition("=")
+    *parents, name = path.split(".")
+    place = values
+    for parent in parents:
+        place = place.setdefault(parent, {})
+    place[name] = int(text) if text.isdigit() else text
+    return values
+
+
+def test_the_schema_accepts_the_default_values() -> None:
+    schema = read_schema()
+    jsonschema.Draft7Validator.check_schema(schema)
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    jsonschema.validate(values, schema)
+    jsonschema.validate({**values, "horizontal": {"enabled": True, "replicas": 3, "flags": ["--v=2"]}}, schema)
+
+
+@pytest.mark.parametrize(("setting", "path", "word"), WRONG_VALUES)
+def test_the_schema_refuses_wrong_values(setting: str, path: str, word: str) -> None:
+    (error,) = jsonschema.Draft7Validator(read_schema()).iter_errors(changed_values(setting))
+    assert "".join(f"/{part}" for part in error.path) == path
+    assert word in error.message or word == error.validator
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="no helm")
+@pytest.mark.parametrize(("setting", "path", "word"), WRONG_VALUES)
+def test_helm_refuses_wrong_values(setting: str, path: str, word: str) -> None:
+    command = ["helm", "template", "test", str(CHART), "--set", setting]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert f"at '{path}'" in result.stderr
+    assert word in result.stderr
