@@ -41,7 +41,7 @@ def go_duration(text: str, flag: str) -> timedelta:
 
 
 def positive_seconds(text: str, flag: str) -> float:
-    """Return the seconds of a duration above zero. Raises InputError."""
+    """Parse a duration in Go's syntax as seconds. Raises InputError unless it is above zero."""
     seconds = go_duration(text, flag).total_seconds()
     if seconds <= 0:
         raise InputError(Problem(f'invalid argument "{text}": a time above zero is expected', field=flag))
@@ -49,6 +49,7 @@ def positive_seconds(text: str, flag: str) -> float:
 
 
 def _read_quantity(text: str, flag: str) -> Quantity:
+    """Parse a quantity; an empty text is 0. Raises InputError with the flag's name."""
     try:
         return Quantity(text) if text else Quantity.zero()
     except QuantityError as error:
@@ -56,6 +57,7 @@ def _read_quantity(text: str, flag: str) -> Quantity:
 
 
 def _read_gates(text: str, flag: str) -> dict[str, bool]:
+    """Parse ``NAME=true,NAME=false``. Raises InputError with the flag's name."""
     gates = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")
