@@ -294,15 +294,15 @@ def test_bad_usage_has_a_name(tmp_path: Path, dump: Path, more: tuple[str, ...],
 def test_a_budget_leaves_time_for_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 105.4, 108.4, 105.6, 108.6])
     monkeypatch.setattr(mix.time, "monotonic", lambda: next(clock))
-    bound_is_over, plan_is_over = mix.within(10.0)
+    bound_is_over, plan_is_over = mix.deadlines_within(10.0)
     assert (bound_is_over(), plan_is_over()) == (False, False)
     assert (bound_is_over(), plan_is_over()) == (True, True)
     clock = iter([100.0, 103.8, 103.9, 105.9, 106.1])
-    bound_is_over, plan_is_over = mix.within(10.0, pods=100_000)
+    bound_is_over, plan_is_over = mix.deadlines_within(10.0, pods=100_000)
     assert [bound_is_over(), bound_is_over(), plan_is_over(), plan_is_over()] == [False, True, False, True]
     clock = iter([100.0, 100.0])
-    bound_is_over, _ = mix.within(1.0, pods=100_000)
+    bound_is_over, _ = mix.deadlines_within(1.0, pods=100_000)
     assert bound_is_over(), "the check alone takes all the time"
     clock = iter([100.0, 104.1, 105.6, 108.4])
-    bound_is_over, plan_is_over, few_types_are_over = mix.within(10.0, few_types=True)
+    bound_is_over, plan_is_over, few_types_are_over = mix.deadlines_within(10.0, few_types=True)
     assert (bound_is_over(), plan_is_over(), few_types_are_over()) == (True, True, False)
