@@ -29,7 +29,7 @@ from kscale.capacity.groups import recognise_groups
 from kscale.capacity.mix.instance import MONEY, Instance
 from kscale.capacity.mix.offers import offers_of, subjects
 from kscale.capacity.mix.solve import Budget, solve
-from kscale.cli.commands.mix import within
+from kscale.cli.commands.mix import deadlines_within
 from kscale.objects.api.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.scheduling.bounds.master import have_solver
@@ -143,7 +143,7 @@ def test_mix_of_a_trace_in_two_seconds(benchmark: Any, data_dir: Path, name: str
     options = kscale.MixOptions(bound_effort=None, plan_effort=None, threads=THREADS)
 
     def decide() -> kscale.MixPlan:
-        return kscale.mix(world.snapshot, world.offers, pods=world.pods, options=options, stop=within(2.0))
+        return kscale.mix(world.snapshot, world.offers, pods=world.pods, options=options, stop=deadlines_within(2.0))
 
     assert planned(benchmark, name, world, decide) <= CASES[name].soon
 
@@ -267,7 +267,7 @@ def test_mix_of_many_pods_in_three_zones(benchmark: Any, data_dir: Path, name: s
     plans: list[kscale.MixPlan] = []
 
     def decide() -> kscale.MixPlan:
-        stop = within(case.budget, few_types=case.curve, pods=ZONED_PODS, clock=time.process_time)
+        stop = deadlines_within(case.budget, few_types=case.curve, pods=ZONED_PODS, clock=time.process_time)
         plans.append(kscale.mix(snapshot, offers, options=options, stop=stop))
         return plans[-1]
 

@@ -121,6 +121,7 @@ class LazyGroup(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
+        """Run the command line and exit with its status; return the status instead if not ``standalone_mode``."""
         arguments = sys.argv[1:] if args is None else list(args)
         flags = set(arguments)
         terminal = Terminal(no_color="--no-color" in flags, verbose=bool({"-v", "--verbose"} & flags))
@@ -151,6 +152,7 @@ def _own_statuses() -> Iterator[None]:
 
 
 def _group_section(words: str) -> str:
+    """Return the section of the first command in a group."""
     return next(entry.section for entry in registry.COMMANDS if entry.name.startswith(f"{words} "))
 
 
@@ -171,6 +173,7 @@ def command_of(entry: registry.Entry) -> Any:
 
 
 def _group(words: str) -> Any:
+    """Build the click command of a group, whose commands begin with ``words``."""
     group = type("Group", (LazyGroup,), {"words": words})
     app_of_group = typer.Typer(cls=group, rich_markup_mode=None, add_completion=False, no_args_is_help=True, **_HELP)
     app_of_group.callback()(lambda: None)
@@ -178,6 +181,7 @@ def _group(words: str) -> Any:
 
 
 def _version(value: bool) -> None:
+    """Print the version and exit, if the flag is set."""
     if value:
         sys.stdout.write(f"kscale {kscale.__version__}\n")
         raise typer.Exit(0)

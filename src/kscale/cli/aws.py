@@ -86,7 +86,10 @@ def build_provider(process: AutoscalerFlags, clock: Clock, nodes: Nodes) -> tupl
 
 
 def _machines_of(name: str) -> Mapping[str, MachineType]:
-    """Return the instance types of a catalogue; by default of the imported catalogue ``aws``, if there is one."""
+    """Return the instance types of a catalogue by name.
+
+    If no ``name`` is given: those of the imported catalogue ``aws``; empty if there is none.
+    """
     from kscale.capacity.catalogue import list_catalogues, read_catalogue
 
     if not name and _DEFAULT_CATALOGUE not in list_catalogues():
@@ -95,6 +98,7 @@ def _machines_of(name: str) -> Mapping[str, MachineType]:
 
 
 def _machine_types(catalogue: Catalogue) -> dict[str, MachineType]:
+    """Convert the types of a catalogue to those of the cloud provider, by name."""
     from kscale.world.aws.templates import MachineType
 
     return {

@@ -39,6 +39,7 @@ REFUSED: Final[Mapping[str, str]] = {
 
 
 def _read_parallelism(text: str) -> int:
+    """Parse ``--predicate-parallelism``. Raises ValueError, with upstream's text for a number below 1."""
     if (count := read_int(text)) < 1:
         raise ValueError(f"Invalid value for --predicate-parallelism flag: {count}")
     return count

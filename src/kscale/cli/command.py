@@ -126,6 +126,7 @@ def _with_errors(table: Table, errors: Mapping[str, str], results: Sequence[Clus
 
 
 def _blocks(answers: Mapping[str, Answer]) -> list[Block]:
+    """Return the HTML blocks of all answers, each titled with the name of its cluster."""
     return [
         msgspec.structs.replace(block, title=f"{name}: {block.title}")
         for name, answer in answers.items()
@@ -194,6 +195,7 @@ def option_groups(function: Callable[..., Any], values: dict[str, Any]) -> dict[
 
 
 def _groups_of(function: Callable[..., Any]) -> dict[str, type[Any]]:
+    """Return the option group classes that a function takes, by parameter name."""
     kinds = {each.name: each.annotation for each in inspect.signature(function, eval_str=True).parameters.values()}
     return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, OptionGroup)}
 

@@ -74,6 +74,7 @@ def run_guarded(work: Callable[[], Any], terminal: Terminal) -> int:
 
 
 def _print_error(error: Exception, terminal: Terminal) -> int:
+    """Report an error and return its exit status."""
     if isinstance(error, InputError):
         _print_input_error(error, terminal)
     elif isinstance(error, KscaleError):
@@ -99,6 +100,7 @@ def _print_error(error: Exception, terminal: Terminal) -> int:
 
 
 def _print_input_error(error: InputError, terminal: Terminal) -> None:
+    """Report the problems of an error: the first ones, or all with ``verbose``. An error in a dump gets a hint."""
     shown = error.problems if terminal.verbose else error.problems[:SHOWN]
     for problem in shown:
         terminal.error(str(problem))
@@ -114,6 +116,7 @@ def _print_input_error(error: InputError, terminal: Terminal) -> None:
 
 
 def _print_usage_error(error: Any, terminal: Terminal) -> None:
+    """Report a usage error of click; for a command line without arguments print the help."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
         terminal.stderr.write(context.get_help() + "\n")

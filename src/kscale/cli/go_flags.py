@@ -80,6 +80,7 @@ def idle_texts(why: str, *names: str) -> dict[str, Idle]:
 
 
 def _read_count(text: str) -> int:
+    """Return the value of an integer flag. Raises ValueError if it is negative or no integer."""
     if (count := read_int(text)) < 0:
         raise ValueError("it is negative")
     return count
@@ -163,7 +164,7 @@ class GoCommand(HelpCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments in the syntax of Go's flags, and record which flags the user set."""
         switches = {name: no for parameter in self.params for name, no in _switches(parameter)}
-        rest: list[str] = super().parse_args(ctx, self._without_idle(self._translated_all(args, switches, ctx), ctx))
+        rest: list[str] = super().parse_args(ctx, self._without_idle(self._translate_all(args, switches, ctx), ctx))
         _flags.set(tuple(_shown(self.params, ctx.params)))
         _typed.set(
             {
@@ -174,11 +175,16 @@ class GoCommand(HelpCommand):
         )
         return rest
 
-    def _translated_all(self, args: list[str], switches: Mapping[str, str], ctx: Any) -> list[str]:
+    def _translate_all(self, args: list[str], switches: Mapping[str, str], ctx: Any) -> list[str]:
+        """Translate the arguments, without those that :meth:`_translate` drops."""
         translated = (self._translate(each, switches, ctx) for each in args)
         return [each for each in translated if each is not None]
 
     def _without_idle(self, args: list[str], ctx: Any) -> list[str]:
+        """Return the arguments without flags that have no effect, and record these for :func:`idle_flags`.
+
+        A value that upstream refuses is a usage error.
+        """
         left: list[str] = []
         idle: dict[str, str] = {}
         rest = iter(args)
@@ -200,6 +206,10 @@ class GoCommand(HelpCommand):
         return left
 
     def _translate(self, argument: str, switches: Mapping[str, str], ctx: Any) -> str | None:
+        """Translate one argument from Go's syntax; None for a refused switch that is set to false.
+
+        ``switches``: name of each boolean flag -> name that switches it off. A refused flag is a usage error.
+        """
         name, is_given, value = argument.partition("=")
         if name.startswith("--") and "_" in name:  # pflag treats underscores as dashes
             name = name.replace("_", "-")
@@ -225,6 +235,7 @@ def _switches(parameter: Any) -> list[tuple[str, str]]:
 
 
 def _shown(parameters: Any, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return (name, text of the value) of the flags in ``values``, with secrets replaced by ``<hidden>``."""
     shown = []
     for parameter in parameters:
         names = [name for name in parameter.opts if name.startswith("--")]
@@ -237,6 +248,7 @@ def _shown(parameters: Any, values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
+    """Format a flag's value as Go does: ``true``, ``a,b``; empty for None."""
     if isinstance(value, bool):
         return str(value).lower()
     if value is None:
@@ -257,7 +269,7 @@ def go_duration(text: str, flag: str) -> timedelta:
 
 
 def positive_seconds(text: str, flag: str) -> float:
-    """Return the seconds of a duration above zero. Raises InputError."""
+    """Parse a duration in Go's syntax as seconds. Raises InputError unless it is above zero."""
     seconds = go_duration(text, flag).total_seconds()
     if seconds <= 0:
         raise InputError(Problem(f'invalid argument "{text}": a time above zero is expected', field=flag))
@@ -265,6 +277,7 @@ def positive_seconds(text: str, flag: str) -> float:
 
 
 def _read_quantity(text: str, flag: str) -> Quantity:
+    """Parse a quantity; an empty text is 0. Raises InputError with the flag's name."""
     try:
         return Quantity(text) if text else Quantity.zero()
     except QuantityError as error:
@@ -272,6 +285,7 @@ def _read_quantity(text: str, flag: str) -> Quantity:
 
 
 def _read_gates(text: str, flag: str) -> dict[str, bool]:
+    """Parse ``NAME=true,NAME=false``. Raises InputError with the flag's name."""
     gates = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")

@@ -185,6 +185,7 @@ class GroupSource(OptionGroup):
         return bool(self.instance_type or self.family) or untyped is Untyped.ALL
 
     def _check(self, untyped: Untyped) -> None:
+        """Raise typer.BadParameter for options that exclude each other, or that have no effect."""
         if self.node is not None and (self.groups_file is not None or self.catalogue is not None):
             raise typer.BadParameter("--node excludes -g and --catalogue", param_hint="--node")
         if self._has_node_pools():
@@ -216,6 +217,7 @@ class GroupSource(OptionGroup):
     def _read_named_groups(
         self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal, untyped: Untyped
     ) -> list[NodeGroup]:
+        """Read the groups from what the options name; by default recognise them by node labels."""
         from kscale.capacity.groups import read_groups
 
         if self._has_node_pools():

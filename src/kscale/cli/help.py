@@ -65,12 +65,14 @@ class HelpCommand(TyperCommand):
 
 
 def _write_section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:
+    """Write a section of the help; nothing if it has no records."""
     if records:
         with formatter.section(title):
             formatter.write_dl(records)
 
 
 def _print_all(ctx: Any, _: Any, value: bool) -> None:
+    """Print the help with all options and exit, if the flag is set."""
     if value and not ctx.resilient_parsing:
         ctx.meta[_SHOW_ALL] = True
         sys.stdout.write(ctx.get_help() + "\n")

@@ -256,7 +256,7 @@ class Dump(Files):
     threads: Annotated[int | None, typer.Option(min=1)] = None
 
     def unknown(self, kinds: Iterable[str]) -> Iterable[str]:
-        """Return those of ``kinds`` that the cluster may have although :meth:`load` read none."""
+        """Return the ``kinds`` of which the cluster may have objects although :meth:`load` read none."""
         return kinds
 
     def load(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:  # noqa: ARG002  # a live cluster says more
@@ -432,18 +432,19 @@ def log_read_objects(report: LoadReport, what: str, terminal: Terminal, matter: 
     if report.problems:
         left_out = len({(problem.source, problem.object) for problem in report.problems})
         terminal.warn(f"{left_out:,} of {report.total:,} objects could not be read and are left out:")
-        _list(report.problems, len(report.problems), terminal)
+        _log_problems(report.problems, len(report.problems), terminal)
     if report.warnings:
         terminal.warn(
             f"{report.warning_count:,} {plural('thing', report.warning_count)} in the input that should not be there:"
         )
-        _list(report.warnings, report.warning_count, terminal)
+        _log_problems(report.warnings, report.warning_count, terminal)
     missing = [f"no {plural(kind, 2)} ({_MATTER[kind]})" for kind in matter if not report.read[kind]]
     if missing:
         terminal.note(f"missing: {'; '.join(missing)}")
 
 
-def _list(problems: Sequence[Problem], count: int, terminal: Terminal) -> None:
+def _log_problems(problems: Sequence[Problem], count: int, terminal: Terminal) -> None:
+    """Log the first problems (all if ``verbose``), and how many of ``count`` are not shown."""
     shown = problems if terminal.verbose else problems[:SHOWN]
     for problem in shown:
         terminal.note(f"  {problem}")

@@ -192,14 +192,15 @@ def make_columns(*titles: str, align: Literal["left", "right"] = "left", wide: b
     return [Column(title, align, wide) for title in titles]
 
 
-def _shown(table: Table, wide: bool) -> list[int]:
+def _shown_columns(table: Table, wide: bool) -> list[int]:
+    """Return the indices of the table's columns that are shown."""
     return [index for index, column in enumerate(table.columns) if wide or not column.wide]
 
 
 def _format_plain(table: Table, wide: bool) -> str:
     """Format a table for a pipe, with columns as wide as their cells."""
-    shown = _shown(table, wide)
-    rows = [[on_one_line(as_cell(row[index]).text) for index in shown] for row in _cut(table, wide)]
+    shown = _shown_columns(table, wide)
+    rows = [[on_one_line(as_cell(row[index]).text) for index in shown] for row in _limit_rows(table, wide)]
     rows.insert(0, [table.columns[index].title for index in shown])
     widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
     right = [table.columns[index].align == "right" for index in shown]
@@ -214,6 +215,7 @@ def _format_plain(table: Table, wide: bool) -> str:
 
 
 def _width(text: str) -> int:
+    """Return how many columns of a terminal the text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -221,12 +223,13 @@ def _width(text: str) -> int:
     return cell_len(text)
 
 
-def _cut(table: Table, wide: bool) -> Sequence[Sequence[Cell | str | float | None]]:
+def _limit_rows(table: Table, wide: bool) -> Sequence[Sequence[Cell | str | float | None]]:
+    """Return the table's rows up to its limit; all rows if ``wide``."""
     return table.rows if wide or not table.limit else table.rows[: table.limit]
 
 
 def _parts(view: View, wide: bool) -> Iterator[str | Table]:
-    """Yield what is printed, in order, as lines and tables."""
+    """Yield the lines and tables that are printed, in order."""
     if view.headline:
         yield printable(view.headline)
     for table in view.tables:
@@ -246,6 +249,7 @@ def _parts(view: View, wide: bool) -> Iterator[str | Table]:
 
 
 def _print_view(answer: Answer, terminal: Terminal, wide: bool) -> None:
+    """Print the answer's view: coloured and fitted to a terminal, or plain for a pipe."""
     view = answer.view()
     if not terminal.stdout.isatty():
         for part in _parts(view, wide):
@@ -271,8 +275,8 @@ def _terminal_lines(view: View, console: Console, wide: bool, headline_style: st
     with console.capture() as capture:
         for part in _parts(view, wide):
             if isinstance(part, Table):
-                shown = _shown(part, wide)
-                rows = [[row[index] for index in shown] for row in _cut(part, wide)]
+                shown = _shown_columns(part, wide)
+                rows = [[row[index] for index in shown] for row in _limit_rows(part, wide)]
                 width = None if wide else console.width
                 table, is_shortened = rich_table([part.columns[index] for index in shown], rows, console, width)
                 console.print(table)
@@ -286,6 +290,7 @@ def _terminal_lines(view: View, console: Console, wide: bool, headline_style: st
 
 
 def _csv(view: View) -> str:
+    """Format the view's first table as CSV; empty without tables."""
     import csv
 
     text = io.StringIO()
@@ -299,13 +304,15 @@ def _csv(view: View) -> str:
 
 
 def _values(cell: Cell) -> tuple[Any, ...]:
-    """Return the CSV values of a cell."""
+    """Return the values of a cell in CSV, one for each field of its column."""
     if isinstance(cell.value, tuple):
         return tuple("" if each is None else each for each in cell.value)
     return (cell.text if cell.value is None else cell.value,)
 
 
 def _markdown(view: View) -> str:
+    """Format headline, tables and footer as Markdown. Empty tables are left out."""
+
     def escape(text: str) -> str:
         return printable(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
@@ -387,6 +394,7 @@ class Show(OptionGroup):
 
     @property
     def terminal(self) -> Terminal:
+        """Return the terminal with these options, created on first access."""
         if self._terminal is None:
             self._terminal = Terminal(no_color=self.no_color, verbose=self.verbose, quiet=self.quiet)
         return self._terminal

@@ -88,6 +88,7 @@ def estimate_blocks(report: EstimateReport, groups: Iterable[NodeGroup], snapsho
 
 
 def _group_by_node(placement: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the pods of each node; ``placement``: pod -> node."""
     on: dict[str, list[str]] = {}
     for pod, node in placement.items():
         on.setdefault(node, []).append(pod)
@@ -106,12 +107,14 @@ def _draw_new_nodes(
 
 
 def _format_rejections(rejections: Iterable[Rejection]) -> list[str]:
+    """Format each rejection as a line: number of pods, an example, and the reasons."""
     return [
         f"{pods(each.pods)}, {each.example} for one: {', '.join(each.reasons) or each.plugin}" for each in rejections
     ]
 
 
 def _format_names(names: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
+    """Return a folded item (number of pods, their first names) in a list; an empty list without names."""
     if not names:
         return []
     return [(pods(len(names)), _first(names[:_NAMES], len(names)))]
@@ -123,6 +126,7 @@ def _first(names: Sequence[str], count: int) -> list[str]:
 
 
 def _fold_items(title: str, items: Sequence[tuple[str, Sequence[str]]]) -> list[Block]:
+    """Return the items (heading, lines) as a folded block in a list; an empty list without items."""
     return [Folded(title, items)] if items else []
 
 
@@ -226,6 +230,7 @@ def cost_blocks(report: CostReport) -> list[Block]:
 
 
 def _draw_bars(title: str, parts: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> Block:
+    """Draw the first rows (name, amount in $ of each part) as bars, and count the others."""
     return Bars(title, parts, rows[:_BARS], "$", max(0, len(rows) - _BARS))
 
 

@@ -81,14 +81,17 @@ class _Json(logging.Formatter):
 
 
 def _format_time(record: logging.LogRecord) -> str:
+    """Return the time of the record as RFC 3339 with a fraction."""
     return to_text(int(record.created * 1e6) * 1000, fraction=True) or ""
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the values that the log call passed as ``extra``."""
     return {key: value for key, value in vars(record).items() if key not in _PLAIN}
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord, before: str = "") -> str:
+    """Return ``before`` and the traceback of the record's exception; empty without an exception."""
     return before + formatter.formatException(record.exc_info) if record.exc_info else ""
 
 
@@ -199,5 +202,6 @@ def print_record(record: Record) -> None:
 
 
 def _handle_signal(number: signal.Signals, stop: asyncio.Event) -> None:
+    """Log the signal and ask the program to stop."""
     _log.info("received signal %s, ending", number.name)
     stop.set()

@@ -86,7 +86,7 @@ class PrometheusFlags(OptionGroup):
     def series(self, expressions: Sequence[str], now: Moment | None, terminal: Terminal) -> list[Series]:
         """Run the queries and return the series of each one up to ``now`` (None: the clock's time), in order.
 
-        Logs the number of queries and bytes, and warns with the server's warnings. Raises InputError.
+        Logs the number of queries and bytes, and warns with the server's warnings. Raises InputError if a query fails.
         """
         from kscale.world.metrics.prometheus import series_of
 
@@ -94,6 +94,7 @@ class PrometheusFlags(OptionGroup):
         queries, server = self._queries()
 
         async def one_by_one() -> list[Series]:
+            """Run the queries one after the other."""
             requests = [QueryPrometheus(query=query, start=start, end=end, step=step) for query in expressions]
             return [await series_of(queries, request) for request in requests]
 
@@ -121,6 +122,7 @@ class PrometheusFlags(OptionGroup):
         return RangeQueries(client.query, limits, source=client.url), client.server
 
     def _client(self) -> Prometheus:
+        """Create the client. Raises typer.BadParameter for a malformed option."""
         from kscale.series.prometheus import authorization
         from kscale.world.metrics.prometheus import RESPONSE_BYTES, Prometheus
 
@@ -128,6 +130,10 @@ class PrometheusFlags(OptionGroup):
         file = self.prometheus_bearer_token_file
 
         def token() -> str:
+            """Return the Authorization header from the token file; empty without a file.
+
+            Raises InputError if the file cannot be read.
+            """
             if file is None:
                 return ""
             try:
@@ -160,9 +166,10 @@ class UsageFlags(PrometheusFlags):
     prometheus_label: list[str] | None = None
 
     def batches(self, namespaces: Sequence[str], now: Moment | None, terminal: Terminal) -> Iterator[UsageBatch]:
-        """Yield the usage of the namespaces' containers (none: all namespaces) up to ``now`` (None: the clock's time).
+        """Yield the usage of containers up to ``now`` (None: the clock's time).
 
-        Logs the number of queries and bytes at the end. Raises InputError.
+        ``namespaces``: those to read; empty for all. Logs the number of queries and bytes at the end. Raises InputError
+        if a query fails.
         """
         from kscale.world.metrics.prometheus import ContainerUsage
 
@@ -185,6 +192,7 @@ def _note(queries: RangeQueries, server: str, terminal: Terminal) -> None:
 
 
 def _bytes(text: str, option: str) -> int:
+    """Parse a quantity of bytes. Raises typer.BadParameter if it is malformed or below 1."""
     from kscale.objects.quantity import Quantity, QuantityError
 
     try:
@@ -197,6 +205,7 @@ def _bytes(text: str, option: str) -> int:
 
 
 def _duration(text: str, option: str) -> int:
+    """Parse a Prometheus duration as nanoseconds. Raises typer.BadParameter if it is malformed or below a second."""
     from kscale.series.prometheus import parse_prometheus_duration
 
     with option_errors(option):
@@ -207,6 +216,7 @@ def _duration(text: str, option: str) -> int:
 
 
 def _header(text: str) -> tuple[str, str]:
+    """Split ``NAME:VALUE``. Raises typer.BadParameter if one of them is not valid in HTTP."""
     name, colon, value = text.partition(":")
     if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not value.strip().isprintable():
         raise typer.BadParameter(f"{name!r}...: NAME:VALUE is expected", param_hint="--prometheus-header")
@@ -214,6 +224,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 def _label(text: str) -> tuple[str, str]:
+    """Split ``NAME=VALUE``. Raises typer.BadParameter if the name is not a label's."""
     name, equals, value = text.partition("=")
     if not equals or not _LABEL.fullmatch(name):
         raise typer.BadParameter(f"{text!r}: NAME=VALUE is expected", param_hint="--prometheus-label")
@@ -224,6 +235,7 @@ def _run(items: AsyncIterator[_T]) -> Iterator[_T]:
     """Yield the items of an asynchronous iterator. Its tasks go on only while the next item is awaited."""
 
     async def next_item() -> Any:
+        """Return the next item; None after the last."""
         return await anext(items, None)
 
     with asyncio.Runner() as runner:

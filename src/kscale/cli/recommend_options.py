@@ -285,6 +285,7 @@ class ShowAdvice(Show):
             self.terminal.stdout = stdout
 
     def _emit(self, answer: Answer) -> int:
+        """Print the answer to this terminal and return the exit status."""
         if self.output in (Shape.VPA, Shape.PATCH):
             import yaml
 
@@ -301,11 +302,13 @@ class ShowAdvice(Show):
 
 
 def _group_by_workload(record: RecommendationReport) -> Iterator[list[ContainerAdvice]]:
+    """Yield the containers' advice, one list for each workload."""
     for _, group in groupby(record.containers, key=lambda one: (one.namespace, one.workload)):
         yield list(group)
 
 
 def _objects(answer: Advice, shape: Shape, terminal: Terminal) -> Iterator[dict[str, Any]]:
+    """Yield the VPA objects or patches of all workloads; warn of workloads that have no patch."""
     for group in _group_by_workload(cast("RecommendationReport", answer.record)):
         first = group[0]
         own = None if first.implied else answer.own.get((first.namespace, first.vpa))
@@ -339,12 +342,14 @@ def _write_csv(record: RecommendationReport, file: Any) -> None:
 
 
 def _cpu(millicores: int | None) -> str:
+    """Format millicores as a quantity: ``2``, ``1500m``; ``?`` for None."""
     if millicores is None:
         return "?"
     return f"{millicores // 1000}" if millicores % 1000 == 0 and millicores else f"{millicores}m"
 
 
 def _memory(size: int | None) -> str:
+    """Format bytes in the largest binary unit: ``1.5Gi``; ``?`` for None."""
     if size is None:
         return "?"
     for unit, power in (("Gi", 30), ("Mi", 20), ("Ki", 10)):
@@ -354,6 +359,7 @@ def _memory(size: int | None) -> str:
 
 
 def _resource(one: ResourceAdvice, shown: Any) -> Cell:
+    """Format one resource: request -> target, bounds and limit. ``shown`` formats an amount."""
     before = shown(one.request) if one.request is not None else "-"
     text = f"{before} -> {shown(one.target)}"
     if one.target is not None and one.lower_bound is not None and one.upper_bound is not None:
@@ -406,6 +412,7 @@ def view_of(advice: RecommendationReport) -> View:
 
 
 def _effect(advice: RecommendationReport) -> list[str]:
+    """Return lines about the nodes and money that the new requests save or cost; empty if not computed."""
     effect = advice.effect
     if effect is None:
         return []
@@ -471,10 +478,12 @@ def _pools(before: PackedPools, after: PackedPools) -> list[str]:
 
 
 def _share(new: int, old: int) -> str:
+    """Format ``new`` as a percentage of ``old``; ``something`` if ``old`` is 0."""
     return f"{new / old:.0%}" if old else "something"
 
 
 def _names(containers: Iterable[ContainerAdvice]) -> Iterator[str]:
+    """Yield the line of ``-o name`` of each workload, once."""
     for namespace, workload in dict.fromkeys((one.namespace, one.workload) for one in containers):
         kind, _, name = workload.rpartition("/")
         yield object_name(kind, namespace, name)

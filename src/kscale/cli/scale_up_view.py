@@ -127,6 +127,7 @@ def _total(plan: ScaleUpPlan, real: str, fake: int, helped: int | None = None) -
 
 
 def _format_min_sizes(plan: ScaleUpPlan) -> str:
+    """Format the groups that are raised to their minimum size: ``GROUP 1 -> 3``."""
     return ", ".join(f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.min_sizes)
 
 
@@ -152,6 +153,7 @@ def _option_row(choice: ScaleUpChoice) -> Row:
 
 
 def _score(score: ExpanderScore) -> str:
+    """Format an expander's score with the parts of a price; the reason if there is no score."""
     if score.score is None:
         return f"{score.expander} {score.not_finite or score.note}".rstrip()
     if score.expander == "priority":  # upstream's priorities, the highest of which wins; the score is negated
@@ -182,6 +184,7 @@ def _matrix(plan: ScaleUpPlan) -> Table:
 
 
 def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[str]:
+    """Return the lines below the tables. ``explain``: command that explains a pod, without its name."""
     lists, footer = plan.lists, []
     if lists.on_existing:
         real = lists.on_existing - plan.fake_pods.existing

@@ -49,7 +49,10 @@ def object_name(kind: str, namespace: str | None, name: str) -> str:
 
 
 def on_nodes(replicas: Mapping[str, int], most: int = 3) -> str:
-    """Format replicas per node, highest count first: ``node-2 (4), node-8 (3) and 5 more``."""
+    """Format replicas per node, highest count first: ``node-2 (4), node-8 (3) and 5 more``.
+
+    ``most``: maximum number of nodes that are named.
+    """
     order = sorted(replicas.items(), key=lambda item: (-item[1], item[0]))
     shown = ", ".join(f"{name} ({count:,})" for name, count in order[:most])
     more = len(order) - most
@@ -173,6 +176,7 @@ class Terminal:
             self._print(text)
 
     def _print(self, text: str, label: str = "") -> None:
+        """Write a line to stderr, after a label in colour if there is one (``error``, ``warning``)."""
         if label:
             tone = "1;31" if label == "error" else "1;33"
             coloured = self.stderr.isatty() and not self.no_color
@@ -193,6 +197,7 @@ class Terminal:
 
     @contextmanager
     def _spinner(self, label: str) -> Iterator[Callable[[str], None]]:
+        """Show a spinner while the block runs longer than half a second; yield a function that replaces its text."""
         shown = [label]
 
         def update(text: str) -> None:

@@ -297,7 +297,7 @@ def test_a_budget_leaves_time_for_the_check() -> None:
     now = 100.0
 
     def stops(budget: float, **more: Any) -> list[Callable[[], bool]]:
-        return list(mix.within(budget, clock=lambda: now, **more))
+        return list(mix.deadlines_within(budget, clock=lambda: now, **more))
 
     def over_at(seconds: float, stop: list[Callable[[], bool]]) -> list[bool]:
         nonlocal now

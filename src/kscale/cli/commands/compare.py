@@ -205,6 +205,7 @@ def _format_time_and_text(at: float | None, what: str) -> str:
 
 
 def _time(seconds: float) -> str:
+    """Format seconds as ``H:MM:SS``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}"

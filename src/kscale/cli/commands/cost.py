@@ -48,7 +48,7 @@ class AllocationOptions(OptionGroup):
     by : KEY
         Divide the cost by namespace (the default), workload, controller, label:KEY or annotation:KEY.
     idle
-        Cost that nobody requested: allocation in proportion (proportional), a line of its own (separate), or left out
+        Cost that nobody requested: divided in proportion (proportional), a line of its own (separate), or left out
         (none). The default is proportional.
     window : DURATION
         Cost of so much time, such as 24h or 30d (default 1h). Usage is its average in this time.
@@ -143,8 +143,8 @@ def command(
     if allocation.is_set or history.history or prometheus.prometheus_url:
         usage = _read_usage(history, prometheus, allocation.window, window, source.threads or 2, show.terminal)
         with show.terminal.step("dividing"):
-            allocation = _allocate(cluster, groups, catalogue, allocation, window, storage_prices, usage)
-        report = msgspec.structs.replace(report, allocation=allocation)
+            divided = _allocate(cluster, groups, catalogue, allocation, window, storage_prices, usage)
+        report = msgspec.structs.replace(report, allocation=divided)
     return Answer(report, lambda: cost_view(report), blocks=lambda: cost_blocks(report))
 
 
@@ -275,6 +275,7 @@ def _allocation_table(allocation: CostAllocation) -> Table:
     ]
 
     def money(amount: float | None) -> Cell | None:
+        """Return a cell with the report's number of decimals; None for an amount that is not known."""
         return None if amount is None else Cell(f"{amount:,.{allocation.decimals}f}", value=amount)
 
     def row(name: str, pods: int, line: AllocatedCost, share: float, used: float | None) -> Row:

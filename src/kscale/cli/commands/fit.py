@@ -71,6 +71,7 @@ def command(
 
 
 def _scores(enabled: bool) -> ScoreOptions | None:
+    """Return kube-scheduler's default scores if they are enabled; otherwise None: the first node that fits wins."""
     if not enabled:
         return None
     from kscale.scheduling.scores.options import ScoreOptions
@@ -118,6 +119,7 @@ def fit_view(report: FitReport) -> View:
 
 
 def _fit_names(report: FitReport) -> list[str]:
+    """Return the lines of ``-o name``: workloads all of whose replicas fit."""
     return [object_name(item.kind, item.namespace, item.name) for item in report.workloads if item.fit == item.replicas]
 
 

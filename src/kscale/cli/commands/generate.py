@@ -91,6 +91,7 @@ def generate_cluster(
 
 @contextmanager
 def _file(to: str) -> Iterator[IO[bytes]]:
+    """Open the target for writing: ``-`` is stdout; ``.gz`` compresses. A file is replaced when the block ends."""
     if to == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -181,6 +181,7 @@ def _build_loss_view(report: HeadroomReport) -> View:
 
 
 def _loss(loss: Loss, kind: str = "") -> Row:
+    """Build the row of a loss. ``kind``: text of the first column; default: taken from the loss's ``KIND=NAME``."""
     if not kind:
         kind, _, name = loss.name.partition("=")
         return [kind, name, loss.pods, failing_cell(loss.homeless), ", ".join(loss.first)]
@@ -188,6 +189,7 @@ def _loss(loss: Loss, kind: str = "") -> Row:
 
 
 def _repair(repair: Repair | None) -> str:
+    """Describe the new nodes that repair a loss, and what stays without a node; empty for None."""
     if repair is None:
         return ""
     limits = f" (at their limit: {', '.join(repair.limits_reached)})" if repair.limits_reached else ""
@@ -204,6 +206,7 @@ def _repair(repair: Repair | None) -> str:
 
 
 def _sentence(bad: list[Loss], every: list[Loss]) -> str:
+    """Describe the losses that leave pods without a node (``bad``) among ``every`` loss."""
     if not bad:
         return "all fit again"
     if len(bad) == 1:

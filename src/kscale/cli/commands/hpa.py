@@ -163,6 +163,7 @@ def answer(
 
 
 def _no_hpa(name: str, paused: str | None) -> str:
+    """Return the error for an HPA that the input lacks. ``paused``: key of the paused ScaledObject that owns it."""
     if paused is not None:
         return f"ScaledObject {paused} is paused: KEDA deletes its HorizontalPodAutoscaler {name}"
     return f"no HorizontalPodAutoscaler {name} in the input"
@@ -212,11 +213,16 @@ def _metrics(arguments: Sequence[str]) -> list[tuple[str | None, str]]:
 
 
 def _moment(text: str) -> Moment | None:
+    """Parse ``--now``; None if it is not set. Raises typer.BadParameter."""
     with option_errors("--now"):
         return from_text(text) if text else None
 
 
 def _state(text: str) -> ControllerState | None:
+    """Return the state in the file of ``--state``; None for ``settled`` and ``fresh``.
+
+    Raises InputError if the file cannot be read or is not a state.
+    """
     if text in _NO_FILE:
         return None
     if not text:
@@ -232,6 +238,7 @@ def _state(text: str) -> ControllerState | None:
 
 
 def _fails(decision: HPADecision, what: str) -> bool:
+    """Check whether a decision meets a condition of ``--fail-on``: rescale, limited or error."""
     return {"rescale": decision.rescales, "limited": bool(decision.limited), "error": decision.error is not None}.get(
         what, False
     )
@@ -290,6 +297,7 @@ def _build_list_view(report: HPAReport, changed_only: bool = False) -> View:
 
 
 def _warnings(report: HPAReport, decisions: Sequence[HPADecision]) -> list[str]:
+    """Return the warnings about the decisions as lines: the first ones, and how many are left out."""
     lines = []
     for each in decisions:
         key = f"{each.namespace}/{each.name}"
@@ -300,6 +308,7 @@ def _warnings(report: HPAReport, decisions: Sequence[HPADecision]) -> list[str]:
 
 
 def _format_paused(report: HPAReport) -> list[str]:
+    """Return a line for each paused ScaledObject: what KEDA does to its HPA and target."""
     lines = []
     for each in report.paused:
         does = (
@@ -318,6 +327,7 @@ def _footer(report: HPAReport) -> list[str]:
 
 
 def _sizes(decision: HPADecision) -> Cell:
+    """Return the cell ``CURRENT -> DESIRED``, with ``?`` for an unknown size."""
     current = "?" if decision.current_replicas is None else str(decision.current_replicas)
     sizes = decision.current_replicas, decision.desired_replicas
     if decision.desired_replicas is None:

@@ -138,6 +138,7 @@ def print_objects(show: ShowObjects, objects: Sequence[dict[str, Any]], *, polic
 
 
 def _yaml(documents: Sequence[Mapping[str, Any]]) -> str:
+    """Format objects as YAML documents. Equal parts are repeated, not replaced by aliases."""
     import yaml
 
     class WithoutAliases(yaml.SafeDumper):
@@ -149,6 +150,10 @@ def _yaml(documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Path, others: Mapping[str, str]) -> None:
+    """Write a kustomize base with the objects, and ``others`` (name -> content) beside it.
+
+    Raises typer.BadParameter if the directory has another kustomization or a file that would be overwritten.
+    """
     base = _yaml([{"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [_OBJECTS]}])
     file, listed = directory / _BASE, directory / _OBJECTS
     if file.exists():

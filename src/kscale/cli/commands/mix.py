@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kscale.cli.terminal import Terminal
     from kscale.objects.nodegroup import NodeGroup
 
-__all__ = ["EPILOG", "check_budget", "command", "mix_view", "within"]
+__all__ = ["EPILOG", "check_budget", "command", "deadlines_within", "mix_view"]
 
 EPILOG = DUMP_HELP
 MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
@@ -137,7 +137,7 @@ def command(
     world = cluster if pods is Which.ALL else snapshot
     count = len(snapshot.pods) + len(snapshot.pending) if pods is Which.ALL else len(pod_names or snapshot.pending)
     began = time.monotonic()
-    stop = within(budget, few_types=curve or max_types is not None, pods=count)
+    stop = deadlines_within(budget, few_types=curve or max_types is not None, pods=count)
     choice = None
     if pods is Which.PENDING:
         names = list(snapshot.pending if pod_names is None else pod_names)
@@ -179,13 +179,13 @@ def check_budget(budget: float) -> None:
         raise typer.BadParameter("nan is not a number of seconds", param_hint="--budget")
 
 
-def within(
+def deadlines_within(
     budget: float, *, few_types: bool = False, pods: int = 0, clock: Callable[[], float] = time.monotonic
 ) -> tuple[Callable[[], bool], ...]:
-    """Return functions that return when to end the bound and the plan, to finish within ``budget`` seconds from now.
+    """Return functions that tell the bound and the plan whether their time is over.
 
-    ``few_types`` leaves time for plans with few instance types, ``pods`` for the exact check of so many pods.
-    ``clock`` returns seconds.
+    Both finish within ``budget`` seconds from now. ``few_types`` leaves time for plans with few instance types,
+    ``pods`` for the exact check of so many pods. ``clock`` returns seconds.
     """
     began = clock()
     latest = max(0.0, budget - _CHECK * pods)
@@ -221,6 +221,10 @@ _MOST_AMOUNT = 2**63 - 1  # larger amounts wrap, as in upstream
 
 
 def _limits(texts: Sequence[str]) -> dict[str, int]:
+    """Parse ``--limit`` as amount by resource: milli-units of CPU, bytes and counts.
+
+    Raises typer.BadParameter for malformed texts, and for amounts that are too large.
+    """
     from kscale.objects.pod_resources import CPU, to_integers
     from kscale.objects.quantity import Quantity, QuantityError
 
@@ -246,6 +250,7 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
 
 
 def _node_class(text: str | None, to_nodepool: Path | None) -> tuple[str, str, str] | None:
+    """Split ``--node-class`` into (group, kind, name); None if it is not set. Raises typer.BadParameter."""
     if text is None:
         return None
     if to_nodepool is None:
@@ -279,6 +284,7 @@ def _write(
     node_class: tuple[str, str, str] | None,
     terminal: Terminal,
 ) -> None:
+    """Write the plan as groups file and as NodePool, where a file is named. Raises InputError if that fails."""
     from kscale.capacity.mix import groups_entries, node_pool
 
     files: list[tuple[Path, Any]] = []
@@ -395,6 +401,7 @@ def _headline(plan: MixPlan, of: str) -> str:
 
 
 def _money(amount: float) -> str:
+    """Format an amount with three decimals, from 100 on with two."""
     return f"{amount:,.2f}" if amount >= 100 else f"{amount:,.3f}"
 
 
@@ -417,4 +424,5 @@ def _row(line: MixLine) -> Row:
 
 
 def _counts(counts: dict[str, int]) -> str:
+    """Format counts by name: ``a 2, b 1``."""
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())

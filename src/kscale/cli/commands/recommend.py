@@ -207,6 +207,7 @@ def _namespaces(cluster: Cluster, patterns: Sequence[str]) -> list[str]:
 
 
 def _prices(cluster: Any, catalogue: str | None, groups: str | None) -> Callable[[Any], float | None] | None:
+    """Return a function from a node to its price per hour (None: unknown); None if no prices are given."""
     if catalogue is None and groups is None:
         return None
     from kscale.capacity.catalogue import read_catalogue
@@ -245,6 +246,7 @@ def _pools(cluster: Cluster, catalogue: str | None, groups: str | None, terminal
 
 
 def _log_counts(advice: RecommendationReport, terminal: Any) -> None:
+    """Log the counts and notes of the report; warn of missing samples and of HPAs on the same resources."""
     for name, count in advice.counts.items():
         (terminal.note if name == "samples" else terminal.warn)(f"{count:,} {name}")
     if advice.containers and not advice.counts.get("samples") and not any(one.samples for one in advice.containers):

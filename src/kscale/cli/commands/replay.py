@@ -181,6 +181,7 @@ def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
 
 
 def _seconds(text: str, option: str) -> float:
+    """Parse a Go duration as seconds. Raises typer.BadParameter."""
     return parse_duration_option(text, option) / 1e9
 
 
@@ -200,6 +201,7 @@ def _split_query(text: str) -> tuple[str, str]:
 
 
 def _kinds(arguments: Sequence[str]) -> dict[str, str]:
+    """Parse ``--series`` as kind by metric; the key of the default is empty. Raises typer.BadParameter."""
     kinds = {"": SERIES_KINDS[0]}
     for text in arguments:
         metric, _, kind = text.rpartition("=")
@@ -210,6 +212,10 @@ def _kinds(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def _requests(arguments: Sequence[str]) -> dict[str, Quantity] | None:
+    """Parse ``--request`` as quantity by resource; the key is empty if none is named. Returns None without any.
+
+    Raises typer.BadParameter if a quantity is malformed or not above zero.
+    """
     requests = {}
     for text in arguments:
         resource, _, amount = text.rpartition("=")
@@ -221,6 +227,7 @@ def _requests(arguments: Sequence[str]) -> dict[str, Quantity] | None:
 
 
 def _limit(text: str) -> float | None:
+    """Parse ``--fail-on`` as seconds; None if it is not set. Raises typer.BadParameter."""
     if not text:
         return None
     match = _FAIL_ON.fullmatch(text)
@@ -338,9 +345,9 @@ def _decisions_view(report: DecisionReplay) -> View:
 
 
 def _text_of(decision: Decision | None, other: Decision | None) -> str | None:
-    """Return ``2026-05-04T00:05:30Z IncreaseSize group=general delta=2``.
+    """Format a decision: ``2026-05-04T00:05:30Z IncreaseSize group=general delta=2``; None for None.
 
-    A long decision is reduced to the values that differ from ``other``, in full.
+    Of a long decision, values that are equal in ``other`` may be left out.
     """
     if decision is None:
         return None

@@ -138,6 +138,7 @@ def _row(item: ScaleDownNode) -> Row:
 
 
 def _moves(item: ScaleDownNode) -> str:
+    """Describe to which nodes the pods move: the number of pods, and the three most frequent targets; or empty."""
     if not item.pods:
         return ""
     targets = Counter(item.pods.values()).most_common()

@@ -44,9 +44,8 @@ def serve_expander(
     """Rank the options of a Cluster Autoscaler's scale-ups over gRPC, for upstream's autoscaler or kscale's.
 
     Start the autoscaler with --expander=grpc --grpc-expander-url=HOST:PORT --grpc-expander-cert=FILE. It speaks TLS
-    only.
-    A function takes a request (kscale.effects.RankOptions) and returns the ids of the best groups, best first. Runs
-    until a signal ends it.
+    only. A function takes a request (kscale.effects.RankOptions) and returns the ids of the best groups, best first.
+    Runs until a signal ends it.
 
     Parameters
     ----------
@@ -100,10 +99,11 @@ def ranker(rule: str, groups_file: str = "") -> Callable[[RankOptions], Ranking 
         if not prices:
             raise InputError(Problem("no group has a price", groups_file))
         return lambda request: _best(least_cost(request, prices))
-    return _users(rule)
+    return _import_ranker(rule)
 
 
 def _best(ranked: list[RankedOption]) -> Ranking:
+    """Return the ids of the best groups, with a warning for each group that was left out."""
     from kscale.capacity.rankers import best_of
     from kscale.effects import Ranking
 
@@ -113,7 +113,8 @@ def _best(ranked: list[RankedOption]) -> Ranking:
     return Ranking(groups=tuple(best_of(ranked)), warnings=tuple(unranked))
 
 
-def _users(rule: str) -> Callable[[RankOptions], Ranking]:
+def _import_ranker(rule: str) -> Callable[[RankOptions], Ranking]:
+    """Import the user's ranking function: ``FILE.py:NAME`` or ``MODULE:NAME``. Raises InputError if that fails."""
     from kscale.effects import Ranking
 
     module_name, colon, name = rule.rpartition(":")
@@ -128,6 +129,7 @@ def _users(rule: str) -> Callable[[RankOptions], Ranking]:
         raise InputError(Problem(f"there is no function {name}", module_name))
 
     def rank(request: RankOptions) -> Ranking:
+        """Rank with the user's function. Raises InputError if the result is not ids of the offered groups."""
         ranked = function(request)
         if isinstance(ranked, str) or not isinstance(ranked, Iterable):
             raise InputError(f"{rule} gave {ranked!r}, not ids of groups")
@@ -142,6 +144,7 @@ def _users(rule: str) -> Callable[[RankOptions], Ranking]:
 
 
 def _load_module(path: Path) -> ModuleType:
+    """Import a Python file as a module. Raises ImportError, and whatever the file raises."""
     spec = spec_from_file_location(f"kscale_expander_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no module")

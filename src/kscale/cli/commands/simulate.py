@@ -273,6 +273,7 @@ def _job_totals(report: SimulationReport) -> list[str]:
 
 
 def _interruptions(report: SimulationReport) -> list[str]:
+    """Return lines about lost machines and outages of zones; empty without any."""
     lines = [
         f"Outage of zone {each.zone} at {each.at}, for {format_time(each.seconds)}: {each.machines:,} "
         f"{plural('machine', each.machines)} and {pods(each.pods)} lost."
@@ -310,6 +311,7 @@ def _ideal(report: SimulationReport) -> list[str]:
 
 
 def _counts(counts: dict[str, int]) -> str:
+    """Format counts by name: ``a 2, b 1``."""
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 

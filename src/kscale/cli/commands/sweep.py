@@ -151,6 +151,10 @@ def workers_of(executor: str | None, jobs: int | None) -> Iterator[_Workers]:
 
 @contextmanager
 def _workers(executor: str | None, jobs: int | None) -> Iterator[_Workers]:
+    """Yield the local processes, or the workers of ``executor``: as :func:`workers_of`.
+
+    Raises typer.BadParameter for a malformed URL.
+    """
     if executor is None:
         count = jobs or os.cpu_count() or 1
         yield (None if count == 1 else count), count, None
@@ -173,6 +177,7 @@ _Workers = tuple[Executor | int | None, int, Callable[[Any], Any] | None]
 
 @contextmanager
 def _open_dask(address: str) -> Iterator[_Workers]:
+    """Connect to a Dask scheduler (``HOST:PORT``) and yield its workers. Raises InputError if that fails."""
     distributed = library("distributed", "--executor dask://")
     dask = library("dask", "--executor dask://")
     try:
@@ -183,6 +188,7 @@ def _open_dask(address: str) -> Iterator[_Workers]:
         count = max(1, sum(client.nthreads().values()))
 
         def share(base: Any) -> Any:
+            """Send data to the cluster once; return what tasks use in its place."""
             # A task instead of scattered data: Dask repeats a task after its worker is lost, but cannot restore
             # scattered data. `pure=False`: deriving the key from the content takes Dask longer than sending it.
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": sys.maxsize}):
@@ -196,6 +202,7 @@ def _open_dask(address: str) -> Iterator[_Workers]:
 
 @contextmanager
 def _open_ray(address: str) -> Iterator[_Workers]:
+    """Connect to a Ray cluster (``HOST:PORT``) and yield its workers."""
     from kscale.capacity.sweep import RayExecutor
 
     with RayExecutor(f"ray://{address}") as pool:

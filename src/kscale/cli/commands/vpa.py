@@ -139,6 +139,7 @@ def _changes(vpa: PlannedVPA) -> str | None:
 
 
 def _details(vpa: PlannedVPA) -> list[Table]:
+    """Build the tables of one VPA: what happens to each pod, and what admission changes in new pods."""
     name = f"{vpa.namespace}/{vpa.name}"
     rows: list[Row] = [[pod, "evicted", None] for pod in vpa.evict]
     rows += [[pod, "resized", None] for pod in vpa.resize]

@@ -338,7 +338,10 @@ FUTURE = "2027-03-01T00:00:00Z"
         ),
         (
             rows(150, pod="web-5d4f8-bcdfg") + [f"{FUTURE},shop,web-5d4f8-ghjkl,app,0.1,1\n"] * 2,
-            "1 containers (shop/web-5d4f8-ghjkl/app) with samples of up to 2027-03-01T00:00:00Z, more than eight days",
+            (
+                "1 containers (shop/web-5d4f8-ghjkl/app) with samples of up to 2027-03-01T00:00:00Z, more than eight "
+                "days after most (2026-01-05T02:29:00Z): kscale uses this time as the current time (--now sets another)"
+            ),
         ),
         ([f"{FUTURE},shop,nobody,app,0.1,1\n"], "1 containers that are not known with samples of up to 2027-03-01"),
     ],

@@ -125,6 +125,7 @@ def command(
 
 
 def _timedelta(text: str, option: str) -> timedelta:
+    """Parse a Go duration. Raises typer.BadParameter."""
     return timedelta(microseconds=parse_duration_option(text, option) / 1000)
 
 

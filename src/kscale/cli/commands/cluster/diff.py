@@ -142,6 +142,8 @@ def _list_totals(before: ClusterTotals, after: ClusterTotals) -> list[Row]:
 
 
 def _total(name: str, before: float, after: float, *, digits: int = 1) -> Row:
+    """Build the row of a total: before, after and the difference."""
+
     def shown(value: float, sign: str = "") -> Cell:
         return Cell(f"{value:{sign},}" if isinstance(value, int) else f"{value:{sign},.{digits}f}", value=value)
 
@@ -149,16 +151,19 @@ def _total(name: str, before: float, after: float, *, digits: int = 1) -> Row:
 
 
 def _arrow(before: object, after: object) -> str:
+    """Format ``before -> after`` with ``-`` for None; a single value if both are equal."""
     if before == after:
         return str(after)
     return f"{'-' if before is None else before} -> {'-' if after is None else after}"
 
 
 def _cores(amount: int | None) -> str | None:
+    """Format millicores as cores; None for None."""
     return None if amount is None else f"{amount / 1000:g}"
 
 
 def _gib(amount: int | None) -> str | None:
+    """Format bytes as GiB; None for None."""
     return None if amount is None else f"{amount / 2**30:,.2f}Gi"
 
 

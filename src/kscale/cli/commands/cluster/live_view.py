@@ -64,6 +64,10 @@ def follow_cluster(source: Clusters, terminal: Terminal, interval: float, view: 
 def _frame(
     cluster: Cluster, view: Callable[[Cluster], View], status: str, errors: dict[str, str], console: Console
 ) -> RenderableType:
+    """Draw a cluster's view with the current time and the watch's errors by kind.
+
+    If the view raises InputError, the error is drawn instead: the next state of the cluster may be readable.
+    """
     problems = [f"{kind}: {message}" for kind, message in errors.items()]
     try:
         current = view(cluster)
@@ -96,6 +100,7 @@ def draw_frame(view: View, status: str, problems: list[str], console: Console) -
 
 
 def _draw_table(table: Table, shown: int, console: Console) -> list[RenderableType]:
+    """Return the table's title, its first ``shown`` rows, and a line with the number of the others."""
     from rich.text import Text
 
     visible = [index for index, column in enumerate(table.columns) if not column.wide]
@@ -119,12 +124,13 @@ class Keys:
         self._pressed = asyncio.Event()
 
     def press(self, text: str) -> None:
+        """Record typed text: q ends the view; each space pauses or resumes it."""
         self.ended |= "q" in text.lower()
         self.paused ^= bool(text.count(" ") % 2)
         self._pressed.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait for this time, or until a key is pressed."""
+        """Wait for this time in seconds, or until a key is pressed."""
         self._pressed.clear()
         try:
             async with asyncio.timeout(seconds):

@@ -137,10 +137,12 @@ def _headline(report: NodeUsageReport) -> str:
 
 
 def _percent(use: ResourceUse) -> str:
+    """Format the requested share of a resource as a percentage; ``-`` if nothing is allocatable."""
     return f"{use.requests / use.allocatable:.0%}" if use.allocatable > 0 else "-"
 
 
 def _shares(use: ResourceUse, measured: bool) -> list[Cell]:
+    """Return the cells with requests, limits and (if ``measured``) usage as shares of what is allocatable."""
     amounts = [use.requests, use.limits, *([use.usage] if measured else [])]
     return [
         share_cell(None if amount is None or use.allocatable <= 0 else amount / use.allocatable) for amount in amounts
@@ -148,12 +150,14 @@ def _shares(use: ResourceUse, measured: bool) -> list[Cell]:
 
 
 def _format_holds(row: NodeUsage) -> str:
+    """Return what keeps the node, and how many more pods do."""
     more = len(row.held_by) - 1
     return row.why if more < 1 or row.why != row.held_by[0].why else f"{row.why} (and {pods(more)} more)"
 
 
 def _sort(nodes: list[NodeUsage], sort: Order) -> list[NodeUsage]:
     def share(use: ResourceUse, amount: int | None) -> float:
+        """Return the share of an amount; -1 if it is not known, 0 if nothing is allocatable."""
         return -1.0 if amount is None else amount / use.allocatable if use.allocatable > 0 else 0.0
 
     match sort:

@@ -175,23 +175,28 @@ def _summary(overview: ClusterOverview) -> str:
 
 
 def _share(node: OverviewNode) -> tuple[float, float]:
+    """Return the requested shares of the node's CPU and memory; 1 is all."""
     cpu = node.cpu / node.allocatable_cpu if node.allocatable_cpu else 0.0
     return cpu, node.memory / node.allocatable_memory if node.allocatable_memory else 0.0
 
 
 def _percent(amount: int, room: int) -> str:
+    """Format ``amount`` as a percentage of ``room``; ``-`` if there is none."""
     return f"{amount / room:.0%}" if room else "-"
 
 
 def _cores(milli: int) -> str:
+    """Format millicores as cores."""
     return _rounded(milli / 1000)
 
 
 def _gib(size: int) -> str:
+    """Format bytes as GiB."""
     return f"{_rounded(size / 2**30)} GiB"
 
 
 def _rounded(number: float) -> str:
+    """Format a number with one decimal, unless that is 0."""
     return f"{number:,.1f}".removesuffix(".0")
 
 
@@ -221,7 +226,7 @@ def _pending_row(item: PendingSummary, now: str) -> Row:
 
 
 def _age(seconds: float) -> str:
-    """Return an age as kubectl shows it: its largest unit."""
+    """Format seconds as kubectl shows an age: the largest unit only."""
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= length:
             return f"{int(seconds // length):,}{unit}"

@@ -109,6 +109,7 @@ def build(process: AutoscalerFlags, options: AutoscalingOptions) -> Build:
 
 
 async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: ProgramContext) -> Program:
+    """Assemble the program. If that fails, release what was opened."""
     resources = ExitStack()
     try:
         return await _put_together(process, options, around, resources)

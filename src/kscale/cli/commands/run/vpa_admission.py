@@ -186,6 +186,7 @@ def command(
 
 
 def _read(path: str) -> bytes | None:
+    """Return the content of a file; None if it cannot be read."""
     try:
         return read_file(path)
     except OSError:
