@@ -333,6 +333,7 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
     chosen = _select_promising_kinds(master, solved)
     few = kinds.only(chosen)
     while packing.rest.any():
+        packing.worth = solved.ask
         if not _fix_integer_parts(packing, master, solved) and not _best(packing, master, solved):
             break
         if not packing.rest.any():
@@ -341,6 +342,7 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
             break
         master.restrict(*packing.get_remaining())
         solved = _priced_again(packing, master, chosen, few, effort, threads)
+    packing.worth = solved.ask
     return best_first_fit(packing, solved.prices, effort)
 
 
