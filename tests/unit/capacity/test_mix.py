@@ -574,3 +574,21 @@ def test_a_bound_above_a_known_solution_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("kscale.capacity.mix.planning.MONEY", 1)
     with pytest.raises(BoundError, match="a mix of any number of types: the proven least"):
         mix(kscale.load(pods(8)), [SMALL, LARGE])
+
+
+@pytest.mark.parametrize("effort", [0, 300_000])
+def test_scarce_nodes_are_for_the_pods_that_only_they_hold(effort: int) -> None:
+    """Half of the nodes have the label that half of the pods need. The other pods are larger, and no offer holds one."""
+    pytest.importorskip("highspy")
+    items = []
+    for i in range(120):
+        items.append(node(f"rare{i}", 2, 8, model="rare"))
+        items.append(node(f"usual{i}", 2, 8))
+    for i, cpu in enumerate(range(1200, 1500, 100)):
+        items += pods(40, f"{cpu}m", prefix=f"bound{i}-", nodeSelector={"model": "rare"})
+        items += pods(40, f"{cpu + 300}m", prefix=f"free{i}-")
+    offers = [offer("tiny", 1, 2, 0.05)]
+    options = MixOptions(bound_effort=effort, plan_effort=effort)
+    plan = mix(kscale.load(items), offers, options=options, placements=True)
+    assert (plan.unschedulable_count, plan.node_count) == (0, 0)
+    placed_again(items, offers, plan)
