@@ -12,14 +12,15 @@ import kscale
 from kscale.capacity.groups import groups_from
 from kscale.capacity.mix import SPOT, MixOptions, MixPlan, Offer, groups_entries, mix, node_class_of, node_pool
 from kscale.capacity.mix.check import PlannedPlacement, RemainingNodes, check
+from kscale.capacity.mix.heuristics import best_first_fit
 from kscale.capacity.mix.instance import MONEY
-from kscale.capacity.mix.packing import Packed
+from kscale.capacity.mix.packing import Packed, Packing
 from kscale.capacity.mix.solve import candidates
 from kscale.errors import BoundError
 from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.bounds.effort import checked_bound
+from kscale.scheduling.bounds.effort import Effort, checked_bound
 from kscale.scheduling.bounds.instance import BinKinds
 from kscale.scheduling.coercion import pods_of
 
@@ -576,19 +577,26 @@ def test_a_bound_above_a_known_solution_is_an_error(monkeypatch: pytest.MonkeyPa
         mix(kscale.load(pods(8)), [SMALL, LARGE])
 
 
-@pytest.mark.parametrize("effort", [0, 300_000])
-def test_scarce_nodes_are_for_the_pods_that_only_they_hold(effort: int) -> None:
-    """Half of the nodes have the label that half of the pods need. The other pods are larger, and no offer holds one."""
-    pytest.importorskip("highspy")
-    items = []
-    for i in range(120):
-        items.append(node(f"rare{i}", 2, 8, model="rare"))
-        items.append(node(f"usual{i}", 2, 8))
-    for i, cpu in enumerate(range(1200, 1500, 100)):
-        items += pods(40, f"{cpu}m", prefix=f"bound{i}-", nodeSelector={"model": "rare"})
-        items += pods(40, f"{cpu + 300}m", prefix=f"free{i}-")
-    offers = [offer("tiny", 1, 2, 0.05)]
-    options = MixOptions(bound_effort=effort, plan_effort=effort)
-    plan = mix(kscale.load(items), offers, options=options, placements=True)
-    assert (plan.unschedulable_count, plan.node_count) == (0, 0)
-    placed_again(items, offers, plan)
+def test_items_without_a_bin_go_first_in_the_next_try() -> None:
+    """Ten bins hold both classes and ten only the larger, more valuable class; each bin holds one item."""
+    larger, smaller = 60, 50
+    kinds = BinKinds.of(
+        demand=[[larger], [smaller]],
+        count=[10, 10],
+        capacity=[[60 + i] for i in range(20)],
+        cost=[0] * 20,
+        allowed=[[True] * 20, [True] * 10 + [False] * 10],
+        available=[1] * 20,
+    )
+    packed = best_first_fit(Packing(kinds), np.array([2.0, 1.0]), Effort())
+    assert packed.missing.tolist() == [0, 0]
+
+
+def test_a_bin_without_cost_that_is_worth_more_is_no_cheaper_replacement() -> None:
+    kinds = BinKinds.of(demand=[[1]], count=[4], capacity=[[2], [2]], cost=[0, 10], available=[1, 5])
+    packing = Packing(kinds)
+    content = np.array([2])
+    assert packing.cheapest(content, 1) == 0
+    packing.worth = np.array([1000.0, 10.0])
+    assert packing.cheapest(content, 1) == 1
+    assert packing.copy().cheapest(content, 1) == 1

@@ -46,8 +46,8 @@ class Packing:
     """The bins fixed so far.
 
     - ``rest`` int64[K]: items not in a bin yet; ``loose``: no row limits the bins
-    - ``worth`` float64[T]: what one more bin of each kind would be worth, or None. A bin that costs nothing is worth much
-      if there are few of them and they alone hold some items.
+    - ``worth`` float64[T]: what one more bin of each kind would be worth, or None. A bin that costs nothing is worth
+      much if there are few of them and they alone hold some items.
     """
 
     def __init__(self, kinds: BinKinds) -> None:
