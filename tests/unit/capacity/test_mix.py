@@ -12,14 +12,15 @@ import kscale
 from kscale.capacity.groups import groups_from
 from kscale.capacity.mix import SPOT, MixOptions, MixPlan, Offer, groups_entries, mix, node_class_of, node_pool
 from kscale.capacity.mix.check import PlannedPlacement, RemainingNodes, check
+from kscale.capacity.mix.heuristics import best_first_fit
 from kscale.capacity.mix.instance import MONEY
-from kscale.capacity.mix.packing import Packed
+from kscale.capacity.mix.packing import Packed, Packing
 from kscale.capacity.mix.solve import candidates
 from kscale.errors import BoundError
 from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.bounds.effort import checked_bound
+from kscale.scheduling.bounds.effort import Effort, checked_bound
 from kscale.scheduling.bounds.instance import BinKinds
 from kscale.scheduling.coercion import pods_of
 
@@ -574,3 +575,28 @@ def test_a_bound_above_a_known_solution_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("kscale.capacity.mix.planning.MONEY", 1)
     with pytest.raises(BoundError, match="a mix of any number of types: the proven least"):
         mix(kscale.load(pods(8)), [SMALL, LARGE])
+
+
+def test_items_without_a_bin_go_first_in_the_next_try() -> None:
+    """Ten bins hold both classes and ten only the larger, more valuable class; each bin holds one item."""
+    larger, smaller = 60, 50
+    kinds = BinKinds.of(
+        demand=[[larger], [smaller]],
+        count=[10, 10],
+        capacity=[[60 + i] for i in range(20)],
+        cost=[0] * 20,
+        allowed=[[True] * 20, [True] * 10 + [False] * 10],
+        available=[1] * 20,
+    )
+    packed = best_first_fit(Packing(kinds), np.array([2.0, 1.0]), Effort())
+    assert packed.missing.tolist() == [0, 0]
+
+
+def test_a_bin_without_cost_that_is_worth_more_is_no_cheaper_replacement() -> None:
+    kinds = BinKinds.of(demand=[[1]], count=[4], capacity=[[2], [2]], cost=[0, 10], available=[1, 5])
+    packing = Packing(kinds)
+    content = np.array([2])
+    assert packing.cheapest(content, 1) == 0
+    packing.worth = np.array([1000.0, 10.0])
+    assert packing.cheapest(content, 1) == 1
+    assert packing.copy().cheapest(content, 1) == 1

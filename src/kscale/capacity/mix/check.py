@@ -98,7 +98,9 @@ def check(
     arguments = snapshot, records, class_of, offers, planned, room
     # Most plans need no other offers. A catalogue has thousands, whose templates take time to prepare.
     checked = _check_with(used, *arguments, existing=existing, complete=used == every)
-    return _check_with(every, *arguments, existing=existing, complete=True) if checked is None else checked
+    checked = checked or _check_with(every, *arguments, existing=existing, complete=True)
+    assert checked is not None  # only an incomplete list of templates gives no result
+    return checked
 
 
 def _check_with(

@@ -404,8 +404,8 @@ def shapes_of(
         for c, weight in rule.weights.items():
             part[c].append((number, weight))
     for number, conflict in enumerate(conflicts, len(rules)):
-        for side, members in enumerate((conflict.first, conflict.second)):
-            for c in members:
+        for side, classes in enumerate((conflict.first, conflict.second)):
+            for c in classes:
                 part[c].append((number, side))
     numbers: dict[tuple[bytes, bytes, tuple[tuple[int, int], ...]], int] = {}
     of_class = np.empty(len(counts), dtype=np.int64)

@@ -21,6 +21,7 @@ __all__ = ["best_first_fit", "cheaper", "dive", "evenly", "fill", "packed_greedi
 
 _STEPS = 2_000
 _PROMISING = 8  # number of kinds that are tried alone
+_URGENT = 3  # number of tries to place items that found no bin
 
 
 def resource_prices(kinds: BinKinds) -> NDArray[np.float64]:
@@ -137,7 +138,17 @@ def best_first_fit(packing: Packing, prices: NDArray[np.float64], effort: Effort
     kinds = packing.kinds
     greedy = packing.copy()
     fill(greedy, prices, effort)
-    best = greedy.merge_equal_bins()
+    best = latest = greedy.merge_equal_bins()
+    urgent = prices.astype(np.float64)
+    for _ in range(_URGENT):
+        if not latest.missing.any():
+            break
+        # Items that found no bin go first: others may have taken bins that only these could use.
+        urgent = np.where(latest.missing > 0, 2.0 * max(float(urgent.max()), 1e-9), urgent)
+        other = packing.copy()
+        fill(other, urgent, effort)
+        latest = other.merge_equal_bins()
+        best = _better(best, latest, kinds)
     for kind in _promising(packing):
         if effort.is_exhausted:
             return best
@@ -333,6 +344,7 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
     chosen = _select_promising_kinds(master, solved)
     few = kinds.only(chosen)
     while packing.rest.any():
+        packing.worth = solved.ask
         if not _fix_integer_parts(packing, master, solved) and not _best(packing, master, solved):
             break
         if not packing.rest.any():
@@ -341,6 +353,7 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
             break
         master.restrict(*packing.get_remaining())
         solved = _priced_again(packing, master, chosen, few, effort, threads)
+    packing.worth = solved.ask
     return best_first_fit(packing, solved.prices, effort)
 
 

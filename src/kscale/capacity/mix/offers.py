@@ -240,7 +240,7 @@ def subjects(
         records = snapshot.pending_records if names == pending else snapshot.records(names)
     except KeyError as error:
         raise InputError(f"pods: no pod {error.args[0]!r} in the snapshot") from None
-    suspects = range(len(records))
+    suspects: Sequence[int] = range(len(records))
     if isinstance(records, PodRows):  # a pod with a controller in this column is no DaemonSet's
         suspects = np.flatnonzero(records.controllers < 0).tolist()
     left_out = {i for i in suspects if is_daemonset_pod(records[i].pod)}

@@ -43,13 +43,19 @@ class Packed:
 
 
 class Packing:
-    """The bins fixed so far. ``rest`` int64[K]: items not in a bin yet; ``loose``: no row limits the bins."""
+    """The bins fixed so far.
+
+    - ``rest`` int64[K]: items not in a bin yet; ``loose``: no row limits the bins
+    - ``worth`` float64[T]: what one more bin of each kind would be worth, or None. A bin that costs nothing is worth
+      much if there are few of them and they alone hold some items.
+    """
 
     def __init__(self, kinds: BinKinds) -> None:
         self.kinds = kinds
         self.rest = kinds.count.copy()
         self.used = np.zeros(kinds.size, dtype=np.int64)
         self._bins: list[tuple[int, NDArray[np.int64], int]] = []
+        self.worth: NDArray[np.float64] | None = None
         self._plain = (kinds.rows >= 0).all(axis=1)  # rows without negative weights: more bins never decrease them
         self.loose = self._plain.all() and not np.isfinite(kinds.high).any()
 
@@ -57,6 +63,7 @@ class Packing:
         """Return an independent copy."""
         other = Packing(self.kinds)
         other.rest, other.used, other._bins = self.rest.copy(), self.used.copy(), list(self._bins)
+        other.worth = self.worth
         return other
 
     def room(self, kind: int) -> int:
@@ -90,12 +97,14 @@ class Packing:
     def cheapest(self, pattern: NDArray[np.int64], instead_of: int = -1) -> int:
         """Return the cheapest kind with a bin left that holds the pattern, or -1 if there is none.
 
-        With ``instead_of`` a kind, only kinds that take no more of any row than that kind.
+        With ``instead_of`` a kind, only kinds that take no more of any row than that kind, and are worth no more.
         """
         fits = self.kinds.can_hold(pattern)
         if instead_of >= 0:
             rows = self.kinds.rows
             fits &= (rows <= rows[:, [instead_of]]).all(axis=0)
+            if self.worth is not None:
+                fits &= self.worth <= self.worth[instead_of] * (1.0 + 1e-9)
         order = np.flatnonzero(fits)
         for kind in order[np.argsort(self.kinds.cost[order], kind="stable")].tolist():
             if self.room(kind) > 0:
