@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kscale.capacity.karpenter.node_claim import OfferedPools, PlannedClaim
 from kscale.capacity.karpenter.cluster_view import (
     DISRUPTED,
     ClusterView,
@@ -27,6 +26,7 @@ from kscale.capacity.karpenter.cluster_view import (
     is_provisionable,
 )
 from kscale.capacity.karpenter.disruption import METHODS, Command, count_allowed, find_command, is_valid
+from kscale.capacity.karpenter.node_claim import OfferedPools, PlannedClaim
 from kscale.capacity.karpenter.node_pools import NODE_POOL, NodePools
 from kscale.effects import (
     SECOND,
