@@ -55,7 +55,7 @@ def main() -> int:
             kind, [*cases, *drawn], programs[kind.program], upstream, known=len(cases), times=options.times
         )
         if options.write:
-            _write(path, [*cases, *drawn])
+            _write(path, [*cases, *(case for case in drawn if case["want"] is not None)])
     return 1 if changed and not options.write else 0
 
 
@@ -70,7 +70,7 @@ def renew(kind: Kind, cases: Sequence[Json], program: Path, upstream: str, *, kn
     """Set the answers of cases to upstream's; returns how many of the first ``known`` were others, and prints them.
 
     With ``times`` each is asked so often. An answer that is not always the same counts as another one: something of
-    upstream that is left to chance was not put into one order.
+    upstream that is left to chance was not put into one order. Of drawn cases, such an answer stays None.
     """
     asked = [(index, case) for index, case in enumerate(cases) if OLDER not in case.get("tags", ())]
     with Oracle(program) as oracle:
@@ -81,12 +81,17 @@ def renew(kind: Kind, cases: Sequence[Json], program: Path, upstream: str, *, kn
             unstable |= {i for i, (a, b) in enumerate(zip(replies, again, strict=True)) if a.output != b.output}
     outcomes: Counter[str] = Counter({"of an older release": len(cases) - len(asked)})
     for i in sorted(unstable):
+        if asked[i][0] >= known:
+            outcomes["left to chance"] += 1
+            continue
         outcomes["not always the same"] += 1
         print(f"  {asked[i][1]['name']}: not always the same answer")
-    for (index, case), reply in zip(asked, replies, strict=True):
+    for i, ((index, case), reply) in enumerate(zip(asked, replies, strict=True)):
         if reply.error:
             outcomes["cannot be asked"] += 1
             print(f"  {case['name']}: {reply.error.partition(chr(10))[0]}")
+            continue
+        if index >= known and i in unstable:
             continue
         if index >= known:
             outcomes["added"] += 1

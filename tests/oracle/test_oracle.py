@@ -200,6 +200,19 @@ def test_renewing_counts_what_changed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "quantity, upstream 2: 1 of an older release, 1 as recorded, 1 changed, 1 added" in output
 
 
+def test_a_drawn_case_whose_answer_is_left_to_chance_is_not_recorded(tmp_path: Path) -> None:
+    (tmp_path / "asked").write_text("")
+    count = f"open({str(tmp_path / 'asked')!r}, 'a').write('x')"
+    often = f"len(open({str(tmp_path / 'asked')!r}).read())"
+    path = program(tmp_path, f"({count}) and {{'output': {{'error': str(asked['input']['text'] * {often})}}}}")
+    cases: list[dict[str, Any]] = [
+        {"name": "stable", "input": {"text": ""}, "want": None},
+        {"name": "chance", "input": {"text": "1"}, "want": None},
+    ]
+    assert renew(QUANTITY, cases, path, "upstream 2", known=0, times=3) == 0
+    assert [case["want"] for case in cases] == [{"error": ""}, None]
+
+
 def test_an_answer_that_is_left_to_chance_is_found_by_asking_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -213,6 +213,9 @@ def test_daemon_sets_that_do_not_run_yet_keep_room_on_existing_nodes() -> None:
     started = running("d-n", "n", cpu="500m")
     started["metadata"] |= {"ownerReferences": [owner], "namespace": "kube-system"}
     assert place(node(cpu="2"), daemon_set("500m"), started, pod("p", "1500m")).existing == {"default/p": "n"}
+    soft = {"key": "slow", "value": "", "effect": "PreferNoSchedule"}
+    tolerating = pod("p", tolerations=[{"key": "slow", "operator": "Exists"}])
+    assert place(node(cpu="2", taints=(soft,)), daemon_set("1500m"), tolerating).existing == {}, "it may run there"
     elsewhere = daemon_set("1500m", nodeSelector={TEAM: "red"})
     assert place(node(cpu="2"), elsewhere, pod("p")).existing == {"default/p": "n"}
 

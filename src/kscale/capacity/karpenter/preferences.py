@@ -13,7 +13,7 @@ from kscale.capacity.karpenter.requirements import Operator, Requirement, Requir
 from kscale.capacity.karpenter.topology import ALL_EFFECTS, PodTopology
 from kscale.objects.api.core import NodeAffinity, NodeSelectorTerm, Pod, PodAffinity
 
-__all__ = ["Alternative", "alternatives_of", "strict_requirements"]
+__all__ = ["REQUIRED_EFFECTS", "Alternative", "alternatives_of", "strict_requirements"]
 
 _POD_OPERATORS = (
     Operator.IN,
@@ -25,7 +25,7 @@ _POD_OPERATORS = (
 )
 _NEVER = requirement("metadata.name", Operator.IN, [""])
 """A label that no NodePool has."""
-_REQUIRED_EFFECTS = ("NoSchedule", "NoExecute")
+REQUIRED_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def alternatives_of(pod: Pod, *, tolerates_preferences: bool) -> Iterator[Altern
             spread[soft[0]] = spread[-1]
             del spread[-1]
         elif tolerates_preferences and effects is ALL_EFFECTS and not tolerates_all:
-            effects = _REQUIRED_EFFECTS
+            effects = REQUIRED_EFFECTS
         else:
             return
 

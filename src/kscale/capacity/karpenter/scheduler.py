@@ -26,7 +26,7 @@ from kscale.capacity.karpenter.node_claim import (
     PlannedClaim,
     share_ports,
 )
-from kscale.capacity.karpenter.preferences import Alternative, alternatives_of
+from kscale.capacity.karpenter.preferences import REQUIRED_EFFECTS, Alternative, alternatives_of
 from kscale.capacity.karpenter.requirements import Operator, Requirements, requirement
 from kscale.capacity.karpenter.topology import (
     ALL_EFFECTS,
@@ -254,12 +254,15 @@ class _Scheduler:
         world, _ = self._world
         names, last = self._snapshot.nodes, self._last
         reserved = self._requested_by_daemons
+        # Upstream lets pods of DaemonSets tolerate PreferNoSchedule when it looks at the types of a NodePool.
+        has_types = any(template.types and template.can_meet_minimum_values for template in self._templates)
+        effects = REQUIRED_EFFECTS if has_types else ALL_EFFECTS
         result = []
         for number in sorted(range(len(names)), key=lambda n: (names[n] in last, names[n])):
             node = self._topology_nodes[number]
             free, slots = world.free(number)
             host = node.labels.get(HOSTNAME) or node.name
-            running = [each for each in self._daemons if each.runs_on_node(node.requirements, node.taints, ALL_EFFECTS)]
+            running = [each for each in self._daemons if each.runs_on_node(node.requirements, node.taints, effects)]
             expected: Counter[str] = Counter()
             for daemon in running:
                 expected.update(daemon.request)
