@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kscale.cli.terminal import Terminal
     from kscale.series import Series
     from kscale.series.usage_reader import UsageBatch
-    from kscale.world.metrics.prometheus import Prometheus, RangeQueries
+    from kscale.world.prometheus import Prometheus, RangeQueries
 
 __all__ = ["PrometheusFlags", "UsageFlags"]
 
@@ -88,7 +88,7 @@ class PrometheusFlags(OptionGroup):
 
         Logs the number of queries and bytes, and warns with the server's warnings. Raises InputError.
         """
-        from kscale.world.metrics.prometheus import series_of
+        from kscale.world.prometheus import series_of
 
         start, end, step = self._range(now)
         queries, server = self._queries()
@@ -110,7 +110,7 @@ class PrometheusFlags(OptionGroup):
 
     def _queries(self) -> tuple[RangeQueries, str]:
         """Return the runner of range queries and the server's name."""
-        from kscale.world.metrics.prometheus import RangeLimits, RangeQueries
+        from kscale.world.prometheus import RangeLimits, RangeQueries
 
         limits = RangeLimits()
         if self.prometheus_concurrency is not None:
@@ -122,7 +122,7 @@ class PrometheusFlags(OptionGroup):
 
     def _client(self) -> Prometheus:
         from kscale.series.prometheus import authorization
-        from kscale.world.metrics.prometheus import RESPONSE_BYTES, Prometheus
+        from kscale.world.prometheus import RESPONSE_BYTES, Prometheus
 
         timeout = "5m" if self.prometheus_query_timeout is None else self.prometheus_query_timeout
         file = self.prometheus_bearer_token_file
@@ -164,7 +164,7 @@ class UsageFlags(PrometheusFlags):
 
         Logs the number of queries and bytes at the end. Raises InputError.
         """
-        from kscale.world.metrics.prometheus import ContainerUsage
+        from kscale.world.prometheus import ContainerUsage
 
         start, end, step = self._range(now)
         labels = [_label(text) for text in self.prometheus_label or ()]
