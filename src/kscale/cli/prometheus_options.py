@@ -28,7 +28,6 @@ __all__ = ["PrometheusFlags", "UsageFlags"]
 
 _T = TypeVar("_T")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_PANEL: Final = "Prometheus"
 
 
 @dataclass
