@@ -33,8 +33,7 @@ from kscale.capacity.generate import generate
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import recognise_groups
 from kscale.objects.api.core import Node, Pod
-from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.load import load
+from kscale.snapshot.cluster import Cluster, load
 from kscale.snapshot.loading import load_objects
 from kscale.snapshot.snapshot import Snapshot
 

@@ -13,7 +13,7 @@ import pytest
 
 from fake_prometheus import FakePrometheus
 from kscale.effects import SECOND
-from kscale.world.metrics.prometheus import ContainerUsage, Prometheus, RangeQueries
+from kscale.world.prometheus import ContainerUsage, Prometheus, RangeQueries
 
 PODS = 1_000
 DAY = 86_400 * SECOND

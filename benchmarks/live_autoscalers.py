@@ -42,7 +42,7 @@ from kscale.effects import to_text
 from kscale.hpa.options import HPAOptions
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client
-from kscale.world.metrics.rest import RESTMetrics
+from kscale.world.metrics_apis import RESTMetrics
 
 SYNCS: Final = 100
 STATUS_WRITES: Final = "PATCH horizontalpodautoscalers.autoscaling/status"

@@ -454,7 +454,7 @@ def replicas() -> str:
 
 def iam() -> str:
     """Actions of the IAM policy on AWS: which ones are limited to the groups' tags."""
-    from kscale.drivers.manifests.aws_policy import aws_policy
+    from kscale.drivers.manifests.cluster_autoscaler import aws_policy
 
     line = "kscale manifests cluster-autoscaler --image IMAGE --cloud-provider aws --iam-policy"
     statements = aws_policy(names=(), tags={"k8s.io/cluster-autoscaler/enabled": ""})["Statement"]

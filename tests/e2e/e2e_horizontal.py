@@ -21,7 +21,7 @@ from e2e.widgets import DEFINITION, GROUP
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
 from kscale.drivers.process import ProcessOptions, Program, ProgramContext, run_process
 from kscale.hpa.options import HPAOptions
-from kscale.world.metrics.rest import RESTMetrics
+from kscale.world.metrics_apis import RESTMetrics
 from unit.world.informer_cases import Api, pod
 
 NAMESPACE = "/namespaces/default"

@@ -43,7 +43,7 @@ from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.stores import ClusterSink
 from kscale.world.kubernetes.transport import Answer, Call
-from kscale.world.metrics.rest import RESTMetrics
+from kscale.world.metrics_apis import RESTMetrics
 from kscale.world.protocols import Watch
 
 __all__ = ["SEEDS", "TARGETS"]

@@ -26,7 +26,7 @@ import trustme
 from hostile.campaign import Campaign
 from hostile.http_server import Api, HostileServer
 from hostile.programs import PROGRAMS, Cluster, Process, free_port
-from kscale.drivers.expander_protocol import METHOD
+from kscale.drivers.grpc_expander import METHOD
 from kscale.drivers.vpa_admission import LARGE
 from kscale.world.clock import SystemClock
 from unit.drivers.vpa_world import SERVED

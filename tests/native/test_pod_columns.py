@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kscale._native import _pod_columns
 from kscale.errors import NativeError
-from kscale.snapshot.pod_states import READY
+from kscale.snapshot.columns import READY
 from reference.pod_columns import is_usual, key_of, moments_of, row_of
 
 NAMES = st.one_of(

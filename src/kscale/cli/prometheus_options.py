@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from kscale.cli.terminal import Terminal
     from kscale.series import Series
     from kscale.series.usage_reader import UsageBatch
-    from kscale.world.metrics.prometheus import Prometheus, RangeQueries
+    from kscale.world.prometheus import Prometheus, RangeQueries
 
 __all__ = ["PrometheusFlags", "UsageFlags"]
 
 _T = TypeVar("_T")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_PANEL: Final = "Prometheus"
 
 
 @dataclass
@@ -88,7 +87,7 @@ class PrometheusFlags(OptionGroup):
 
         Logs the number of queries and bytes, and warns with the server's warnings. Raises InputError if a query fails.
         """
-        from kscale.world.metrics.prometheus import series_of
+        from kscale.world.prometheus import series_of
 
         start, end, step = self._range(now)
         queries, server = self._queries()
@@ -111,7 +110,7 @@ class PrometheusFlags(OptionGroup):
 
     def _queries(self) -> tuple[RangeQueries, str]:
         """Return the runner of range queries and the server's name."""
-        from kscale.world.metrics.prometheus import RangeLimits, RangeQueries
+        from kscale.world.prometheus import RangeLimits, RangeQueries
 
         limits = RangeLimits()
         if self.prometheus_concurrency is not None:
@@ -124,7 +123,7 @@ class PrometheusFlags(OptionGroup):
     def _client(self) -> Prometheus:
         """Create the client. Raises typer.BadParameter for a malformed option."""
         from kscale.series.prometheus import authorization
-        from kscale.world.metrics.prometheus import RESPONSE_BYTES, Prometheus
+        from kscale.world.prometheus import RESPONSE_BYTES, Prometheus
 
         timeout = "5m" if self.prometheus_query_timeout is None else self.prometheus_query_timeout
         file = self.prometheus_bearer_token_file
@@ -171,7 +170,7 @@ class UsageFlags(PrometheusFlags):
         ``namespaces``: those to read; empty for all. Logs the number of queries and bytes at the end. Raises InputError
         if a query fails.
         """
-        from kscale.world.metrics.prometheus import ContainerUsage
+        from kscale.world.prometheus import ContainerUsage
 
         start, end, step = self._range(now)
         labels = [_label(text) for text in self.prometheus_label or ()]

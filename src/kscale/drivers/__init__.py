@@ -10,8 +10,7 @@ from kscale.lazy import import_on_use
 
 if TYPE_CHECKING:
     from kscale.drivers.grpc_expander import GrpcExpander
-    from kscale.drivers.horizontal_queue import HorizontalController, Tombstone
-    from kscale.drivers.work_queue import WorkQueue
+    from kscale.drivers.work_queue import HorizontalController, Tombstone, WorkQueue
 
 __all__ = ["GrpcExpander", "HorizontalController", "Tombstone", "WorkQueue"]
 
@@ -20,7 +19,6 @@ import_on_use(
     __name__,
     {
         "grpc_expander": ("GrpcExpander",),
-        "horizontal_queue": ("HorizontalController", "Tombstone"),
-        "work_queue": ("WorkQueue",),
+        "work_queue": ("HorizontalController", "Tombstone", "WorkQueue"),
     },
 )

@@ -1,6 +1,6 @@
 """The horizontal pod autoscaler as a live driver: HPAs that are due together are decided together.
 
-Upstream: ``pkg/controller/podautoscaler``, as kube-controller-manager runs it. :mod:`kscale.drivers.horizontal_queue`
+Upstream: ``pkg/controller/podautoscaler``, as kube-controller-manager runs it. :mod:`kscale.drivers.work_queue`
 decides which HPA is due, :mod:`kscale.hpa.batch.reconcile_all` reconciles those that are.
 """
 
@@ -15,8 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kscale.drivers.driver import discover_steps
-from kscale.drivers.horizontal_queue import HorizontalController, Tombstone
-from kscale.drivers.work_queue import QUEUE_METRICS
+from kscale.drivers.work_queue import QUEUE_METRICS, HorizontalController, Tombstone
 from kscale.effects import (
     LAST_TIME,
     SECOND,

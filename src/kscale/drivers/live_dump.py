@@ -16,7 +16,7 @@ from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.listing import NEEDED_FOR_HPAS, READ_FOR_HPAS, Listing, Tell, list_cluster
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.resources import Resources
-from kscale.world.metrics.rest import RESTMetrics
+from kscale.world.metrics_apis import RESTMetrics
 from kscale.world.protocols import Clock
 
 __all__ = ["read_custom_owners", "read_live_dump"]

@@ -41,7 +41,7 @@ from kscale.vpa.recommender import (
 from kscale.vpa.recommender.records import VpaResult
 from kscale.vpa.recommender.strategy_advice import STRATEGY_METRICS, StrategyAdvisor
 from kscale.vpa.target import filter_live_pods, find_controlled_pods_steps, resolve_vpa_selectors_steps
-from kscale.world.metrics.rest import RESTMetrics
+from kscale.world.metrics_apis import RESTMetrics
 from kscale.world.protocols import Change, History, Stores, Watch
 
 if TYPE_CHECKING:

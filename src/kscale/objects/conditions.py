@@ -7,11 +7,11 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import Condition
 from kscale.objects.times import moment_in, moment_of
 
-__all__ = ["changed_at", "find", "is_true", "node_ready_condition", "pod_ready", "resize_infeasible", "with_condition"]
+__all__ = ["changed_at", "find", "is_true", "pod_ready", "resize_infeasible", "with_condition"]
 
 
 def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
@@ -70,11 +70,6 @@ def with_condition(conditions: list[Condition], new: Condition) -> list[Conditio
 def pod_ready(pod: Pod) -> bool:
     """Return whether the pod's Ready condition is True (``IsPodReady``)."""
     return is_true(pod.status.conditions, "Ready")
-
-
-def node_ready_condition(node: Node) -> Condition | None:
-    """Return the node's Ready condition, or None."""
-    return find(node.status.conditions, "Ready")
 
 
 def resize_infeasible(pod: Pod) -> bool:

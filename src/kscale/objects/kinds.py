@@ -220,10 +220,6 @@ def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], f
     raise InputError(Problem(message, field=field))
 
 
-def _has_template(spec: Any) -> bool:
-    return isinstance(spec, Mapping) and not _TEMPLATES.isdisjoint(spec)
-
-
 def _key_of(metadata: Any) -> str:
     if not isinstance(metadata, Mapping):
         return ""

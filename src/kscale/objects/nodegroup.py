@@ -342,7 +342,7 @@ class Groups:
         return self._by_id[group_id]
 
     def get(self, group_id: str) -> NodeGroup | None:
-        """Return a group by its id, or None."""
+        """Return the group with the id ``group_id``, or None."""
         return self._by_id.get(group_id)
 
     def with_targets(self, sizes: Mapping[str, int]) -> Groups:
@@ -377,7 +377,7 @@ class Groups:
         return group_ids
 
     def members(self, names: Sequence[str]) -> dict[str | None, list[str]]:
-        """Return the nodes by group id, as :meth:`ids_of_nodes` has it, in order.
+        """Return the nodes ``names`` by group id, as :meth:`ids_of_nodes` has it, in order.
 
         Do not modify the result.
         """

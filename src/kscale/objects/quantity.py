@@ -419,7 +419,7 @@ class Quantity:
 
         Raises :class:`QuantityError` if ``value`` does not fit in an int64.
         """
-        if not (isinstance(scale, int) and isinstance(format, str)):
+        if not (isinstance(scale, int) and isinstance(format, str)):  # type: ignore[redundant-expr]  # callers without types
             raise InputError(f"scale is {show_value(scale)} and format {show_value(format)}: give an int and a string")
         if not fits(value):
             raise QuantityError(f"{value} does not fit in 64 bits")

@@ -59,10 +59,10 @@ from kscale.snapshot.loading import LoadReport, load_objects
 from kscale.snapshot.text.sources import RawObject, Source, read
 from kscale.world.simulated.cloud import GroupTimes
 from kscale.world.simulated.controllers import Key
-from kscale.world.simulated.custom_resources import pod_template_problem
 from kscale.world.simulated.kubelet import PodTimes
 from kscale.world.simulated.load import MILLION, Queue, Usage
 from kscale.world.simulated.metrics import ExternalMetric, Pipeline
+from kscale.world.simulated.workloads import pod_template_problem
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 
 __all__ = [

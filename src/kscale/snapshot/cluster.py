@@ -1,11 +1,14 @@
-"""A mutable cluster that takes objects and returns snapshots. A watch, a dump or a simulation feeds it."""
+"""A mutable cluster that takes objects and returns snapshots, and ``kscale.load`` for files, data and objects.
+
+A watch, a dump or a simulation feeds a cluster. Not in upstream.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
-from functools import wraps
+from functools import partial, wraps
 from threading import RLock
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
@@ -17,24 +20,23 @@ from numpy.typing import NDArray
 from kscale.errors import ConcurrentUseError, InputError, Problem, show_value
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import Int64, KubeObject
-from kscale.objects.argument_types import typed_methods
+from kscale.objects.argument_types import typed, typed_methods
 from kscale.objects.kinds import item_kind, with_namespace
 from kscale.objects.times import moment
+from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.changes import ChangedKeys, Page, Watched
 from kscale.snapshot.classes.interner import Interner
-from kscale.snapshot.columns import NodeColumns
-from kscale.snapshot.loading import LoadReport, load_objects
+from kscale.snapshot.columns import FINISHED, GATED, PENDING, PLACED, TERMINATING, NodeColumns
+from kscale.snapshot.loading import Loaded, LoadReport, load_batches, load_objects
 from kscale.snapshot.object_store import Informers, ObjectStore, kind_name
-from kscale.snapshot.pod_states import FINISHED, GATED, PENDING, PLACED, TERMINATING
 from kscale.snapshot.pods.index import PodIndex
 from kscale.snapshot.pods.store import PodStore, Texts
 from kscale.snapshot.pods.table import PodTable
 from kscale.snapshot.snapshot import Snapshot
-from kscale.snapshot.text.pod_reader import PodBatch, PodReader
+from kscale.snapshot.text.pod_reader import PodBatch, PodReader, ScannedList
 from kscale.snapshot.watching import Applying, StoredObjects, decode_object, watch
 
-__all__ = ["Cluster", "Relist"]
-
+__all__ = ["Cluster", "Relist", "load"]
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -630,3 +632,34 @@ def decode_any(item: Any) -> Iterator[tuple[KubeObject, Any]]:
             "as {'kind': 'Node', 'metadata': {'name': 'n1'}}; kscale.load reads files"
         )
     yield from load_objects(item, validate=False)
+
+
+@typed
+def load(
+    *sources: Any,
+    strict: bool = True,
+    report: LoadReport | None = None,
+    threads: int | None = None,
+    texts: Texts = "all",
+) -> Cluster:
+    """Read a cluster from files and data: :func:`kscale.load` without a live cluster.
+
+    Raises InputError with all problems.
+    """
+    report = LoadReport() if report is None else report
+    cluster = Cluster(texts=texts, threads=threads)
+    with collector_paused():
+        scan = partial(_scan, cluster)
+        for item in load_batches(*sources, strict=strict, report=report, scan=scan, is_stored=cluster.has_pod):
+            if isinstance(item, Loaded):
+                cluster.apply_decoded(item.obj, item.raw)
+            else:
+                report.count_batch(item, cluster.apply_batch(item))
+        cluster.tidy()
+    cluster.report = report
+    return cluster
+
+
+def _scan(cluster: Cluster, view: memoryview, source: str, place: str) -> ScannedList | None:
+    """Scan a text with the cluster's reader, which is created for the first text."""
+    return cluster.reader.scan(view, source, place)

@@ -20,9 +20,8 @@ from kscale.objects.kinds import check_kind
 from kscale.objects.pod_resources import CPU, PODS, is_scalar
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.classes.interner import Interner
-from kscale.snapshot.columns import FIXED_RESOURCES, NodeColumns
+from kscale.snapshot.columns import FIXED_RESOURCES, PENDING, PLACED, NodeColumns
 from kscale.snapshot.object_store import Informers
-from kscale.snapshot.pod_states import PENDING, PLACED
 from kscale.snapshot.pods.record import read_moments, replica_controller
 from kscale.snapshot.pods.rows import NumberedNames
 from kscale.snapshot.pods.table import PodTable

@@ -20,9 +20,8 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.times import moment
 from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.interner import Interner, PodClass
-from kscale.snapshot.columns import NodeColumns, read_only
+from kscale.snapshot.columns import EXCLUSION_REASONS, GATED, NodeColumns, read_only
 from kscale.snapshot.object_store import Informers
-from kscale.snapshot.pod_states import EXCLUSION_REASONS, GATED
 from kscale.snapshot.pods.classifier import Classifier
 from kscale.snapshot.pods.index import PodIndex
 from kscale.snapshot.pods.record import PodRecord

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kscale.errors import Problem
 from kscale.objects.argument_types import typed
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.load import load as load_sources
+from kscale.snapshot.cluster import load as load_sources
 from kscale.snapshot.loading import LoadReport
 from kscale.snapshot.pods.store import Texts
 from kscale.version import __version__

@@ -17,8 +17,7 @@ from kscale.capacity.losses import Loss, Repair, losses, named_losses, pair_loss
 from kscale.cli.commands.headroom import headroom_view
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.node_selectors import ZONE
-from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.load import load
+from kscale.snapshot.cluster import Cluster, load
 
 
 def worker(name: str, zone: str, cpu: int = 1000) -> Node:

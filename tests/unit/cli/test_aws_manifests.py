@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import kscale.world.aws
-from kscale.drivers.manifests.aws_policy import aws_policy
+from kscale.drivers.manifests.cluster_autoscaler import aws_policy
 from unit.cli.support import Run
 from unit.cli.support import kscale as run
 

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from kscale.schemas import DOCUMENTS, schema
-from kscale.snapshot.load import load
+from kscale.snapshot.cluster import load
 from unit.cli.support import kscale
 from unit.cli.test_hpa import ALL
 from unit.cli.test_replay_hpa import HPA

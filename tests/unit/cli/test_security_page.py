@@ -19,8 +19,8 @@ from kscale.drivers import vpa_admission
 from kscale.files import MAX_FILE
 from kscale.world.kubernetes import credentials
 from kscale.world.kubernetes.transport import ServerLimits
-from kscale.world.metrics.prometheus import MOST_LABELS, RESPONSE_BYTES, RangeLimits
 from kscale.world.nodegroups import external
+from kscale.world.prometheus import MOST_LABELS, RESPONSE_BYTES, RangeLimits
 from kscale.world.protocols import MOST_NODES
 from kscale.world.rpc import MOST_BYTES
 from unit.cli.support import kscale

@@ -17,7 +17,7 @@ from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.decode import from_dict
 from kscale.objects.kinds import ServedResource
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError
-from kscale.world.metrics.rest import RESTMetrics
+from kscale.world.metrics_apis import RESTMetrics
 from unit.world.fake_api_server import Late
 from unit.world.informer_cases import pod
 from unit.world.test_informer import FakeApi, against_fake

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
-from kscale.drivers.horizontal_queue import HorizontalController
 from kscale.drivers.live import Live
 from kscale.drivers.process import Program, ProgramContext
 from kscale.drivers.vpa_admission import ADMISSION_METRICS, AdmissionController
 from kscale.drivers.vpa_recommender import recommender_program
 from kscale.drivers.vpa_updater import updater_program
+from kscale.drivers.work_queue import HorizontalController
 from kscale.effects import SECOND, from_text
 from kscale.hpa import HPAState
 from kscale.hpa.controller.state import Recommendation, ScaleEvent
@@ -26,7 +26,7 @@ from kscale.vpa import RecommenderOptions, UpdaterOptions
 from kscale.vpa.admission.review import ReviewResult
 from kscale.vpa.controllers import ScaleCache
 from kscale.world.kubernetes.performer import Performer
-from kscale.world.metrics.rest import RESTMetrics
+from kscale.world.metrics_apis import RESTMetrics
 from unit.drivers.horizontal_world import World
 from unit.drivers.set_clock import SetClock
 from unit.drivers.test_vpa_admission import RECOMMENDED, review

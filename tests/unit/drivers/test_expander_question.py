@@ -12,7 +12,7 @@ import pytest
 import kscale
 from kscale import ca
 from kscale.capacity.groups import groups_from
-from kscale.drivers.expander_protocol import Request, without_environment
+from kscale.drivers.grpc_expander import Request, without_environment
 from kscale.effects import Ranking, RankOptions
 from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict, to_dict

@@ -16,8 +16,7 @@ import trustme
 from builders import node, pod
 from kscale import ca
 from kscale.drivers import GrpcExpander
-from kscale.drivers.expander_protocol import answered_groups
-from kscale.drivers.grpc_expander import TIMEOUT
+from kscale.drivers.grpc_expander import TIMEOUT, answered_groups
 from kscale.errors import InputError
 from kscale.objects.decode import to_dict
 from kscale.objects.protobuf.conversion import encode

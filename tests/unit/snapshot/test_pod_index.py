@@ -17,7 +17,7 @@ from kscale.objects.decode import from_dict
 from kscale.objects.selectors import SelectorError, compile_selector, parse_selector
 from kscale.objects.times import ZERO_TIME, moment_of
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.pod_states import PHASES, READY
+from kscale.snapshot.columns import PHASES, READY
 from kscale.snapshot.pods.index import PodIndex, PodSelection
 
 LABELS = st.none() | st.dictionaries(st.sampled_from(("app", "tier")), st.sampled_from("abc"))

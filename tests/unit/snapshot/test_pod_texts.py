@@ -14,8 +14,7 @@ import kscale
 from kscale._native import _projection
 from kscale.capacity.generate import generate
 from kscale.errors import InputError, NativeError
-from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.load import load
+from kscale.snapshot.cluster import Cluster, load
 from kscale.snapshot.loading import LoadReport, load_objects
 
 

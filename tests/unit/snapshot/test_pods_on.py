@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.load import load
+from kscale.snapshot.cluster import Cluster, load
 from kscale.snapshot.pods.record import PodRecord
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from kscale.effects import SECOND, ApiError, QueryPrometheus
 from kscale.errors import InputError
-from kscale.world.metrics.prometheus import ContainerUsage, Prometheus, RangeQueries, series_of
+from kscale.world.prometheus import ContainerUsage, Prometheus, RangeQueries, series_of
 from kscale.world.serve.app import Server
 
 RANGE = QueryPrometheus(query="up", start=10 * SECOND, end=20 * SECOND + 500_000_000, step=5 * SECOND)
@@ -261,7 +261,7 @@ def test_a_slow_body_runs_into_the_timeout() -> None:
 
 def test_labels_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """In memory they take many times as much as in the response."""
-    monkeypatch.setattr("kscale.world.metrics.prometheus.MOST_LABELS", 100)
+    monkeypatch.setattr("kscale.world.prometheus.MOST_LABELS", 100)
     few = ",".join(['{"metric":{"a":"b"},"values":[]}'] * 20)
     text, _ = hostile(matrix(f"[{few},{few}]"), read_series)
     assert text.endswith("it answers more than the 100 labels allowed")

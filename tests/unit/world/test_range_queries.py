@@ -14,7 +14,7 @@ from fake_prometheus import FakePrometheus
 from kscale.effects import SECOND, ApiError, QueryPrometheus
 from kscale.errors import InputError
 from kscale.series.usage_reader import UsageBatch
-from kscale.world.metrics.prometheus import ContainerUsage, Prometheus, RangeLimits, RangeQueries
+from kscale.world.prometheus import ContainerUsage, Prometheus, RangeLimits, RangeQueries
 
 HOUR = 3600 * SECOND
 CONTAINERS = {("shop", f"web-{i}", "app"): (0.1 * (i + 1), 1e6 * (i + 1)) for i in range(3)}

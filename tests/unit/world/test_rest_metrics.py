@@ -17,7 +17,7 @@ from kscale.world.clock import VirtualClock, run_in_virtual_time
 from kscale.world.kubernetes.client import REQUEST_METRICS, Client, RequestFailedError
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Answer, Call
-from kscale.world.metrics.rest import RESTMetrics
+from kscale.world.metrics_apis import RESTMetrics
 from unit.world.fake_api_server import FakeApiServer, status
 from unit.world.test_informer import T0
 

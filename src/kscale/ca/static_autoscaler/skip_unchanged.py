@@ -29,7 +29,7 @@ from kscale.effects.moments import MOMENT_MARK
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import DURATION_OPTIONS, Groups
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
-from kscale.snapshot.pod_states import REMOVED
+from kscale.snapshot.columns import REMOVED
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [

@@ -46,8 +46,7 @@ from kscale.objects.api.meta import KubeObject
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.records import Record
-from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.load import load
+from kscale.snapshot.cluster import Cluster, load
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [

@@ -251,8 +251,11 @@ def print_cluster_autoscaler(
         Print the least IAM policy instead of the objects (--cloud-provider=aws). With --directory it is always
         written, as iam-policy.json.
     """
-    from kscale.drivers.manifests.aws_policy import ROLE_ANNOTATION
-    from kscale.drivers.manifests.cluster_autoscaler import cluster_autoscaler_manifests, cluster_autoscaler_monitoring
+    from kscale.drivers.manifests.cluster_autoscaler import (
+        ROLE_ANNOTATION,
+        cluster_autoscaler_manifests,
+        cluster_autoscaler_monitoring,
+    )
 
     if cloud_provider not in ("externalgrpc", "kwok", "clusterapi", "aws"):
         raise typer.BadParameter(f"there is no cloud provider {cloud_provider!r} here", param_hint="--cloud-provider")
@@ -288,7 +291,7 @@ def _aws_policy(options: Mapping[str, Any], role_arn: str) -> str:
     """
     import msgspec
 
-    from kscale.drivers.manifests.aws_policy import aws_policy, read_role
+    from kscale.drivers.manifests.cluster_autoscaler import aws_policy, read_role
     from kscale.world.aws.auto_scaling_groups import read_auto_discovery, read_group_spec
 
     names = [read_group_spec(text).name for text in options["nodes"] or ()]

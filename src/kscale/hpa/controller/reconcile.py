@@ -2,7 +2,7 @@
 
 Upstream: ``reconcileKey`` and ``reconcileAutoscaler`` in ``horizontal.go``. The steps are:
 
-1. The queue hands over a key (:mod:`kscale.drivers.horizontal_queue`). Objects older than the last write are skipped
+1. The queue hands over a key (:mod:`kscale.drivers.work_queue`). Objects older than the last write are skipped
    (``_check_version``).
 2. Find and get the target's scale (:mod:`~kscale.hpa.controller.scale_target`), and check whether metrics are needed
    (``_decide``).

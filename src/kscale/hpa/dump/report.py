@@ -38,7 +38,7 @@ from kscale.objects.pod_owners import controller_of
 from kscale.objects.selectors import SelectorError
 from kscale.records import Record
 from kscale.snapshot.caches import collector_paused
-from kscale.snapshot.pod_states import PHASES
+from kscale.snapshot.columns import PHASES
 from kscale.snapshot.pods.index import PodIndex
 
 __all__ = [

@@ -18,7 +18,6 @@ __all__ = [
     "MetricValue",
     "MetricValueList",
     "NodeMetrics",
-    "NodeMetricsList",
     "PodMetrics",
     "PodMetricsList",
 ]
@@ -53,12 +52,6 @@ class NodeMetrics(KubeObject):
     timestamp: str | None = None
     window: str = "0s"
     usage: ResourceList = {}
-
-
-class NodeMetricsList(ApiStruct):
-    """Response of metrics.k8s.io for nodes."""
-
-    items: list[NodeMetrics] = []
 
 
 class MetricIdentifier(ApiStruct):

@@ -33,7 +33,7 @@ from kscale.scheduling.plugins.base import (
 from kscale.scheduling.profile import Context, NodeFacts
 from kscale.scheduling.status import unresolvable, unschedulable
 from kscale.snapshot.classes.interner import PodClass
-from kscale.snapshot.pod_states import FINISHED, REMOVED
+from kscale.snapshot.columns import FINISHED, REMOVED
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [

@@ -18,8 +18,7 @@ from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import LabelSelector
 from kscale.objects.selectors import Selector, compile_selector, parse_selector
 from kscale.snapshot.classes.interner import Interner
-from kscale.snapshot.columns import distinct
-from kscale.snapshot.pod_states import REMOVED
+from kscale.snapshot.columns import REMOVED, distinct
 from kscale.snapshot.pods.classifier import shapes_of
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.table import PodTable
@@ -63,8 +62,8 @@ class PodIndex:
 class PodSelection:
     """Some pods, as columns. Equal row numbers mean the same pods while the index they come from is current.
 
-    ``phase`` int8 into :data:`~kscale.snapshot.pod_states.PHASES`; ``ready`` int8, the status of the condition Ready,
-    into :data:`~kscale.snapshot.pod_states.READY` (0 without one), and ``since`` int64, the time of its last change;
+    ``phase`` int8 into :data:`~kscale.snapshot.columns.PHASES`; ``ready`` int8, the status of the condition Ready,
+    into :data:`~kscale.snapshot.columns.READY` (0 without one), and ``since`` int64, the time of its last change;
     ``started``, ``deleted`` int64: ``status.startTime``, ``metadata.deletionTimestamp``. Times are nanoseconds since
     1970, :data:`~kscale.objects.times.ZERO_TIME` if absent. ``rows`` int64, ascending.
     """

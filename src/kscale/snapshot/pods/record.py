@@ -17,7 +17,7 @@ from kscale.objects.pod_equivalence import Digester
 from kscale.objects.pod_owners import controller_of, is_daemonset_pod
 from kscale.objects.pod_resources import non_zero_occupancy
 from kscale.objects.times import ZERO_TIME, moment_in, printed_time
-from kscale.snapshot.pod_states import PHASES, READY
+from kscale.snapshot.columns import PHASES, READY
 
 if TYPE_CHECKING:
     from kscale.snapshot.classes.interner import PodClass

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from kscale.objects.api.core import Pod
 from kscale.objects.pod_equivalence import Digester
 from kscale.snapshot.classes.interner import Interner, PodClass
-from kscale.snapshot.columns import distinct, group_equal_rows, read_only
-from kscale.snapshot.pod_states import PENDING
+from kscale.snapshot.columns import PENDING, distinct, group_equal_rows, read_only
 from kscale.snapshot.pods.record import PodRecord, read_moments, replica_controller
 from kscale.snapshot.pods.table import PodTable, uids_of
 from kscale.snapshot.text.files import file_of

@@ -19,8 +19,16 @@ from kscale.objects.pod_owners import controller_of
 from kscale.objects.quantity import wrap
 from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.classes.interner import Interner, PodClass
-from kscale.snapshot.columns import FIXED_RESOURCES, GrowingColumns, distinct
-from kscale.snapshot.pod_states import FINISHED, PENDING, PLACED, REMOVED, state_of
+from kscale.snapshot.columns import (
+    FINISHED,
+    FIXED_RESOURCES,
+    PENDING,
+    PLACED,
+    REMOVED,
+    GrowingColumns,
+    distinct,
+    state_of,
+)
 from kscale.snapshot.pods.record import PodRecord, read_moments, without_managed_fields
 from kscale.snapshot.pods.table import COLUMN, POD_COLUMNS, PodTable, copy_batch, have_uids, refer_to_batch, uid_text
 from kscale.snapshot.text.pod_reader import PodBatch, PodReader

@@ -14,8 +14,7 @@ from kscale._native import _projection, _rows
 from kscale.objects.api.core import Pod
 from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.classes.interner import Interner
-from kscale.snapshot.columns import GrowingColumns, distinct
-from kscale.snapshot.pod_states import FINISHED, PENDING, REMOVED
+from kscale.snapshot.columns import FINISHED, PENDING, REMOVED, GrowingColumns, distinct
 from kscale.snapshot.pods.record import PodFacts, PodRecord
 from kscale.snapshot.text.files import MappedFile, file_of
 from kscale.snapshot.text.pod_reader import PodBatch
@@ -58,8 +57,8 @@ POD_COLUMNS: Final[dict[str, Any]] = {
     "started": np.int64,  # ``status.startTime``
     "deleted": np.int64,  # ``metadata.deletionTimestamp``
     "since": np.int64,  # when the condition Ready last changed
-    "ready": np.int8,  # into kscale.snapshot.pod_states.READY
-    "phase": np.int8,  # into kscale.snapshot.pod_states.PHASES
+    "ready": np.int8,  # into kscale.snapshot.columns.READY
+    "phase": np.int8,  # into kscale.snapshot.columns.PHASES
     "seen": np.int8,  # whether a list that is being read has the pod
     "version": np.int64,  # ``metadata.resourceVersion``, -1 = none, -2 = ``versions`` has it
     "bound": np.int8,  # whether it is bound to its node, not only nominated

@@ -26,7 +26,7 @@ from kscale.objects.pod_owners import READ_ANNOTATIONS
 from kscale.objects.times import moment_of, nanoseconds
 from kscale.snapshot.classes.facets import READ_SOURCES
 from kscale.snapshot.classes.interner import Interner
-from kscale.snapshot.pod_states import FINISHED, PLACED
+from kscale.snapshot.columns import FINISHED, PLACED
 from kscale.snapshot.text.text_classes import AFFINITY, DELETION_PLACEHOLDER, LABELS, OWNERS, VOLUMES, TextClasses
 
 __all__ = [

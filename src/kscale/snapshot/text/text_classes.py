@@ -35,8 +35,7 @@ from kscale.snapshot.classes.facets import (
 )
 from kscale.snapshot.classes.interner import Interner, Prototype
 from kscale.snapshot.classes.pod_shapes import Shape
-from kscale.snapshot.columns import GrowingColumns, distinct, group_equal_rows
-from kscale.snapshot.pod_states import GATED, PENDING, PHASES, TERMINATING
+from kscale.snapshot.columns import GATED, PENDING, PHASES, TERMINATING, GrowingColumns, distinct, group_equal_rows
 
 __all__ = ["AFFINITY", "DELETION_PLACEHOLDER", "LABELS", "OWNERS", "VOLUMES", "TextCache", "TextClasses"]
 

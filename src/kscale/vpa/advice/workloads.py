@@ -47,7 +47,6 @@ _REPLICA_SET_POD_PATTERN = re.compile(r"(?P<deployment>.+)-[bcdf-hj-np-tv-xz0-9]
 _STATEFUL_SET_POD_PATTERN = re.compile(r"(?P<name>.+)-\d+")
 _SUFFIXED_NAME_PATTERN = re.compile(r"(?P<name>.+)-[bcdf-hj-np-tv-xz0-9]{5}")
 _INDEXED_JOB_POD_PATTERN = re.compile(r"(?P<name>.+)-\d+-[bcdf-hj-np-tv-xz0-9]{5}")
-_OTHER_RECOMMENDER_TEXT = "VPAs of another recommender, not taken: their workloads get implied ones"
 _REVISION_LABELS = frozenset(
     {
         "pod-template-hash",

@@ -40,11 +40,6 @@ __all__ = ["Discovery", "MachineGroupsCloud", "read_discovery"]
 _log = logging.getLogger(__name__)
 _DELETE: Final = "delete-machine"
 _CLUSTER: Final = "cluster-name"
-_PLURALS: Final = {
-    "MachineDeployment": "machinedeployments",
-    "MachineSet": "machinesets",
-    "MachinePool": "machinepools",
-}
 _FAILED = InstanceError(class_="Other", code="ProvisioningFailed", message="Machine provisioning failed")
 _STUCK = InstanceError(class_="Other", code="DeletingFailed", message="Machine deletion failed")
 

@@ -45,12 +45,12 @@ from kscale.objects.selectors import parse_selector
 from kscale.world.protocols import Ranker, ask_cloud, nodes_named
 from kscale.world.simulated.api_server import ApiObjects, PatchError, RefusedError, json_patch, merge, strategic
 from kscale.world.simulated.cloud import SimulatedCloud
-from kscale.world.simulated.custom_resources import CustomScales
 from kscale.world.simulated.disruption import Disruption
 from kscale.world.simulated.kubelet import Resizing
 from kscale.world.simulated.metrics import SimulatedMetrics
 from kscale.world.simulated.pods import delete_pod
 from kscale.world.simulated.stores import ClusterView
+from kscale.world.simulated.workloads import CustomScales
 
 __all__ = ["Fault", "SimulatedPerformer"]
 

@@ -21,18 +21,16 @@ from kscale.world.protocols import InputSources, Ranker, Watch
 from kscale.world.simulated.api_server import ApiObjects
 from kscale.world.simulated.cloud import SimulatedCloud
 from kscale.world.simulated.controllers import Admit, OwnedPods, PodMaker
-from kscale.world.simulated.custom_resources import CustomScales, controllers_of
 from kscale.world.simulated.deployments import Deployments, ReplicaSets, ReplicationControllers
 from kscale.world.simulated.disruption import Disruption, GarbageCollector
-from kscale.world.simulated.jobs import Jobs
 from kscale.world.simulated.kubelet import Kubelet, PodTimes, Resizing
 from kscale.world.simulated.load import Load, RandomDraws
 from kscale.world.simulated.metrics import Pipeline, SimulatedMetrics
 from kscale.world.simulated.performer import SimulatedPerformer
 from kscale.world.simulated.pods import delete_pod
 from kscale.world.simulated.scheduler import Scheduler, VolumeBinder
-from kscale.world.simulated.stateful_sets import DaemonSets, StatefulSets
 from kscale.world.simulated.stores import ClusterView, SimulatedStores
+from kscale.world.simulated.workloads import CustomScales, DaemonSets, Jobs, StatefulSets, controllers_of
 
 __all__ = ["SimulatedWorld", "WorldOptions"]
 

@@ -113,7 +113,7 @@ def _build(options: HPAOptions, flags: _Flags) -> Build:
     """Return the function that assembles the program."""
     from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
     from kscale.drivers.process import Program, ProgramContext
-    from kscale.world.metrics.rest import RESTMetrics
+    from kscale.world.metrics_apis import RESTMetrics
 
     def build(context: ProgramContext) -> Program:
         renewal = options.horizontal_pod_autoscaler_sync_period

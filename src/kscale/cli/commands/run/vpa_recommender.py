@@ -250,7 +250,7 @@ def command(
     history_options.range_queries(0)  # report bad durations now, before the program runs
     advisor = strategy.advisor(options, history_options, prometheus.timeout())
     from kscale.drivers.vpa_recommender import recommender_program
-    from kscale.world.metrics.prometheus import Prometheus
+    from kscale.world.prometheus import Prometheus
 
     source = None
     if not options.use_checkpoints:

@@ -230,7 +230,7 @@ class RangeQueries:
     """Runs range queries in parts; responses come in the order of queries and of time.
 
     A part that is too large for the server is halved, down to a single point. If the server is busy, a request is
-    retried after 1, 4 and 16 seconds. ``ask`` sends a query (:class:`~kscale.world.metrics.prometheus.Prometheus`),
+    retried after 1, 4 and 16 seconds. ``ask`` sends a query (:class:`~kscale.world.prometheus.Prometheus`),
     ``sleep`` waits, ``source`` names the server in errors.
     """
 

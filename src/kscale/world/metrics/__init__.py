@@ -1,1 +1,0 @@
-"""Sources of metrics: the Kubernetes metrics APIs and Prometheus."""
