@@ -111,7 +111,7 @@ def _clear_container(container: Container) -> Container:
 
 
 _PENDING_POD_KINDS_KEY: Final = "kinds of waiting pods"
-_MAX_UNUSED_KINDS: Final = 256  # kinds without pods
+_MAX_UNUSED_KINDS: Final = 64  # kinds without pods
 
 
 class PendingPodList:

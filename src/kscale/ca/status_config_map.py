@@ -46,7 +46,7 @@ _NOT_PLAIN_PATTERN: Final = re.compile(r"""[#,\[\]{}&*!|>'"%@`]|[?:-](\s|$)|---|
 _ENDS_PLAIN_PATTERN: Final = re.compile(r":(\s|$)|\s#|\s$|\n")
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def format_yaml_scalar(value: str | float | None, indent: str = "") -> str:
     """Format a scalar as YAML; ``indent`` is the indentation of the mapping that contains it."""
     if not isinstance(value, str):

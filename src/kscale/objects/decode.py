@@ -175,7 +175,7 @@ _OF_RESOURCES = frozenset({"requests", "limits", "claims"})
 
 # Caches the few distinct texts of very many quantities. An unhashable value (a list, a map) is not a quantity, as a
 # second, slower decoding reports.
-_known_hook = lru_cache(maxsize=1 << 14, typed=True)(dec_hook)
+_known_hook = lru_cache(maxsize=1 << 12, typed=True)(dec_hook)
 
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 

@@ -122,7 +122,7 @@ def dns_subdomain_errors(text: str, unit: str = "characters") -> list[str]:
     return errors if _DNS_SUBDOMAIN.fullmatch(text) else [*errors, _DNS_SUBDOMAIN_TEXT]
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 12)
 def _qualified_name_errors(text: str) -> tuple[str, ...]:
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
@@ -147,7 +147,7 @@ def qualified_name_errors(text: str) -> list[str]:
     return list(_qualified_name_errors(text))
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 12)
 def _label_value_errors(text: str) -> tuple[str, ...]:
     errors = [_too_long(63)] if _size(text) > 63 else []
     return tuple(errors if _VALUE.fullmatch(text) else [*errors, _VALUE_TEXT])

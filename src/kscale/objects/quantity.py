@@ -695,7 +695,7 @@ def _create(mantissa: int, exponent: int, big: bool, format: str, text: str = ""
 _TENS: Final[tuple[int, ...]] = tuple(10**exponent for exponent in range(10))
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def parse(text: str) -> Quantity:
     """Parse a quantity. Raises QuantityError."""
     return _create(*scan(text))

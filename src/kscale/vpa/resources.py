@@ -35,7 +35,7 @@ CPU: Final = "cpu"
 MEMORY: Final = "memory"
 MAX_AMOUNT: Final = 10**14
 """The largest amount of either resource: millicores, bytes."""
-_CACHE_SIZE: Final = 2**16
+_CACHE_SIZE: Final = 2**12
 """Number of amounts whose quantities are cached. Most amounts are the upper edges of a few hundred buckets in every
 round.
 """

@@ -200,7 +200,7 @@ def _call(
     )
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 12)
 def _quote_name(text: str) -> str:
     """Return a name quoted for a path; cached, as names repeat."""
     return quote(text, safe="")
