@@ -151,7 +151,10 @@ def register_failed_scale_up(
 def update_scale_down_candidates(
     state: ClusterStateRegistry, unneeded: Iterable[str], groups: Groups, now: datetime | Moment
 ) -> ClusterStateRegistry:
-    """Set the unneeded nodes of the last scale-down pass, by group; nodes without group are omitted."""
+    """Return the state with the unneeded nodes of the last scale-down pass, by group.
+
+    Nodes without a group are left out.
+    """
     now = moment(now)
     candidates: dict[str, list[str]] = {}
     for name in unneeded:
@@ -284,9 +287,11 @@ class _ClusterStateUpdate:
         self.lowered: dict[str, int] = {}
 
     def warn(self, reason: str, message: str) -> StepsOf[Emit, None]:
+        """Emit a warning event about the cluster, if the options have a status ConfigMap."""
         return self.p.emit(*build_status_events(self.options, "Warning", reason, message))
 
     def look_at(self, nodes: RegisteredNodes, has_instance: Mapping[str, bool]) -> None:
+        """Classify the nodes and the instances without a node."""
         state, defaults = self.state, self.options.node_group_defaults
         state.node_count, state.last_update = len(nodes), self.now
         state.readiness, state.total = classify_nodes(
@@ -298,9 +303,14 @@ class _ClusterStateUpdate:
     # -- requests ----------------------------------------------------------------------------------------------
 
     def set_ranges(self) -> None:
+        """Recompute the acceptable ranges from the target sizes and the remaining requests."""
         self.state.ranges = compute_acceptable_ranges(self.state, self.groups, self.targets)
 
     def end_requests(self) -> StepsOf[ClusterUpdateAction, None]:
+        """Remove stale back-offs, fulfilled requests and overdue requests.
+
+        The nodes of an overdue request are subtracted from the group's target size (not in release 1.3).
+        """
         reset = duration(self.options.node_group_backoff_reset_timeout)
         self.state.backoffs = remove_stale_backoffs(self.state.backoffs, self.now, reset)
         # Upstream walks the requests in random order; this is the provider's.
@@ -335,6 +345,7 @@ class _ClusterStateUpdate:
         return request.expected_add_time < self.now
 
     def _revert(self, group: NodeGroup, increase: int) -> StepsOf[ClusterUpdateAction, None]:
+        """Decrease the target size of a group by ``increase``; emit a warning event if the provider refuses."""
         error = (yield from self.p.act(DecreaseTargetSize(group=group.id, delta=-increase))).error
         if error is None:
             self.lowered[group.id] = group.size - increase
@@ -343,11 +354,13 @@ class _ClusterStateUpdate:
             yield from self.warn("FailedToRevertScaleUp", text)
 
     def _drop_request(self, name: str) -> None:
+        """Remove the scale-up request of a group."""
         requests = dict(self.state.scale_up_requests)
         del requests[name]
         self.state.scale_up_requests = requests
 
     def _fail(self, group: str, error: ScaleUpError, delta: int) -> None:
+        """Register the failed scale-up of a group by ``delta`` nodes; a group with a template enters back-off."""
         has_template = self.templates is None or group in self.templates
         self.state = register_failed_scale_up(
             self.state, group, error, delta, self.now, self.options, has_template=has_template
@@ -356,6 +369,7 @@ class _ClusterStateUpdate:
     # -- instances that could not be made ----------------------------------------------------------------------
 
     def creation_errors(self) -> StepsOf[Emit, None]:
+        """Register a failed scale-up for instances with creation errors that the previous loop had not seen."""
         previous = self.state.create_errors
         current: dict[str, list[str]] = {}
         for group in self.groups:
@@ -377,6 +391,7 @@ class _ClusterStateUpdate:
         self.state.create_errors = current
 
     def _creation_error(self, group: NodeGroup, code: str, class_: str, unseen: list[str]) -> StepsOf[Emit, None]:
+        """Register the failed scale-up of the instances ``unseen``, which all have the error (``code``, ``class_``)."""
         errors = [group.instance_status[name].error for name in unseen]
         texts = list(dict.fromkeys(error.message for error in errors if error is not None))
         message = ", ".join(texts) + (", ..." if len(texts) > 3 else "")
