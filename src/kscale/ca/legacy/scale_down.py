@@ -100,8 +100,9 @@ class _BlockedError(Exception):
 def get_pods_to_drain(pods: Iterable[Pod], context: DrainContext, *, system: bool, storage: bool) -> PodsToDrain:
     """Check the pods of a node up to the first that blocks, then the disruption budgets.
 
-    ``system`` and ``storage`` make system pods without a budget, and pods with local storage, block. Without listers in
-    the context controllers are assumed to exist (the fast mode). Otherwise they must exist and have enough replicas.
+    With ``system``, system pods without a budget block; with ``storage``, pods with local storage block. Without
+    listers in the context controllers are assumed to exist (the fast mode). Otherwise they must exist and have enough
+    replicas.
     """
     pods_to_move: list[Pod] = []
     try:
@@ -165,6 +166,7 @@ def _get_controller_kind(pod: Pod, context: DrainContext) -> str | None:
 
 
 def _check_budgets(pods: Sequence[Pod], context: DrainContext) -> None:
+    """Raise _BlockedError if a disruption budget of one of the pods allows no disruption."""
     for pdb in context.pdbs.pdbs:
         for pod in pods:
             if pdb.disruptions_allowed < 1 and pdb.matches(pod):
@@ -214,7 +216,7 @@ class LegacyRemovalSimulator:
         return [self._pods.pod(i) for i in self._on[self.index[node]]]
 
     def empty(self, names: Iterable[str], context: DrainContext) -> list[str]:
-        """Return the nodes without any pod to move. Expendable pods count; budgets are not checked."""
+        """Return which of the nodes have no pod to move. Expendable pods count as pods; budgets are not checked."""
         fast_context = DrainContext(context.now, context.options)
         empty_nodes = []
         for name in names:
@@ -225,7 +227,7 @@ class LegacyRemovalSimulator:
         return empty_nodes
 
     def masters(self) -> set[str]:
-        """Return the nodes that run an API server."""
+        """Return the names of the nodes that run an API server."""
         key, value = _API_SERVER_LABEL
         nodes: set[str] = set()
         for kind in range(len(self._all.exemplars)):
@@ -235,7 +237,7 @@ class LegacyRemovalSimulator:
         return nodes
 
     def find_places(self, name: str, keys: Sequence[str]) -> RemovableNode | UnremovableCandidate:
-        """Find a place on other nodes for these pods of a node, one after the other.
+        """Find a place on other nodes for the pods ``keys`` of the node ``name``, one after the other.
 
         A pod goes to its hint if it fits there, else to the first node in the list that it fits. Other candidates take
         pods like any other node. All placements are reverted afterwards.
@@ -270,6 +272,7 @@ class LegacyRemovalSimulator:
 
 
 def _group_pods_by_node(pods: MovingPods, nodes: int) -> list[list[int]]:
+    """Return the positions of the pods on each of the ``nodes`` nodes."""
     pods_by_node: list[list[int]] = [[] for _ in range(nodes)]
     for i, n in enumerate(pods.node.tolist()):
         pods_by_node[n].append(i)
@@ -321,7 +324,7 @@ def reject_unsupported_inputs(
 def start_cooldowns(state: LoopState, now: Moment) -> LoopState:
     """Return the state of a process that started at ``now``: its cooldowns begin then.
 
-    A state that has a loop behind it is returned as it is.
+    A state that has been through a loop is returned unchanged.
     """
     memory = state.scale_down
     if memory.started:
@@ -411,6 +414,8 @@ class _LegacyScaleDown:
         )
 
     def _delete(self, chosen: NodesToDelete | None) -> CroppedNodes:
+        """Group the chosen nodes by the id of their node group (empty without one). None: no nodes."""
+
         def buckets(names: Iterable[str]) -> list[GroupNodes]:
             nodes_by_group: dict[str, list[str]] = {}
             for name in names:
@@ -489,6 +494,7 @@ class _LegacyScaleDown:
         return removable_names
 
     def _simulate(self, name: str, context: DrainContext) -> RemovableNode | UnremovableCandidate:
+        """Simulate the removal of a node: return the places of its pods, or why it cannot be removed."""
         checked = get_pods_to_drain(
             self.simulator.pods_on(name),
             context,
@@ -502,11 +508,13 @@ class _LegacyScaleDown:
         return self.simulator.find_places(name, [pod.key for pod in checked.pods])
 
     def _record_failure(self, answer: UnremovableCandidate) -> None:
+        """Record why a node cannot be removed, and skip it until the recheck timeout is over."""
         self.failures[answer.node] = answer
         self.unremovable[answer.node] = UnremovableNode(reason=answer.reason, blocking_pod=answer.blocking_pod)
         self.unremovable_until[answer.node] = later(self.now, _UNREMOVABLE_RECHECK_TIMEOUT)
 
     def _context(self, *, detailed: bool = False) -> DrainContext:
+        """Build the inputs of the drain rules. Only with ``detailed`` controllers are looked up."""
         return DrainContext(self.now, self.options, self.listers if detailed else None, self.pdbs)
 
     def _build_unneeded_node(self, name: str, since: Moment) -> UnneededNode:
@@ -518,7 +526,10 @@ class _LegacyScaleDown:
     # -- what to delete ----------------------------------------------------------------------------------------------
 
     def _choose(self, since: Mapping[str, Moment], limits: ResourceLimiter) -> tuple[str, NodesToDelete]:
-        """Choose the nodes to delete; return upstream's result and the choice."""
+        """Choose the nodes to delete. Returns upstream's result of the scale-down, and the nodes.
+
+        ``since``: unneeded nodes, each with the time since when it is unneeded.
+        """
         chosen = NodesToDelete()
         masters = self.simulator.masters()
         left = self._headroom(limits)
@@ -549,6 +560,10 @@ class _LegacyScaleDown:
         return "ScaleDownNoNodeDeleted", chosen
 
     def _explain_wait(self, node: Node, since: Moment, left: Mapping[str, int | None]) -> str | None:
+        """Return the reason why an unneeded node stays for now; None if it may be removed.
+
+        ``left``: how much of each limited resource may be removed (:meth:`_headroom`).
+        """
         name = node.metadata.name
         if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
             return unremovable_reasons.SCALE_DOWN_DISABLED_ANNOTATION
@@ -586,6 +601,7 @@ class _LegacyScaleDown:
         }
 
     def _exceeds(self, node: Node, group: NodeGroup, left: Mapping[str, int | None]) -> bool:
+        """Check whether the node has more of a resource than may be removed; True if either amount is unknown."""
         try:
             amounts = self._resources(node, group)
         except AutoscalerError:
@@ -627,6 +643,7 @@ class _LegacyScaleDown:
         return NodeResources(self.gpu_label).get(node, group)
 
     def _group(self, name: str) -> NodeGroup | None:
+        """Return the group of a node; None without one or if the provider cannot determine it."""
         try:
             return self.groups.find_group_of_node(name)
         except ProviderError:
