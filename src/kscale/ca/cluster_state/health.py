@@ -305,7 +305,7 @@ _C = TypeVar("_C", bound=StatusCondition)
 
 
 def _with_transition_time(old: _C, new: _C) -> _C:
-    """Return ``new`` with the transition time of ``old`` if both have the same status, otherwise with its probe time."""
+    """Return ``new`` with the transition time of ``old`` if both have the same status, else with its probe time."""
     same = old.status == new.status
     return replace(new, last_transition_time=old.last_transition_time if same else new.last_probe_time)
 

@@ -128,7 +128,10 @@ def get_stricter_limit(base: int, target: int) -> int:
 
 
 def get_sng_capacity(options: EstimateOptions) -> int:
-    """Return by how many nodes the group and its similar groups can grow: -1 if by none, 0 (no limit) without context."""
+    """Return by how many nodes the group and its similar groups can grow.
+
+    The result is -1 if they cannot grow, and 0 (no limit) without context.
+    """
     if options.no_context:
         return 0
     groups: list[NodeGroupSize] = [*options.similar_node_groups]
