@@ -98,7 +98,10 @@ _CONTROLLER_KINDS = frozenset(("StatefulSet", "Job", "ReplicaSet", "ReplicationC
 
 
 def count_missing_replicas(owner: OwnerReference, namespace: str, listers: Listers) -> int | None:
-    """Count the pods that the controller still has to create; None if the controller does not exist."""
+    """Count the pods that the controller still has to create; negative if it has too many.
+
+    None if the controller does not exist or is of another kind.
+    """
     match owner.kind:
         case "StatefulSet":
             if (stateful_set := listers.get(StatefulSet, namespace, owner.name)) is not None:
@@ -172,7 +175,7 @@ class Planner:
         self.under_rollout: list[str] = []
 
     def run(self) -> ScaleDownPlan:
-        """Decide."""
+        """Find the unneeded nodes and choose those to delete."""
         inputs = self.inputs
         deleting, draining = inputs.deleting, inputs.draining
         since = self.memory.unneeded_since
@@ -283,6 +286,7 @@ class Planner:
         return [i for i in positions if names[i] not in upcoming] if upcoming else positions
 
     def _candidates(self, present: Sequence[int], simulator: RemovalSimulator) -> list[str]:
+        """Return the candidates in the order in which they are simulated; set ``under_rollout``."""
         # The sorter ignores controllers and budgets.
         codes = DrainCodes(simulator.pods, DrainContext(self.now, self.options)).codes
         tiers = compute_emptiness_tiers(simulator.pods, codes, len(self.nodes))
@@ -307,8 +311,9 @@ class Planner:
         *,
         before: int,
     ) -> list[RemovableNode]:
-        """Return the removable nodes in the order of the search; record the reasons of the others in
-        ``unremovable``.
+        """Return the removable nodes in the order of the search; record the reasons of the others in ``unremovable``.
+
+        ``before``: number of nodes that were unneeded before this loop.
         """
         self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
         judge = EligibilityChecker(self.context, simulator, self.injected_on, self.inputs.gpu_label)
@@ -335,7 +340,7 @@ class Planner:
     def _removable_without_barred(
         self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
     ) -> list[RemovableNode]:
-        """Return the removable nodes without barred ones, except those whose group has room again."""
+        """Return the removable nodes, without nodes in ``barred`` except those whose group has room again."""
         for name, reason in self.barred.items():
             self.unremovable.add(name, reason)
         removable = self._removable([name for name in names if name not in self.barred], simulator, destinations)
@@ -352,6 +357,7 @@ class Planner:
         return removable
 
     def _group_of(self, name: str) -> str:
+        """Return the id of a candidate's group."""
         group = self.groups.find_group_of_node(name)
         assert group is not None  # candidates have a group
         return group.id
@@ -378,6 +384,10 @@ class Planner:
         limit: int | None = None,
         atomic: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None,
     ) -> list[RemovableNode | UnremovableCandidate]:
+        """Simulate the removal of nodes, and update the recorded reasons.
+
+        ``limit``: stop after so many removable nodes.
+        """
         until = later(self.now, duration(self.options.unremovable_node_recheck_timeout))
         answers = simulator.judge(names, destinations, limit=limit, atomic=atomic)
         for answer in answers:
@@ -391,18 +401,26 @@ class Planner:
     # -- limits ------------------------------------------------------------------------------------------------------
 
     def _is_atomic(self, group: NodeGroup) -> bool:
+        """Check whether the group may only have no nodes or its maximum. False if its options cannot be read."""
         try:
             return group.options_or(self.options.node_group_defaults).zero_or_max_node_scaling
         except ProviderError:
             return False
 
     def _cooldown(self, disabled: bool) -> bool:
+        """Check whether the loop may delete no node, because it is disabled or the cluster is in cooldown.
+
+        With ``exhaustive`` or ``--scale-down-delay-type-local`` the cluster has no cooldown.
+        """
         if disabled or self.exhaustive:
             return disabled
         return not self.options.scale_down_delay_type_local and self.context.is_in_cooldown
 
     def _get_remaining_quota(self, quota: Quota) -> QuotaTracker:
-        """Return what a minimum leaves of the nodes, computed once for the very same nodes and groups."""
+        """Return a tracker of what the minimum ``quota`` leaves of the nodes.
+
+        What is left is computed once for the very same nodes and groups.
+        """
         snapshot, label = self.snapshot, self.inputs.gpu_label
 
         def left(groups: Groups) -> QuotaTracker:
@@ -418,6 +436,7 @@ class Planner:
     # -- choice ------------------------------------------------------------------------------------------------------
 
     def _to_remove(self, item: RemovableNode) -> NodeToRemove:
+        """Convert a removable node into the input of :func:`update_unneeded`."""
         return NodeToRemove(
             node=self.nodes[self.snapshot.columns.index[item.node]],
             drain=item.drain,
@@ -441,6 +460,7 @@ class Planner:
         )
 
     def _crop(self, chosen: NodesToDelete, in_progress: DeletionsInProgress) -> CroppedNodes:
+        """Limit the chosen nodes to the budgets; with ``exhaustive`` there are no limits."""
         return crop_nodes(
             assign_groups(chosen.empty, self.groups),
             assign_groups(chosen.drain, self.groups),

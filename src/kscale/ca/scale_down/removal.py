@@ -99,10 +99,12 @@ class RemovableNode:
         return f"RemovableNode({self.node!r}, placement={self.placement!r}, risky={self.risky})"
 
     def _pods(self, low: int, high: int) -> NDArray[np.int64]:
+        """Return the positions, in the arrays of all moves, of the node's pods with codes from ``low`` to ``high``."""
         codes = self._moves.codes[self._first : self._last]
         return self._first + np.flatnonzero((codes >= low) & (codes <= high))
 
     def _names(self, low: int, high: int) -> list[str]:
+        """Return the keys (``namespace/name``) of the node's pods with codes from ``low`` to ``high``."""
         keys = self._moves.keys
         return [keys[i] for i in self._moves.pods[self._pods(low, high)].tolist()]
 
@@ -165,6 +167,7 @@ class RemovalResult:
 
     @cached_property
     def state(self) -> PlaceState:
+        """Return the cursor and the hints after the simulation."""
         return self._remembered()
 
 
@@ -359,8 +362,11 @@ class RemovalSimulator:
     # -- simulation --------------------------------------------------------------------------------------------------
 
     def place_more(self, state: PlaceState, acceptable: NDArray[np.uint8] | None = None) -> PlaceState:
-        """Place the ``more`` pods with hints of their own; what was placed stays. ``acceptable``: uint8[nodes], 1 =
-        may take pods (default: every node). Returns the state of these hints.
+        """Place the ``more`` pods with hints of their own, beside the pods that are placed.
+
+        Returns the state of these hints.
+
+        ``acceptable``: uint8[nodes], 1 = may take pods (default: every node).
         """
         first = self._first_more
         by_priority = np.argsort(-self.pods.priority[first:], kind="stable")
@@ -448,10 +454,12 @@ class RemovalSimulator:
         return self._answers(candidates, *raw_results)
 
     def _numbers(self, names: Iterable[str]) -> NDArray[np.int32]:
+        """Return the positions of nodes by name: int32[n], -1 = unknown."""
         index = self._index
         return np.fromiter((index.get(name, -1) for name in names), np.int32)
 
     def _get_allowed_disruptions(self) -> NDArray[np.int64]:
+        """Return the disruptions that each budget still allows: int64[budgets]."""
         return np.array([pdb.disruptions_allowed for pdb in self.pdbs.pdbs], dtype=np.int64)
 
     def _answers(
@@ -494,6 +502,7 @@ class RemovalSimulator:
         return answers
 
     def _build_blocked_candidate(self, node: str, pod: int) -> UnremovableCandidate:
+        """Build the verdict on a node that the pod at position ``pod`` blocks."""
         key = self.pods.names[pod]
         held_by_budget = self._drain.codes[pod] == CODE_MOVES_UNLESS_PDB  # the budgets may have changed meanwhile
         status = build_over_budget_status(key) if held_by_budget else self._drain.status(pod)
@@ -540,6 +549,7 @@ def _write_place_state(
     cursor: int,
     before: PlaceState,
 ) -> PlaceState:
+    """Return ``before`` with the cursor and with new hints: pods ``which`` on ``nodes`` (positions in ``names``)."""
     fresh = {uid: names[node] for uid, node in zip(pods.uids_of(which), nodes.tolist(), strict=True)}
     return PlaceState(cursor=cursor, hints={**before.hints, **fresh}, old_hints=before.old_hints)
 

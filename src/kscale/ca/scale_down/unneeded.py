@@ -59,7 +59,7 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
         return name in self.until
 
     def contains(self, name: str) -> bool:
-        """Return whether this pass found a reason."""
+        """Check whether this pass found a reason for the node to stay."""
         return name in self.nodes
 
     def add_all(self, reasons: Mapping[str, str]) -> None:
@@ -263,6 +263,7 @@ def _find_hold_reason(
 
 
 def _consume_minimum(node: Node, group: NodeGroup, minimum: QuotaTracker) -> str | None:
+    """Subtract the node's resources from ``minimum``. Returns the reason if they cannot be spared, or None."""
     try:
         taken = minimum.consume(group, node, 1)
     except AutoscalerError:
