@@ -307,8 +307,9 @@ RunOnceAction: TypeAlias = "LoopAction | LegacyLoopAction"
 def build_snapshot_responder(snapshot: Snapshot, has_instance: Mapping[str, bool], others: Respond) -> Respond:
     """Build a function that responds to actions as a cluster in the state of the snapshot would.
 
-    Nodes, pods and controllers are those of the snapshot, and evicted pods are removed at once. ConfigMaps do not
-    exist. ``has_instance`` responds for the provider, by node name; ``others`` responds to all other actions.
+    Nodes, pods, disruption budgets and controllers are those of the snapshot, evicted pods are removed at once, and
+    there are no ConfigMaps. ``has_instance`` responds for the provider, by node name; ``others`` responds to all other
+    actions.
     """
 
     def answer(action: Action) -> Any:

@@ -167,7 +167,7 @@ class PendingPodList:
 
     @property
     def in_play(self) -> list[Pod]:
-        """Return the example of each kind that occurs, by kind number."""
+        """Return one pod of each kind that occurs, in ascending order of the kinds' numbers."""
         return [self.examples[number] for number in self._present.tolist()]
 
     @property

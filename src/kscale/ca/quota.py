@@ -357,7 +357,7 @@ class QuotaTracker:
 def _check_quotas(
     applying: Iterable[tuple[Quota, dict[str, int]]], resources: dict[str, int], delta: int
 ) -> QuotaCheck:
-    """Return how many of ``delta`` nodes with these resources the quotas allow, and the quotas that block the others."""
+    """Return how many of ``delta`` nodes with these resources the quotas allow, and the quotas that block the rest."""
     allowed = delta
     exceeded = []
     for quota, left in applying:

@@ -179,9 +179,9 @@ class MinimumScore:
         self.score = 0.0
 
     def offer(self, option: Option, score: float) -> None:
-        """Keep the option if no earlier option has a smaller score.
+        """Keep the option if it is the first, or if its score is at most the smallest one so far.
 
-        A larger score is dropped, and so is NaN after the first.
+        Comparisons with NaN are false: a first score of NaN stays, a later one is dropped.
         """
         if self.options and score == self.score:
             self.options.append(option)
