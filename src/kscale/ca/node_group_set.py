@@ -463,10 +463,10 @@ class SimilarGroups:
         buckets: dict[object, list[str]] = {}
         self._alike: dict[str, list[str]] = {}
         for name, profile in self._profiles.items():
-            self._alike[name] = bucket = buckets.setdefault(self._exact(profile), [])
+            self._alike[name] = bucket = buckets.setdefault(self._get_exact_key(profile), [])
             bucket.append(name)
 
-    def _exact(self, profile: TemplateProfile) -> object:
+    def _get_exact_key(self, profile: TemplateProfile) -> object:
         """Return a key that is equal for any two similar templates: everything that the comparator compares exactly."""
         comparator = self._comparator
         if comparator.kind == "label":

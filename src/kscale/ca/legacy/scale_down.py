@@ -407,19 +407,19 @@ class _LegacyScaleDown:
             unremovable=self.unremovable,
             failures=self.failures,
             chosen=chosen,
-            delete=self._delete(chosen),
+            delete=self._group_chosen_nodes(chosen),
             soft_taints=SoftTaints(),
             pdbs=self.pdbs,
             remember=lambda: state,
         )
 
-    def _delete(self, chosen: NodesToDelete | None) -> CroppedNodes:
+    def _group_chosen_nodes(self, chosen: NodesToDelete | None) -> CroppedNodes:
         """Group the chosen nodes by the id of their node group (empty without one). None: no nodes."""
 
         def buckets(names: Iterable[str]) -> list[GroupNodes]:
             nodes_by_group: dict[str, list[str]] = {}
             for name in names:
-                group = self._group(name)
+                group = self._find_group(name)
                 nodes_by_group.setdefault("" if group is None else group.id, []).append(name)
             return [GroupNodes(group=group, nodes=nodes) for group, nodes in nodes_by_group.items()]
 
@@ -439,7 +439,7 @@ class _LegacyScaleDown:
             name: time for name, time in self.memory.unremovable_until.items() if name in index and time > self.now
         }
         low = [name for name in candidates if self._is_low(name)]
-        empty = self._within_minimum(self.simulator.empty(low, self._context()), len(low), None)
+        empty = self._take_above_minimum(self.simulator.empty(low, self._build_drain_context()), len(low), None)
         unneeded_since = self.memory.unneeded_since
         others = [name for name in low if name not in set(empty)]
         if options.scale_down_non_empty_candidates_count > 0:
@@ -447,12 +447,12 @@ class _LegacyScaleDown:
             others = [name for name in others if name not in unneeded_since]
         else:
             first, others = others, []
-        removable_names = self._find(first, len(first))
+        removable_names = self._find_removable_nodes(first, len(first))
         max_more = min(options.scale_down_non_empty_candidates_count - len(removable_names), len(others))
         pool = math.ceil(len(self.nodes) * options.scale_down_candidates_pool_ratio)
         pool = min(max(pool, options.scale_down_candidates_pool_min_count), len(others))
         if max_more > 0:
-            removable_names += self._find(others[:pool], max_more)
+            removable_names += self._find_removable_nodes(others[:pool], max_more)
         for name in empty:
             self.removable[name] = RemovableNode.of(name, {})
         return {name: unneeded_since.get(name, self.now) for name in [*removable_names, *empty]}
@@ -479,13 +479,13 @@ class _LegacyScaleDown:
             self.unremovable[name] = UnremovableNode(reason=reason)
         return reason is None
 
-    def _find(self, names: Iterable[str], most: int) -> list[str]:
+    def _find_removable_nodes(self, names: Iterable[str], most: int) -> list[str]:
         """Return up to ``most`` nodes whose pods fit elsewhere, each simulated on the complete cluster."""
         removable_names: list[str] = []
         for name in names:
             if len(removable_names) >= most:
                 break
-            answer = self._simulate(name, self._context())
+            answer = self._simulate(name, self._build_drain_context())
             if isinstance(answer, RemovableNode):
                 self.removable[name] = answer
                 removable_names.append(name)
@@ -513,7 +513,7 @@ class _LegacyScaleDown:
         self.unremovable[answer.node] = UnremovableNode(reason=answer.reason, blocking_pod=answer.blocking_pod)
         self.unremovable_until[answer.node] = later(self.now, _UNREMOVABLE_RECHECK_TIMEOUT)
 
-    def _context(self, *, detailed: bool = False) -> DrainContext:
+    def _build_drain_context(self, *, detailed: bool = False) -> DrainContext:
         """Build the inputs of the drain rules. Only with ``detailed`` controllers are looked up."""
         return DrainContext(self.now, self.options, self.listers if detailed else None, self.pdbs)
 
@@ -532,7 +532,7 @@ class _LegacyScaleDown:
         """
         chosen = NodesToDelete()
         masters = self.simulator.masters()
-        left = self._headroom(limits)
+        left = self._get_headroom(limits)
         candidates = []
         for node in self.nodes:
             name = node.metadata.name
@@ -545,12 +545,12 @@ class _LegacyScaleDown:
                 chosen.unremovable[name] = reason
         if not candidates:
             return "ScaleDownNoUnneeded", chosen
-        empty = self.simulator.empty(candidates, self._context())
-        chosen.empty = self._within_minimum(empty, self.options.max_empty_bulk_delete, left)
+        empty = self.simulator.empty(candidates, self._build_drain_context())
+        chosen.empty = self._take_above_minimum(empty, self.options.max_empty_bulk_delete, left)
         if chosen.empty:
             return "ScaleDownNodeDeleted", chosen
         for name in candidates:
-            answer = self._simulate(name, self._context(detailed=True))
+            answer = self._simulate(name, self._build_drain_context(detailed=True))
             if isinstance(answer, RemovableNode):
                 self.removable[name] = answer
                 chosen.drain = [name]
@@ -562,7 +562,7 @@ class _LegacyScaleDown:
     def _explain_wait(self, node: Node, since: Moment, left: Mapping[str, int | None]) -> str | None:
         """Return the reason why an unneeded node stays for now; None if it may be removed.
 
-        ``left``: how much of each limited resource may be removed (:meth:`_headroom`).
+        ``left``: how much of each limited resource may be removed (:meth:`_get_headroom`).
         """
         name = node.metadata.name
         if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
@@ -572,16 +572,18 @@ class _LegacyScaleDown:
                 return unremovable_reasons.NOT_UNNEEDED_LONG_ENOUGH
         elif not self.now - since > duration(self.options.scale_down_unready_time):
             return unremovable_reasons.NOT_UNREADY_LONG_ENOUGH
-        group = self._group(name)
+        group = self._find_group(name)
         if group is None:
             return unremovable_reasons.NOT_AUTOSCALED
         if group.target_size_error is not None:
             return unremovable_reasons.UNEXPECTED_ERROR
         if group.size <= group.min_size:
             return unremovable_reasons.NODE_GROUP_MIN_SIZE_REACHED
-        return unremovable_reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED if self._exceeds(node, group, left) else None
+        return (
+            unremovable_reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED if self._exceeds_headroom(node, group, left) else None
+        )
 
-    def _headroom(self, limits: ResourceLimiter) -> dict[str, int | None]:
+    def _get_headroom(self, limits: ResourceLimiter) -> dict[str, int | None]:
         """Return how much of each limited resource may be removed; None if unknown.
 
         This is what the nodes that are not being deleted have above the minimum.
@@ -592,7 +594,7 @@ class _LegacyScaleDown:
             if is_being_deleted(node, self.now):
                 continue
             try:
-                total.update(self._resources(node, self._group(node.metadata.name)))
+                total.update(self._resources(node, self._find_group(node.metadata.name)))
             except AutoscalerError:
                 unknown = True
         return {
@@ -600,7 +602,7 @@ class _LegacyScaleDown:
             for name, minimum in limits.min.items()
         }
 
-    def _exceeds(self, node: Node, group: NodeGroup, left: Mapping[str, int | None]) -> bool:
+    def _exceeds_headroom(self, node: Node, group: NodeGroup, left: Mapping[str, int | None]) -> bool:
         """Check whether the node has more of a resource than may be removed; True if either amount is unknown."""
         try:
             amounts = self._resources(node, group)
@@ -612,7 +614,7 @@ class _LegacyScaleDown:
                 return True
         return False
 
-    def _within_minimum(self, names: Iterable[str], most: int, left: dict[str, int | None] | None) -> list[str]:
+    def _take_above_minimum(self, names: Iterable[str], most: int, left: dict[str, int | None] | None) -> list[str]:
         """Return the first ``most`` nodes that can be removed without going below a minimum.
 
         Minima are those of the node groups and of the resources; removed resources are subtracted from ``left``.
@@ -620,7 +622,7 @@ class _LegacyScaleDown:
         spare: dict[str, int] = {}
         accepted: list[str] = []
         for name in names:
-            group = self._group(name)
+            group = self._find_group(name)
             if group is None or group.target_size_error is not None:
                 continue
             room = spare.setdefault(group.id, max(0, group.size - group.min_size))
@@ -628,7 +630,7 @@ class _LegacyScaleDown:
             if not room or len(accepted) >= most:
                 continue
             if left is not None:
-                if self._exceeds(node, group, left):
+                if self._exceeds_headroom(node, group, left):
                     continue
                 for resource, amount in self._resources(node, group).items():
                     remaining = left.get(resource)
@@ -642,7 +644,7 @@ class _LegacyScaleDown:
         """Return the resources of the node itself, which release 1.3 counts."""
         return NodeResources(self.gpu_label).get(node, group)
 
-    def _group(self, name: str) -> NodeGroup | None:
+    def _find_group(self, name: str) -> NodeGroup | None:
         """Return the group of a node; None without one or if the provider cannot determine it."""
         try:
             return self.groups.find_group_of_node(name)

@@ -142,18 +142,18 @@ class EligibilityChecker:
         apart = {*recently_unremovable, *self._changed, *self._slices}
         known = [*map(verdicts.__getitem__, map(index.__getitem__, names))]
         return [
-            self._judge_anew(name, apart, recently_unremovable) if verdict is None or name in apart else verdict
+            self._judge_uncached(name, apart, recently_unremovable) if verdict is None or name in apart else verdict
             for name, verdict in zip(names, known, strict=True)
         ]
 
-    def _judge_anew(self, name: str, apart: Container[str], recently_unremovable: Container[str]) -> Eligibility:
+    def _judge_uncached(self, name: str, apart: Container[str], recently_unremovable: Container[str]) -> Eligibility:
         """Check a node without the cache.
 
         The verdict is cached unless the name is in ``apart`` or the inputs may change.
         """
         n = self._index[name]
         verdict = self._judge(n, name in recently_unremovable)
-        if name not in apart and self._known.may_know(n):
+        if name not in apart and self._known.is_cacheable(n):
             self._known.verdicts[n] = verdict
         return verdict
 
@@ -204,7 +204,7 @@ class _CachedVerdicts:
     gpu_label: str
     verdicts: list[Eligibility | None] = field(default_factory=list)
 
-    def may_know(self, n: int) -> bool:
+    def is_cacheable(self, n: int) -> bool:
         """Check whether the verdict on node ``n`` may be cached, because it depends on these inputs only."""
         return (
             bool(self.columns.exact[n])
@@ -212,7 +212,7 @@ class _CachedVerdicts:
             and get_to_be_deleted_time(self.nodes[n]) is None
         )
 
-    def learn(self, last: _CachedVerdicts | None) -> None:
+    def reuse(self, last: _CachedVerdicts | None) -> None:
         """Set ``verdicts``: those in ``last`` for nodes whose inputs are unchanged, None for other nodes."""
         if last is None or last.gpu_label != self.gpu_label or last.options != self.options:
             self.verdicts = [None] * len(self.nodes)
@@ -281,7 +281,7 @@ def _get_cached_verdicts(planner_input: ScaleDownContext, columns: UsageColumns,
         options=planner_input.options,
         gpu_label=gpu_label,
     )
-    verdicts.learn(last.known)
+    verdicts.reuse(last.known)
     last.known = verdicts
     return verdicts
 

@@ -225,7 +225,9 @@ class DrainCodes:
         self._before_system = self._rules[: names.index("System")] if "System" in names else None
         listers, options = context.listers, context.options
         standing = None if listers is None else listers.standing(options.min_replica_count)
-        of_kind = np.array(pods.compute_per_kind(("drain codes", standing, options), self._timeless), dtype=np.uint8)
+        of_kind = np.array(
+            pods.compute_per_kind(("drain codes", standing, options), self._get_timeless_code), dtype=np.uint8
+        )
         for kind in np.flatnonzero(of_kind == _TIME_DEPENDENT).tolist():
             of_kind[kind] = self._get_code(pods.exemplars[kind], context)
         self.codes: NDArray[np.uint8] = of_kind.take(pods.kind_of)
@@ -234,7 +236,7 @@ class DrainCodes:
             pods, aging, context, self._rules[:-1]
         )
 
-    def _timeless(self, pod: Pod) -> int:
+    def _get_timeless_code(self, pod: Pod) -> int:
         """Return the code of a kind of pods by its exemplar, or ``_TIME_DEPENDENT`` for a terminating pod."""
         if pod.metadata.deletion_timestamp is not None:
             return _TIME_DEPENDENT

@@ -182,10 +182,10 @@ class Planner:
         ttl = duration(self.options.node_deletion_candidate_ttl)
         if not self.memory.started and ttl:
             since = {**load_times_from_taints(self.nodes, ttl=ttl, now=self.now), **since}
-        names, present = self.snapshot.nodes, self._present()
+        names, present = self.snapshot.nodes, self._list_present_nodes()
         self.injected = [PodRecord(pod) for pod in get_pods_to_inject(inputs.recent_evictions, self.listers)]
-        simulator, hints = self._simulator(self.pdbs)
-        candidates = self._candidates(present, simulator)
+        simulator, hints = self._build_simulator(self.pdbs)
+        candidates = self._list_candidates(present, simulator)
         self.injected_on = set(hints.hints.values())
         going = {item.node for item in (*deleting, *draining)}
         self.in_progress = Counter(item.group for item in (*deleting, *draining))
@@ -199,14 +199,18 @@ class Planner:
             before=len(since),
         )
         unneeded = update_unneeded(
-            since, [self._to_remove(item) for item in removable], groups=self.groups, options=self.options, now=self.now
+            since,
+            [self._convert_removable(item) for item in removable],
+            groups=self.groups,
+            options=self.options,
+            now=self.now,
         )
         if self.exhaustive:
             unneeded = [msgspec.structs.replace(item, threshold=0) for item in unneeded]
         after_update = dict(self.unremovable.nodes)
         chosen = None
         delete = CroppedNodes(empty=[], drain=[])
-        if self._cooldown(inputs.disabled):
+        if self._is_blocked(inputs.disabled):
             result = "ScaleDownInCooldown"
         elif not candidates:
             result = "ScaleDownNoCandidates"
@@ -250,7 +254,7 @@ class Planner:
             failures=self.failures,
             chosen=chosen,
             delete=delete,
-            soft_taints=self._soft_taints(present, unneeded_names),
+            soft_taints=self._plan_soft_taints(present, unneeded_names),
             pdbs=self.pdbs,
             judge_alone=self.judge_alone,
             remember=(lambda: self.before)
@@ -258,7 +262,7 @@ class Planner:
             else partial(_build_next_state, self.before, memory, simulator.save_state()),
         )
 
-    def _simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
+    def _build_simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
         """Build the simulator with the recently evicted pods in the cluster, and return it with the hints of these
         pods.
         """
@@ -278,14 +282,14 @@ class Planner:
 
     # -- candidates --------------------------------------------------------------------------------------------------
 
-    def _present(self) -> list[int]:
+    def _list_present_nodes(self) -> list[int]:
         """Return the positions of the nodes that are not upcoming."""
         on_their_way = cached_by_identity(self.snapshot, ("upcoming nodes",), self.nodes, is_upcoming_node)
         positions = np.flatnonzero(~np.array(on_their_way, dtype=np.bool_)).tolist()
         upcoming, names = self.inputs.upcoming, self.snapshot.nodes
         return [i for i in positions if names[i] not in upcoming] if upcoming else positions
 
-    def _candidates(self, present: Sequence[int], simulator: RemovalSimulator) -> list[str]:
+    def _list_candidates(self, present: Sequence[int], simulator: RemovalSimulator) -> list[str]:
         """Return the candidates in the order in which they are simulated; set ``under_rollout``."""
         # The sorter ignores controllers and budgets.
         codes = DrainCodes(simulator.pods, DrainContext(self.now, self.options)).codes
@@ -322,7 +326,7 @@ class Planner:
         self.unremovable.add_all(stay)
         eligible = [name for name in self.judged if name not in stay]
         if self.exhaustive:
-            self.judge_alone = partial(self._alone, eligible, destinations.copy())
+            self.judge_alone = partial(self._judge_each_alone, eligible, destinations.copy())
             return self._removable_without_barred(eligible, simulator, destinations)
         limit = compute_unneeded_nodes_limit(before, self.interval, self.options)
         atomic_groups = {group.id for group in self.groups if self._is_atomic(group)}
@@ -332,9 +336,11 @@ class Planner:
         self.skipped = eligible[len(verdicts) :]
         return [answer for answer in verdicts if isinstance(answer, RemovableNode)]
 
-    def _alone(self, names: Sequence[str], destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> AloneVerdicts:
+    def _judge_each_alone(
+        self, names: Sequence[str], destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    ) -> AloneVerdicts:
         """Compute the verdict on each node as if no other node was removed."""
-        simulator, _ = self._simulator(build_pdb_tracker(self.snapshot.informers.budgets))
+        simulator, _ = self._build_simulator(build_pdb_tracker(self.snapshot.informers.budgets))
         return dict(zip(names, simulator.judge_alone(names, destinations, threads=self.inputs.threads), strict=True))
 
     def _removable_without_barred(
@@ -407,7 +413,7 @@ class Planner:
         except ProviderError:
             return False
 
-    def _cooldown(self, disabled: bool) -> bool:
+    def _is_blocked(self, disabled: bool) -> bool:
         """Check whether the loop may delete no node, because it is disabled or the cluster is in cooldown.
 
         With ``exhaustive`` or ``--scale-down-delay-type-local`` the cluster has no cooldown.
@@ -435,7 +441,7 @@ class Planner:
 
     # -- choice ------------------------------------------------------------------------------------------------------
 
-    def _to_remove(self, item: RemovableNode) -> NodeToRemove:
+    def _convert_removable(self, item: RemovableNode) -> NodeToRemove:
         """Convert a removable node into the input of :func:`update_unneeded`."""
         return NodeToRemove(
             node=self.nodes[self.snapshot.columns.index[item.node]],
@@ -444,7 +450,7 @@ class Planner:
             on_completion=item.waits,
         )
 
-    def _soft_taints(self, present: Sequence[int], unneeded: Sequence[str]) -> SoftTaints:
+    def _plan_soft_taints(self, present: Sequence[int], unneeded: Sequence[str]) -> SoftTaints:
         """Plan the soft taints.
 
         Only nodes that are unneeded or carry the taint can change, so the others are skipped.

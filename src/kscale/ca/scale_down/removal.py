@@ -297,7 +297,7 @@ class RemovalSimulator:
             state = self._state
             compiled.session.engine.cursor = state.cursor
             if state.hints or state.old_hints:
-                compiled.removals.set_hints(self._hints(state, 0))
+                compiled.removals.set_hints(self._number_hints(state, 0))
             compiled.session.engine.set_ghost_rows(compiled.session.mask_rows_without_taint(self._leaving))
         return compiled
 
@@ -306,7 +306,7 @@ class RemovalSimulator:
         """Return the packing engine."""
         return self._compiled.session.engine
 
-    def _hints(self, state: PlaceState, first: int) -> NDArray[np.int32]:
+    def _number_hints(self, state: PlaceState, first: int) -> NDArray[np.int32]:
         """Return the hints of the pods from ``first`` on as node numbers: int32[n], -1 = none."""
         numbers, known = self.pods.uid_numbers
         index = self._index
@@ -377,7 +377,7 @@ class RemovalSimulator:
         node, order, _ = _packing.try_schedule(
             self.engine,
             self._compiled.moves_as[pods],
-            self._hints(state, first)[by_priority],
+            self._number_hints(state, first)[by_priority],
             alone,
             alone,
             np.array(groups, dtype=np.int32),
@@ -411,7 +411,7 @@ class RemovalSimulator:
             return []
         budgets, left = self._budgets, self._get_allowed_disruptions()
         raw_results = self._compiled.removals.run(
-            self._numbers(candidates),
+            self._number_nodes(candidates),
             destinations,
             self._drain.codes,
             budgets.of_pod,
@@ -424,7 +424,7 @@ class RemovalSimulator:
             charge=charge_pdbs,
         )
         before = [pdb.disruptions_allowed for pdb in self.pdbs.pdbs]
-        answers = self._answers(candidates, *raw_results)
+        answers = self._convert_results(candidates, *raw_results)
         for pdb, now, was in zip(self.pdbs.pdbs, left.tolist(), before, strict=True):
             if now != was:
                 pdb.disruptions_allowed = now
@@ -442,7 +442,7 @@ class RemovalSimulator:
             return []
         budgets = self._budgets
         raw_results = self._compiled.removals.alone(
-            self._numbers(candidates),
+            self._number_nodes(candidates),
             destinations,
             self._drain.codes,
             budgets.of_pod,
@@ -451,9 +451,9 @@ class RemovalSimulator:
             self._get_allowed_disruptions(),
             threads=(os.cpu_count() or 1) if threads is None else threads,
         )
-        return self._answers(candidates, *raw_results)
+        return self._convert_results(candidates, *raw_results)
 
-    def _numbers(self, names: Iterable[str]) -> NDArray[np.int32]:
+    def _number_nodes(self, names: Iterable[str]) -> NDArray[np.int32]:
         """Return the positions of nodes by name: int32[n], -1 = unknown."""
         index = self._index
         return np.fromiter((index.get(name, -1) for name in names), np.int32)
@@ -462,7 +462,7 @@ class RemovalSimulator:
         """Return the disruptions that each budget still allows: int64[budgets]."""
         return np.array([pdb.disruptions_allowed for pdb in self.pdbs.pdbs], dtype=np.int64)
 
-    def _answers(
+    def _convert_results(
         self,
         candidates: Sequence[str],
         fate: NDArray[np.int8],
@@ -538,7 +538,7 @@ class RemovalSimulator:
         state = self.state
         self._state = PlaceState(cursor=state.cursor, old_hints=state.hints)
         if self._begun is not None:
-            self._begun.removals.set_hints(self._hints(self._state, 0))
+            self._begun.removals.set_hints(self._number_hints(self._state, 0))
 
 
 def _write_place_state(

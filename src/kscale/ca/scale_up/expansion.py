@@ -478,7 +478,9 @@ class ExpansionFinder:
                 self.expansion_options.append(option)
             estimated = self.schedulable[group.id]
             if estimated.any():
-                self.observations.append(self._heterogeneity(self.templates[group.id].node, estimated))
+                self.observations.append(
+                    self._build_heterogeneity_observation(self.templates[group.id].node, estimated)
+                )
             if stop_after and len(self.expansion_options) >= stop_after:
                 break
             now = yield from self.p.clock()
@@ -487,7 +489,7 @@ class ExpansionFinder:
             if now > until:
                 break
 
-    def _heterogeneity(self, node: Node, estimated: NDArray[np.bool_]) -> Observation:
+    def _build_heterogeneity_observation(self, node: Node, estimated: NDArray[np.bool_]) -> Observation:
         """Return an observation of how many pod groups an estimate covers; the number of namespaces is bucketed."""
         classes = np.unique(self.grouped.class_of[self.grouped.starts[:-1][estimated]])
         namespaces = len({self.grouped.unique[which].namespace for which in classes.tolist()})

@@ -339,7 +339,7 @@ class ScaleUpPlan(Result):
     @property
     def triggered_count(self) -> int:
         """Count the pods that triggered the scale-up."""
-        return sum(done.best.pod_count for done in self._good if done.best is not None)
+        return sum(done.best.pod_count for done in self._resized_rounds if done.best is not None)
 
     @property
     def unschedulable_count(self) -> int:
@@ -352,14 +352,14 @@ class ScaleUpPlan(Result):
         return next(iter(self._chosen), None)
 
     @property
-    def _good(self) -> list[OrchestratorResult]:
+    def _resized_rounds(self) -> list[OrchestratorResult]:
         """Return the scale-ups that resized groups."""
         return [done for done in self.rounds if done.status.scale_ups]
 
     @property
     def _chosen(self) -> list[str]:
         """Return the ids of the groups that were chosen, by round."""
-        return [done.best.group for done in self._good if done.best is not None]
+        return [done.best.group for done in self._resized_rounds if done.best is not None]
 
     @property
     def created_groups(self) -> list[MadeGroups]:
@@ -394,9 +394,9 @@ class ScaleUpPlan(Result):
         Maps a group to the labels or resources that differ, the chosen group's values first. Empty unless similar
         groups are balanced.
         """
-        if self._comparator is None or not self._good or self._good[0].best is None:
+        if self._comparator is None or not self._resized_rounds or self._resized_rounds[0].best is None:
             return {}
-        done, best = self._good[0], self._good[0].best
+        done, best = self._resized_rounds[0], self._resized_rounds[0].best
         differences: dict[str, list[str]] = {}
         for option in done.options:
             if option.group == best.group or option.group in best.similar or option.group not in done.templates:
@@ -409,12 +409,12 @@ class ScaleUpPlan(Result):
     @cached_property
     def triggered(self) -> list[str]:
         """List the pods that triggered the scale-up."""
-        return list(chain.from_iterable(done.status.pods_triggered for done in self._good))
+        return list(chain.from_iterable(done.status.pods_triggered for done in self._resized_rounds))
 
     @cached_property
     def beyond_limits(self) -> list[str]:
         """List the triggering pods for which the limits leave no node, as they permit too few nodes."""
-        names = [name for done in self._good for name in find_pods_beyond_limits(done)]
+        names = [name for done in self._resized_rounds for name in find_pods_beyond_limits(done)]
         return [name for name in names if name not in self._before.fake_pods]
 
     @cached_property

@@ -208,7 +208,7 @@ class NodeDeletionBatcher:
         self, p: Progress, nodes: Sequence[tuple[Node, bool]], group: str, groups: Groups
     ) -> StepsOf[BatchDeletionAction, None]:
         """Delete nodes of a group, each with whether it was drained, and record the result of each node."""
-        error = yield from self._ask_cloud(p, tuple(node for node, _ in nodes), groups)
+        error = yield from self._delete_in_cloud(p, tuple(node for node, _ in nodes), groups)
         known = groups.get(group)
         template = None if known is None or known.template_error is not None else known.template
         slices = [] if template is None else template.resource_slices
@@ -219,7 +219,7 @@ class NodeDeletionBatcher:
                 result = NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=error.record)
                 yield from self._ending.record_failure(p, node, group, drain, result)
 
-    def _ask_cloud(
+    def _delete_in_cloud(
         self, p: Progress, nodes: tuple[Node, ...], groups: Groups
     ) -> StepsOf[DeleteNodes, AutoscalerError | None]:
         """Delete the instances of the nodes. Returns the error, or None."""
