@@ -287,9 +287,9 @@ def find_excluded_placed_pods(snapshot: Snapshot, allowed: Collection[str]) -> N
 
 
 def _include_empty_name(names: Collection[str]) -> frozenset[str]:
-    """Return the scheduler names.
+    """Return the scheduler names, and "" if the default scheduler is among them.
 
-    With that of the default scheduler also "", the name in pods that name no scheduler.
+    Pods that name no scheduler have the name "" and belong to the default scheduler.
     """
     return frozenset((*names, "") if DEFAULT_SCHEDULER_NAME in names else names)
 

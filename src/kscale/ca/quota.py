@@ -372,7 +372,7 @@ def _check_quotas(
 
 
 def _add_usage(usage: dict[str, int], resources: Mapping[str, int], times: int = 1) -> None:
-    """Add the resources of ``times`` such nodes to ``usage`` in place; sums beyond 64 bits wrap."""
+    """Add the resources of ``times`` nodes to ``usage`` in place; sums beyond 64 bits wrap."""
     for name, amount in resources.items():
         usage[name] = wrap_int64(usage.get(name, 0) + amount * times)
 

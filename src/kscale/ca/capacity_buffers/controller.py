@@ -392,7 +392,7 @@ def reconcile_buffers_steps(
     """Reconcile the buffers of one namespace: templates, then statuses, limited by the quotas.
 
     Returns the buffers whose status is up to date, and the errors, so that the caller can retry. With ``dry_run`` the
-    API server is asked for the defaulted pod of a template.
+    API server fills in the defaults of a template's pod (a dry-run request); otherwise kscale fills in its requests.
     """
     p = Progress(now)
     ordered = sorted(

@@ -206,7 +206,7 @@ class _FirstCopyNumbers(dict[str, int]):
 
 
 def _find_name_clash(snapshot: Snapshot, template: NodeTemplate) -> int:
-    """Return the number of the first copy whose name exists already, or -1."""
+    """Return the smallest copy number of the template for which a node with the copy's name exists, or -1."""
     firsts = snapshot.memo.get(_FirstCopyNumbers, lambda: _FirstCopyNumbers.of(snapshot.nodes))
     return firsts.get(template.node.metadata.name, -1)
 

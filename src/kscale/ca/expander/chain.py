@@ -275,7 +275,8 @@ class ExpanderStep(msgspec.Struct, kw_only=True):
 class Expansion(msgspec.Struct, kw_only=True):
     """Result of a chain of expanders. ``best`` is the chosen option; None if no option survived.
 
-    ``survivors`` are the options that the last filter kept (all if none ran); ``tied``: ``best`` was chosen at random.
+    ``survivors`` are the options that the last filter returned (all options if no filter ran). If there are several
+    (:attr:`has_tie`), ``best`` was chosen among them at random or is the first.
     """
 
     best: Option | None

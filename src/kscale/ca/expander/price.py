@@ -274,7 +274,7 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
 
 
 def _get_nodes_price(prices: PriceModel, node: Node, count: int, start: Moment, end: Moment) -> float:
-    """Return the price of ``count`` such nodes from ``start`` to ``end``."""
+    """Return the price of ``count`` nodes like this one from ``start`` to ``end``."""
     return prices.node_price(node, start, end) * float(count)
 
 
@@ -347,6 +347,7 @@ class _CloudPrices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _get_price_or_raise(price: float | ApiError) -> float:
+    """Return the price. Raises AutoscalerError if the provider returned an error."""
     if isinstance(price, ApiError):
         raise AutoscalerError("", price.message)
     return float(price)

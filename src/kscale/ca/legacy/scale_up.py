@@ -124,7 +124,10 @@ def compute_resources_left_limits(
 
 
 def _count_gpus(devices: dict[str, int], node: Node, group: NodeGroup | None, times: int, gpu_label: str) -> bool:
-    """Add the GPUs of ``times`` such nodes to ``devices``, by type. Returns False if their number is unknown."""
+    """Add the GPUs of ``times`` nodes like this one to ``devices``, by type.
+
+    Returns False if their number is unknown.
+    """
     target = _get_gpu_type_and_count(node, group, gpu_label)
     if target is None:
         return False
@@ -377,7 +380,7 @@ def _add_candidate(
 ) -> None:
     """Add the group with these labels and devices to the candidates.
 
-    Only a warning if its own labels conflict with them.
+    If the group's own labels conflict with these labels, only a warning is added.
     """
     node = base.node
     own = node.metadata.labels or {}

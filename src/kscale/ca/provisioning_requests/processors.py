@@ -218,7 +218,7 @@ class BookingResult(msgspec.Struct, kw_only=True):
 def book_capacity_steps(
     requests: LoopRequests, placed: Iterable[Pod], *, now: Moment, instance: str = ""
 ) -> StepsOf[WriteStatus, BookingResult]:
-    """Return the pods of provisioned requests of whose own pods some are missing.
+    """Return the pods of each provisioned request that has fewer pods on nodes than it requested.
 
     ``placed`` are the pods on the nodes of the snapshot.
     """

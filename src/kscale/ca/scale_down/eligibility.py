@@ -65,8 +65,8 @@ def check_eligibility(
     """Check one node; the first failing check is the result.
 
     ``node`` is None if the candidate is not in the snapshot. ``gpu`` is the provider's GPU configuration of the node
-    (:func:`kscale.ca.gpu.get_gpu_config`). ``sums`` returns the requests of its pods by the group's options, if they
-    are summed already. The other parameters are those of
+    (:func:`kscale.ca.gpu.get_gpu_config`). ``sums`` returns the requests of the node's pods for the options of its
+    group; without it, or if it returns None, the requests of ``pods`` are summed. The other parameters are those of
     :func:`kscale.ca.scale_down.utilization.calculate_utilization`.
     """
     if node is None:

@@ -149,7 +149,7 @@ def run_phases(
     phases: StepsOf[LoopActionType, None],
     conclude: Callable[[], StepsOf[LoopActionType, None]],
 ) -> StepsOf[LoopActionType | Observe | Wait, None]:
-    """Run the phases of a loop and then ``conclude``, however they ended; the report says how.
+    """Run the phases of a loop and then ``conclude``, however the phases ended; the report gets the error or reason.
 
     Metrics are observed about the loop itself.
     """

@@ -488,7 +488,11 @@ class ScaleUpLoop:
         return {group.id for group in self.context.groups if group.id in self.templates}
 
     def _get_quotas(self) -> Sequence[Quota] | AutoscalerError:
-        """Return the given quotas, else the limits of the options and the cluster's quota objects."""
+        """Return the quotas that the caller passed, or the caller's error.
+
+        If there are none: the limits of the options and the cluster's quota objects, with a warning for each invalid
+        object.
+        """
         if self.context.inputs.quotas is not None:
             return self.context.inputs.quotas
         quotas = [build_cluster_maximum_quota(self.options.resource_limiter)]

@@ -364,7 +364,10 @@ _CONTROLLER_KINDS = ("ReplicationController", "ReplicaSet", "StatefulSet", "Daem
 
 
 class NodeGroupView(msgspec.Struct, kw_only=True, frozen=True):
-    """Nodes of one group that are deleted together, empty ones or such to drain; ``batch_size`` 0: all of them."""
+    """Nodes of one group that are deleted together: empty nodes or, with ``drain``, nodes to drain.
+
+    ``batch_size`` 0: all of them.
+    """
 
     group: NodeGroup
     nodes: list[Node]
