@@ -211,6 +211,7 @@ def check_scale_up_options(options: AutoscalingOptions) -> None:
 
 
 def _check_scale_up_options(options: AutoscalingOptions) -> None:
+    """Raise InputError for invalid options, AutoscalerError for an unknown expander."""
     problems = options.problems()
     if problems:
         raise InputError(problems)
@@ -304,7 +305,12 @@ RunOnceAction: TypeAlias = "LoopAction | LegacyLoopAction"
 
 
 def build_snapshot_responder(snapshot: Snapshot, has_instance: Mapping[str, bool], others: Respond) -> Respond:
-    """Build a responder from a snapshot: its nodes and pods, no ConfigMap, evicted pods removed at once."""
+    """Build a function that responds to actions as a cluster in the state of the snapshot would.
+
+    Nodes, pods, disruption budgets and controllers are those of the snapshot, evicted pods are removed at once, and
+    there are no ConfigMaps. ``has_instance`` responds for the provider, by node name; ``others`` responds to all other
+    actions.
+    """
 
     def answer(action: Action) -> Any:
         match action:
@@ -425,6 +431,7 @@ def run_once_steps(
 
 
 def _run_once_in(context: LoopContext) -> StepsOf[RunOnceAction, LoopReport]:
+    """Return the steps of one loop: those of release 1.3 with the ``legacy`` profile, otherwise the current ones."""
     if context.options.legacy:
         from kscale.ca.legacy.metrics import rewrite_observations_steps
         from kscale.ca.legacy.run_once import LegacyAutoscalerLoop

@@ -65,6 +65,10 @@ _VENDOR_RESOURCES = frozenset(GPU_VENDOR_RESOURCES)
 
 
 def _find_vendor_resource(resources: dict[str, Quantity] | None, *, nonzero: bool) -> tuple[str, Quantity] | None:
+    """Return name and amount of the first GPU vendor's resource; None without one.
+
+    ``nonzero``: skip resources whose amount is 0.
+    """
     if not resources or _VENDOR_RESOURCES.isdisjoint(resources):
         return None
     for name in GPU_VENDOR_RESOURCES:
@@ -114,7 +118,7 @@ def get_target_gpus(
 ) -> tuple[str, int] | None:
     """Return the GPU type and number of devices that a node adds, for quotas.
 
-    A labelled node without visible devices counts those of its group's template. None without GPU label or without any
+    A labelled node that offers no devices counts those of its group's template. None without GPU label or without any
     devices. Raises :class:`AutoscalerError` if such a node has no group, or if the group has no template.
     """
     kind = (node.metadata.labels or {}).get(label)

@@ -59,7 +59,7 @@ def _copy_group(group: NodeGroup) -> NodeGroup:
 def get_described_targets(groups: GroupsLike) -> tuple[GroupsLike, dict[str, int | None]]:
     """Return groups that can be read again, and the target size that each group's description has, by id.
 
-    The size is None where the description has none. :class:`Groups` are what a cloud reports: no descriptions.
+    The size is None if the description has none. For :class:`Groups`, which come from a cloud, the mapping is empty.
     """
     if isinstance(groups, Groups):
         return groups, {}
@@ -68,6 +68,7 @@ def get_described_targets(groups: GroupsLike) -> tuple[GroupsLike, dict[str, int
 
 
 def _read_described_targets(groups: Iterable[object]) -> dict[str, int | None]:
+    """Return the target size in each description by group id; None if the description has no target size."""
     described: dict[str, int | None] = {}
     for group in groups:
         if isinstance(group, NodeGroup):
@@ -82,9 +83,9 @@ def restore_targets(
 ) -> GroupsLike:
     """Return the groups with the remembered target sizes of those whose scale-up is under way.
 
-    A scale-up is under way until its nodes have come or should have come. A description with another target size than
-    that which the earlier loop read says something new, and counts. :class:`Groups` are what a cloud tells, and stay as
-    they are.
+    A scale-up is under way until its nodes have registered or their provision time is over. A remembered size is
+    dropped if the description now has another target size than the earlier loop read. :class:`Groups`, which come from
+    a cloud, are returned unchanged.
     """
     if isinstance(groups, Groups) or state is None or not state.targets:
         return groups
@@ -106,7 +107,10 @@ def restore_targets(
 
 
 def save_targets(state: LoopState, described: Mapping[str, int | None], groups: Groups) -> LoopState:
-    """Return the state with the target sizes of the groups whose scale-up is under way."""
+    """Return the state with the target sizes of the groups whose scale-up is under way.
+
+    ``described``: target sizes of the descriptions by group id (:func:`get_described_targets`).
+    """
     targets = {
         name: RememberedTarget(described=size, target=groups[name].size)
         for name, size in described.items()

@@ -111,6 +111,7 @@ def _log_choice(plan: ScaleUpPlan, legacy_plan: LegacyScaleUpPlan | None) -> Ite
 def _log_best_option(
     best: tuple[str, int, str] | None, sharing: Sequence[str], plan: Sequence[ScaleUpInfo], had_options: bool
 ) -> Iterator[LogLine]:
+    """Yield the lines about a choice. ``best``: (group, node count, debug text), None if no option was chosen."""
     if best is None:
         if not had_options:
             yield LogLine(_INFO_LEVEL, "No expansion options")
@@ -179,6 +180,7 @@ def _format_scale_down_status(plan: ScaleDownPlan, report: LoopReport, options: 
 
 
 def _log_candidates(plan: ScaleDownPlan, options: AutoscalingOptions) -> Iterator[LogLine]:
+    """Yield the lines about the utilization and removability of candidates."""
     fit = 0
     for name, verdict in plan.eligibility.items():
         used = verdict.utilization
@@ -228,6 +230,10 @@ def _log_legacy_candidates(plan: ScaleDownPlan, options: AutoscalingOptions) -> 
 
 
 def _log_rechecks(verdicts: Iterable[Eligibility], interval: str) -> Iterator[LogLine]:
+    """Yield a line with the number of recently unremovable nodes, if there are any.
+
+    ``interval``: formatted recheck timeout.
+    """
     ignored = sum(verdict.reason == unremovable_reasons.RECENTLY_UNREMOVABLE for verdict in verdicts)
     if ignored:
         text = f"Scale-down calculation: ignoring {ignored} nodes unremovable in the last {interval}"

@@ -96,10 +96,10 @@ class NotActionable(msgspec.Struct, kw_only=True, frozen=True):
 def check_actionable(
     nodes: int, ready_nodes: int, options: AutoscalingOptions, process_age: timedelta | None = None
 ) -> NotActionable | None:
-    """Check whether the loop can act; None if it can.
+    """Return why the loop must end before any decision; None if it may continue.
 
-    With ``--scale-up-from-zero=false`` a cluster without (ready) nodes is left alone. ``process_age``: how long the
-    autoscaler has been running (None: long enough).
+    With ``--scale-up-from-zero=false`` the loop ends if the cluster has no nodes, or no ready nodes. The second case
+    emits no event if ``process_age`` is at most ten minutes (None: the process is older).
     """
     if options.scale_up_from_zero:
         return None
@@ -170,6 +170,7 @@ _STAYING_PODS_KEY = "pods that may belong to their node"
 
 
 def _can_belong_to_node(pod: Pod) -> bool:
+    """Check whether the pod is a mirror pod or a DaemonSet pod, which a new node of the group may have, too."""
     owner = controller_of(pod.metadata)
     return is_mirror_pod(pod) or is_daemonset_pod(pod) or (owner is not None and owner.kind == "DaemonSet")
 
@@ -289,7 +290,10 @@ class LoopContext:
         return {group.id: all_templates[group.id] for group in every if group.id in all_templates}, to_remember
 
     def _examples(self, cache: TemplateCache, nodes: Sequence[Node]) -> list[NodeTemplate | None]:
-        """Return nodes with what a template needs: pods that may belong to the node itself, and its devices."""
+        """Return each node with what a template needs: pods that may belong to the node itself, and its devices.
+
+        None for a node that is not in the snapshot.
+        """
         if not nodes:
             return []
         snapshot, informers, index = self.snapshot, self.snapshot.informers, self.snapshot.columns.index

@@ -137,6 +137,7 @@ class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="came
         return NodeLatencyTracker(nodes=left), marked._observe(deleting, now, deleted=True)
 
     def _observe(self, names: Iterable[str], now: Moment, *, deleted: bool) -> list[NodeLatency]:
+        """Return the latencies of the nodes whose time beyond the unneeded-time threshold is positive."""
         latencies = []
         for name in names:
             item = self.nodes[name]
@@ -202,7 +203,7 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
                 del self.records[node]
 
     def remove(self, node: str, unneeded: Collection[str]) -> set[str]:
-        """Forget the relations of a removed node, and return the unneeded nodes that lose their unneeded time.
+        """Remove the relations of a removed node, and return the unneeded nodes that lose their unneeded time.
 
         These are the node itself, and every node that relied on one of its destinations, where there is less room now.
         If a record has too many relations to be complete, all unneeded nodes lose their time.
@@ -290,7 +291,7 @@ _MOMENT_PATTERN: Final = re.compile(r"\bMoment\b")
 
 
 def shift_moments(state: _T, by: int) -> _T:
-    """Return a copy with every moment later by ``by`` nanoseconds, at any depth.
+    """Return a copy with every moment later by ``by`` nanoseconds, also in nested structs, dicts and lists.
 
     Moments are members whose type names :data:`Moment`. :data:`ZERO_TIME`, which means no moment, stays.
     """
@@ -313,6 +314,7 @@ def _find_moment_fields(of: type) -> frozenset[str]:
 
 
 def _shift_value(value: Any, by: int) -> Any:
+    """Return a moment, or a dict of moments, later by ``by`` nanoseconds. None and ZERO_TIME stay."""
     if isinstance(value, dict):
         return {key: _shift_value(each, by) for key, each in value.items()} if value else value
     if value is None or value == ZERO_TIME:
@@ -322,6 +324,10 @@ def _shift_value(value: Any, by: int) -> Any:
 
 
 def _shift_nested(value: Any, by: int) -> Any:
+    """Return a value with the moments of the structs in it later by ``by`` nanoseconds.
+
+    The same object without moments.
+    """
     if isinstance(value, msgspec.Struct):
         return shift_moments(value, by)
     if isinstance(value, dict):
@@ -346,7 +352,10 @@ class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 def update_group_changes(changes: GroupChanges, kind: str, group: str, time: Moment) -> GroupChanges:
-    """Record a change; ``kind`` is the name of a field of :class:`GroupChanges`."""
+    """Return the changes with the time of a group's change.
+
+    ``kind`` is the name of a field of :class:`GroupChanges`. Raises InputError for any other ``kind``.
+    """
     if kind not in GroupChanges.__struct_fields__:
         raise InputError(f"kind is {show_value(kind)}: one of {', '.join(GroupChanges.__struct_fields__)}")
     return msgspec.structs.replace(changes, **{kind: {**getattr(changes, kind), group: time}})
@@ -484,7 +493,10 @@ class LoopState(
 
 @typed
 def clear_unneeded_nodes(state: LoopState) -> LoopState:
-    """Clear the unneeded nodes, as an unhealthy cluster does. Old taints have no effect any more."""
+    """Return the state without unneeded nodes, as after a loop over an unhealthy cluster.
+
+    Deletion candidate taints of an earlier process have no effect any more.
+    """
     memory = msgspec.structs.replace(state.scale_down, unneeded_since={}, started=True)
     return msgspec.structs.replace(state, scale_down=memory)
 

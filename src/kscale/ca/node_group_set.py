@@ -266,20 +266,24 @@ def _sum_requests(pods: Iterable[Pod]) -> dict[str, Quantity]:
 
 
 def _to_milli(quantity: Quantity) -> float:
+    """Return the quantity in thousandths, rounded up."""
     return float(quantity.milli_value())
 
 
 def _is_within_ratio(one: float, other: float, ratio: float) -> bool:
+    """Check whether two amounts differ by at most ``ratio`` times the larger one."""
     larger, smaller = max(one, other), min(one, other)
     # False for a negative pair, even an equal one: its tolerance is negative.
     return larger - smaller <= larger * ratio
 
 
 def _are_within_ratio(ones: Mapping[str, float], others: Mapping[str, float], ratio: float) -> bool:
+    """Check whether both have the same resources, with amounts that differ by at most ``ratio`` of the larger one."""
     return ones.keys() == others.keys() and all(_is_within_ratio(ones[name], others[name], ratio) for name in ones)
 
 
 def _find_capacity_reasons(one: TemplateProfile, other: TemplateProfile, memory_ratio: float) -> set[str]:
+    """Return the texts why the capacities are not similar; empty if they are. Memory may differ by ``memory_ratio``."""
     reasons = set()
     for name in one.capacity.keys() | other.capacity.keys():
         ours, theirs = one.capacity.get(name), other.capacity.get(name)
@@ -294,10 +298,12 @@ def _find_capacity_reasons(one: TemplateProfile, other: TemplateProfile, memory_
 
 
 def _is_same_azure_pool(one: TemplateProfile, other: TemplateProfile) -> bool:
+    """Check whether both have the same non-empty name in a label of the Azure node pool."""
     return any(one.labels.get(label, "") == other.labels.get(label) != "" for label in _AZURE_POOL_LABELS)
 
 
 def _compare_profiles(one: TemplateProfile, other: TemplateProfile, comparator: Comparator) -> Similarity:
+    """Compare two profiles by the rules of :func:`compare_templates`."""
     if comparator.kind == "label":
         same = all(
             label in one.labels and label in other.labels and one.labels[label] == other.labels[label]
@@ -327,6 +333,10 @@ def _describe_differences(one: TemplateProfile, other: TemplateProfile, comparat
     """Describe the differences of the first comparison that fails."""
 
     def differing(ones: Mapping[str, Any], others: Mapping[str, Any], what: str, ratio: float | None) -> list[str]:
+        """Describe the entries that differ.
+
+        ``ratio``: how much amounts (in thousandths) may differ, None for equal values.
+        """
         differences = []
         for name in sorted(ones.keys() | others.keys()):
             a, b = ones.get(name), others.get(name)
@@ -375,8 +385,10 @@ def compare_templates(one: NodeTemplate, other: NodeTemplate, comparator: Compar
 
 
 def find_differences(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | None = None) -> list[str]:
-    """Return what :func:`compare_templates` finds to differ: the labels or resources, and their values, those of
-    ``one`` first; empty for similar templates. As there, only the first comparison that fails counts.
+    """Describe how two templates differ by the rules of :func:`compare_templates`; empty for similar templates.
+
+    Each text names a label or resource and its two values, that of ``one`` first. Only the first comparison that fails
+    is described.
     """
     comparator = comparator or Comparator()
     ours, theirs = TemplateProfile(one.node, one.pods), TemplateProfile(other.node, other.pods)
@@ -451,11 +463,11 @@ class SimilarGroups:
         buckets: dict[object, list[str]] = {}
         self._alike: dict[str, list[str]] = {}
         for name, profile in self._profiles.items():
-            self._alike[name] = bucket = buckets.setdefault(self._exact(profile), [])
+            self._alike[name] = bucket = buckets.setdefault(self._get_exact_key(profile), [])
             bucket.append(name)
 
-    def _exact(self, profile: TemplateProfile) -> object:
-        """Return what two similar templates have in common; the same value for all if that is unknown."""
+    def _get_exact_key(self, profile: TemplateProfile) -> object:
+        """Return a key that is equal for any two similar templates: everything that the comparator compares exactly."""
         comparator = self._comparator
         if comparator.kind == "label":
             return tuple(profile.labels.get(label) for label in comparator.labels)
@@ -483,6 +495,7 @@ class SimilarGroups:
 
 
 def _to_profile(template: NodeTemplate | TemplateProfile) -> TemplateProfile:
+    """Return the profile of a template, or the argument itself if it is a profile."""
     return template if isinstance(template, TemplateProfile) else TemplateProfile(template.node, template.pods)
 
 
@@ -517,7 +530,7 @@ def find_not_ready_reason(
 
 
 def is_within_quotas(tracker: QuotaTracker, group: NodeGroup, node: Node, count: int) -> bool:
-    """Check whether so many new nodes exceed no quota; False if that is unknown."""
+    """Check whether ``count`` new nodes stay within all quotas; False if a quota cannot be checked."""
     try:
         return not tracker.check(group, node, count).exceeded
     except AutoscalerError:
@@ -525,7 +538,7 @@ def is_within_quotas(tracker: QuotaTracker, group: NodeGroup, node: Node, count:
 
 
 def is_zero_or_max_group(group: NodeGroup, options: AutoscalingOptions) -> bool:
-    """Check whether the group is scaled only between zero and its maximum. False if the options cannot be read."""
+    """Check whether the group may only have no nodes or its maximum. False if its options cannot be read."""
     try:
         return group.options_or(options.node_group_defaults).zero_or_max_node_scaling
     except ProviderError:
@@ -569,6 +582,7 @@ def filter_valid_scale_up_groups(
 def _find_skip_reasons(
     group: NodeGroup, templates: Mapping[str, Node], tracker: QuotaTracker, node_count: int, options: AutoscalingOptions
 ) -> tuple[list[str], list[ExceededQuota]]:
+    """Return why the group cannot grow (empty if it can), and the quotas that it would exceed."""
     node = templates.get(group.id)
     if group.target_size_error is not None:
         return [NOT_READY_REASON], []
@@ -598,9 +612,9 @@ def compute_similar_node_groups(
 ) -> list[str]:
     """Compute the ids of groups that are similar to ``group``, safe to scale up, and take at least the same pods.
 
-    Empty if the option is off, or if the group is one of zero or all its nodes. The order is the provider's.
-    ``schedulable``: which equivalence groups of pods each node group takes, bool[P] by id; a group without entry was
-    filtered out. ``alike`` computes the similar groups and is called only if needed.
+    Empty without ``--balance-similar-node-groups``, or if the group may only have no nodes or its maximum. The order is
+    the provider's. ``schedulable``: which equivalence groups of pods each node group takes, bool[P] by id; a group
+    without entry was filtered out. ``alike`` computes the similar groups and is called only if needed.
     """
     mine = schedulable.get(group.id)
     if mine is None or not mine.any():
@@ -660,6 +674,10 @@ def balance_scale_ups(
 
 
 def _cap_by_quotas(info: ScaleUpInfo, group: NodeGroup, node: Node | None, tracker: QuotaTracker) -> ScaleUpInfo:
+    """Return the line of the plan with as many new nodes as the quotas allow, and consume the quotas.
+
+    The line is unchanged without a template node or if a quota cannot be checked.
+    """
     delta = info.new - info.current
     if delta <= 0 or node is None:
         return info

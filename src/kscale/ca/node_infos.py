@@ -62,6 +62,7 @@ def encode_cached_template(cached: CachedTemplate) -> RememberedTemplate:
 
 
 def _encode_template(template: NodeTemplate) -> dict[str, Any]:
+    """Encode a template as JSON data without fields that decisions do not read (:func:`encode_cached_template`)."""
     bare = replace(
         template,
         node=_strip_node(template.node),
@@ -82,15 +83,21 @@ def decode_cached_template(item: RememberedTemplate, group: str) -> CachedTempla
 
 
 def _decode_template(template: dict[str, Any], group: str) -> NodeTemplate:
+    """Decode a group's template from JSON data.
+
+    Raises InputError, which names the group, for an unreadable template.
+    """
     return from_dict(template, NodeTemplate, object_path=f"templates[{group}] of the state")
 
 
 def _strip_annotations(metadata: ObjectMeta) -> ObjectMeta:
+    """Return the metadata without the annotations that decisions do not read."""
     retained = {key: value for key, value in (metadata.annotations or {}).items() if key in _STORED_ANNOTATIONS}
     return replace(metadata, annotations=retained or None)
 
 
 def _strip_node(node: Node) -> Node:
+    """Return the node without images, and without the annotations that decisions do not read."""
     return replace(node, metadata=_strip_annotations(node.metadata), status=replace(node.status, images=[]))
 
 
@@ -98,10 +105,13 @@ _PublishedObject = TypeVar("_PublishedObject", CSINode, ResourceSlice)
 
 
 def _strip_published_object(item: _PublishedObject) -> _PublishedObject:
+    """Return the CSINode or ResourceSlice without the annotations that decisions do not read."""
     return replace(item, metadata=_strip_annotations(item.metadata))
 
 
 def _strip_environment(spec: PodSpec) -> PodSpec:
+    """Return the pod spec without the environment variables of its containers."""
+
     def bare(containers: Iterable[PodContainer]) -> list[PodContainer]:
         return [replace(container, env=[]) for container in containers]
 
@@ -129,7 +139,7 @@ class TemplateCache:
         return last[2]
 
     def forget_others(self, names: Container[str]) -> None:
-        """Remove the templates of all other names."""
+        """Remove the templates whose names are not among these."""
         self._last = {name: entry for name, entry in self._last.items() if name in names}
 
 
@@ -153,7 +163,7 @@ class LoopTemplateCaches:
         return snapshot.interner.memo.get(cls, cls)
 
     def tidy(self, groups: Container[str], nodes: Container[str]) -> None:
-        """Remove cache entries of other groups and nodes than these."""
+        """Remove the cache entries of groups and nodes that are not among these."""
         self.templates.forget_others(groups)
         self.completed.forget_others(groups)
         self.examples.forget_others(nodes)
@@ -318,7 +328,7 @@ def build_node_templates(
 
 
 def _complete_templates(result: TemplatesResult, groups: Groups, completed: TemplateCache) -> TemplatesResult:
-    """Add the resources that only the providers' templates have to the templates."""
+    """Return ``result`` after its templates got the resources that only the provider's templates have."""
     for group in groups:
         built, provided = result.templates.get(group.id), group.template
         if built is not None and provided is not None:

@@ -58,7 +58,7 @@ POD_LONG_TERMINATING_EXTRA_THRESHOLD: Final[ComparedDuration] = 30 * SECOND
 
 
 def is_long_terminating(pod: Pod, now_ns: int) -> bool:
-    """Check whether a pod is terminating since more than its grace period and 30 seconds.
+    """Check whether a pod has been terminating for longer than its grace period and 30 seconds.
 
     False for a pod without deletion timestamp.
     """
@@ -159,6 +159,10 @@ def has_taint(node: Node, key: str) -> bool:
 
 
 def _get_taint_seconds(node: Node, key: str) -> int | None:
+    """Return the integer value of the first taint with this key: Unix seconds.
+
+    None without the taint or an int64 value.
+    """
     for taint in node.spec.taints:
         if taint.key == key:
             number = int(taint.value) if _INTEGER_PATTERN.match(taint.value) else None
@@ -319,6 +323,10 @@ def _check_node(
     gpu_of: Callable[[Node], GpuConfig | None] | None,
     lacks: Callable[[Node], bool] | None,
 ) -> _NodeCheck:
+    """Return whether the node is ready and active, whether it is ready and not cordoned, and why it counts as unready.
+
+    The reason is None for a node that is not ready, is cordoned, or lacks nothing.
+    """
     simply, spec = is_ready_and_active(node), node.spec
     if spec.unschedulable or not (simply or is_ready(node)):
         return simply, False, None
@@ -331,6 +339,7 @@ def _check_node(
 def _assemble_node_lists(
     every: list[Node], looks: Sequence[_NodeCheck], names: Sequence[str], instance_ids: Iterable[str]
 ) -> NodeLists:
+    """Build the lists from the checks of the nodes. Nodes with a reason are replaced in ``every`` by unready copies."""
     apart = [(i, *look) for i, look in enumerate(looks) if look is not _READY_CHECK]
     others = {i for i, _, called, reason in apart if not called or reason is not None}
     ready = [node for i, node in enumerate(every) if i not in others] if others else [*every]
@@ -347,7 +356,10 @@ def _assemble_node_lists(
 
 
 def iterate_nodes_with_gpus(nodes: Iterable[Node], gpu_label: str) -> Iterator[Node]:
-    """Yield the ready, uncordoned nodes whose GPUs are visible, even if they lack other devices."""
+    """Yield the ready, uncordoned nodes, except those without the GPU that their label promises.
+
+    Nodes that lack other devices are included.
+    """
     for node in nodes:
         if not node.spec.unschedulable and is_ready(node) and not _is_missing_gpu(node, gpu_label, None):
             yield node
@@ -370,6 +382,7 @@ def _explain_unready(
     gpu_of: Callable[[Node], GpuConfig | None] | None,
     lacks: Callable[[Node], bool] | None,
 ) -> str | None:
+    """Return the reason why a node that claims to be ready counts as unready; None if it counts as ready."""
     if _is_missing_gpu(node, gpu_label, gpu_of):
         return RESOURCE_NOT_READY_REASON
     if lacks is not None and lacks(node):

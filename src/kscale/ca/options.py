@@ -479,7 +479,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
     @property
     def counts_requested_capacity(self) -> bool:
-        """Return whether objects count that request capacity before there are pods."""
+        """Return whether capacity buffers or ProvisioningRequests, which request capacity without pods, count."""
         return self.capacity_buffer_pod_injection_enabled or self.enable_provisioning_requests
 
     @cached_property
@@ -515,7 +515,8 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     def find_foreign_options(profile: str, names: Iterable[str]) -> list[Problem]:
         """Return a problem for each option in ``names`` that the release of the profile has no flag for.
 
-        Options that are not given are no problem: what a profile has no flag for has no effect on its decisions.
+        Options that are not in ``names`` are no problem: without a flag in the release they have no effect on its
+        decisions.
         """
         if profile == LEGACY_PROFILE:
             text, wrong = "release 1.3 has no such flag", {*names} - LEGACY_FLAGS - {"profile"}
@@ -524,7 +525,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
         return [Problem(text, field=name) for name in sorted(wrong)]
 
     def problems(self) -> list[Problem]:
-        """Return what upstream refuses at start-up, in its words, with the option's name as field."""
+        """Return the problems for which upstream refuses to start, in its words, with the option's name as field."""
         problems = []
         if self.profile not in PROFILES:
             text = f"unknown profile {self.profile!r}; there are {', '.join(PROFILES)}"
@@ -565,6 +566,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
         return problems
 
     def _range_problems(self) -> Iterable[Problem]:
+        """Yield the problems of ``cores_total``, ``memory_total`` and ``gpu_total``."""
         for name in ("cores_total", "memory_total"):
             limits: ResourceRange = getattr(self, name)
             if not (fits_int64(limits.min) and fits_int64(limits.max)):
@@ -586,12 +588,14 @@ ScaleDownOptions = AutoscalingOptions
 
 
 def _format_go_atoi_error(text: str) -> str:
+    """Format the error of Go's ``strconv.Atoi`` for a text that is no integer."""
     return f'strconv.Atoi: parsing "{text}": invalid syntax'
 
 
 def parse_range(text: str) -> ResourceRange:
-    """Parse ``min:max`` of ``--cores-total`` and ``--memory-total``. Raises :class:`InputError` with upstream's
-    text.
+    """Parse ``min:max`` of ``--cores-total`` and ``--memory-total``.
+
+    Raises :class:`InputError` with upstream's text if the text has another form, or if not 0 <= min <= max.
     """
     parts = text.split(":")
     if len(parts) != 2:
@@ -611,7 +615,10 @@ def parse_range(text: str) -> ResourceRange:
 
 
 def parse_gpu_limits(text: str) -> GpuLimits:
-    """Parse ``type:min:max`` of ``--gpu-total``. Raises :class:`InputError` with upstream's text."""
+    """Parse ``type:min:max`` of ``--gpu-total``.
+
+    Raises :class:`InputError` with upstream's text if the text has another form, or if not 0 <= min <= max.
+    """
     parts = text.split(":")
     if len(parts) != 3:
         raise InputError(f"incorrect gpu limit specification: {text}")

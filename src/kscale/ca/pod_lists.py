@@ -89,7 +89,10 @@ TPU_RESOURCE_PREFIX: Final = "cloud-tpus.google.com/"
 
 
 def clear_tpu_requests(pods: Sequence[Pod]) -> list[Pod]:
-    """Copy the pods that request TPUs without these requests. Limits and init containers stay unchanged."""
+    """Return the pods; those whose containers request TPUs are replaced by copies without these requests.
+
+    Limits and init containers stay unchanged.
+    """
     return [_clear_pod(pod) if any(map(_requests_tpu, pod.spec.containers)) else pod for pod in pods]
 
 
@@ -98,6 +101,7 @@ def _requests_tpu(container: Container) -> bool:
 
 
 def _clear_pod(pod: Pod) -> Pod:
+    """Return a copy of the pod whose containers request no TPUs."""
     containers = [
         _clear_container(container) if _requests_tpu(container) else container for container in pod.spec.containers
     ]
@@ -105,6 +109,7 @@ def _clear_pod(pod: Pod) -> Pod:
 
 
 def _clear_container(container: Container) -> Container:
+    """Return a copy of the container that requests no TPUs."""
     requests = container.resources.requests or {}
     retained = {name: amount for name, amount in requests.items() if not name.startswith(TPU_RESOURCE_PREFIX)}
     return replace(container, resources=replace(container.resources, requests=retained))
@@ -162,7 +167,7 @@ class PendingPodList:
 
     @property
     def in_play(self) -> list[Pod]:
-        """Return one pod of each kind that occurs, in the order of the kinds' first appearance."""
+        """Return one pod of each kind that occurs, in ascending order of the kinds' numbers."""
         return [self.examples[number] for number in self._present.tolist()]
 
     @property
@@ -171,7 +176,7 @@ class PendingPodList:
         return np.flatnonzero(np.bincount(self.kind, minlength=len(self.examples)))
 
     def among(self, chosen: Iterable[Pod]) -> NDArray[np.bool_]:
-        """Return which pods' examples are among these (by identity): bool[n]."""
+        """Return which pods have an example among ``chosen`` (by identity): bool[n]."""
         wanted = {id(pod) for pod in chosen}
         selected = np.zeros(len(self.examples), dtype=np.bool_)
         for number in self._present.tolist():
@@ -179,11 +184,11 @@ class PendingPodList:
         return selected[self.kind]
 
     def followed_by(self, pods: Sequence[Pod]) -> PendingPodList:
-        """Return the list with pods appended that are in no snapshot; the same list for no pods."""
+        """Return the list with these pods, which are in no snapshot, appended; the same list if there are none."""
         return PendingPodList.of([*self.records, *map(PodRecord, pods)]) if pods else self
 
     def filter_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> PendingPodList:
-        """Filter the pods by a rule that only removes pods."""
+        """Return the pods whose examples ``rule`` keeps; it gets one pod of each kind and may only remove pods."""
         return self.take(np.flatnonzero(self.among(rule(self.in_play))))
 
     @property
@@ -282,10 +287,15 @@ def find_excluded_placed_pods(snapshot: Snapshot, allowed: Collection[str]) -> N
 
 
 def _include_empty_name(names: Collection[str]) -> frozenset[str]:
+    """Return the scheduler names, and "" if the default scheduler is among them.
+
+    Pods that name no scheduler have the name "" and belong to the default scheduler.
+    """
     return frozenset((*names, "") if DEFAULT_SCHEDULER_NAME in names else names)
 
 
 def _choose_list(lists: PodLists, pod: Pod, bypassed: frozenset[str], allowed: frozenset[str]) -> list[Pod]:
+    """Return the list of ``lists`` in which an unfinished pod belongs."""
     scheduler = pod.spec.scheduler_name or ""
     if allowed and scheduler not in allowed:
         return lists.excluded
@@ -330,7 +340,7 @@ def drop_expendable_pods(snapshot: Snapshot, cutoff: int) -> Snapshot:
 
 
 def drop_uncounted_pods(snapshot: Snapshot, options: AutoscalingOptions) -> Snapshot:
-    """Return the snapshot without the placed pods that take no room in upstream's simulation.
+    """Return the snapshot without the placed pods that upstream's simulation ignores.
 
     These are expendable pods (a priority below ``expendable_pods_priority_cutoff``) and, if schedulers are allowed by
     name, pods of all other schedulers. Upstream leaves them out of its snapshot before it makes node templates
@@ -370,6 +380,7 @@ def filter_out_young_pods(pods: Iterable[Pod], now: Moment, delay: int = 0) -> P
 
 
 def _get_scale_up_delay(pod: Pod, common: int, warnings: list[str]) -> int:
+    """Return the pod's own delay in nanoseconds; ``common`` without one. An invalid or shorter one adds a warning."""
     text = pod_annotation(pod, SCALE_UP_DELAY)
     if text is None:
         return common
@@ -443,6 +454,7 @@ def get_desired_pod_count(controller: KubeObject) -> int | None:
 
 
 def _get_desired_job_pod_count(job: Job) -> int:
+    """Return how many pods the Job wants to run at a time: its parallelism, limited by the missing completions."""
     parallelism, completions, succeeded = job.spec.parallelism, job.spec.completions, job.status.succeeded
     if completions is None and parallelism is not None and parallelism >= 0 and succeeded == 0:
         return parallelism
@@ -484,10 +496,15 @@ def build_missing_pods(controllers: Iterable[KubeObject], pods: Iterable[Pod]) -
 
 
 def _parse_creation_time(pod: Pod) -> int:
+    """Return the pod's creation time in nanoseconds since 1970."""
     return from_text(pod.metadata.creation_timestamp)
 
 
 def _copy_sample_pod(sample: Pod, owner: str, number: int) -> Pod:
+    """Return a fake pod without a node: a copy of ``sample`` with the number in its name.
+
+    ``owner``: UID of the controller.
+    """
     metadata = replace(
         sample.metadata,
         name=f"{sample.metadata.name}-copy-{number}",
@@ -566,9 +583,10 @@ def is_reserved_for_scale_down(counter: int, options: AutoscalingOptions) -> boo
 
 @typed
 def can_scale_down(counter: int, options: AutoscalingOptions) -> bool:
-    """Check whether a loop may scale down. It always may, except that degraded loops may only every fourth time.
+    """Check whether a loop may scale down: always, but while loops run out of time only every fourth one.
 
-    ``counter`` is the value after the loop's pods were checked: ``plan.state.scale_up.degraded_loops``.
+    ``counter`` is the value after the loop's pods were checked: ``plan.state.scale_up.degraded_loops``. False if the
+    options disable scale-down.
     """
     if not options.scale_down_enabled:
         return False
@@ -622,6 +640,7 @@ def should_scale_up(
 
 
 def _check_gate(pods: Sequence[Pod], ready_nodes: int, now: Moment, options: AutoscalingOptions) -> ScaleUpGate:
+    """Apply the rules of :func:`should_scale_up` that an enforcer overrides."""
     if not pods:
         return ScaleUpGate(result=SCALE_UP_NOT_NEEDED)
     if 0 < options.max_nodes_total <= ready_nodes:

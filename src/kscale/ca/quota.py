@@ -79,6 +79,7 @@ class ExceededQuota(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def message(self) -> str:
+        """Return upstream's text that names the quota and the resources."""
         return f"exceeded quota: {go_quote(self.id)}, resources: {', '.join(self.resources)}"
 
 
@@ -156,6 +157,7 @@ class NodeResources:
         self._of_group: dict[str, dict[str, int]] = {}
 
     def fork(self) -> NodeResources:
+        """Return an independent copy."""
         copy = NodeResources(self.gpu_label)
         copy._of_group = dict(self._of_group)
         return copy
@@ -173,10 +175,14 @@ class NodeResources:
         return resources
 
     def get_group(self, group: str) -> dict[str, int]:
-        """Return what :meth:`get` returned for the first node of a group."""
+        """Return what :meth:`get` returned for the first node of a group. Raises KeyError before that."""
         return self._of_group[group]
 
     def _count(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
+        """Count the resources of a node, without a cache.
+
+        Raises :class:`AutoscalerError` if the GPUs cannot be counted.
+        """
         capacity = node.status.capacity or {}
         resources = {name: max(0, capacity.get(name, _ZERO_QUANTITY).value()) for name in ("cpu", "memory")}
         resources[NODES_RESOURCE] = 1
@@ -246,7 +252,7 @@ class QuotaTracker:
         gpu_label: str,
         left_of: Callable[[int, int], int],
     ) -> QuotaTracker:
-        """Create a tracker from the usage of the counted nodes."""
+        """Create a tracker from the usage of the counted nodes; ``left_of(limit, usage)`` is the remaining amount."""
         quotas = list(quotas)
         resources = NodeResources(gpu_label)
         usage: list[dict[str, int]] = [{} for _ in quotas]
@@ -291,14 +297,18 @@ class QuotaTracker:
         return {quota.id: left for quota, left in zip(self.quotas, self.left, strict=True)}
 
     def check(self, group: NodeGroup | None, node: Node, delta: int) -> QuotaCheck:
-        """Return how many of ``delta`` nodes like ``node`` are allowed. Raises :class:`AutoscalerError`.
+        """Return how many of ``delta`` nodes like ``node`` are allowed.
 
-        A product that overflows 64 bits wraps, as in upstream, and may then pass.
+        A product that overflows 64 bits wraps, as in upstream, and may then pass. Raises :class:`AutoscalerError` if
+        ``delta`` is negative or the GPUs of the node cannot be counted.
         """
         return _check_quotas(self._applying(node), self._resources(group, node, delta), delta)
 
     def consume(self, group: NodeGroup | None, node: Node, delta: int) -> QuotaCheck:
-        """Check the nodes; if all are allowed, subtract their resources from the remaining amounts."""
+        """Check the nodes as :meth:`check` does.
+
+        If all are allowed, subtract their resources from the remaining amounts.
+        """
         resources, applying = self._resources(group, node, delta), self._applying(node)
         result = _check_quotas(applying, resources, delta)
         if result.allowed == delta:
@@ -331,6 +341,10 @@ class QuotaTracker:
         return True
 
     def _resources(self, group: NodeGroup | None, node: Node, delta: int) -> dict[str, int]:
+        """Return the resources of one node.
+
+        Raises AutoscalerError if ``delta`` is negative or GPUs cannot be counted.
+        """
         if delta < 0:
             raise AutoscalerError("", "negative nodeDelta received")
         return self.resources.get(node, group)
@@ -343,6 +357,7 @@ class QuotaTracker:
 def _check_quotas(
     applying: Iterable[tuple[Quota, dict[str, int]]], resources: dict[str, int], delta: int
 ) -> QuotaCheck:
+    """Return how many of ``delta`` nodes with these resources the quotas allow, and the quotas that block the rest."""
     allowed = delta
     exceeded = []
     for quota, left in applying:
@@ -357,6 +372,7 @@ def _check_quotas(
 
 
 def _add_usage(usage: dict[str, int], resources: Mapping[str, int], times: int = 1) -> None:
+    """Add the resources of ``times`` nodes to ``usage`` in place; sums beyond 64 bits wrap."""
     for name, amount in resources.items():
         usage[name] = wrap_int64(usage.get(name, 0) + amount * times)
 
@@ -422,11 +438,13 @@ def build_quota_status(quota: CapacityQuota, nodes: Iterable[Node], now: Moment)
 
 
 def _compute_quota_usage(quota: CapacityQuota, selector: Selector, nodes: Iterable[Node]) -> ResourceList:
+    """Return how much of each limited resource the counted nodes have that the selector matches."""
     counted = [node for node in CountedNodes.among(nodes).nodes if selector.matches(node.metadata.labels)]
     return {name: _sum_resource(name, counted) for name in quota.spec.limits.resources or {}}
 
 
 def _sum_resource(name: str, nodes: Sequence[Node]) -> Quantity:
+    """Return the sum of the nodes' capacity of a resource; the number of nodes for ``nodes``."""
     if name == NODES_RESOURCE:
         return Quantity.from_int(len(nodes))
     return Quantity.sum(amount for node in nodes if (amount := (node.status.capacity or {}).get(name)) is not None)

@@ -67,7 +67,7 @@ class Repair(msgspec.Struct, kw_only=True, rename="camel"):
         return not self.healthy or self.error is not None or bool(self.fixed)
 
     def targets(self, groups: Groups) -> dict[str, int]:
-        """Return the target sizes of the groups that lost instances."""
+        """Return the new target sizes, by group id, of the groups that lost instances."""
         removed_counts: dict[str, int] = {}
         for lost in (self.removed, self.deleted):
             for name, instances in lost.items():
@@ -193,7 +193,10 @@ def fix_node_group_size_steps(
 def _find_old_unregistered(
     state: ClusterStateRegistry, groups: Groups, now: Moment, options: AutoscalingOptions
 ) -> dict[str, list[str]]:
-    """Find instances that should have registered, by group, the oldest first (upstream has no order)."""
+    """Find instances that should have registered, by group, the oldest first (upstream has no order).
+
+    Raises AutoscalerError if the options of an instance's group cannot be read.
+    """
     late: dict[str, list[str]] = {}
     for name, item in sorted(state.unregistered.items(), key=lambda entry: (entry[1].since, entry[0])):
         group = groups.get(item.group)
@@ -212,7 +215,10 @@ def _find_old_unregistered(
 def _expand_atomic_deletion(
     group: NodeGroup, names: list[str], options: AutoscalingOptions, repair: Repair
 ) -> list[str]:
-    """Return all instances or none of a group that is deleted as a whole or not at all."""
+    """Return the instances to delete; of a group that may only have no nodes or its maximum, all instances or none.
+
+    A group whose options or instances cannot be read gets a warning, and none of its instances is deleted.
+    """
     try:
         own = group.options_or(options.node_group_defaults)
     except ProviderError as error:
@@ -232,7 +238,7 @@ def _expand_atomic_deletion(
 def _delete_instances(
     p: Progress, group: NodeGroup, names: Sequence[str], force: bool
 ) -> StepsOf[DeleteNodes, ApiError | None]:
-    """Delete instances; a provider that cannot force is called again without force."""
+    """Delete instances; a provider that cannot force is called again without force. Returns the error, or None."""
     action = DeleteNodes(group=group.id, nodes=tuple(names), force=force)
     refusal = (yield from p.act(action)).error
     if force and refusal is not None and is_not_implemented(refusal.message):

@@ -63,6 +63,8 @@ def format_yaml_scalar(value: str | float | None, indent: str = "") -> str:
 
 
 def _quote(text: str) -> str:
+    """Format a text as a double-quoted YAML scalar."""
+
     def escaped(match: re.Match[str]) -> str:
         number = ord(match[0])
         return "\\" + (_ESCAPE_LETTERS.get(match[0]) or (f"x{number:02X}" if number < 256 else f"u{number:04X}"))
@@ -95,7 +97,10 @@ def _is_non_string(text: str) -> bool:
 
 
 def _format_block_literal(text: str, indent: str) -> str:
-    """Format a text of several lines as a YAML block literal (``|``)."""
+    """Format a text of several lines as a YAML block literal (``|``).
+
+    ``indent``: that of the mapping that contains it.
+    """
     hint = "2" if text[0] in " \n" else ""
     if not text.endswith("\n"):
         hint += "-"

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def count_complete_pools(slices: Iterable[ResourceSlice]) -> Counter[str]:
-    """Count the pools by driver of which every slice of the newest generation exists."""
+    """Count, by driver, the pools of which every slice of the newest generation exists."""
     pools: dict[tuple[str, str], tuple[int, int, int]] = {}
     for each in slices:
         pool = each.spec.pool
@@ -41,6 +41,7 @@ def count_complete_pools(slices: Iterable[ResourceSlice]) -> Counter[str]:
 
 
 def _get_provider_template(group: NodeGroup) -> NodeTemplate | None:
+    """Return the provider's template of a group; None if the provider has none."""
     try:
         return group.node_template
     except ProviderError:
@@ -50,8 +51,9 @@ def _get_provider_template(group: NodeGroup) -> NodeTemplate | None:
 def get_promised_slices(
     group: NodeGroup, caller_templates: Mapping[str, NodeTemplate], known: Mapping[str, RememberedTemplate]
 ) -> list[ResourceSlice] | None:
-    """Return the slices of the caller's, the cached or the provider's template, in this order; None without
-    template.
+    """Return the slices of the caller's, the cached or the provider's template, in this order.
+
+    None without a template.
     """
     if group.id in caller_templates:
         return caller_templates[group.id].resource_slices
@@ -95,6 +97,7 @@ def build_missing_devices_check(
         published.setdefault(each.spec.node_name, []).append(each)
 
     def lacks(node: Node) -> bool:
+        """Check whether the node lacks pools or drivers of its group's template."""
         name = node.metadata.name
         try:
             group = groups.id_of_node(name)
@@ -129,8 +132,8 @@ def count_device_mismatches(
     """Count the device mismatches (:data:`MISMATCH_TYPES`) by driver; drivers without mismatch are left out.
 
     Counts nodes whose group and template are known and which have as many pools as the template. ``nodes`` are ready
-    nodes with visible GPUs; ``slices`` are all published; ``caller_templates`` and ``known`` are templates of the
-    caller and of the previous loop.
+    nodes with the GPUs that their labels promise; ``slices`` are all published slices; ``caller_templates`` and
+    ``known`` are templates of the caller and of the previous loop.
     """
     published: dict[str | None, list[ResourceSlice]] = {}
     for each in slices:
@@ -175,6 +178,7 @@ def compare_devices(template: Sequence[ResourceSlice], node: Sequence[ResourceSl
 
 
 def _find_changing_drivers(slices: Iterable[ResourceSlice]) -> set[str]:
+    """Return the drivers with a pool that is incomplete or has slices of two generations."""
     pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for each in slices:
         pools.setdefault((each.spec.driver, each.spec.pool.name), []).append(each)
@@ -188,7 +192,10 @@ def _find_changing_drivers(slices: Iterable[ResourceSlice]) -> set[str]:
 
 
 def _group_devices(slices: Iterable[ResourceSlice], without: set[str]) -> dict[str, list[_DeviceClass]]:
-    """Group the devices by driver."""
+    """Return the devices by driver, as (names of attributes, number in one pool).
+
+    Drivers in ``without`` are left out.
+    """
     counts: Counter[tuple[str, str, frozenset[str]]] = Counter()
     for each in slices:
         if each.spec.driver not in without:

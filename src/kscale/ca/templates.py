@@ -211,6 +211,7 @@ def build_daemon_set_pod(daemonset: DaemonSet, node_name: str, suffix: str) -> P
 
 
 def _is_critical_daemon_set(daemonset: DaemonSet) -> bool:
+    """Check whether the pods of the DaemonSet are system-node-critical and may preempt others."""
     spec = daemonset.spec.template.spec
     return spec.priority_class_name == "system-node-critical" and spec.preemption_policy in (
         None,
@@ -219,6 +220,11 @@ def _is_critical_daemon_set(daemonset: DaemonSet) -> bool:
 
 
 def _rename_node(node: Node, name: str, taints: TaintConfig | None) -> Node:
+    """Return a copy of the node under another name.
+
+    With ``taints`` the copy lacks the taints that templates leave out, and the cordon if ``taints`` ignores cordons
+    (``scale_from_unschedulable``).
+    """
     labels = {**(node.metadata.labels or {}), HOSTNAME_LABEL: name}
     metadata = msgspec.structs.replace(node.metadata, name=name, uid=name, labels=labels)
     spec = node.spec
@@ -230,6 +236,7 @@ def _rename_node(node: Node, name: str, taints: TaintConfig | None) -> Node:
 
 
 def _move_pod(pod: Pod, node_name: str, suffix: str) -> Pod:
+    """Return a copy of the pod on another node, with ``suffix`` at the end of its name and a new UID."""
     name = f"{pod.name}-{suffix}"
     metadata = msgspec.structs.replace(pod.metadata, name=name, uid=f"{pod.metadata.uid}-{node_name}")
     spec = msgspec.structs.replace(pod.spec, node_name=node_name)
@@ -237,6 +244,7 @@ def _move_pod(pod: Pod, node_name: str, suffix: str) -> Pod:
 
 
 def _rename_csi_node(csi_node: CSINode | None, name: str) -> CSINode | None:
+    """Return a copy of the CSINode under the name of its node; None without one."""
     if csi_node is None:
         return None
     return msgspec.structs.replace(csi_node, metadata=msgspec.structs.replace(csi_node.metadata, name=name, uid=name))

@@ -115,7 +115,8 @@ def compute_buffer_replicas(spec: CapacityBufferSpec, template: PodTemplateSpec,
 
     ``template`` is the pod template with its requests filled in. ``scale`` is the number of replicas of the workload
     that the buffer refers to, None without one. Integers are int32 as in upstream. Raises :class:`CapacityBufferError`
-    if replicas, percentage and limits are all missing.
+    if replicas, limits and percentage (which needs ``scale``) are all missing, or if the pods request no resource that
+    the limits name.
     """
     replicas = -1
     if spec.replicas is not None:
@@ -131,13 +132,17 @@ def compute_buffer_replicas(spec: CapacityBufferSpec, template: PodTemplateSpec,
 
 
 def _compute_percentage(percentage: int, scale: int) -> int:
-    """Compute a percentage of the replicas, rounded up."""
+    """Return ``percentage`` percent of ``scale`` replicas, rounded up; 0 if one of them is not positive."""
     if percentage <= 0 or scale <= 0:
         return 0
     return divide_truncated(wrap_int32(percentage * scale + 99), 100)
 
 
 def _count_within_limits(limits: Mapping[str, Quantity], requests: Mapping[str, Quantity]) -> int:
+    """Return how many pods with these requests the limits allow, at most ``_MAX_REPLICAS``.
+
+    Raises CapacityBufferError if no limit names a requested resource.
+    """
     counts = []
     for name, quantity in requests.items():
         request = quantity.milli_value()
@@ -255,7 +260,10 @@ def allocate_quotas(
 def _limit_buffer(
     buffer: CapacityBuffer, wanted: int, allowed: int, blocking: Sequence[str], now: Moment
 ) -> CapacityBuffer:
-    """Set the quota condition of the buffer and limit its replicas to the allowed number."""
+    """Return the buffer with its quota condition; with ``allowed`` replicas if fewer than ``wanted`` are allowed.
+
+    ``blocking``: names of the quotas for the message.
+    """
     text = ""
     if allowed < wanted:
         text = f"Buffer replicas limited from {wanted} to {allowed} due to quotas: {', '.join(blocking)}"
@@ -267,7 +275,11 @@ def _limit_buffer(
 
 
 def _count_quota_room(quota: ResourceQuota, asked: ResourceAmounts, reserved: ResourceAmounts) -> int:
-    """Count how many such pods the quota leaves room for."""
+    """Return how many pods with the requests ``asked`` the quota still allows.
+
+    That is int32's maximum if the quota limits none of the requests. ``reserved``: what earlier buffers take of the
+    quota.
+    """
     room = _MAX_INT32
     used = quota.status.used or {}
     for name, hard in (quota.status.hard or {}).items():
@@ -284,6 +296,7 @@ def _count_quota_room(quota: ResourceQuota, asked: ResourceAmounts, reserved: Re
 
 
 def _reserve_quota(reserved: ResourceAmounts, quota: ResourceQuota, asked: ResourceAmounts, replicas: int) -> None:
+    """Add the requests of ``replicas`` pods to ``reserved``, for the resources that the quota limits."""
     for name in (quota.status.hard or {}).keys() & asked.keys():
         reserved[name] = reserved.get(name, Fraction()) + asked[name] * replicas
 
@@ -304,6 +317,7 @@ def _iterate_matching_quotas(pod: Pod, quotas: Iterable[ResourceQuota], errors: 
 
 
 def _get_scopes(quota: ResourceQuota) -> list[ScopeSelectorRequirement]:
+    """Return the quota's scopes and the terms of its scope selector as one list."""
     scopes = [ScopeSelectorRequirement(scope_name=scope, operator="Exists") for scope in quota.spec.scopes]
     if quota.spec.scope_selector is not None:
         scopes += quota.spec.scope_selector.match_expressions
@@ -333,6 +347,10 @@ def _requests_cpu_or_memory(pod: Pod) -> bool:
 
 
 def _has_priority_class(name: str, scope: ScopeSelectorRequirement) -> bool:
+    """Check whether the name of a PriorityClass (empty: none) matches the scope.
+
+    Raises SelectorError if the scope has an invalid operator or invalid values.
+    """
     if scope.operator == "Exists":
         return bool(name)
     prefix = "failed to parse and convert selector: "
@@ -364,7 +382,7 @@ _MANAGED_STRATEGIES: Final = (ACTIVE_PROVISIONING_STRATEGY, "", None)
 
 
 def is_managed_buffer(buffer: CapacityBuffer) -> bool:
-    """Check whether this controller manages the buffer, by its provisioning strategy."""
+    """Check whether this controller manages the buffer: its provisioning strategy is the active one or is not set."""
     return buffer.spec.provisioning_strategy in _MANAGED_STRATEGIES
 
 
@@ -374,7 +392,7 @@ def reconcile_buffers_steps(
     """Reconcile the buffers of one namespace: templates, then statuses, limited by the quotas.
 
     Returns the buffers whose status is up to date, and the errors, so that the caller can retry. With ``dry_run`` the
-    API server is asked for the defaulted pod of a template.
+    API server fills in the defaults of a template's pod (a dry-run request); otherwise kscale fills in its requests.
     """
     p = Progress(now)
     ordered = sorted(
@@ -414,6 +432,10 @@ def reconcile_buffers_steps(
 def _reconcile_template(
     p: Progress, buffer: CapacityBuffer, dry_run: bool
 ) -> StepsOf[BufferControllerAction, tuple[PodTemplate | None, str]]:
+    """Create or update the managed template from the buffer's PodTemplate.
+
+    Returns (managed template, ""), or (None, error message).
+    """
     assert buffer.spec.pod_template_ref is not None
     source = yield from p.act(
         GetUnstructured(
@@ -432,6 +454,10 @@ def _reconcile_template(
 def _reconcile_workload(
     p: Progress, buffer: CapacityBuffer, dry_run: bool
 ) -> StepsOf[BufferControllerAction, tuple[PodTemplate | None, int | None, str]]:
+    """Create or update the managed template from the buffer's workload.
+
+    Returns (managed template, replicas of the workload, error message). Without a template the message says why.
+    """
     spec, scale, problem = yield from resolve_workload(p, buffer, dry_run=dry_run)
     if spec is None:
         return None, None, problem
@@ -450,7 +476,7 @@ class ReconciliationTimes:
         self._by_uid.update(dict.fromkeys((buffer.metadata.uid for buffer in buffers), at))
 
     def prune(self, buffers: Iterable[CapacityBuffer]) -> None:
-        """Remove the times of all other buffers."""
+        """Remove the times of all buffers except these."""
         there = {buffer.metadata.uid for buffer in buffers}
         self._by_uid = {uid: at for uid, at in self._by_uid.items() if uid in there}
 

@@ -203,12 +203,14 @@ def place_buffer_pods(
 
 
 def _is_provisionable(buffer: CapacityBuffer) -> bool:
+    """Check whether the buffer has a true condition ``ReadyForProvisioning`` or ``Provisioning``."""
     return any(
         is_true(buffer.status.conditions, type_) for type_ in (READY_FOR_PROVISIONING_CONDITION, PROVISIONING_CONDITION)
     )
 
 
 def _has_template_changed(buffer: CapacityBuffer, templates: Mapping[str, PodTemplate]) -> bool:
+    """Check whether the template has another generation than the buffer's status; False if one of them is missing."""
     reference, generation = buffer.status.pod_template_ref, buffer.status.pod_template_generation
     if reference is None or generation is None:
         return False
@@ -233,6 +235,7 @@ def _find_provisioning_problem(buffer: CapacityBuffer, template: PodTemplate | N
 def _write_buffer_status(
     p: Progress, buffer: CapacityBuffer, injected: InjectedBufferPods
 ) -> StepsOf[WriteStatus, None]:
+    """Write the buffer's status. A failure adds a warning to ``injected``."""
     error = (yield from p.act(WriteStatus(buffer))).error
     if error is not None:
         injected.warnings.append(f"Failed to update buffer status for buffer {buffer.name}, error: {error.message}")
@@ -241,6 +244,10 @@ def _write_buffer_status(
 def _build_buffer_pods(
     buffer: CapacityBuffer, template: PodTemplateSpec, count: int, safe_to_evict: bool
 ) -> Iterable[Pod]:
+    """Yield ``count`` fake pods of the template whose owner is the buffer.
+
+    ``safe_to_evict``: annotate them, so that they do not block a scale-down.
+    """
     annotations = {**(template.metadata.annotations or {}), "podType": "capacityBufferFakePod"}
     if safe_to_evict:
         annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] = "true"

@@ -71,9 +71,9 @@ class PodTemplateData(KubeObject):
 
 
 def build_pod_template(pod: dict[str, Any]) -> dict[str, Any]:
-    """Build the template of such pods from a pod that does not exist.
+    """Build the plain data of a pod template from a pod that the API server previewed.
 
-    Leaves out the volume of its service account token, whose name is new each time.
+    Leaves out the service account token's volume and its mounts, because each pod has another name for it.
     """
     spec = _drop_token_volumes(pod.get("spec") or {}, "volumes")
     for kind in ("containers", "initContainers"):
@@ -83,12 +83,16 @@ def build_pod_template(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def get_labels_and_annotations(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata for a template of such pods: the non-empty labels and annotations."""
+    """Return the pod's labels and annotations as the metadata of a template; empty ones are left out."""
     metadata = pod.get("metadata") or {}
     return {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
 
 
 def _drop_token_volumes(holder: dict[str, Any], member: str) -> dict[str, Any]:
+    """Return a copy of ``holder`` without service account token volumes in its list ``member``.
+
+    An empty list is left out.
+    """
     retained = [each for each in holder.get(member) or () if not each.get("name", "").startswith(_TOKEN_VOLUME_PREFIX)]
     return {**{key: each for key, each in holder.items() if key != member}, **({member: retained} if retained else {})}
 
@@ -96,7 +100,7 @@ def _drop_token_volumes(holder: dict[str, Any], member: str) -> dict[str, Any]:
 def ensure_managed_template(
     p: Progress, buffer: CapacityBuffer, template: dict[str, Any]
 ) -> StepsOf[ManagedTemplateAction, tuple[PodTemplate | None, str]]:
-    """Create or update the buffer's template; return the template, or None and the reason."""
+    """Create or update the buffer's managed PodTemplate. Returns (PodTemplate, ""), or (None, error message)."""
     metadata = ObjectMeta(
         name=f"{_NAME_PREFIX}{buffer.name[: _MAX_NAME_LENGTH - len(_NAME_PREFIX) - len(_NAME_SUFFIX)]}{_NAME_SUFFIX}",
         namespace=buffer.namespace,
@@ -130,6 +134,7 @@ def ensure_managed_template(
 
 
 def _build_update_patch(metadata: ObjectMeta, current: dict[str, Any], template: dict[str, Any]) -> Patch:
+    """Build the patch of the managed PodTemplate ``current``: replace its template and its owners."""
     owners = [to_dict(owner) for owner in metadata.owner_references]
     return Patch(
         kind="PodTemplate",
@@ -146,9 +151,10 @@ def _build_update_patch(metadata: ObjectMeta, current: dict[str, Any], template:
 
 
 def _prune_empty(value: Any, member: str = "") -> Any:
-    """Drop members whose emptiness equals absence, for comparison only (``Semantic.DeepEqual``).
+    """Return ``value`` without empty members that mean the same as missing ones.
 
-    ``member`` is the name of the field that holds the value.
+    Use the result for comparison only (``Semantic.DeepEqual``). ``member`` is the name of the field that holds the
+    value.
     """
     if isinstance(value, dict):
         pruned = {key: _prune_empty(each, key) for key, each in value.items()}
@@ -157,6 +163,10 @@ def _prune_empty(value: Any, member: str = "") -> Any:
 
 
 def _is_absent(value: Any, member: str, *, in_map: bool) -> bool:
+    """Check whether the value of a field ``member`` means the same as a missing field.
+
+    ``in_map``: the value is an entry of a map, such as labels.
+    """
     if value == "":
         return not in_map and member not in _TEXT_POINTERS
     return value is None or value == [] or (value == {} and member in _ABSENT_WHEN_EMPTY)
@@ -168,7 +178,9 @@ _HUGE_PAGES_PREFIX: Final = "hugepages-"
 def resolve_fake_pod(
     p: Progress, namespace: str, template: dict[str, Any], *, dry_run: bool
 ) -> StepsOf[Preview, tuple[dict[str, Any], str]]:
-    """Return the pod as the API server would create it, and the error message if it would not.
+    """Preview the pod of a template.
+
+    Returns (plain data, ""), or ({}, error message) if the API server rejects the pod.
 
     Without ``dry_run`` (``--capacity-buffer-pod-dry-run-enabled``) kscale fills in the pod's requests itself.
     """
@@ -181,6 +193,7 @@ def resolve_fake_pod(
 
 
 def _build_pod(template: dict[str, Any]) -> dict[str, Any]:
+    """Build the plain data of a pod without a name from that of a pod template."""
     metadata = template.get("metadata") or {}
     pod_metadata = {key: metadata[key] for key in ("labels", "annotations", "finalizers") if metadata.get(key)}
     return {"metadata": pod_metadata, "spec": dict(template.get("spec") or {})}
@@ -206,6 +219,7 @@ def default_pod_requests(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _default_container_requests(container: dict[str, Any]) -> dict[str, Any]:
+    """Return the container with its limits as the requests that are not set."""
     resources = container.get("resources") or {}
     requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {**container, "resources": {**resources, "requests": requests}} if requests else container
@@ -240,9 +254,9 @@ ResolvedWorkload = tuple[dict[str, Any] | None, int | None, str]
 def resolve_workload(
     p: Progress, buffer: CapacityBuffer, *, dry_run: bool
 ) -> StepsOf[ResolveWorkloadAction, ResolvedWorkload]:
-    """Return the pod template and the desired replicas of the workload.
+    """Return (pod template, desired replicas, error message) of the buffer's workload.
 
-    The template is that of the newest pod, else the workload's own template.
+    The template is that of the newest pod; if there is none, it is the workload's own template.
     """
     assert buffer.spec.scalable_ref is not None
     about = buffer.spec.scalable_ref
@@ -296,6 +310,10 @@ def _resolve_from_newest_pod(
 def _resolve_from_template(
     p: Progress, namespace: str, about: ScalableRef
 ) -> StepsOf[GetUnstructured, ResolvedWorkload]:
+    """Resolve the workload by its own pod template.
+
+    Returns (template, replicas, ""), or (None, None, error message).
+    """
     version = TEMPLATE_API_VERSIONS.get((about.api_group, about.kind))
     if version is None:
         return None, None, f"kind {about.api_group}/{about.kind} is not supported to use pod template"

@@ -60,7 +60,10 @@ __all__ = [
 
 
 def recalculate_ranges(state: ClusterStateRegistry, groups: Groups) -> ClusterStateRegistry:
-    """Compute the expected sizes from the provider's target sizes; all zero if one of those cannot be read."""
+    """Return the state with the ranges that follow from the provider's target sizes.
+
+    If one target size cannot be read, all of them count as 0.
+    """
     try:
         targets = get_target_sizes(groups)
     except AutoscalerError:
@@ -79,7 +82,7 @@ def get_target_sizes(groups: Groups) -> dict[str, int]:
 def compute_acceptable_ranges(
     state: ClusterStateRegistry, groups: Groups, targets: Mapping[str, int]
 ) -> dict[str, AcceptableRange]:
-    """Compute the ranges around these target sizes, including running requests."""
+    """Compute the acceptable node counts by group id, from target sizes and running requests."""
     ranges: dict[str, AcceptableRange] = {}
     for group in groups:
         if not group.upcoming:
@@ -97,7 +100,7 @@ def compute_acceptable_ranges(
 
 
 def find_incorrect_sizes(state: ClusterStateRegistry, groups: Groups, now: Moment) -> dict[str, IncorrectSize]:
-    """Find the groups whose node count differs from their target.
+    """Find the groups whose node count differs from their target. Returns the differences by group id.
 
     A group with unchanged numbers keeps the time at which the difference was first observed.
     """
@@ -302,7 +305,7 @@ _C = TypeVar("_C", bound=StatusCondition)
 
 
 def _with_transition_time(old: _C, new: _C) -> _C:
-    """Return the new condition with the time at which its status became the current one."""
+    """Return ``new`` with the transition time of ``old`` if both have the same status, else with its probe time."""
     same = old.status == new.status
     return replace(new, last_transition_time=old.last_transition_time if same else new.last_probe_time)
 
@@ -318,6 +321,7 @@ def _format_probe_time(time: Moment | None, options: AutoscalingOptions) -> str 
 
 
 def _build_node_counts(known: GroupReadiness) -> NodeCounts:
+    """Build the node counts of the status from the readiness lists."""
     return NodeCounts(
         registered=RegisteredCount(
             total=len(known.registered),
@@ -354,6 +358,7 @@ def _build_group_scale_up(
     probed: str | None,
     has_template: bool,
 ) -> GroupScaleUp:
+    """Build the scale-up status of a group. ``probed``: formatted probe time."""
     backoff = get_backoff_status(state, group.id, now, has_template=has_template)
     info = BackoffInfo()
     if is_scaling_up(state, group.id):
@@ -373,6 +378,7 @@ def _build_group_scale_up(
 
 
 def _build_scale_down_candidates(count: int, scanned: str | None) -> ScaleDownCandidates:
+    """Build the scale-down status for ``count`` unneeded nodes. ``scanned``: formatted time of the last pass."""
     status = CANDIDATES_PRESENT if count else NO_CANDIDATES
     return ScaleDownCandidates(status=status, candidates=count or UNSET, last_probe_time=scanned)
 

@@ -104,7 +104,7 @@ def record_failure(
 
 
 def get_active_backoff(backoffs: Mapping[str, Backoff], group: str, now: Moment) -> Backoff | None:
-    """Return the active back-off of a group, or None."""
+    """Return the back-off of a group if it has not ended at ``now``, otherwise None."""
     entry = backoffs.get(group)
     return None if entry is None or entry.until < now else entry
 
@@ -422,7 +422,7 @@ def _get_readiness_lists(node: Node, deleted: bool, suspended: bool, young_since
 
 
 def _get_legacy_readiness_lists(node: Node, deleted: bool, now: Moment) -> tuple[str, ...]:
-    """Return the lists of such a node by the rules of release 1.3.
+    """Return the lists, besides ``registered``, of a node that is not simply ready, by the rules of release 1.3.
 
     A node is starting if its conditions have not changed since it was created. A node that takes too long
     (``LongNotStarted``) counts as unready everywhere.
@@ -443,7 +443,11 @@ def _get_legacy_readiness_lists(node: Node, deleted: bool, now: Moment) -> tuple
 def find_unregistered_nodes(
     before: Mapping[str, UnregisteredNode], registered: RegisteredNodes, groups: Groups, now: Moment
 ) -> dict[str, UnregisteredNode]:
-    """Find instances without a node object, and since when they lack it."""
+    """Find the instances without a node object, by instance id.
+
+    Instances that are being deleted or failed are left out. ``before`` is the result of the previous loop: an instance
+    in it keeps its time.
+    """
     known = registered.instance_ids
     unregistered: dict[str, UnregisteredNode] = {}
     for group in groups:
@@ -463,9 +467,10 @@ def find_unregistered_nodes(
 def classify_unregistered_nodes(
     state: ClusterStateRegistry, groups: Groups, now: Moment, defaults: NodeGroupAutoscalingOptions
 ) -> None:
-    """Add the state's unregistered instances to the readiness lists, by whether their provision time is over.
+    """Add each unregistered instance to ``unregistered`` or, after its provision time, to ``long_unregistered``.
 
-    Instances of an unknown group, or of one that does not list them anymore, are in neither list.
+    Fills the lists of the instance's group and of the cluster. Leaves out instances whose group is unknown, has no
+    readable options, or does not own the instance any more.
     """
     for name, item in state.unregistered.items():
         if name in groups.node_errors:

@@ -151,7 +151,10 @@ def register_failed_scale_up(
 def update_scale_down_candidates(
     state: ClusterStateRegistry, unneeded: Iterable[str], groups: Groups, now: datetime | Moment
 ) -> ClusterStateRegistry:
-    """Set the unneeded nodes of the last scale-down pass, by group; nodes without group are omitted."""
+    """Return the state with the unneeded nodes of the last scale-down pass, by group.
+
+    Nodes without a group are left out.
+    """
     now = moment(now)
     candidates: dict[str, list[str]] = {}
     for name in unneeded:
@@ -252,11 +255,11 @@ def update_nodes_steps(
     options = options or AutoscalingOptions()
     targets = get_target_sizes(groups)
     update = _ClusterStateUpdate(state, groups, targets, moment(now), options, templates)
-    update.look_at(RegisteredNodes.of(nodes), has_instance or {})
+    update.observe_nodes(RegisteredNodes.of(nodes), has_instance or {})
     update.set_ranges()
     yield from update.end_requests()
     if not options.legacy:  # Release 1.3 does not know instance creation errors.
-        yield from update.creation_errors()
+        yield from update.check_creation_errors()
     update.set_ranges()
     update.state.incorrect_sizes = find_incorrect_sizes(update.state, groups, update.now)
     return ClusterUpdate(state=update.state, groups=groups.with_targets(update.lowered) if update.lowered else groups)
@@ -284,9 +287,11 @@ class _ClusterStateUpdate:
         self.lowered: dict[str, int] = {}
 
     def warn(self, reason: str, message: str) -> StepsOf[Emit, None]:
+        """Emit a warning event about the cluster, if the options have a status ConfigMap."""
         return self.p.emit(*build_status_events(self.options, "Warning", reason, message))
 
-    def look_at(self, nodes: RegisteredNodes, has_instance: Mapping[str, bool]) -> None:
+    def observe_nodes(self, nodes: RegisteredNodes, has_instance: Mapping[str, bool]) -> None:
+        """Classify the nodes and the instances without a node."""
         state, defaults = self.state, self.options.node_group_defaults
         state.node_count, state.last_update = len(nodes), self.now
         state.readiness, state.total = classify_nodes(
@@ -298,9 +303,14 @@ class _ClusterStateUpdate:
     # -- requests ----------------------------------------------------------------------------------------------
 
     def set_ranges(self) -> None:
+        """Recompute the acceptable ranges from the target sizes and the remaining requests."""
         self.state.ranges = compute_acceptable_ranges(self.state, self.groups, self.targets)
 
     def end_requests(self) -> StepsOf[ClusterUpdateAction, None]:
+        """Remove stale back-offs, fulfilled requests and overdue requests.
+
+        The nodes of an overdue request are subtracted from the group's target size (not in release 1.3).
+        """
         reset = duration(self.options.node_group_backoff_reset_timeout)
         self.state.backoffs = remove_stale_backoffs(self.state.backoffs, self.now, reset)
         # Upstream walks the requests in random order; this is the provider's.
@@ -320,9 +330,11 @@ class _ClusterStateUpdate:
                 took = format_duration(self.now - request.time)
                 yield from self.warn("ScaleUpTimedOut", f"Nodes added to group {name} failed to register within {took}")
                 message = f"Scale-up timed out for node group {name} after {took}"
-                self._fail(name, ScaleUpError(class_="Other", code="timeout", message=message), request.increase)
+                self._register_failure(
+                    name, ScaleUpError(class_="Other", code="timeout", message=message), request.increase
+                )
                 if not self.options.legacy:  # release 1.3 keeps the target
-                    yield from self._revert(group, request.increase)
+                    yield from self._revert_target_size(group, request.increase)
                 self._drop_request(name)
         self.state.scale_down_requests = [
             item for item in self.state.scale_down_requests if item.expected_delete_time > self.now
@@ -334,7 +346,8 @@ class _ClusterStateUpdate:
             return request.expected_add_time <= self.now
         return request.expected_add_time < self.now
 
-    def _revert(self, group: NodeGroup, increase: int) -> StepsOf[ClusterUpdateAction, None]:
+    def _revert_target_size(self, group: NodeGroup, increase: int) -> StepsOf[ClusterUpdateAction, None]:
+        """Decrease the target size of a group by ``increase``; emit a warning event if the provider refuses."""
         error = (yield from self.p.act(DecreaseTargetSize(group=group.id, delta=-increase))).error
         if error is None:
             self.lowered[group.id] = group.size - increase
@@ -343,11 +356,13 @@ class _ClusterStateUpdate:
             yield from self.warn("FailedToRevertScaleUp", text)
 
     def _drop_request(self, name: str) -> None:
+        """Remove the scale-up request of a group."""
         requests = dict(self.state.scale_up_requests)
         del requests[name]
         self.state.scale_up_requests = requests
 
-    def _fail(self, group: str, error: ScaleUpError, delta: int) -> None:
+    def _register_failure(self, group: str, error: ScaleUpError, delta: int) -> None:
+        """Register the failed scale-up of a group by ``delta`` nodes; a group with a template enters back-off."""
         has_template = self.templates is None or group in self.templates
         self.state = register_failed_scale_up(
             self.state, group, error, delta, self.now, self.options, has_template=has_template
@@ -355,7 +370,8 @@ class _ClusterStateUpdate:
 
     # -- instances that could not be made ----------------------------------------------------------------------
 
-    def creation_errors(self) -> StepsOf[Emit, None]:
+    def check_creation_errors(self) -> StepsOf[Emit, None]:
+        """Register a failed scale-up for instances with creation errors that the previous loop had not seen."""
         previous = self.state.create_errors
         current: dict[str, list[str]] = {}
         for group in self.groups:
@@ -373,10 +389,13 @@ class _ClusterStateUpdate:
             for (code, class_), members in failing.items():
                 unseen = [name for name in members if name not in seen]
                 if unseen and is_scaling_up(self.state, group.id):
-                    yield from self._creation_error(group, code, class_, unseen)
+                    yield from self._register_creation_errors(group, code, class_, unseen)
         self.state.create_errors = current
 
-    def _creation_error(self, group: NodeGroup, code: str, class_: str, unseen: list[str]) -> StepsOf[Emit, None]:
+    def _register_creation_errors(
+        self, group: NodeGroup, code: str, class_: str, unseen: list[str]
+    ) -> StepsOf[Emit, None]:
+        """Register the failed scale-up of the instances ``unseen``, which all have the error (``code``, ``class_``)."""
         errors = [group.instance_status[name].error for name in unseen]
         texts = list(dict.fromkeys(error.message for error in errors if error is not None))
         message = ", ".join(texts) + (", ..." if len(texts) > 3 else "")
@@ -385,4 +404,4 @@ class _ClusterStateUpdate:
             f"Failed adding {len(unseen)} nodes to group {group.id} due to {class_}.{code}; source errors: {message}",
         )
         self.state = register_scale_up(self.state, group, -len(unseen), self.now, self.options)
-        self._fail(group.id, ScaleUpError(class_=class_, code=code, message=message), len(unseen))
+        self._register_failure(group.id, ScaleUpError(class_=class_, code=code, message=message), len(unseen))

@@ -78,12 +78,14 @@ def rank_requests(requests: NDArray[np.float64], template: NodeTemplate) -> NDAr
 def order_groups_decreasing(asks: NDArray[np.intp], places: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """Sort the groups by decreasing score: int64[groups]; equal ones keep their order.
 
-    ``asks`` (int[groups]) is the index of each group in ``places``.
+    ``places`` are the ranks of the rows of requests (:func:`rank_requests`); ``asks`` (int[groups]) is each group's
+    row.
     """
     return np.argsort(places[asks], kind="stable")
 
 
 def _divide_rounding_up(total: float, capacity: float) -> int:
+    """Return the quotient rounded up. Without capacity: 0 if ``total`` is 0 or NaN, otherwise int64's maximum."""
     if capacity == 0:
         return 0 if total == 0 or math.isnan(total) else (1 << 63) - 1
     return math.ceil(total / capacity)
@@ -106,6 +108,7 @@ def _has_self_anti_affinity(pod: PodClass) -> bool:
 
 
 def _is_fast_path_eligible(pod: PodClass) -> bool:
+    """Check that the class has no topology spread constraints, and only anti-affinity terms with the hostname key."""
     return pod.spread is None and all(term.topology_key == HOSTNAME for term in pod.anti_affinity)
 
 
@@ -203,7 +206,7 @@ class _FirstCopyNumbers(dict[str, int]):
 
 
 def _find_name_clash(snapshot: Snapshot, template: NodeTemplate) -> int:
-    """Return the number of the first copy whose name exists already, or -1."""
+    """Return the smallest copy number of the template for which a node with the copy's name exists, or -1."""
     firsts = snapshot.memo.get(_FirstCopyNumbers, lambda: _FirstCopyNumbers.of(snapshot.nodes))
     return firsts.get(template.node.metadata.name, -1)
 
@@ -393,7 +396,10 @@ def estimate_in_session(
     session: Session,
     repeats: EstimateCache | None = None,
 ) -> EstimateResult:
-    """Run one estimate on a session that holds the pods' classes; ``number`` is the template's number there."""
+    """Run one estimate on a session that holds the pods' classes.
+
+    ``number`` is the template's number in the session; ``repeats`` caches results of earlier estimates in the session.
+    """
     limit = max(min(compute_node_limit(options), MAX_COUNT), -1)
     repeats = repeats or EstimateCache()
     order = repeats.order(pods, template)

@@ -105,6 +105,7 @@ def coerce_estimate_options(options: Any, count: int) -> list[EstimateOptions]:
 
 
 def _check_estimate_options(options: Any) -> EstimateOptions:
+    """Return the options, or the defaults for None. Raises InputError for another type, also of a field."""
     if options is None:
         return EstimateOptions()
     if not isinstance(options, EstimateOptions):
@@ -127,7 +128,10 @@ def get_stricter_limit(base: int, target: int) -> int:
 
 
 def get_sng_capacity(options: EstimateOptions) -> int:
-    """Return by how many nodes the group and its similar groups can grow; -1 without any room, 0 without context."""
+    """Return by how many nodes the group and its similar groups can grow.
+
+    The result is -1 if they cannot grow, and 0 (no limit) without context.
+    """
     if options.no_context:
         return 0
     groups: list[NodeGroupSize] = [*options.similar_node_groups]
@@ -170,6 +174,7 @@ def describe_limit(options: EstimateOptions) -> str:
 
 
 def _describe_sng_capacity(options: EstimateOptions) -> str:
+    """Describe the limit of the group and its similar groups, for a message."""
     group = options.node_group
     if group is not None and not options.similar_node_groups:
         return f"the maximum size of {group.id} is {group.max_size:,}"
@@ -237,7 +242,10 @@ class GroupedPods:
         return part
 
     def spread(self, groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return the positions of the pods of some groups, in the given order, and where each group starts in them."""
+        """Return the positions of the pods of some groups in ``members``, in the given order.
+
+        The second item is where each group starts among the returned positions: int32[groups + 1].
+        """
         sizes = np.diff(self.starts)[groups]
         starts = np.append(0, np.cumsum(sizes)).astype(np.int32)
         positions = np.repeat(self.starts[:-1][groups] - starts[:-1], sizes) + np.arange(starts[-1])
@@ -275,7 +283,7 @@ class GroupedPods:
         return self.keys_of(self.members[self.starts[group] : self.starts[group + 1]])
 
     def keys_of(self, numbers: NDArray[np.int32]) -> list[str]:
-        """Return the keys (``namespace/name``) of pods by their number in ``records``."""
+        """Return the keys (``namespace/name``) of pods by their numbers in ``records``."""
         records = self.records
         if isinstance(records, PodRows):
             return records.keys_at(numbers)
@@ -283,7 +291,10 @@ class GroupedPods:
 
 
 def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
-    """Group the pods of a call by equivalence; pending pods are grouped once per snapshot."""
+    """Group the pods of a call by equivalence.
+
+    None stands for the pending pods, which are grouped once per snapshot.
+    """
     if pods is not None:
         return GroupedPods(snapshot, pods_of(snapshot, pods, waiting=True), None)
     return snapshot.memo.get(GroupedPods, lambda: GroupedPods(snapshot, snapshot.pending_records, None))
@@ -387,17 +398,18 @@ class EstimateResult(Result):
     # -- names -------------------------------------------------------------------------------------------------------
 
     def _node_name(self, node: int) -> str:
-        """Return the name of an existing, new or fake node."""
+        """Return the name of a node by its number, which may be that of an existing, a new or a fake node."""
         existing = len(self.snapshot.nodes)
         if node >= _packing.FAKE:
             return f"{self.new_node_name(self.nodes_added - 1)}-fake-{node - _packing.FAKE}"
         return self.snapshot.nodes[node] if node < existing else self.new_node_name(node - existing)
 
     def new_node_name(self, copy: int) -> str:
-        """Return upstream's name of the copy in the simulation."""
+        """Return upstream's name for the new node number ``copy`` (from 0) in the simulation."""
         return f"{self.template.node.metadata.name}-e-{copy}"
 
     def _keys(self, entries: NDArray[np.int32]) -> list[str]:
+        """Return the keys (``namespace/name``) of the pods at these positions of ``pod_of``."""
         return self._pods.keys_of(self.pod_of[entries])
 
     @cached_property
@@ -497,6 +509,7 @@ class EstimateResult(Result):
         raise InputError(f"pod {pod!r} is not part of this result")
 
     def _explain(self, verdict: Verdict) -> str:
+        """Return why a pod with this verdict on an empty new node is unschedulable."""
         if not verdict.ok:
             return f"{verdict.plugin}: {', '.join(verdict.why)}"
         if self.failed:

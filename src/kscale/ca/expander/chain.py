@@ -132,6 +132,7 @@ _NANO = 10**9
 
 
 def _compute_waste(option: Option, node: Node, known: _RequestsByPod) -> tuple[float, float]:
+    """Return the unused fractions of CPU and of memory on the option's new nodes. ``known`` caches requests of pods."""
     capacity = node.status.capacity or {}
     cpu = wrap_int64(capacity.get(CPU, _ZERO_QUANTITY).milli_value() * option.node_count)
     memory = wrap_int64(capacity.get(MEMORY, _ZERO_QUANTITY).value() * option.node_count)
@@ -143,7 +144,10 @@ def _compute_waste(option: Option, node: Node, known: _RequestsByPod) -> tuple[f
 
 
 def _sum_requests(runs: Sequence[PodRun], known: _RequestsByPod) -> tuple[int, int]:
-    """Return (milli-CPU, bytes), each rounded up once after the exact sum."""
+    """Return the requests of all pods as (milli-CPU, bytes), each rounded up once after the exact sum.
+
+    ``known`` caches requests of pods by id.
+    """
     cpu = memory = 0
     if isinstance(runs, PodRuns):
         cpu, memory = runs.requested
@@ -160,7 +164,7 @@ def _sum_requests(runs: Sequence[PodRun], known: _RequestsByPod) -> tuple[int, i
 
 
 def _round_away_from_zero(amount: int, unit: int) -> int:
-    """Round away from zero, as quantities are read; sums beyond 64 bits wrap."""
+    """Return the amount in multiples of ``unit``, rounded away from zero as quantities are; 64-bit overflow wraps."""
     rounded = -(-abs(amount) // unit)
     return wrap_int64(rounded if amount >= 0 else -rounded)
 
@@ -271,7 +275,8 @@ class ExpanderStep(msgspec.Struct, kw_only=True):
 class Expansion(msgspec.Struct, kw_only=True):
     """Result of a chain of expanders. ``best`` is the chosen option; None if no option survived.
 
-    ``survivors`` are the options that the last filter kept (all if none ran); ``tied``: ``best`` was chosen at random.
+    ``survivors`` are the options that the last filter returned (all options if no filter ran). If there are several
+    (:attr:`has_tie`), ``best`` was chosen among them at random or is the first.
     """
 
     best: Option | None
@@ -280,6 +285,7 @@ class Expansion(msgspec.Struct, kw_only=True):
 
     @property
     def has_tie(self) -> bool:
+        """Whether more than one option survived all filters."""
         return len(self.survivors) > 1
 
     @property

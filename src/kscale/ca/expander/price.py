@@ -60,12 +60,14 @@ class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
     amounts: dict[int, tuple[Pod, float, float]] = {}
 
     def node_price(self, node: Node, start: Moment, end: Moment) -> float:
+        """Return the cost of a node from ``start`` to ``end``. Raises AutoscalerError if the node has no price."""
         price = self.nodes.get(node.metadata.name)
         if price is None:
             raise AutoscalerError("", f"no price for {node.metadata.name}")
         return price * _count_hours(start, end)
 
     def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:
+        """Return the cost of the CPU and memory that a pod requests, from ``start`` to ``end``."""
         known = self.amounts.get(id(pod))
         if known is None:
             known = self.amounts[id(pod)] = (pod, *_get_cores_and_gib(occupancy(pod)))
@@ -185,6 +187,10 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
     def _price(
         name: str, prices: dict[str, float], errors: list[str], start: datetime | Moment, end: datetime | Moment
     ) -> float:
+        """Return the price from ``start`` to ``end``; 0 if it is not listed.
+
+        Raises AutoscalerError if ``errors`` has the name.
+        """
         passed = virtual_moment(end, "end") - virtual_moment(start, "start")
         if name in errors:
             raise AutoscalerError("", f"no price for {name}")
@@ -192,7 +198,7 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
 
 
 def get_preferred_node(cluster_node_count: int | None) -> PreferredNode:
-    """Return the preferred node for a cluster of that many nodes; None if the number is unknown."""
+    """Return the preferred node for a cluster of that many nodes (None: unknown number)."""
     if cluster_node_count is None:
         return _PREFERRED_WITHOUT_NODE_COUNT
     cores = next(cores for limit, cores in _PREFERRED_CORES if cluster_node_count <= limit)
@@ -212,9 +218,9 @@ def suppress_unfitness(unfitness: float, node_count: int) -> float:
 
 
 def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterResult:
-    """Keep the options with the smallest score.
+    """Keep the options with the lowest price score. Options without a node template or a price are skipped.
 
-    Survivors are new options: they carry the calculation in ``debug`` and have no similar groups any more.
+    Survivors are copies with the calculation in ``debug`` and without similar groups.
     """
     assert inputs.prices is not None  # the chain is not built without prices
     start, end = inputs.hour
@@ -268,10 +274,12 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
 
 
 def _get_nodes_price(prices: PriceModel, node: Node, count: int, start: Moment, end: Moment) -> float:
+    """Return the price of ``count`` nodes like this one from ``start`` to ``end``."""
     return prices.node_price(node, start, end) * float(count)
 
 
 def _get_pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
+    """Return the price per hour of all pods of the option."""
     total = 0.0
     for run in option.pods:
         one = per_hour(run.pod)
@@ -283,7 +291,7 @@ def _get_pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
 def filter_by_price_steps(
     p: Progress, options: Sequence[Option], inputs: ExpanderInput
 ) -> StepsOf[GetPrices, FilterResult]:
-    """Apply the price filter with ``given.prices``, or with prices that the cloud provider returns if there are none.
+    """Apply the price filter with ``inputs.prices``; if that is None, with prices that the cloud provider returns.
 
     The provider is queried for the price of each option's template, and of one pod of each run; for that, a scale-up
     lists pods one by one.
@@ -324,13 +332,22 @@ class _CloudPrices(msgspec.Struct, frozen=True, kw_only=True):
     stabilization: float | ApiError
 
     def node_price(self, node: Node, start: Moment, end: Moment) -> float:  # noqa: ARG002  # as every model has them
+        """Return the provider's price of the node; the period is ignored.
+
+        Raises AutoscalerError if the provider has no price.
+        """
         return _get_price_or_raise(self.nodes[id(node)])
 
     def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:  # noqa: ARG002  # the same
+        """Return the provider's price of the pod; the period is ignored.
+
+        Raises AutoscalerError if the provider has no price.
+        """
         return _get_price_or_raise(self.stabilization if pod is _STABILIZATION_POD else self.pods[pod.key])
 
 
 def _get_price_or_raise(price: float | ApiError) -> float:
+    """Return the price. Raises AutoscalerError if the provider returned an error."""
     if isinstance(price, ApiError):
         raise AutoscalerError("", price.message)
     return float(price)

@@ -83,7 +83,7 @@ class GoPattern:
 
 
 def _find_go_only_error(pattern: str) -> tuple[int, str] | None:
-    """Find the first construct that RE2 accepts and Go rejects; return its position and Go's error."""
+    """Find the first construct that RE2 accepts and Go rejects. Returns its position and Go's error, or None."""
     opened: list[bool] = []
     depth = 0
     for token in _TOKEN_PATTERN.finditer(pattern):
@@ -102,7 +102,10 @@ def _find_go_only_error(pattern: str) -> tuple[int, str] | None:
 
 
 def _compile_re2(pattern: str) -> tuple[Any, tuple[str, str] | None]:
-    """Compile the pattern, or return RE2's error: its kind and the wrong part of the pattern."""
+    """Compile the pattern.
+
+    Returns (pattern, None), or (None, RE2's error): its kind and the wrong part of the pattern.
+    """
     re2 = library("re2", "the priority expander")
     options = re2.Options()
     options.log_errors = False
@@ -116,6 +119,7 @@ def _compile_re2(pattern: str) -> tuple[Any, tuple[str, str] | None]:
 
 
 def _format_go_error(kind: str, part: str, pattern: str) -> str:
+    """Translate RE2's error, ``kind`` and the wrong ``part`` of the pattern, into Go's message."""
     if kind == "trailing \\":
         kind, part = "trailing backslash at end of expression", ""
     elif kind == _TOO_LARGE_ERROR:
@@ -193,6 +197,7 @@ def _format_scalar(value: str | float | bool | None) -> str:
 
 
 def _compose_yaml(text: str) -> Any:
+    """Parse YAML into nodes of PyYAML; None for an empty text. Raises PriorityConfigError if it is malformed."""
     yaml = library("yaml", _EXPANDER_NAME)
     try:
         loader = yaml.SafeLoader(text)
@@ -207,6 +212,7 @@ def _compose_yaml(text: str) -> Any:
 
 
 def _get_json_kind(node: Any) -> str:
+    """Return the JSON type of a YAML node in Go's words: object, array, string, number, bool or null."""
     yaml = library("yaml", _EXPANDER_NAME)
     if isinstance(node, yaml.MappingNode):
         return "object"
@@ -219,6 +225,10 @@ def _get_json_kind(node: Any) -> str:
 
 
 def _read_patterns(node: Any) -> list[str]:
+    """Return the patterns in a YAML list; none for null.
+
+    Raises PriorityConfigError for any other node or nested lists.
+    """
     kind = _get_json_kind(node)
     if kind == "null":
         return []
@@ -231,6 +241,7 @@ def _read_patterns(node: Any) -> list[str]:
 
 
 def _compile_pattern(priority: int, pattern: str) -> GoPattern:
+    """Compile one pattern. Raises PriorityConfigError, which names priority and pattern, if Go rejects it."""
     try:
         return GoPattern(pattern)
     except GoPatternError as error:
@@ -259,6 +270,7 @@ def parse_priorities(text: str) -> Priorities:
 
 
 def _parse_config(text: str) -> dict[int, list[str]]:
+    """Parse the configuration into the texts of patterns by priority. Raises PriorityConfigError if it is malformed."""
     root = _compose_yaml(text)
     kind = "null" if root is None else _get_json_kind(root)
     if kind == "null":

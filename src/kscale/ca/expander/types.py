@@ -87,7 +87,7 @@ class Option(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class PriceModel(Protocol):
-    """Prices of a cloud provider. An unknown price raises :class:`kscale.ca.AutoscalerError`."""
+    """Prices from ``start`` to ``end``. An unknown price raises :class:`kscale.ca.AutoscalerError`."""
 
     def node_price(self, node: Node, start: Moment, end: Moment) -> float: ...
 
@@ -179,6 +179,10 @@ class MinimumScore:
         self.score = 0.0
 
     def offer(self, option: Option, score: float) -> None:
+        """Keep the option if it is the first, or if its score is at most the smallest one so far.
+
+        Comparisons with NaN are false: a first score of NaN stays, a later one is dropped.
+        """
         if self.options and score == self.score:
             self.options.append(option)
         elif not self.options or score < self.score:

@@ -38,7 +38,7 @@ class BasicEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def report(self) -> str:
-        """Format upstream's report."""
+        """Return upstream's text report: the nodes that each resource and each host port needs."""
         names = {"cpu": "CPU", "memory": "Mem", "pods": "Pods"}
         lines = [f"{names[name]}: {count}" for name, count in self.by_measure.items()]
         lines += [f"Port {port}: {count}" for port, count in self.by_port.items()]
@@ -55,6 +55,7 @@ def _sum_container_requests(pod: Pod) -> ResourceList:
 
 
 def _add_amounts(total: ResourceList, amounts: ResourceList | None) -> None:
+    """Add the amounts to ``total`` in place."""
     for name, quantity in (amounts or {}).items():
         total[name] = total[name] + quantity if name in total else quantity
 
@@ -64,6 +65,10 @@ def _get_host_ports(pod: Pod) -> set[int]:
 
 
 def _compute_node_count(missing: int, capacity: int, measure: str) -> int:
+    """Return how many nodes of this capacity the missing amount needs.
+
+    Raises InputError, which names ``measure``, if the capacity is 0.
+    """
     if capacity == 0:
         raise InputError(f"the template's capacity of {measure} is zero: the basic estimator would divide by it")
     return math.ceil(float(missing) / float(capacity))
@@ -112,6 +117,7 @@ class LegacyBinpackingEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _compute_pod_score(record: PodRecord, node: Node) -> float:
+    """Return the sum of the shares of the node's allocatable CPU and memory that the pod requests."""
     requests, allocatable = _sum_container_requests(record.pod), node.status.allocatable or {}
     cpu, memory = allocatable.get(CPU, _ZERO_QUANTITY).milli_value(), allocatable.get(MEMORY, _ZERO_QUANTITY).value()
     score = 0.0

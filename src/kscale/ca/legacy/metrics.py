@@ -54,6 +54,7 @@ _LEGACY_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def _build_legacy_metric(name: str, labels: tuple[str, ...]) -> Metric:
+    """Return the current metric ``name`` (without prefix) with the labels, bounds and help text of release 1.3."""
     today = METRICS[METRIC_PREFIX + name]
     bounds = _DURATION_BOUNDS if name == "function_duration_seconds" else today.bounds
     return today._replace(labels=labels, bounds=bounds, help=today.help.removeprefix("[ALPHA] "))
@@ -82,7 +83,7 @@ def build_legacy_initial_observations(autoprovisioning: bool) -> list[Observatio
 def get_legacy_gpu_name(node: Node, template: NodeTemplate | None) -> str:
     """Return the label ``gpu_name`` of a node, empty without a GPU (``utils/gpu``: GetGpuTypeForMetrics).
 
-    ``template`` is what the node's group would create: it tells a GPU that is missing from one that never was there.
+    ``template`` is that of the node's group: a labelled node without GPU is ``missing-gpu`` if the template has one.
     """
     capacity = (node.status.capacity or {}).get(_NVIDIA_GPU)
     kind = (node.metadata.labels or {}).get(LEGACY_GPU_LABEL)
@@ -96,7 +97,7 @@ def get_legacy_gpu_name(node: Node, template: NodeTemplate | None) -> str:
 
 
 def rewrite_observations_steps(steps: StepsOf[Any, Any]) -> StepsOf[Any, Any]:
-    """Run a machine, and rewrite what it observes, also in the machines that it starts."""
+    """Run a machine with its observations in the terms of release 1.3, including those of machines that it starts."""
     try:
         action = next(steps)
     except StopIteration as end:
@@ -119,10 +120,12 @@ def rewrite_observations_steps(steps: StepsOf[Any, Any]) -> StepsOf[Any, Any]:
 
 
 def _run_rewritten_steps(machine: Machine, now: Moment) -> Steps[Any]:
+    """Start ``machine`` at ``now`` and rewrite its observations."""
     return (yield from rewrite_observations_steps(machine(now)))
 
 
 def _rewrite_observations(observations: Sequence[Observation]) -> list[Observation]:
+    """Rewrite the observations in the terms of release 1.3, without those that it did not make."""
     rewritten = [_rewrite_observation(each) for each in observations]
     return [each for each in rewritten if each is not None]
 

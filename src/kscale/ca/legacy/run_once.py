@@ -139,6 +139,7 @@ def format_legacy_status(status: ClusterAutoscalerStatus, state: ClusterStateReg
 
 
 def _format_condition(kind: str, condition: StatusCondition, message: str) -> Sequence[str]:
+    """Format a condition of the status as three lines. ``kind`` is its title, ``message`` its text in brackets."""
     return (
         f"  {kind + ':':<12} {condition.status} ({message})",
         f"  {'':13}LastProbeTime:      {_format_time(condition.last_probe_time)}",
@@ -155,6 +156,7 @@ def _format_counts(known: GroupReadiness) -> str:
 
 
 def _format_time(text: str | None) -> str:
+    """Format an RFC 3339 time as Go prints it; None as ``_NEVER_TEXT``."""
     return _NEVER_TEXT if text is None else format_go_time(from_text(text))
 
 
@@ -244,7 +246,7 @@ def delete_empty_nodes(
 def _delete_empty_node(
     node: Node, groups: Groups, tracker: NodeDeletionTracker, templates: Mapping[str, NodeTemplate], now: Moment
 ) -> StepsOf[LegacyDeletionAction, AutoscalerError | None]:
-    """Taint and delete an empty node; return the error."""
+    """Taint and delete an empty node. Returns the error, or None."""
     p = Progress(now)
     marked = yield from _mark_legacy_to_be_deleted(p, node)
     if marked is not None:
@@ -337,7 +339,7 @@ def _mark_legacy_to_be_deleted(p: Progress, node: Node) -> StepsOf[TaintAction |
 def _delete_from_cloud(
     p: Progress, node: Node, groups: Groups, tracker: NodeDeletionTracker
 ) -> StepsOf[DeleteNodes | Emit, AutoscalerError | None]:
-    """Delete the instance of a node; return the error."""
+    """Delete the instance of a node. Returns the error, or None."""
     try:
         group = groups.find_group_of_node(node.name)
     except ProviderError as error:
@@ -503,7 +505,7 @@ class LegacyAutoscalerLoop:
             raise LoopEndedError("No scale down in this iteration")
 
     def count_new_nodes(self) -> list[Observation]:
-        """Count the nodes that the scale-up asked for."""
+        """Return observations that count the nodes that the scale-up requested."""
         done = self.up.plan.done
         if done is None:
             return []
@@ -558,7 +560,7 @@ class LegacyAutoscalerLoop:
             raise LoopEndedError.of(error)
 
     def delete_nodes(self, plan: ScaleDownPlan) -> StepsOf[LegacyLoopAction, AutoscalerError | None]:
-        """Delete the empty nodes, or start to drain the chosen node; return the error."""
+        """Delete the empty nodes, or start to drain the chosen node. Returns the error, or None."""
         p, tracker, snapshot = self.p, self.actuator.tracker, self.context.observed
         chosen = plan.chosen
         assert chosen is not None

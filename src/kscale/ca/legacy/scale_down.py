@@ -100,8 +100,9 @@ class _BlockedError(Exception):
 def get_pods_to_drain(pods: Iterable[Pod], context: DrainContext, *, system: bool, storage: bool) -> PodsToDrain:
     """Check the pods of a node up to the first that blocks, then the disruption budgets.
 
-    ``system`` and ``storage`` make system pods without a budget, and pods with local storage, block. Without listers in
-    the context controllers are assumed to exist (the fast mode). Otherwise they must exist and have enough replicas.
+    With ``system``, system pods without a budget block; with ``storage``, pods with local storage block. Without
+    listers in the context controllers are assumed to exist (the fast mode). Otherwise they must exist and have enough
+    replicas.
     """
     pods_to_move: list[Pod] = []
     try:
@@ -165,6 +166,7 @@ def _get_controller_kind(pod: Pod, context: DrainContext) -> str | None:
 
 
 def _check_budgets(pods: Sequence[Pod], context: DrainContext) -> None:
+    """Raise _BlockedError if a disruption budget of one of the pods allows no disruption."""
     for pdb in context.pdbs.pdbs:
         for pod in pods:
             if pdb.disruptions_allowed < 1 and pdb.matches(pod):
@@ -214,7 +216,7 @@ class LegacyRemovalSimulator:
         return [self._pods.pod(i) for i in self._on[self.index[node]]]
 
     def empty(self, names: Iterable[str], context: DrainContext) -> list[str]:
-        """Return the nodes without any pod to move. Expendable pods count; budgets are not checked."""
+        """Return which of the nodes have no pod to move. Expendable pods count as pods; budgets are not checked."""
         fast_context = DrainContext(context.now, context.options)
         empty_nodes = []
         for name in names:
@@ -225,7 +227,7 @@ class LegacyRemovalSimulator:
         return empty_nodes
 
     def masters(self) -> set[str]:
-        """Return the nodes that run an API server."""
+        """Return the names of the nodes that run an API server."""
         key, value = _API_SERVER_LABEL
         nodes: set[str] = set()
         for kind in range(len(self._all.exemplars)):
@@ -235,7 +237,7 @@ class LegacyRemovalSimulator:
         return nodes
 
     def find_places(self, name: str, keys: Sequence[str]) -> RemovableNode | UnremovableCandidate:
-        """Find a place on other nodes for these pods of a node, one after the other.
+        """Find a place on other nodes for the pods ``keys`` of the node ``name``, one after the other.
 
         A pod goes to its hint if it fits there, else to the first node in the list that it fits. Other candidates take
         pods like any other node. All placements are reverted afterwards.
@@ -270,6 +272,7 @@ class LegacyRemovalSimulator:
 
 
 def _group_pods_by_node(pods: MovingPods, nodes: int) -> list[list[int]]:
+    """Return the positions of the pods on each of the ``nodes`` nodes."""
     pods_by_node: list[list[int]] = [[] for _ in range(nodes)]
     for i, n in enumerate(pods.node.tolist()):
         pods_by_node[n].append(i)
@@ -321,7 +324,7 @@ def reject_unsupported_inputs(
 def start_cooldowns(state: LoopState, now: Moment) -> LoopState:
     """Return the state of a process that started at ``now``: its cooldowns begin then.
 
-    A state that has a loop behind it is returned as it is.
+    A state that has been through a loop is returned unchanged.
     """
     memory = state.scale_down
     if memory.started:
@@ -404,17 +407,19 @@ class _LegacyScaleDown:
             unremovable=self.unremovable,
             failures=self.failures,
             chosen=chosen,
-            delete=self._delete(chosen),
+            delete=self._group_chosen_nodes(chosen),
             soft_taints=SoftTaints(),
             pdbs=self.pdbs,
             remember=lambda: state,
         )
 
-    def _delete(self, chosen: NodesToDelete | None) -> CroppedNodes:
+    def _group_chosen_nodes(self, chosen: NodesToDelete | None) -> CroppedNodes:
+        """Group the chosen nodes by the id of their node group (empty without one). None: no nodes."""
+
         def buckets(names: Iterable[str]) -> list[GroupNodes]:
             nodes_by_group: dict[str, list[str]] = {}
             for name in names:
-                group = self._group(name)
+                group = self._find_group(name)
                 nodes_by_group.setdefault("" if group is None else group.id, []).append(name)
             return [GroupNodes(group=group, nodes=nodes) for group, nodes in nodes_by_group.items()]
 
@@ -434,7 +439,7 @@ class _LegacyScaleDown:
             name: time for name, time in self.memory.unremovable_until.items() if name in index and time > self.now
         }
         low = [name for name in candidates if self._is_low(name)]
-        empty = self._within_minimum(self.simulator.empty(low, self._context()), len(low), None)
+        empty = self._take_above_minimum(self.simulator.empty(low, self._build_drain_context()), len(low), None)
         unneeded_since = self.memory.unneeded_since
         others = [name for name in low if name not in set(empty)]
         if options.scale_down_non_empty_candidates_count > 0:
@@ -442,12 +447,12 @@ class _LegacyScaleDown:
             others = [name for name in others if name not in unneeded_since]
         else:
             first, others = others, []
-        removable_names = self._find(first, len(first))
+        removable_names = self._find_removable_nodes(first, len(first))
         max_more = min(options.scale_down_non_empty_candidates_count - len(removable_names), len(others))
         pool = math.ceil(len(self.nodes) * options.scale_down_candidates_pool_ratio)
         pool = min(max(pool, options.scale_down_candidates_pool_min_count), len(others))
         if max_more > 0:
-            removable_names += self._find(others[:pool], max_more)
+            removable_names += self._find_removable_nodes(others[:pool], max_more)
         for name in empty:
             self.removable[name] = RemovableNode.of(name, {})
         return {name: unneeded_since.get(name, self.now) for name in [*removable_names, *empty]}
@@ -474,13 +479,13 @@ class _LegacyScaleDown:
             self.unremovable[name] = UnremovableNode(reason=reason)
         return reason is None
 
-    def _find(self, names: Iterable[str], most: int) -> list[str]:
+    def _find_removable_nodes(self, names: Iterable[str], most: int) -> list[str]:
         """Return up to ``most`` nodes whose pods fit elsewhere, each simulated on the complete cluster."""
         removable_names: list[str] = []
         for name in names:
             if len(removable_names) >= most:
                 break
-            answer = self._simulate(name, self._context())
+            answer = self._simulate(name, self._build_drain_context())
             if isinstance(answer, RemovableNode):
                 self.removable[name] = answer
                 removable_names.append(name)
@@ -489,6 +494,7 @@ class _LegacyScaleDown:
         return removable_names
 
     def _simulate(self, name: str, context: DrainContext) -> RemovableNode | UnremovableCandidate:
+        """Simulate the removal of a node: return the places of its pods, or why it cannot be removed."""
         checked = get_pods_to_drain(
             self.simulator.pods_on(name),
             context,
@@ -502,11 +508,13 @@ class _LegacyScaleDown:
         return self.simulator.find_places(name, [pod.key for pod in checked.pods])
 
     def _record_failure(self, answer: UnremovableCandidate) -> None:
+        """Record why a node cannot be removed, and skip it until the recheck timeout is over."""
         self.failures[answer.node] = answer
         self.unremovable[answer.node] = UnremovableNode(reason=answer.reason, blocking_pod=answer.blocking_pod)
         self.unremovable_until[answer.node] = later(self.now, _UNREMOVABLE_RECHECK_TIMEOUT)
 
-    def _context(self, *, detailed: bool = False) -> DrainContext:
+    def _build_drain_context(self, *, detailed: bool = False) -> DrainContext:
+        """Build the inputs of the drain rules. Only with ``detailed`` controllers are looked up."""
         return DrainContext(self.now, self.options, self.listers if detailed else None, self.pdbs)
 
     def _build_unneeded_node(self, name: str, since: Moment) -> UnneededNode:
@@ -518,10 +526,13 @@ class _LegacyScaleDown:
     # -- what to delete ----------------------------------------------------------------------------------------------
 
     def _choose(self, since: Mapping[str, Moment], limits: ResourceLimiter) -> tuple[str, NodesToDelete]:
-        """Choose the nodes to delete; return upstream's result and the choice."""
+        """Choose the nodes to delete. Returns upstream's result of the scale-down, and the nodes.
+
+        ``since``: unneeded nodes, each with the time since when it is unneeded.
+        """
         chosen = NodesToDelete()
         masters = self.simulator.masters()
-        left = self._headroom(limits)
+        left = self._get_headroom(limits)
         candidates = []
         for node in self.nodes:
             name = node.metadata.name
@@ -534,12 +545,12 @@ class _LegacyScaleDown:
                 chosen.unremovable[name] = reason
         if not candidates:
             return "ScaleDownNoUnneeded", chosen
-        empty = self.simulator.empty(candidates, self._context())
-        chosen.empty = self._within_minimum(empty, self.options.max_empty_bulk_delete, left)
+        empty = self.simulator.empty(candidates, self._build_drain_context())
+        chosen.empty = self._take_above_minimum(empty, self.options.max_empty_bulk_delete, left)
         if chosen.empty:
             return "ScaleDownNodeDeleted", chosen
         for name in candidates:
-            answer = self._simulate(name, self._context(detailed=True))
+            answer = self._simulate(name, self._build_drain_context(detailed=True))
             if isinstance(answer, RemovableNode):
                 self.removable[name] = answer
                 chosen.drain = [name]
@@ -549,6 +560,10 @@ class _LegacyScaleDown:
         return "ScaleDownNoNodeDeleted", chosen
 
     def _explain_wait(self, node: Node, since: Moment, left: Mapping[str, int | None]) -> str | None:
+        """Return the reason why an unneeded node stays for now; None if it may be removed.
+
+        ``left``: how much of each limited resource may be removed (:meth:`_get_headroom`).
+        """
         name = node.metadata.name
         if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_KEY) == "true":
             return unremovable_reasons.SCALE_DOWN_DISABLED_ANNOTATION
@@ -557,16 +572,18 @@ class _LegacyScaleDown:
                 return unremovable_reasons.NOT_UNNEEDED_LONG_ENOUGH
         elif not self.now - since > duration(self.options.scale_down_unready_time):
             return unremovable_reasons.NOT_UNREADY_LONG_ENOUGH
-        group = self._group(name)
+        group = self._find_group(name)
         if group is None:
             return unremovable_reasons.NOT_AUTOSCALED
         if group.target_size_error is not None:
             return unremovable_reasons.UNEXPECTED_ERROR
         if group.size <= group.min_size:
             return unremovable_reasons.NODE_GROUP_MIN_SIZE_REACHED
-        return unremovable_reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED if self._exceeds(node, group, left) else None
+        return (
+            unremovable_reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED if self._exceeds_headroom(node, group, left) else None
+        )
 
-    def _headroom(self, limits: ResourceLimiter) -> dict[str, int | None]:
+    def _get_headroom(self, limits: ResourceLimiter) -> dict[str, int | None]:
         """Return how much of each limited resource may be removed; None if unknown.
 
         This is what the nodes that are not being deleted have above the minimum.
@@ -577,7 +594,7 @@ class _LegacyScaleDown:
             if is_being_deleted(node, self.now):
                 continue
             try:
-                total.update(self._resources(node, self._group(node.metadata.name)))
+                total.update(self._resources(node, self._find_group(node.metadata.name)))
             except AutoscalerError:
                 unknown = True
         return {
@@ -585,7 +602,8 @@ class _LegacyScaleDown:
             for name, minimum in limits.min.items()
         }
 
-    def _exceeds(self, node: Node, group: NodeGroup, left: Mapping[str, int | None]) -> bool:
+    def _exceeds_headroom(self, node: Node, group: NodeGroup, left: Mapping[str, int | None]) -> bool:
+        """Check whether the node has more of a resource than may be removed; True if either amount is unknown."""
         try:
             amounts = self._resources(node, group)
         except AutoscalerError:
@@ -596,7 +614,7 @@ class _LegacyScaleDown:
                 return True
         return False
 
-    def _within_minimum(self, names: Iterable[str], most: int, left: dict[str, int | None] | None) -> list[str]:
+    def _take_above_minimum(self, names: Iterable[str], most: int, left: dict[str, int | None] | None) -> list[str]:
         """Return the first ``most`` nodes that can be removed without going below a minimum.
 
         Minima are those of the node groups and of the resources; removed resources are subtracted from ``left``.
@@ -604,7 +622,7 @@ class _LegacyScaleDown:
         spare: dict[str, int] = {}
         accepted: list[str] = []
         for name in names:
-            group = self._group(name)
+            group = self._find_group(name)
             if group is None or group.target_size_error is not None:
                 continue
             room = spare.setdefault(group.id, max(0, group.size - group.min_size))
@@ -612,7 +630,7 @@ class _LegacyScaleDown:
             if not room or len(accepted) >= most:
                 continue
             if left is not None:
-                if self._exceeds(node, group, left):
+                if self._exceeds_headroom(node, group, left):
                     continue
                 for resource, amount in self._resources(node, group).items():
                     remaining = left.get(resource)
@@ -626,7 +644,8 @@ class _LegacyScaleDown:
         """Return the resources of the node itself, which release 1.3 counts."""
         return NodeResources(self.gpu_label).get(node, group)
 
-    def _group(self, name: str) -> NodeGroup | None:
+    def _find_group(self, name: str) -> NodeGroup | None:
+        """Return the group of a node; None without one or if the provider cannot determine it."""
         try:
             return self.groups.find_group_of_node(name)
         except ProviderError:

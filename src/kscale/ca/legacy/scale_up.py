@@ -76,6 +76,7 @@ _ZERO_QUANTITY = Quantity.zero()
 
 
 def _get_cores_and_memory(node: Node) -> tuple[int, int]:
+    """Return the node's capacity as (cores, bytes); fractions of a core are rounded up."""
     capacity = node.status.capacity or {}
     return capacity.get(CPU, _ZERO_QUANTITY).value(), capacity.get(MEMORY, _ZERO_QUANTITY).value()
 
@@ -123,6 +124,10 @@ def compute_resources_left_limits(
 
 
 def _count_gpus(devices: dict[str, int], node: Node, group: NodeGroup | None, times: int, gpu_label: str) -> bool:
+    """Add the GPUs of ``times`` nodes like this one to ``devices``, by type.
+
+    Returns False if their number is unknown.
+    """
     target = _get_gpu_type_and_count(node, group, gpu_label)
     if target is None:
         return False
@@ -240,6 +245,7 @@ def build_legacy_templates(
 
 
 def _sanitize_node(node: Node, group: str) -> Node:
+    """Return a copy of the node as the group's template, with a new name and without taints that new nodes lack."""
     name = f"template-node-for-{group}-0"
     labels = node.metadata.labels
     if labels is not None and HOSTNAME in labels:
@@ -250,6 +256,8 @@ def _sanitize_node(node: Node, group: str) -> Node:
 
 
 def _build_from_node(example: NodeTemplate, group: str) -> NodeTemplate:
+    """Build the group's template from a node, of whose pods only mirror pods and DaemonSet pods stay."""
+
     def stays(pod: Pod) -> bool:
         owner = controller_of(pod.metadata)
         return is_mirror_pod(pod) or (owner is not None and owner.kind == "DaemonSet")
@@ -258,6 +266,7 @@ def _build_from_node(example: NodeTemplate, group: str) -> NodeTemplate:
 
 
 def _build_from_group(template: NodeTemplate, daemonsets: Iterable[DaemonSet], group: str) -> NodeTemplate:
+    """Build the group's template from its own description, plus every DaemonSet pod that fits."""
     node = _sanitize_node(template.node, group)
     pods = [build_daemon_set_pod(item, node.name, "0") for item in daemonsets if should_run(item, node)]
     if not pods:
@@ -310,7 +319,7 @@ def _is_infrastructure_label(key: str) -> bool:
 
 
 def _sum_requested(pod: Pod, resource: str) -> Quantity:
-    """Return the sum of the requests of the regular containers."""
+    """Return the sum of the regular containers' requests of the resource."""
     asked = (container.resources.requests or {} for container in pod.spec.containers)
     return Quantity.sum(requests[resource] for requests in asked if resource in requests)
 
@@ -369,6 +378,10 @@ def _add_candidate(
     labels: Mapping[str, str],
     devices: Mapping[str, Quantity],
 ) -> None:
+    """Add the group with these labels and devices to the candidates.
+
+    If the group's own labels conflict with these labels, only a warning is added.
+    """
     node = base.node
     own = node.metadata.labels or {}
     wrong = sorted(key for key, value in labels.items() if own.get(key, value) != value)
@@ -513,6 +526,11 @@ class _LegacyOrchestrator:
         return [i for i, verdict in enumerate(of_pod) if verdict.ok]
 
     def _estimate(self, group: str, pods: Sequence[int], coming: Sequence[NodeTemplate]) -> tuple[int, str]:
+        """Return the number of new nodes for these pods (by position), and the basic estimator's report.
+
+        The report of any other estimator is empty. Raises InputError, which names the group, if the basic estimator
+        would divide by zero.
+        """
         template, records = self.templates[group], [self.pods[i] for i in pods]
         if self.options.estimator == "basic":
             try:
@@ -568,6 +586,7 @@ class _LegacyOrchestrator:
         return main
 
     def emit_event(self, kind: str, reason: str, message: str) -> StepsOf[Emit, None]:
+        """Emit an event about the cluster. ``kind``: Normal or Warning."""
         return self.p.emit(*build_status_events(self.options, kind, reason, message))
 
     def similar_to(self, chosen: NodeGroup, best: LegacyOption, now: Moment) -> list[NodeGroup]:

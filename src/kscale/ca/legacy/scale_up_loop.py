@@ -121,7 +121,7 @@ class LegacyScaleUpPlan(ScaleUpPlan):
 
 
 def _build_choices(done: LegacyScaleUpResult | None, chosen: str | None) -> list[ScaleUpChoice]:
-    """Build a record for each group as a way to scale up."""
+    """Build a record for each group as a way to scale up. ``chosen``: id of the chosen group."""
     if done is None:
         return []
     options = {option.group: option for option in done.options}
@@ -148,7 +148,10 @@ def _build_choices(done: LegacyScaleUpResult | None, chosen: str | None) -> list
 def _build_unschedulable_pods(
     done: LegacyScaleUpResult | None, keys: Sequence[str], helped: set[int], result: str
 ) -> list[UnschedulablePods]:
-    """Build a record for each pod that stays pending."""
+    """Build a record for each pod that stays pending.
+
+    ``helped``: positions in ``keys`` of the pods that get new nodes.
+    """
     pending = []
     for i, key in enumerate(keys):
         if i in helped:

@@ -96,10 +96,10 @@ def check_capacity_steps(
     now: Moment,
     timebox: int | None = None,
 ) -> StepsOf[WriteStatus | Wait, CheckCapacityResult]:
-    """Test each request in order: whether all its pods fit. If so, they stay placed for the next request.
+    """Check for each request in order whether all its pods fit. If so, they stay placed for the next request.
 
-    No further request is tested after ``timebox`` nanoseconds (None: no limit). Conditions are written to ``requests``
-    after all tests.
+    No further request is checked after ``timebox`` nanoseconds (None: no limit). Conditions are written to ``requests``
+    after all checks.
     """
     p, checked = Progress(moment(now)), CheckCapacityResult(snapshot=snapshot)
     for original, pods in asked:
@@ -127,6 +127,11 @@ def check_capacity_steps(
 
 
 def _set_not_found_condition(request: ProvisioningRequest, warnings: list[str], now: Moment) -> ProvisioningRequest:
+    """Return the request with the condition for missing capacity.
+
+    That is ``Failed`` if the request has the parameter ``noRetry``, otherwise a false ``Provisioned``. Another value
+    than "true" and "false" of the parameter adds a warning.
+    """
     again = (request.spec.parameters or {}).get(_NO_RETRY_PARAMETER, "false")
     if again == "true":
         return set_request_condition(
@@ -212,6 +217,7 @@ def _set_provisioned_condition(
 
 
 def _build_error_status(message: str) -> ScaleUpStatus:
+    """Build the result of a failed scale-up, with an internal error."""
     return ScaleUpStatus(result=SCALE_UP_ERROR, error=ErrorRecord(type=INTERNAL_ERROR, message=message))
 
 
@@ -230,7 +236,7 @@ class WrapperOrchestrator:
     def orchestrate_in(
         self, p: Progress, snapshot: Snapshot, pods: Iterable[Pod | PodRecord], context: ScaleUpContext
     ) -> StepsOf[WrapperOrchestratorAction, OrchestratorResult]:
-        """Run one scale-up: for the request, or for the other pods."""
+        """Run one scale-up, in turn for the pods of the injected request and for the other pods."""
         provisioning, records = self.provisioning, [pod_record(pod) for pod in pods]
         request_records = [record for record in records if record.key in provisioning.injected]
         others = [record for record in records if record.key not in provisioning.injected]
@@ -267,10 +273,7 @@ class WrapperOrchestrator:
         scale_up: ScaleUpRunner[OrchestratorAction],
         nothing: OrchestratorResult,
     ) -> StepsOf[WrapperOrchestratorAction, OrchestratorResult]:
-        """Handle the request as its class demands.
-
-        Returns ``nothing`` if no class handles it.
-        """
+        """Check or provide the capacity for a request, by its class. Returns ``nothing`` if no class handles it."""
         provisioning, requests, options = self.provisioning, self.provisioning.requests, self.provisioning.options
         request = requests.get(f"{pods[0].namespace}/{get_consumed_request(pods[0])}")
         batch = options.check_capacity_batch_processing

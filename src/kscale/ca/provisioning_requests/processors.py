@@ -75,7 +75,10 @@ class HintingSimulator:
         self._profile = profile
 
     def try_schedule(self, snapshot: Snapshot, pods: Sequence[Pod], *, break_on_failure: bool = False) -> PlaceResult:
-        """Place the pods and return the result; see :func:`kscale.place`."""
+        """Place the pods and return the result (:func:`kscale.place`).
+
+        The next call starts with its hints and cursor.
+        """
         before = PlaceState(cursor=self.cursor, hints=self.hints)
         result = place(snapshot, list(pods), state=before, profile=self._profile, break_on_failure=break_on_failure)
         self.cursor, self.hints = result.state.cursor, result.state.old_hints
@@ -94,12 +97,15 @@ class ConsumersResult(msgspec.Struct, kw_only=True):
 
 
 def get_consumed_request(pod: Pod) -> str | None:
-    """Return the name of the request that a pod consumes, from its annotation or the old annotation."""
+    """Return the name of the request that a pod consumes, from its annotation or the old annotation.
+
+    None without them.
+    """
     return next((name for key in CONSUME_ANNOTATIONS if (name := pod_annotation(pod, key)) is not None), None)
 
 
 def filter_out_consumers(pods: Iterable[Pod]) -> ConsumersResult:
-    """Split off the pods that consume a request, with their events."""
+    """Separate the pods that consume a request from the others, with events about the consumers."""
     result = ConsumersResult()
     for pod in pods:
         name = get_consumed_request(pod)
@@ -193,6 +199,7 @@ def _has_passed(since: Moment, length: int, now: Moment) -> bool:
 def _record_outcome(
     result: RefreshResult, done: list[str], message: str, request: ProvisioningRequest, error: str
 ) -> None:
+    """Add a warning that begins with ``message`` for an error; without one, add the request's key to ``done``."""
     if error:
         result.warnings.append(f"{message} ProvReq {request.key}, err: {error}")
     else:
@@ -211,7 +218,7 @@ class BookingResult(msgspec.Struct, kw_only=True):
 def book_capacity_steps(
     requests: LoopRequests, placed: Iterable[Pod], *, now: Moment, instance: str = ""
 ) -> StepsOf[WriteStatus, BookingResult]:
-    """Return the pods of provisioned requests whose own pods are not all there yet.
+    """Return the pods of each provisioned request that has fewer pods on nodes than it requested.
 
     ``placed`` are the pods on the nodes of the snapshot.
     """
@@ -346,11 +353,15 @@ def _build_pods_or_fail(
 def _add_condition_warning(
     injected: InjectedRequests, condition_type: str, request: ProvisioningRequest, error: str
 ) -> None:
+    """Add a warning about a condition that could not be written."""
     injected.warnings.append(f"failed add {condition_type} condition to ProvReq {request.key}, err: {error}")
 
 
 def _is_due(request: ProvisioningRequest, retries: RetryTimes, backoff: RetryBackoff, now: Moment) -> bool:
-    """Check whether a request may be processed again. The delay grows with each failure."""
+    """Check whether a request may be processed now. The delay grows with each failure.
+
+    Updates ``retries``; the entry of a request that failed or is provisioned is removed.
+    """
     uid = request.metadata.uid
     if has_condition(request, FAILED_CONDITION, PROVISIONED_CONDITION):
         retries.pop(uid, None)
@@ -446,7 +457,7 @@ class ProvisioningRequestProcessor:
         )
 
     def _inject(self, now: Moment) -> StepsOf[WriteStatus, list[Pod]]:
-        """Return the pods of the next request."""
+        """Return the pods of the next request; empty if no request is due."""
         injection = yield from inject_next_request_steps(
             self.requests,
             self.memory.retries,
@@ -460,7 +471,7 @@ class ProvisioningRequestProcessor:
         return [pod for _, request_pods in injection.requests for pod in request_pods]
 
     def _book(self, snapshot: Snapshot, cursor: int, now: Moment) -> StepsOf[WriteStatus, PlaceResult | None]:
-        """Place the pods whose capacity is booked; None if there are none."""
+        """Place the pods for which capacity is booked. Returns the placement; None if there are no such pods."""
         consumer_positions = snapshot.placed.where(_CONSUMERS_KEY, _is_consumer, np.arange(len(snapshot.placed_node)))
         consumer_pods = [snapshot.placed[position].pod for position in consumer_positions.tolist()]
         booking = yield from book_capacity_steps(self.requests, consumer_pods, now=now, instance=self._instance)
@@ -473,7 +484,7 @@ class ProvisioningRequestProcessor:
         return placed
 
     def outcomes(self) -> dict[str, tuple[str, str]]:
-        """Return, for each injected pod, the request that it stands for and the message of its newest condition."""
+        """Return, for each injected pod, the key of its request and the message of the request's newest condition."""
         messages = {}
         for key in dict.fromkeys(self.injected.values()):
             request = self.requests.get(key)
@@ -498,6 +509,7 @@ class ProvisioningRequestProcessor:
         return injection.requests
 
     def _remember(self, injection: InjectedRequests) -> None:
+        """Take over the warnings, retries and processing time of an injection."""
         self.warnings += injection.warnings
         processed = self.memory.last_processed if injection.processed is None else injection.processed
         self.memory = replace(self.memory, retries=injection.retries, last_processed=processed)

@@ -196,7 +196,8 @@ class LoopRequests:
     def pods_of(self, request: ProvisioningRequest) -> list[Pod]:
         """Build the pods of a request (:func:`build_request_pods`).
 
-        Raises :class:`~kscale.ca.provisioning_requests.requests.MissingTemplatesError`.
+        Raises :class:`~kscale.ca.provisioning_requests.requests.MissingTemplatesError` if a referenced template is
+        missing.
         """
         return build_request_pods(request, self._templates)
 

@@ -99,6 +99,7 @@ def filter_atomic_groups(
 
 
 def _find_refusal_reason(group: NodeGroup, considered: int, nodes: Iterable[Node]) -> str | None:
+    """Return why an atomic group with ``considered`` candidates stays; None if all its nodes are candidates."""
     if group.target_size_error is not None:
         return unremovable_reasons.UNEXPECTED_ERROR
     if considered in (group.size, count_registered_nodes(nodes, group)):
@@ -110,6 +111,7 @@ EMPTY_TIER, ON_COMPLETION_TIER, NOT_EMPTY_TIER = range(3)
 
 
 def _find_group(name: str, groups: Groups) -> NodeGroup | None:
+    """Return the group of a node; None without one or if the provider cannot determine it."""
     try:
         return groups.find_group_of_node(name)
     except ProviderError:
@@ -117,7 +119,7 @@ def _find_group(name: str, groups: Groups) -> NodeGroup | None:
 
 
 def prefilter_nodes(names: Sequence[str], groups: Groups) -> list[str]:
-    """Filter the nodes whose group is known and larger than its minimum, in order."""
+    """Return the nodes whose group is known and larger than its minimum, in order."""
     large = {group.id for group in groups if group.target_size_error is None and group.size > group.min_size}
     ids = groups.ids_of_nodes(names)
     if large.issuperset(ids):
@@ -174,7 +176,10 @@ def sort_candidates(
 
 
 def sort_by_tier(names: Sequence[str], tiers: ArrayLike, previous: Collection[str]) -> list[str]:
-    """Sort the candidates by the emptiness tier of each node: int[names]."""
+    """Sort the candidates by the emptiness tier of each node (int[names]).
+
+    In each tier, those in ``previous`` come first.
+    """
     before = np.fromiter(map({*previous}.__contains__, names), dtype=np.int64, count=len(names))
     return sort_by_scores(names, [before - 2 * np.asarray(tiers, dtype=np.int64)])
 
@@ -192,7 +197,10 @@ def sort_by_scores(names: Sequence[str], scores: Sequence[ArrayLike]) -> list[st
 def filter_out_delayed(
     names: Sequence[str], groups: Groups, changes: GroupChanges, *, options: AutoscalingOptions, now: Moment
 ) -> list[str]:
-    """Filter out the nodes whose group changed too recently (``--scale-down-delay-type-local``)."""
+    """Return the nodes except those whose group is unknown or changed too recently.
+
+    Used with ``--scale-down-delay-type-local``.
+    """
     delays = (
         (changes.scale_up, duration(options.scale_down_delay_after_add)),
         (changes.scale_down, duration(options.scale_down_delay_after_delete)),
@@ -209,9 +217,10 @@ def filter_out_delayed(
 
 
 def filter_out_rolling_out(names: Sequence[str], groups: Groups) -> tuple[list[str], list[str]]:
-    """Filter out the nodes whose machines are being replaced, and those for which that is unknown.
+    """Return the nodes whose machines are not being replaced, and those whose machines are.
 
-    The former (:attr:`~kscale.objects.nodegroup.NodeGroup.rolling_out`) are returned second.
+    The group decides (:attr:`~kscale.objects.nodegroup.NodeGroup.rolling_out`). If that is unknown for a group, its
+    nodes are in neither list.
     """
     rolling = {group.id for group in groups if group.rolling_out}
     unknown = {group.id for group in groups if group.rolling_out_error is not None}
@@ -309,6 +318,7 @@ class _BudgetCropper:
         self.may_overflow = False
 
     def take_empty_atomic(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
+        """Take the atomic groups with empty nodes, each with its nodes to drain, as far as the budgets allow."""
         for group_id, nodes in empty.items():
             drained = drain.get(group_id, [])
             if self.nodes < len(nodes) + len(drained) or self.drains < len(drained):
@@ -319,6 +329,7 @@ class _BudgetCropper:
             self.take_atomic(group_id, nodes, drained)
 
     def take_drain_atomic(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
+        """Take the atomic groups without empty nodes, as far as the budgets allow."""
         self.drains = min(self.nodes, self.drains)
         for group_id, nodes in drain.items():
             if group_id in empty:
@@ -328,12 +339,14 @@ class _BudgetCropper:
             self.take_atomic(group_id, [], nodes)
 
     def take_individual(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
+        """Take nodes of other groups, empty nodes first, as far as the budgets allow."""
         taken = _take_nodes(empty, self.nodes, self.out.empty)
         self.nodes -= taken
         _take_nodes(drain, min(self.nodes, self.drains), self.out.drain)
 
 
 def _take_nodes(buckets: _NodesByGroup, budget: int, out: list[GroupNodes]) -> int:
+    """Append at most ``budget`` nodes, group after group, to ``out``. Returns their number."""
     left = budget
     for group_id, nodes in buckets.items():
         if left < 1:

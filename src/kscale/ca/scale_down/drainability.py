@@ -101,7 +101,7 @@ class Listers:
         return controller
 
     def standing(self, minimum: int) -> dict[tuple[type[KubeObject], str, str], bool]:
-        """Return which controllers exist, and whether each wants fewer replicas than a minimum.
+        """Map (kind, namespace, name) of each existing controller to whether it wants fewer than ``minimum`` replicas.
 
         This is all that rules read of controllers. Do not modify the result.
         """
@@ -111,11 +111,15 @@ class Listers:
 
     @staticmethod
     def not_found(kind: type[KubeObject], name: str) -> str:
-        """Format the lister's error message."""
+        """Format the lister's error message for a missing controller."""
         return f'{_RESOURCE_NAMES[kind]} "{name}" not found'
 
 
 def _has_too_few_replicas(item: KubeObject, minimum: int) -> bool:
+    """Check whether a ReplicationController or ReplicaSet wants fewer replicas than a minimum.
+
+    False for other kinds.
+    """
     if not isinstance(item, ReplicationController | ReplicaSet):
         return False
     return item.spec.replicas is not None and item.spec.replicas < minimum
@@ -150,13 +154,16 @@ _UNDEFINED = DrainStatus()
 
 
 def check_daemon_set(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Return DrainOk for DaemonSet pods."""
+    """Return DrainOk for DaemonSet pods; otherwise no decision."""
     del context
     return _OK if is_daemonset_pod(pod) else _UNDEFINED
 
 
 def check_local_storage(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Return BlockDrain for a hostPath or on-disk emptyDir volume that no annotation declares as safe."""
+    """Return BlockDrain for a hostPath or on-disk emptyDir volume that no annotation declares as safe.
+
+    Otherwise no decision.
+    """
     del context
     safe = (pod_annotation(pod, SAFE_TO_EVICT_LOCAL_VOLUMES) or "").split(",")
     if not any(is_local_volume(volume) and volume.name not in safe for volume in pod.spec.volumes):
@@ -177,18 +184,18 @@ _SKIP = DrainStatus(outcome=SKIP_DRAIN)
 
 
 def check_long_terminating(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Return SkipDrain for pods that exceeded their grace period."""
+    """Return SkipDrain for pods that exceeded their grace period; otherwise no decision."""
     return _SKIP if is_long_terminating(pod, context.now) else _UNDEFINED
 
 
 def check_mirror(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Return SkipDrain for mirror pods."""
+    """Return SkipDrain for mirror pods; otherwise no decision."""
     del context
     return _SKIP if is_mirror_pod(pod) else _UNDEFINED
 
 
 def check_not_safe_to_evict(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Return BlockDrain for the safe-to-evict value ``false``."""
+    """Return BlockDrain for pods whose safe-to-evict annotation is ``false``; otherwise no decision."""
     del context
     if pod_annotation(pod, SAFE_TO_EVICT) != "false":
         return _UNDEFINED
@@ -200,7 +207,7 @@ _WAIT = DrainStatus(outcome=WAIT_FOR_COMPLETION)
 
 
 def check_on_completion(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Return WaitForCompletion for the safe-to-evict value ``on-completion``."""
+    """Return WaitForCompletion for pods whose safe-to-evict annotation is ``on-completion``; otherwise no decision."""
     del context
     return _WAIT if pod_annotation(pod, SAFE_TO_EVICT) == "on-completion" else _UNDEFINED
 
@@ -216,7 +223,7 @@ def build_over_budget_status(key: str) -> DrainStatus:
 
 
 def check_pdb(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Return BlockDrain if any matching budget allows no disruption."""
+    """Return BlockDrain if a budget that covers the pod allows no disruption; otherwise no decision."""
     return build_over_budget_status(pod.key) if is_pdb_exhausted(pod, context) else _UNDEFINED
 
 
@@ -224,7 +231,7 @@ _APPS_GROUP = "apps"
 
 
 def check_replica_count(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Return BlockDrain for pods whose controller is missing or has too few replicas; else undefined.
+    """Return BlockDrain for pods whose controller is missing or has too few replicas; otherwise no decision.
 
     The controller is looked up by name in the pod's own namespace.
     """
@@ -254,6 +261,10 @@ def check_replica_count(pod: Pod, context: DrainContext) -> DrainStatus:
 def _check_controller_exists(
     pod: Pod, owner: OwnerReference, listers: Listers, kind: type[KubeObject], text: str
 ) -> DrainStatus:
+    """Return BlockDrain if the pod's controller does not exist; otherwise no decision.
+
+    ``text``: the error message, with places for the pod and the lister's error.
+    """
     if listers.get(kind, pod.metadata.namespace, owner.name) is None:
         return build_blocked_status(
             unremovable_reasons.CONTROLLER_NOT_FOUND, text.format(pod.key, Listers.not_found(kind, owner.name))
@@ -268,6 +279,7 @@ def _check_controller_replicas(
     listers: Listers,
     kind: type[ReplicationController | ReplicaSet],
 ) -> DrainStatus:
+    """Return BlockDrain if the pod's controller does not exist or wants too few replicas; otherwise no decision."""
     controller = listers.get(kind, pod.metadata.namespace, owner.name)
     text = f"replication controller for {pod.key} "
     if controller is None:
@@ -287,7 +299,7 @@ _KNOWN_CONTROLLERS = frozenset(("ReplicationController", "Job", "ReplicaSet", "S
 
 
 def check_replicated(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Return BlockDrain for pods without controller.
+    """Return BlockDrain for pods without controller; otherwise no decision.
 
     With ``skip_nodes_with_custom_controller_pods`` the controller must also be of a known kind.
     """
@@ -299,20 +311,20 @@ def check_replicated(pod: Pod, context: DrainContext) -> DrainStatus:
 
 
 def check_safe_to_evict(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Return DrainOk for the annotation value ``true``."""
+    """Return DrainOk for pods whose safe-to-evict annotation is ``true``; otherwise no decision."""
     del context
     return _OK if pod_annotation(pod, SAFE_TO_EVICT) == "true" else _UNDEFINED
 
 
 def is_old_system_pod(pod: Pod, context: DrainContext) -> bool:
-    """Check whether a pod is older than ``blocking_system_pod_distruption_timeout``."""
+    """Check whether a pod is older than ``blocking_system_pod_distruption_timeout``. False without a creation time."""
     created = pod.metadata.creation_timestamp
     timeout = duration(context.options.blocking_system_pod_distruption_timeout)
     return created is not None and context.now > nanoseconds(created) + timeout
 
 
 def check_system(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Check kube-system pods without matching PDB.
+    """Check kube-system pods without matching PDB; no decision on other pods.
 
     Returns DrainOk once they are older than ``blocking_system_pod_distruption_timeout``, BlockDrain before.
     """
@@ -327,7 +339,7 @@ def check_system(pod: Pod, context: DrainContext) -> DrainStatus:
 
 
 def check_terminal(pod: Pod, context: DrainContext) -> DrainStatus:
-    """Return DrainOk for failed pods, and for succeeded pods that will not be restarted."""
+    """Return DrainOk for a failed pod and for a succeeded pod that is not restarted; otherwise no decision."""
     del context
     ended = pod.status.phase == "Failed" or (
         pod.status.phase == "Succeeded" and pod.spec.restart_policy in ("Never", "OnFailure")
@@ -351,6 +363,7 @@ class PodsToMove(msgspec.Struct, kw_only=True):
 
     @property
     def error(self) -> str | None:
+        """Return why the blocking pod blocks; None if no pod does."""
         return None if self.status is None else self.status.error
 
 
@@ -403,6 +416,7 @@ def get_pods_to_move(pods: Iterable[Pod], context: DrainContext, rules: Sequence
 
 
 def _collect_pods(pods: Iterable[Pod], judge: Callable[[Pod], DrainStatus]) -> PodsToMove:
+    """Sort the pods by the verdicts that ``judge`` returns, up to the first pod that blocks."""
     result = PodsToMove()
     for pod in pods:
         status = judge(pod)
@@ -451,7 +465,7 @@ class DrainabilityChecker:
         )
 
     def pods_to_move(self, pods: Iterable[Pod]) -> PodsToMove:
-        """Run ``GetPodsToMove`` for one node."""
+        """Check the pods of one node in order, up to the first that blocks (``GetPodsToMove``)."""
         return _collect_pods(pods, self.status)
 
 

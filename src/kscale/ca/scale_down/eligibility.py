@@ -65,8 +65,8 @@ def check_eligibility(
     """Check one node; the first failing check is the result.
 
     ``node`` is None if the candidate is not in the snapshot. ``gpu`` is the provider's GPU configuration of the node
-    (:func:`kscale.ca.gpu.get_gpu_config`). ``sums`` returns the requests of its pods by the group's options, if they
-    are summed already. The other parameters are those of
+    (:func:`kscale.ca.gpu.get_gpu_config`). ``sums`` returns the requests of the node's pods for the options of its
+    group; without it, or if it returns None, the requests of ``pods`` are summed. The other parameters are those of
     :func:`kscale.ca.scale_down.utilization.calculate_utilization`.
     """
     if node is None:
@@ -134,24 +134,31 @@ class EligibilityChecker:
         self._known = _get_cached_verdicts(context, self._columns, gpu_label)
 
     def judge(self, names: Sequence[str], recently_unremovable: Collection[str]) -> list[Eligibility]:
-        """Return the verdicts on nodes of the snapshot, in order."""
+        """Return the eligibility of each named node of the snapshot, in the order of ``names``.
+
+        Nodes in ``recently_unremovable`` are not eligible, without further checks.
+        """
         index, verdicts = self._index, self._known.verdicts
         apart = {*recently_unremovable, *self._changed, *self._slices}
         known = [*map(verdicts.__getitem__, map(index.__getitem__, names))]
         return [
-            self._judge_anew(name, apart, recently_unremovable) if verdict is None or name in apart else verdict
+            self._judge_uncached(name, apart, recently_unremovable) if verdict is None or name in apart else verdict
             for name, verdict in zip(names, known, strict=True)
         ]
 
-    def _judge_anew(self, name: str, apart: Container[str], recently_unremovable: Container[str]) -> Eligibility:
+    def _judge_uncached(self, name: str, apart: Container[str], recently_unremovable: Container[str]) -> Eligibility:
+        """Check a node without the cache.
+
+        The verdict is cached unless the name is in ``apart`` or the inputs may change.
+        """
         n = self._index[name]
         verdict = self._judge(n, name in recently_unremovable)
-        if name not in apart and self._known.may_know(n):
+        if name not in apart and self._known.is_cacheable(n):
             self._known.verdicts[n] = verdict
         return verdict
 
     def _judge(self, n: int, recently_unremovable: bool) -> Eligibility:
-        """Return whether a node is eligible, by its own state and utilization."""
+        """Return the eligibility of node ``n``, by its own state and utilization."""
         planner_input, columns, node = self._context, self._columns, self._context.nodes[n]
         name = node.metadata.name
         slices = self._slices.get(name, ())
@@ -197,16 +204,16 @@ class _CachedVerdicts:
     gpu_label: str
     verdicts: list[Eligibility | None] = field(default_factory=list)
 
-    def may_know(self, n: int) -> bool:
-        """Check whether the verdict on a node depends on cached inputs only."""
+    def is_cacheable(self, n: int) -> bool:
+        """Check whether the verdict on node ``n`` may be cached, because it depends on these inputs only."""
         return (
             bool(self.columns.exact[n])
             and self.names[n] not in self.errors
             and get_to_be_deleted_time(self.nodes[n]) is None
         )
 
-    def learn(self, last: _CachedVerdicts | None) -> None:
-        """Take over the verdicts on nodes whose inputs are unchanged."""
+    def reuse(self, last: _CachedVerdicts | None) -> None:
+        """Set ``verdicts``: those in ``last`` for nodes whose inputs are unchanged, None for other nodes."""
         if last is None or last.gpu_label != self.gpu_label or last.options != self.options:
             self.verdicts = [None] * len(self.nodes)
             return
@@ -236,7 +243,10 @@ class _CachedVerdicts:
                 self.verdicts[self.index[name]] = None
 
     def _has_equal_requests(self, last: _CachedVerdicts, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether the pods request the same: bool[nodes]. ``rows`` are the old positions, -1 = none."""
+        """Return for which nodes the pods request the same as in ``last``: bool[nodes].
+
+        ``rows``: the position of each node in ``last``, -1 = none.
+        """
         same: NDArray[np.bool_] = rows >= 0
         if not len(last.nodes):
             return same
@@ -257,6 +267,7 @@ class _LastVerdicts:
 
 
 def _get_cached_verdicts(planner_input: ScaleDownContext, columns: UsageColumns, gpu_label: str) -> _CachedVerdicts:
+    """Return the last verdicts that are still valid for these inputs, and remember them for the next loop."""
     last = planner_input.snapshot.interner.memo.get(_LastVerdicts, _LastVerdicts)
     groups, of_nodes = planner_input.groups, planner_input.snapshot.columns
     verdicts = _CachedVerdicts(
@@ -270,7 +281,7 @@ def _get_cached_verdicts(planner_input: ScaleDownContext, columns: UsageColumns,
         options=planner_input.options,
         gpu_label=gpu_label,
     )
-    verdicts.learn(last.known)
+    verdicts.reuse(last.known)
     last.known = verdicts
     return verdicts
 

@@ -147,30 +147,30 @@ class MovingPods:
         return len(self.kind_of)
 
     def record(self, i: int) -> PodRecord:
-        """Return one pod's record."""
+        """Return the record of the pod at position ``i``."""
         rows = self._rows
         return self._snapshot.table.record(int(rows[i])) if i < len(rows) else self._more[i - len(rows)]
 
     def pod(self, i: int) -> Pod:
-        """Return one pod, decoded."""
+        """Return the pod at position ``i``, decoded."""
         return self.record(i).pod
 
     def compute_per_kind(self, what: tuple[Any, ...], make: Callable[[Pod], V]) -> list[V]:
-        """Compute a value from each exemplar, cached between snapshots.
+        """Compute a value from the exemplar of each kind, cached between snapshots.
 
-        See :func:`kscale.ca.identity_cache.cached_by_identity`.
+        ``what`` identifies the value in the cache (:func:`kscale.ca.identity_cache.cached_by_identity`).
         """
         return cached_by_identity(self._snapshot, what, self.exemplars, make)
 
     def classes(self) -> list[PodClass]:
-        """Return the classes that occur."""
+        """Return the scheduling classes of the pods, each once."""
         if len(self.class_of) == len(self._snapshot.placed_class):
             return self._snapshot.placed_classes
         classes = self._snapshot.interner.classes
         return [classes[i] for i in np.unique(self.class_of).tolist()]
 
     def uids_of(self, which: NDArray[np.int32]) -> list[str]:
-        """Return the hint keys of some pods: the UID, or the name of a pod without one."""
+        """Return the hint keys of the pods at these positions: the UID, or the name of a pod without one."""
         known = len(self._rows)
         uids = uids_of(self._snapshot.table, self._rows[which[which < known]])
         for at in np.flatnonzero(which >= known).tolist():  # ascending, so that each is inserted at its final position
@@ -179,7 +179,10 @@ class MovingPods:
 
     @property
     def uid_numbers(self) -> tuple[NDArray[np.int32], dict[str, int]]:
-        """Return int32[n] and the number (from 1) of each hint key; read once in the life of a pod."""
+        """Return the number of each pod's hint key (int32[n]), and the number (from 1) by hint key.
+
+        A hint key is read once in the life of a pod.
+        """
         if self._numbers is None:
             table, rows = self._snapshot.table, self._rows
             stamps, memo = table.columns["stamp"][rows], table.memo
@@ -222,7 +225,9 @@ class DrainCodes:
         self._before_system = self._rules[: names.index("System")] if "System" in names else None
         listers, options = context.listers, context.options
         standing = None if listers is None else listers.standing(options.min_replica_count)
-        of_kind = np.array(pods.compute_per_kind(("drain codes", standing, options), self._timeless), dtype=np.uint8)
+        of_kind = np.array(
+            pods.compute_per_kind(("drain codes", standing, options), self._get_timeless_code), dtype=np.uint8
+        )
         for kind in np.flatnonzero(of_kind == _TIME_DEPENDENT).tolist():
             of_kind[kind] = self._get_code(pods.exemplars[kind], context)
         self.codes: NDArray[np.uint8] = of_kind.take(pods.kind_of)
@@ -231,14 +236,14 @@ class DrainCodes:
             pods, aging, context, self._rules[:-1]
         )
 
-    def _timeless(self, pod: Pod) -> int:
-        """Return the code of a kind, or ``_TIME_DEPENDENT`` for terminating pods."""
+    def _get_timeless_code(self, pod: Pod) -> int:
+        """Return the code of a kind of pods by its exemplar, or ``_TIME_DEPENDENT`` for a terminating pod."""
         if pod.metadata.deletion_timestamp is not None:
             return _TIME_DEPENDENT
         return self._get_code(pod, replace_context(self._context, pdbs=RemainingPdbTracker()))
 
     def _get_code(self, pod: Pod, context: DrainContext) -> int:
-        """Return the code of a kind, or ``_AGE_DEPENDENT`` if the rule on kube-system pods decides.
+        """Return the code of a kind of pods, or ``_AGE_DEPENDENT`` if the rule on kube-system pods decides.
 
         That rule reads times and budgets, which differ by pod.
         """
@@ -248,7 +253,7 @@ class DrainCodes:
         return _AGE_DEPENDENT if code == CODE_MOVES_UNLESS_PDB else code
 
     def status(self, i: int) -> DrainStatus:
-        """Return the full verdict on one pod, including the budgets as they are now."""
+        """Return the full verdict on the pod at position ``i``, including the budgets as they are now."""
         pods = self._pods
         pod = pods.exemplars[pods.kind_of[i]]
         if pod.metadata.namespace == _SYSTEM_NAMESPACE:
@@ -286,7 +291,7 @@ class _AgeDependentPods:
     def codes_of(
         self, pods: MovingPods, which: NDArray[np.int64], context: DrainContext, rules: Sequence[Rule]
     ) -> list[int]:
-        """Return the codes of some of the pods."""
+        """Return the codes of the pods at the positions ``which``, by these drain rules."""
         codes = []
         known = self._get_cached_codes(context)
         for i in which.tolist():
@@ -301,7 +306,10 @@ class _AgeDependentPods:
         return codes
 
     def _get_cached_codes(self, context: DrainContext) -> dict[tuple[int, bool], int]:
-        """Return the cached codes of contexts that differ from this one in time at most."""
+        """Return the cached codes for contexts that are equal to this one except for the time.
+
+        The keys are (position of the pod, whether the pod is old).
+        """
         budgets = context.pdbs.family if context.pdbs.pdbs else None
         key = context.listers, context.options, budgets
         for asked, known in self._last:

@@ -80,6 +80,7 @@ class RemainingPdbTracker:
         self._covering: dict[_NamespaceAndLabels, tuple[int, ...]] = {}  # forks share this cache
 
     def fork(self) -> RemainingPdbTracker:
+        """Return an independent copy."""
         copy = RemainingPdbTracker()
         copy.pdbs = [msgspec.structs.replace(pdb) for pdb in self.pdbs]
         copy._index, copy._covering, copy.family = self._index, self._covering, self.family
@@ -128,6 +129,7 @@ class RemainingPdbTracker:
 
 
 def _build_blocking_pod(pod: Pod) -> BlockingPod:
+    """Build the blocking pod whose budget allows no disruption."""
     return BlockingPod(pod=pod.key, reason=unremovable_reasons.NOT_ENOUGH_PDB)
 
 
@@ -147,7 +149,10 @@ def filter_readable_budgets(budgets: Iterable[PodDisruptionBudget]) -> list[PodD
 
 
 def get_cached_pdb_tracker(snapshot: Snapshot) -> RemainingPdbTracker:
-    """Return the tracker of a snapshot's budgets, cached while the budgets are the same. Fork it before charging it."""
+    """Return the tracker of a snapshot's budgets, cached while the budgets are the same. Fork it before charging it.
+
+    Raises InputError for a budget with an invalid selector.
+    """
     return cached_by_identity(snapshot, ("budgets",), [snapshot.informers.budgets], build_pdb_tracker)[0]
 
 

@@ -76,9 +76,9 @@ def choose_nodes_to_delete(
     """Choose nodes that were unneeded long enough and that break no minimum; atomic groups only as a whole.
 
     ``snapshot_nodes`` are all nodes of the snapshot, including upcoming ones. ``limits`` (default: the options') are
-    the cluster-wide minima, ``left`` returns what they leave (a tracker for this call), if that is cached. If usage
-    cannot be computed nothing is deleted. Size and resources that a node used up stay used up even if a later step
-    drops it.
+    the cluster-wide minima. ``left`` returns a tracker of what these minima leave, for this call alone (None: it is
+    computed here). If usage cannot be computed nothing is deleted. Size and resources that a node used up stay used up
+    even if a later step drops it.
     """
     quota = build_cluster_minimum_quota(options.resource_limiter if limits is None else limits)
     try:
@@ -194,7 +194,10 @@ class ScaleDownPlan(Result, msgspec.Struct, kw_only=True, dict=True):
         return {pod: node for pods in self.drain.values() for pod, node in pods.items()}
 
     def explain(self, node: str) -> str:
-        """Return what becomes of a node, or why it stays, in one line. Raises InputError for an unknown ``node``."""
+        """Explain in one line whether the plan deletes, drains or keeps a node, and why.
+
+        Raises InputError if the node is not a candidate of the plan.
+        """
         if node in self.delete_empty:
             return "is empty and is deleted now"
         if node in self.drain:
@@ -228,10 +231,12 @@ class ScaleDownPlan(Result, msgspec.Struct, kw_only=True, dict=True):
 
 
 def _restore_plan(fields: dict[str, Any], state: LoopState) -> ScaleDownPlan:
+    """Rebuild a pickled plan from its fields and its state."""
     return ScaleDownPlan(**fields, remember=lambda: state)
 
 
 def _format_unremovable(node: UnremovableNode) -> str:
+    """Format the reason of a node, with the blocking pod if there is one."""
     blocking = node.blocking_pod
     return node.reason if blocking is None else f"{node.reason}: {blocking.pod} ({blocking.reason})"
 
@@ -350,6 +355,7 @@ def _is_alone_in_domain(snapshot: Snapshot, at: int, key: str) -> bool:
 
 
 def _explain_unneeded(plan: ScaleDownPlan) -> str:
+    """Explain why the plan does not delete an unneeded node."""
     if plan.result == "ScaleDownInCooldown":
         return "unneeded; the cluster changed a short time ago and is left to settle"
     if plan.chosen is not None and plan.chosen.error is not None:
@@ -358,17 +364,20 @@ def _explain_unneeded(plan: ScaleDownPlan) -> str:
 
 
 def _explain_too_early(item: UnneededNode) -> str:
+    """Explain that a node has not been unneeded long enough."""
     since = to_datetime(item.since).strftime("%Y-%m-%d %H:%M:%S")
     return f"unneeded since {since}, not yet longer than {format_duration(item.threshold)}"
 
 
 def _explain_min_size(node: str, groups: Groups) -> str:
+    """Explain that the node's group may not shrink."""
     group = groups.find_group_of_node(node)
     assert group is not None
     return f"group {group.id} would fall below its minimum of {group.min_size}"
 
 
 def _explain_not_candidate(node: str, groups: Groups) -> str:
+    """Explain why a node was no candidate of the loop."""
     if node in groups.node_errors:
         return f"its node group could not be asked: {groups.node_errors[node]}"
     group = groups.find_group_of_node(node)
@@ -414,5 +423,6 @@ def explain_blocking_pod(
 
 
 def _describe_exhausted_pdb(pod: Pod, pdbs: RemainingPdbTracker) -> str:
+    """Return subject and verb of a sentence about the first budget that allows no disruption of the pod."""
     exhausted = [pdb.key for pdb in pdbs.matching(pod) if pdb.disruptions_allowed < 1]
     return f"PodDisruptionBudget {exhausted[0]} allows" if exhausted else "its PodDisruptionBudget allows"

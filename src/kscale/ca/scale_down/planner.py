@@ -98,7 +98,10 @@ _CONTROLLER_KINDS = frozenset(("StatefulSet", "Job", "ReplicaSet", "ReplicationC
 
 
 def count_missing_replicas(owner: OwnerReference, namespace: str, listers: Listers) -> int | None:
-    """Count the pods that the controller still has to create; None if the controller does not exist."""
+    """Count the pods that the controller still has to create; negative if it has too many.
+
+    None if the controller does not exist or is of another kind.
+    """
     match owner.kind:
         case "StatefulSet":
             if (stateful_set := listers.get(StatefulSet, namespace, owner.name)) is not None:
@@ -172,17 +175,17 @@ class Planner:
         self.under_rollout: list[str] = []
 
     def run(self) -> ScaleDownPlan:
-        """Decide."""
+        """Find the unneeded nodes and choose those to delete."""
         inputs = self.inputs
         deleting, draining = inputs.deleting, inputs.draining
         since = self.memory.unneeded_since
         ttl = duration(self.options.node_deletion_candidate_ttl)
         if not self.memory.started and ttl:
             since = {**load_times_from_taints(self.nodes, ttl=ttl, now=self.now), **since}
-        names, present = self.snapshot.nodes, self._present()
+        names, present = self.snapshot.nodes, self._list_present_nodes()
         self.injected = [PodRecord(pod) for pod in get_pods_to_inject(inputs.recent_evictions, self.listers)]
-        simulator, hints = self._simulator(self.pdbs)
-        candidates = self._candidates(present, simulator)
+        simulator, hints = self._build_simulator(self.pdbs)
+        candidates = self._list_candidates(present, simulator)
         self.injected_on = set(hints.hints.values())
         going = {item.node for item in (*deleting, *draining)}
         self.in_progress = Counter(item.group for item in (*deleting, *draining))
@@ -196,14 +199,18 @@ class Planner:
             before=len(since),
         )
         unneeded = update_unneeded(
-            since, [self._to_remove(item) for item in removable], groups=self.groups, options=self.options, now=self.now
+            since,
+            [self._convert_removable(item) for item in removable],
+            groups=self.groups,
+            options=self.options,
+            now=self.now,
         )
         if self.exhaustive:
             unneeded = [msgspec.structs.replace(item, threshold=0) for item in unneeded]
         after_update = dict(self.unremovable.nodes)
         chosen = None
         delete = CroppedNodes(empty=[], drain=[])
-        if self._cooldown(inputs.disabled):
+        if self._is_blocked(inputs.disabled):
             result = "ScaleDownInCooldown"
         elif not candidates:
             result = "ScaleDownNoCandidates"
@@ -247,7 +254,7 @@ class Planner:
             failures=self.failures,
             chosen=chosen,
             delete=delete,
-            soft_taints=self._soft_taints(present, unneeded_names),
+            soft_taints=self._plan_soft_taints(present, unneeded_names),
             pdbs=self.pdbs,
             judge_alone=self.judge_alone,
             remember=(lambda: self.before)
@@ -255,7 +262,7 @@ class Planner:
             else partial(_build_next_state, self.before, memory, simulator.save_state()),
         )
 
-    def _simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
+    def _build_simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
         """Build the simulator with the recently evicted pods in the cluster, and return it with the hints of these
         pods.
         """
@@ -275,14 +282,15 @@ class Planner:
 
     # -- candidates --------------------------------------------------------------------------------------------------
 
-    def _present(self) -> list[int]:
+    def _list_present_nodes(self) -> list[int]:
         """Return the positions of the nodes that are not upcoming."""
         on_their_way = cached_by_identity(self.snapshot, ("upcoming nodes",), self.nodes, is_upcoming_node)
         positions = np.flatnonzero(~np.array(on_their_way, dtype=np.bool_)).tolist()
         upcoming, names = self.inputs.upcoming, self.snapshot.nodes
         return [i for i in positions if names[i] not in upcoming] if upcoming else positions
 
-    def _candidates(self, present: Sequence[int], simulator: RemovalSimulator) -> list[str]:
+    def _list_candidates(self, present: Sequence[int], simulator: RemovalSimulator) -> list[str]:
+        """Return the candidates in the order in which they are simulated; set ``under_rollout``."""
         # The sorter ignores controllers and budgets.
         codes = DrainCodes(simulator.pods, DrainContext(self.now, self.options)).codes
         tiers = compute_emptiness_tiers(simulator.pods, codes, len(self.nodes))
@@ -307,8 +315,9 @@ class Planner:
         *,
         before: int,
     ) -> list[RemovableNode]:
-        """Return the removable nodes in the order of the search; record the reasons of the others in
-        ``unremovable``.
+        """Return the removable nodes in the order of the search; record the reasons of the others in ``unremovable``.
+
+        ``before``: number of nodes that were unneeded before this loop.
         """
         self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
         judge = EligibilityChecker(self.context, simulator, self.injected_on, self.inputs.gpu_label)
@@ -317,7 +326,7 @@ class Planner:
         self.unremovable.add_all(stay)
         eligible = [name for name in self.judged if name not in stay]
         if self.exhaustive:
-            self.judge_alone = partial(self._alone, eligible, destinations.copy())
+            self.judge_alone = partial(self._judge_each_alone, eligible, destinations.copy())
             return self._removable_without_barred(eligible, simulator, destinations)
         limit = compute_unneeded_nodes_limit(before, self.interval, self.options)
         atomic_groups = {group.id for group in self.groups if self._is_atomic(group)}
@@ -327,15 +336,17 @@ class Planner:
         self.skipped = eligible[len(verdicts) :]
         return [answer for answer in verdicts if isinstance(answer, RemovableNode)]
 
-    def _alone(self, names: Sequence[str], destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> AloneVerdicts:
+    def _judge_each_alone(
+        self, names: Sequence[str], destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    ) -> AloneVerdicts:
         """Compute the verdict on each node as if no other node was removed."""
-        simulator, _ = self._simulator(build_pdb_tracker(self.snapshot.informers.budgets))
+        simulator, _ = self._build_simulator(build_pdb_tracker(self.snapshot.informers.budgets))
         return dict(zip(names, simulator.judge_alone(names, destinations, threads=self.inputs.threads), strict=True))
 
     def _removable_without_barred(
         self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
     ) -> list[RemovableNode]:
-        """Return the removable nodes without barred ones, except those whose group has room again."""
+        """Return the removable nodes, without nodes in ``barred`` except those whose group has room again."""
         for name, reason in self.barred.items():
             self.unremovable.add(name, reason)
         removable = self._removable([name for name in names if name not in self.barred], simulator, destinations)
@@ -352,6 +363,7 @@ class Planner:
         return removable
 
     def _group_of(self, name: str) -> str:
+        """Return the id of a candidate's group."""
         group = self.groups.find_group_of_node(name)
         assert group is not None  # candidates have a group
         return group.id
@@ -378,6 +390,10 @@ class Planner:
         limit: int | None = None,
         atomic: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None,
     ) -> list[RemovableNode | UnremovableCandidate]:
+        """Simulate the removal of nodes, and update the recorded reasons.
+
+        ``limit``: stop after so many removable nodes.
+        """
         until = later(self.now, duration(self.options.unremovable_node_recheck_timeout))
         answers = simulator.judge(names, destinations, limit=limit, atomic=atomic)
         for answer in answers:
@@ -391,18 +407,26 @@ class Planner:
     # -- limits ------------------------------------------------------------------------------------------------------
 
     def _is_atomic(self, group: NodeGroup) -> bool:
+        """Check whether the group may only have no nodes or its maximum. False if its options cannot be read."""
         try:
             return group.options_or(self.options.node_group_defaults).zero_or_max_node_scaling
         except ProviderError:
             return False
 
-    def _cooldown(self, disabled: bool) -> bool:
+    def _is_blocked(self, disabled: bool) -> bool:
+        """Check whether the loop may delete no node, because it is disabled or the cluster is in cooldown.
+
+        With ``exhaustive`` or ``--scale-down-delay-type-local`` the cluster has no cooldown.
+        """
         if disabled or self.exhaustive:
             return disabled
         return not self.options.scale_down_delay_type_local and self.context.is_in_cooldown
 
     def _get_remaining_quota(self, quota: Quota) -> QuotaTracker:
-        """Return what a minimum leaves of the nodes, computed once for the very same nodes and groups."""
+        """Return a tracker of what the minimum ``quota`` leaves of the nodes.
+
+        What is left is computed once for the very same nodes and groups.
+        """
         snapshot, label = self.snapshot, self.inputs.gpu_label
 
         def left(groups: Groups) -> QuotaTracker:
@@ -417,7 +441,8 @@ class Planner:
 
     # -- choice ------------------------------------------------------------------------------------------------------
 
-    def _to_remove(self, item: RemovableNode) -> NodeToRemove:
+    def _convert_removable(self, item: RemovableNode) -> NodeToRemove:
+        """Convert a removable node into the input of :func:`update_unneeded`."""
         return NodeToRemove(
             node=self.nodes[self.snapshot.columns.index[item.node]],
             drain=item.drain,
@@ -425,7 +450,7 @@ class Planner:
             on_completion=item.waits,
         )
 
-    def _soft_taints(self, present: Sequence[int], unneeded: Sequence[str]) -> SoftTaints:
+    def _plan_soft_taints(self, present: Sequence[int], unneeded: Sequence[str]) -> SoftTaints:
         """Plan the soft taints.
 
         Only nodes that are unneeded or carry the taint can change, so the others are skipped.
@@ -441,6 +466,7 @@ class Planner:
         )
 
     def _crop(self, chosen: NodesToDelete, in_progress: DeletionsInProgress) -> CroppedNodes:
+        """Limit the chosen nodes to the budgets; with ``exhaustive`` there are no limits."""
         return crop_nodes(
             assign_groups(chosen.empty, self.groups),
             assign_groups(chosen.drain, self.groups),

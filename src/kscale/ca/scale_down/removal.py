@@ -99,10 +99,12 @@ class RemovableNode:
         return f"RemovableNode({self.node!r}, placement={self.placement!r}, risky={self.risky})"
 
     def _pods(self, low: int, high: int) -> NDArray[np.int64]:
+        """Return the positions, in the arrays of all moves, of the node's pods with codes from ``low`` to ``high``."""
         codes = self._moves.codes[self._first : self._last]
         return self._first + np.flatnonzero((codes >= low) & (codes <= high))
 
     def _names(self, low: int, high: int) -> list[str]:
+        """Return the keys (``namespace/name``) of the node's pods with codes from ``low`` to ``high``."""
         keys = self._moves.keys
         return [keys[i] for i in self._moves.pods[self._pods(low, high)].tolist()]
 
@@ -165,6 +167,7 @@ class RemovalResult:
 
     @cached_property
     def state(self) -> PlaceState:
+        """Return the cursor and the hints after the simulation."""
         return self._remembered()
 
 
@@ -294,7 +297,7 @@ class RemovalSimulator:
             state = self._state
             compiled.session.engine.cursor = state.cursor
             if state.hints or state.old_hints:
-                compiled.removals.set_hints(self._hints(state, 0))
+                compiled.removals.set_hints(self._number_hints(state, 0))
             compiled.session.engine.set_ghost_rows(compiled.session.mask_rows_without_taint(self._leaving))
         return compiled
 
@@ -303,7 +306,7 @@ class RemovalSimulator:
         """Return the packing engine."""
         return self._compiled.session.engine
 
-    def _hints(self, state: PlaceState, first: int) -> NDArray[np.int32]:
+    def _number_hints(self, state: PlaceState, first: int) -> NDArray[np.int32]:
         """Return the hints of the pods from ``first`` on as node numbers: int32[n], -1 = none."""
         numbers, known = self.pods.uid_numbers
         index = self._index
@@ -359,8 +362,11 @@ class RemovalSimulator:
     # -- simulation --------------------------------------------------------------------------------------------------
 
     def place_more(self, state: PlaceState, acceptable: NDArray[np.uint8] | None = None) -> PlaceState:
-        """Place the ``more`` pods with hints of their own; what was placed stays. ``acceptable``: uint8[nodes], 1 =
-        may take pods (default: every node). Returns the state of these hints.
+        """Place the ``more`` pods with hints of their own, beside the pods that are placed.
+
+        Returns the state of these hints.
+
+        ``acceptable``: uint8[nodes], 1 = may take pods (default: every node).
         """
         first = self._first_more
         by_priority = np.argsort(-self.pods.priority[first:], kind="stable")
@@ -371,7 +377,7 @@ class RemovalSimulator:
         node, order, _ = _packing.try_schedule(
             self.engine,
             self._compiled.moves_as[pods],
-            self._hints(state, first)[by_priority],
+            self._number_hints(state, first)[by_priority],
             alone,
             alone,
             np.array(groups, dtype=np.int32),
@@ -405,7 +411,7 @@ class RemovalSimulator:
             return []
         budgets, left = self._budgets, self._get_allowed_disruptions()
         raw_results = self._compiled.removals.run(
-            self._numbers(candidates),
+            self._number_nodes(candidates),
             destinations,
             self._drain.codes,
             budgets.of_pod,
@@ -418,7 +424,7 @@ class RemovalSimulator:
             charge=charge_pdbs,
         )
         before = [pdb.disruptions_allowed for pdb in self.pdbs.pdbs]
-        answers = self._answers(candidates, *raw_results)
+        answers = self._convert_results(candidates, *raw_results)
         for pdb, now, was in zip(self.pdbs.pdbs, left.tolist(), before, strict=True):
             if now != was:
                 pdb.disruptions_allowed = now
@@ -436,7 +442,7 @@ class RemovalSimulator:
             return []
         budgets = self._budgets
         raw_results = self._compiled.removals.alone(
-            self._numbers(candidates),
+            self._number_nodes(candidates),
             destinations,
             self._drain.codes,
             budgets.of_pod,
@@ -445,16 +451,18 @@ class RemovalSimulator:
             self._get_allowed_disruptions(),
             threads=(os.cpu_count() or 1) if threads is None else threads,
         )
-        return self._answers(candidates, *raw_results)
+        return self._convert_results(candidates, *raw_results)
 
-    def _numbers(self, names: Iterable[str]) -> NDArray[np.int32]:
+    def _number_nodes(self, names: Iterable[str]) -> NDArray[np.int32]:
+        """Return the positions of nodes by name: int32[n], -1 = unknown."""
         index = self._index
         return np.fromiter((index.get(name, -1) for name in names), np.int32)
 
     def _get_allowed_disruptions(self) -> NDArray[np.int64]:
+        """Return the disruptions that each budget still allows: int64[budgets]."""
         return np.array([pdb.disruptions_allowed for pdb in self.pdbs.pdbs], dtype=np.int64)
 
-    def _answers(
+    def _convert_results(
         self,
         candidates: Sequence[str],
         fate: NDArray[np.int8],
@@ -494,6 +502,7 @@ class RemovalSimulator:
         return answers
 
     def _build_blocked_candidate(self, node: str, pod: int) -> UnremovableCandidate:
+        """Build the verdict on a node that the pod at position ``pod`` blocks."""
         key = self.pods.names[pod]
         held_by_budget = self._drain.codes[pod] == CODE_MOVES_UNLESS_PDB  # the budgets may have changed meanwhile
         status = build_over_budget_status(key) if held_by_budget else self._drain.status(pod)
@@ -529,7 +538,7 @@ class RemovalSimulator:
         state = self.state
         self._state = PlaceState(cursor=state.cursor, old_hints=state.hints)
         if self._begun is not None:
-            self._begun.removals.set_hints(self._hints(self._state, 0))
+            self._begun.removals.set_hints(self._number_hints(self._state, 0))
 
 
 def _write_place_state(
@@ -540,6 +549,7 @@ def _write_place_state(
     cursor: int,
     before: PlaceState,
 ) -> PlaceState:
+    """Return ``before`` with the cursor and with new hints: pods ``which`` on ``nodes`` (positions in ``names``)."""
     fresh = {uid: names[node] for uid, node in zip(pods.uids_of(which), nodes.tolist(), strict=True)}
     return PlaceState(cursor=cursor, hints={**before.hints, **fresh}, old_hints=before.old_hints)
 

@@ -59,7 +59,7 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
         return name in self.until
 
     def contains(self, name: str) -> bool:
-        """Return whether this pass found a reason."""
+        """Check whether this pass found a reason for the node to stay."""
         return name in self.nodes
 
     def add_all(self, reasons: Mapping[str, str]) -> None:
@@ -79,8 +79,8 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
 class NodeToRemove(msgspec.Struct, frozen=True):
     """A node that can be removed according to the simulation.
 
-    ``drain``: it has pods that must find another place; ``risky``: disruption budgets do not let them go all at once;
-    ``on_completion``: it has pods that want to finish first.
+    ``drain``: it has pods that must move to another node; ``risky``: disruption budgets do not allow all of them to be
+    evicted at once; ``on_completion``: it has pods that must finish first.
     """
 
     node: Node
@@ -124,9 +124,9 @@ def update_unneeded(
     options: AutoscalingOptions,
     now: Moment,
 ) -> list[UnneededNode]:
-    """Return the unneeded nodes after a pass: known names keep their time, new ones get ``now``, others are dropped.
+    """Return the unneeded nodes after a pass.
 
-    ``since`` (name -> time) is what a caller keeps between passes.
+    ``since`` (name -> time) is what a caller stores between passes. Nodes in it keep their time, new nodes get ``now``.
     """
     removable = [*removable]
     names = [item.node.metadata.name for item in removable]
@@ -263,6 +263,7 @@ def _find_hold_reason(
 
 
 def _consume_minimum(node: Node, group: NodeGroup, minimum: QuotaTracker) -> str | None:
+    """Subtract the node's resources from ``minimum``. Returns the reason if they cannot be spared, or None."""
     try:
         taken = minimum.consume(group, node, 1)
     except AutoscalerError:

@@ -58,7 +58,7 @@ def calculate_highest_pool_utilization(
 def calculate_pool_utilizations(
     slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]
 ) -> dict[tuple[str, str], float]:
-    """Return the utilization by (driver, pool). Errors as in :func:`calculate_highest_pool_utilization`."""
+    """Return the utilization by (driver, pool name). Errors as in :func:`calculate_highest_pool_utilization`."""
     allocated = _collect_allocated_devices(claims)
     pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for item in slices:
@@ -70,6 +70,10 @@ def calculate_pool_utilizations(
 
 
 def _collect_allocated_devices(claims: Iterable[ResourceClaim]) -> dict[tuple[str, str], set[str]]:
+    """Return the names of the allocated devices by (driver, pool name).
+
+    Raises AutoscalerError for a claim that is not allocated.
+    """
     devices: dict[tuple[str, str], set[str]] = {}
     for claim in claims:
         allocation = claim.status.allocation
@@ -83,6 +87,7 @@ def _collect_allocated_devices(claims: Iterable[ResourceClaim]) -> dict[tuple[st
 
 
 def _select_newest_generation(pool: str, slices: Sequence[ResourceSlice]) -> list[ResourceSlice]:
+    """Return the slices of the pool's newest generation. Raises AutoscalerError if one of them is missing."""
     newest = max(0, *(item.spec.pool.generation for item in slices))
     current = [item for item in slices if item.spec.pool.generation == newest]
     if current and current[0].spec.pool.resource_slice_count != len(current):
@@ -95,6 +100,7 @@ def _select_newest_generation(pool: str, slices: Sequence[ResourceSlice]) -> lis
 
 
 def _calculate_pool_utilization(slices: Sequence[ResourceSlice], allocated: set[str]) -> float:
+    """Return the share of allocated devices, or of consumed counters if the pool has shared counters."""
     devices = [device for item in slices for device in item.spec.devices]
     if any(item.spec.shared_counters for item in slices):
         return _calculate_partitionable_utilization(slices, devices, allocated)
@@ -134,7 +140,7 @@ def _calculate_partitionable_utilization(
 
 
 def group_local_slices(snapshot: Snapshot) -> dict[str, list[ResourceSlice]]:
-    """Return the slices of each node that has any."""
+    """Return the slices by node name; slices that belong to no single node are left out."""
     slices_by_node: dict[str, list[ResourceSlice]] = {}
     for item in snapshot.informers.resource_slices:
         if item.spec.node_name:
@@ -143,7 +149,7 @@ def group_local_slices(snapshot: Snapshot) -> dict[str, list[ResourceSlice]]:
 
 
 def get_pod_claims(pods: Iterable[Pod], snapshot: Snapshot) -> list[ResourceClaim]:
-    """Return the claims of these pods, each once."""
+    """Return the claims of these pods that the snapshot has, each once."""
     claims: dict[str, ResourceClaim] = {}
     for pod in pods:
         claim_names = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
@@ -243,7 +249,8 @@ def calculate_utilization_from_usage(
 ) -> Utilization:
     """Return the utilization of a node from summed requests.
 
-    They are requests of the GPU's resource if there is one, else of cpu and memory.
+    ``usage`` has the requests of the GPU's resource if there is a GPU, else of cpu and memory. The other parameters and
+    the errors are those of :func:`calculate_utilization`.
     """
     if gpu is not None and not gpu.dra_driver:
         try:
@@ -262,6 +269,10 @@ def calculate_utilization_from_usage(
 
 
 def _calculate_fraction(name: str, node: Node, usage: Usage) -> float:
+    """Return used over allocatable of one resource, both without skipped pods.
+
+    Raises AutoscalerError if the node has none of the resource.
+    """
     allocatable = (node.status.allocatable or {}).get(name)
     if allocatable is None:
         raise AutoscalerError("", f"failed to get {name} from {node.metadata.name}")
@@ -275,6 +286,7 @@ def _calculate_fraction(name: str, node: Node, usage: Usage) -> float:
 
 
 def _sum_milli_values(name: str, requests: Iterable[ResourceList]) -> int:
+    """Return the sum of the requests of a resource in thousandths, rounded up once."""
     return Quantity.sum(request[name] for request in requests if name in request).milli_value()
 
 
@@ -325,7 +337,7 @@ class UsageColumns:
     def usage(
         self, node: int, resources: Iterable[str], *, skip_daemon_set_pods: bool, skip_mirror_pods: bool
     ) -> Usage | None:
-        """Return the requests of the pods of a node; None if the node has no sums."""
+        """Return the requests of the pods of node ``node`` (position); None if their sums would be inexact."""
         if not self.exact[node]:
             return None
         used, skipped = {}, {}
@@ -338,7 +350,7 @@ class UsageColumns:
         return Usage(used=used, skipped=skipped)
 
     def _columns(self, name: str, skip_daemon_set_pods: bool, skip_mirror_pods: bool) -> tuple[list[int], list[int]]:
-        """Return the used and the skipped amounts, by node."""
+        """Return the used and the skipped amounts of a resource, by node, in thousandths."""
         used, skipped = np.zeros((2, len(self.exact)), dtype=np.int64)
         for sort in self._sorts:
             aside = (skip_daemon_set_pods and sort & _DAEMON_SET_FLAG) or (skip_mirror_pods and sort & _MIRROR_FLAG)

@@ -125,12 +125,18 @@ def execute_scale_ups_steps(
 def _resize_beside_others(
     info: ScaleUpInfo, group: NodeGroup | None, how: _ExecutionSettings, now: Moment
 ) -> StepsOf[IncreaseSize | Emit, _ResizeResult]:
+    """Resize a group as a machine of its own, which runs at the same time as other resizes."""
     return _resize_group(Progress(now), info, group, how)
 
 
 def _resize_group(
     p: Progress, info: ScaleUpInfo, group: NodeGroup | None, how: _ExecutionSettings
 ) -> StepsOf[IncreaseSize | Emit, _ResizeResult]:
+    """Resize a group by one line of the plan, and emit events about the attempt and its outcome.
+
+    If the provider does not implement atomic resizes, an ordinary one follows.
+    """
+
     def emit(kind: str, reason: str, message: str) -> StepsOf[Emit, None]:
         return p.emit(*build_status_events(how.options, kind, reason, message))
 
@@ -169,6 +175,7 @@ def _register_result(
     options: AutoscalingOptions,
     known_templates: Container[str] | None,
 ) -> ClusterStateRegistry:
+    """Return the state with the scale-up request or, after a failure, with the failed scale-up of a group."""
     delta = done.info.new - done.info.current
     if done.failure is not None:
         return register_failed_scale_up(

@@ -124,6 +124,7 @@ class GroupSchedulability:
         self._known: dict[int, Verdict] | None = None
 
     def _verdicts(self) -> dict[int, Verdict]:
+        """Return the verdicts on the classes that do not fit, by class number, computed on first use."""
         if self._known is None:
             self._known = self._ask(np.unique(self.exemplar_of[~self.fits]).tolist())
         return self._known
@@ -149,11 +150,12 @@ class _GroupVerdict:
         self.why: dict[str, NDArray[np.bool_]] = {}
 
     def reject(self, which: NDArray[np.bool_], reason: str) -> None:
-        """Mark the pods of a mask as rejected for a reason."""
+        """Reject the equivalence groups in the mask ``which`` (bool[groups]) for a reason."""
         self.rejected = self.rejected | which
         self.why[reason] = self.why.get(reason, False) | which
 
     def reasons(self, number: int) -> list[str]:
+        """Return why the node group rejects equivalence group ``number``; the latest reason counts."""
         for reason in reversed(self.why):
             if self.why[reason][number]:
                 return [reason]
@@ -189,11 +191,11 @@ class PodGroups(Sequence[PodGroup]):
         self._said = {new if name == old else name: verdicts for name, verdicts in self._said.items()}
 
     def erase(self, group: str) -> None:
-        """Forget the verdicts of a group."""
+        """Remove the verdicts of a node group."""
         self._said.pop(group, None)
 
     def give_up(self, reason: str) -> None:
-        """Reject all pods that would fit somewhere."""
+        """Reject all pods that would fit somewhere, for this reason."""
         for verdicts in self._said.values():
             verdicts.reject(self.schedulable & verdicts.takes, reason)
         self.schedulable = np.zeros(self.size, dtype=np.bool_)
@@ -239,11 +241,11 @@ class PodGroups(Sequence[PodGroup]):
         )
 
     def errors(self, number: int) -> dict[str, list[str]]:
-        """Return why node groups reject an equivalence group."""
+        """Return why node groups reject equivalence group ``number``, by node group id."""
         return {name: item.reasons(number) for name, item in self._said.items() if item.rejected[number]}
 
     def remaining(self, skipped: dict[str, list[str]]) -> list[NoScaleUpInfo]:
-        """Return the pods that fit no node group."""
+        """Return the pods that fit no node group, with the reasons. ``skipped``: reasons of skipped groups by id."""
         infos = []
         for number in np.flatnonzero(~self.schedulable).tolist():
             errors = self.errors(number)
@@ -330,6 +332,7 @@ class EstimatedPodRuns(PodRuns):
 
     @cached_property
     def _runs(self) -> list[PodRun]:
+        """Return the runs of equal pods; with ``one_by_one`` each pod is a run."""
         estimate, records = self._estimate, self._records
         if self._one_by_one:
             numbers = estimate.pod_of[estimate.order_numbers].tolist()
@@ -415,6 +418,7 @@ class ExpansionFinder:
     # -- groups and options ------------------------------------------------------------------------------------
 
     def filter(self, tracker: QuotaTracker) -> None:
+        """Filter the groups that can grow, and check which pod groups fit each of them."""
         self.filtered = filter_valid_scale_up_groups(
             self.all_groups,
             templates={name: item.node for name, item in self.templates.items()},
@@ -451,6 +455,7 @@ class ExpansionFinder:
         )
 
     def _get_similar_groups(self) -> SimilarGroups:
+        """Return the similarities of all groups, computed on first use."""
         if self._similar is None:
             names = [item.id for item in self.groups]
             names += [item.id for item in self.all_groups if item.id not in self.groups]
@@ -458,6 +463,7 @@ class ExpansionFinder:
         return self._similar
 
     def is_safe(self, group: NodeGroup) -> bool:
+        """Check whether the group is healthy and not in back-off, or does not exist yet."""
         return not group.exists or is_safe_to_scale_up(self.state, group.id, self.p.now, self.options)
 
     def find_options(self, stop_after: int, until: Moment) -> StepsOf[Wait, None]:
@@ -472,7 +478,9 @@ class ExpansionFinder:
                 self.expansion_options.append(option)
             estimated = self.schedulable[group.id]
             if estimated.any():
-                self.observations.append(self._heterogeneity(self.templates[group.id].node, estimated))
+                self.observations.append(
+                    self._build_heterogeneity_observation(self.templates[group.id].node, estimated)
+                )
             if stop_after and len(self.expansion_options) >= stop_after:
                 break
             now = yield from self.p.clock()
@@ -481,7 +489,7 @@ class ExpansionFinder:
             if now > until:
                 break
 
-    def _heterogeneity(self, node: Node, estimated: NDArray[np.bool_]) -> Observation:
+    def _build_heterogeneity_observation(self, node: Node, estimated: NDArray[np.bool_]) -> Observation:
         """Return an observation of how many pod groups an estimate covers; the number of namespaces is bucketed."""
         classes = np.unique(self.grouped.class_of[self.grouped.starts[:-1][estimated]])
         namespaces = len({self.grouped.unique[which].namespace for which in classes.tolist()})

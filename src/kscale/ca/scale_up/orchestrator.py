@@ -197,7 +197,10 @@ class ScaleUpOrchestrator(ExpansionFinder):
         return [MadeGroups(main=created.main.id, extra=[item.id for item in created.extra]) for created in self.created]
 
     def list_remaining_pods(self) -> Sequence[NoScaleUpInfo]:
-        """Return the remaining pods with reasons that are computed when they are read."""
+        """Return the pods that stay unschedulable, each with reasons that are computed on first access.
+
+        Also sets ``explains_remaining_pods``.
+        """
         self.explains_remaining_pods = True
         return Deferred(self.explain_remaining_pods)
 
@@ -228,14 +231,14 @@ class ScaleUpOrchestrator(ExpansionFinder):
         return list(dict.fromkeys(text for session in sessions.values() for text in session.unmodelled))
 
     def finish(self, result: str) -> OrchestratorResult:
-        """Return the result of a scale-up that executed nothing."""
+        """Return the result of a scale-up that executed nothing. ``result``: upstream's name of the outcome."""
         remaining, considered = self.list_remaining_pods(), self.list_considered_groups()
         return self.result(
             ScaleUpStatus(result=result, pods_remain_unschedulable=remaining, considered_groups=considered)
         )
 
     def abort(self) -> OrchestratorResult:
-        """Return the result of a scale-up that needs all pods to fit, which they do not."""
+        """Return the result of a scale-up that requires all pods to fit, if some do not."""
         self.pod_groups.give_up(ALL_OR_NOTHING_REASON)
         return self.finish(SCALE_UP_NO_OPTIONS_AVAILABLE)
 
@@ -267,7 +270,7 @@ class ScaleUpOrchestrator(ExpansionFinder):
         return self.result(status)
 
     def result(self, status: ScaleUpStatus) -> OrchestratorResult:
-        """Return the result with a status."""
+        """Build the result of this scale-up with a status."""
         return OrchestratorResult(
             status=status,
             state=self.state,
@@ -639,6 +642,7 @@ def scale_up_to_min_size_substeps(
 def _plan_min_size(
     p: Progress, group: NodeGroup, node: Node | None, tracker: QuotaTracker, options: AutoscalingOptions
 ) -> StepsOf[Emit, ScaleUpInfo | None]:
+    """Return the resize of a group towards its minimum size; None if none is needed or allowed."""
     if not group.exists or group.target_size_error is not None or group.size >= group.min_size:
         return None
     if node is None or not is_within_quotas(tracker, group, node, 1):

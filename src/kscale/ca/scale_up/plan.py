@@ -76,7 +76,7 @@ def build_expander_score(step: ExpanderStep, group: str, *, survived: bool) -> E
 def build_choices(done: OrchestratorResult, chosen: Sequence[str], *, bound_effort: int = 0) -> list[ScaleUpChoice]:
     """Return one choice per group: groups in the provider's order, then candidates and created groups.
 
-    ``bound_effort`` is the effort spent on the lower bound of one estimate.
+    ``chosen``: ids of the chosen groups. ``bound_effort`` is the effort spent on the lower bound of one estimate.
     """
     options = {option.group: option for option in done.options}
     steps = done.expansion.steps if done.expansion is not None else []
@@ -125,8 +125,9 @@ def find_pods_beyond_limits(done: OrchestratorResult) -> list[str]:
 
 
 def build_unschedulable_pods(done: OrchestratorResult, left: Sequence[str], result: str) -> list[UnschedulablePods]:
-    """Return the pods that stay pending after the last scale-up of a loop; pods with the same reasons share a
-    record.
+    """Return the pods in ``left``, which stay pending after the last scale-up of a loop; equal reasons share a record.
+
+    ``result``: the reason of pods for which there is no other.
     """
     groups, best = done.pod_groups, done.best
     number_of = {name: number for number in range(len(groups)) for name in groups.keys_of(number)}
@@ -168,6 +169,7 @@ def _explain_pod_group(group: PodGroup, done: OrchestratorResult) -> str:
 
 
 def _build_rejections(group: PodGroup) -> dict[str, GroupRejection]:
+    """Return the verdicts of the node groups that reject the pods, by group id."""
     return {
         name: GroupRejection(plugin=verdict.plugin, reasons=list(verdict.why), numbers=list(verdict.numbers))
         for name, verdict in group.verdicts.items()
@@ -337,7 +339,7 @@ class ScaleUpPlan(Result):
     @property
     def triggered_count(self) -> int:
         """Count the pods that triggered the scale-up."""
-        return sum(done.best.pod_count for done in self._good if done.best is not None)
+        return sum(done.best.pod_count for done in self._resized_rounds if done.best is not None)
 
     @property
     def unschedulable_count(self) -> int:
@@ -350,12 +352,14 @@ class ScaleUpPlan(Result):
         return next(iter(self._chosen), None)
 
     @property
-    def _good(self) -> list[OrchestratorResult]:
+    def _resized_rounds(self) -> list[OrchestratorResult]:
+        """Return the scale-ups that resized groups."""
         return [done for done in self.rounds if done.status.scale_ups]
 
     @property
     def _chosen(self) -> list[str]:
-        return [done.best.group for done in self._good if done.best is not None]
+        """Return the ids of the groups that were chosen, by round."""
+        return [done.best.group for done in self._resized_rounds if done.best is not None]
 
     @property
     def created_groups(self) -> list[MadeGroups]:
@@ -390,9 +394,9 @@ class ScaleUpPlan(Result):
         Maps a group to the labels or resources that differ, the chosen group's values first. Empty unless similar
         groups are balanced.
         """
-        if self._comparator is None or not self._good or self._good[0].best is None:
+        if self._comparator is None or not self._resized_rounds or self._resized_rounds[0].best is None:
             return {}
-        done, best = self._good[0], self._good[0].best
+        done, best = self._resized_rounds[0], self._resized_rounds[0].best
         differences: dict[str, list[str]] = {}
         for option in done.options:
             if option.group == best.group or option.group in best.similar or option.group not in done.templates:
@@ -405,14 +409,12 @@ class ScaleUpPlan(Result):
     @cached_property
     def triggered(self) -> list[str]:
         """List the pods that triggered the scale-up."""
-        return list(chain.from_iterable(done.status.pods_triggered for done in self._good))
+        return list(chain.from_iterable(done.status.pods_triggered for done in self._resized_rounds))
 
     @cached_property
     def beyond_limits(self) -> list[str]:
-        """List the triggering pods for which the limits leave no node: fewer nodes were permitted than the pods
-        need.
-        """
-        names = [name for done in self._good for name in find_pods_beyond_limits(done)]
+        """List the triggering pods for which the limits leave no node, as they permit too few nodes."""
+        names = [name for done in self._resized_rounds for name in find_pods_beyond_limits(done)]
         return [name for name in names if name not in self._before.fake_pods]
 
     @cached_property
@@ -517,8 +519,9 @@ class ScaleUpPlan(Result):
         return list(self._events)
 
     def remembering(self, described: Mapping[str, int | None]) -> Self:
-        """Return the same plan, whose state keeps the target sizes of groups (``described``: as the caller said them)
-        until their nodes have come.
+        """Add the target sizes of groups to the state, until their nodes have registered; return this plan.
+
+        ``described``: target sizes in the caller's descriptions, by group id (:func:`save_targets`).
         """
         self._state = save_targets(self._state, described, self.groups)
         self.__dict__.pop("state", None)

@@ -113,9 +113,10 @@ def build_actuator(context: LoopContext) -> Actuator:
 def remove_unneeded_groups(
     context: LoopContext, report: LoopReport, event_options: AutoscalingOptions | None = None
 ) -> StepsOf[DeleteGroup | Emit | Observe, None]:
-    """Remove groups that have no machine and shall have none. The first refusal ends it, and is only logged.
+    """Delete the autoprovisioned groups that have no machine and the target size 0.
 
-    ``event_options``: options of the loop that emits events about it, as release 1.3 did (None: no events).
+    The first error ends the deletions; it is logged only. ``event_options``: options of the loop that emits events
+    about the deletions, as release 1.3 did (None: no events).
     """
     for group in list(context.groups):
         if not group.autoprovisioned or not group.exists or group.upcoming:
@@ -148,7 +149,7 @@ def run_phases(
     phases: StepsOf[LoopActionType, None],
     conclude: Callable[[], StepsOf[LoopActionType, None]],
 ) -> StepsOf[LoopActionType | Observe | Wait, None]:
-    """Run the phases of a loop and then ``conclude``, however they ended; the report says how.
+    """Run the phases of a loop and then ``conclude``, however the phases ended; the report gets the error or reason.
 
     Metrics are observed about the loop itself.
     """
@@ -172,7 +173,10 @@ def run_phases(
 
 
 def adopt_refreshed_groups(context: LoopContext, groups: GroupsLike | None) -> None:
-    """Continue with the groups that the provider returned (None: they are unchanged)."""
+    """Continue with the groups that the provider returned (None: they are unchanged).
+
+    Raises LoopEndedError for invalid groups.
+    """
     if groups is not None:
         try:
             context.adopt(groups)
@@ -181,7 +185,7 @@ def adopt_refreshed_groups(context: LoopContext, groups: GroupsLike | None) -> N
 
 
 def end_after_repair(repair: Repair) -> None:
-    """End the loop if a repair failed or fixed a size."""
+    """Raise LoopEndedError if a repair failed or fixed a size."""
     if repair.error is not None:
         raise LoopEndedError(error=repair.error)
     if repair.fixed:
@@ -457,7 +461,7 @@ class AutoscalerLoop:
         return observations
 
     def start_deletions(self, plan: ScaleDownPlan) -> StepsOf[LoopAction, ErrorRecord | None]:
-        """Start deletions without waiting for them."""
+        """Start deletions without waiting for them. Returns the error, or None."""
         p = self.p
         timer = FunctionTimer(p, "scaleDown")
         yield from p.observe(build_last_activity_observation("scaleDown", p.now))
@@ -477,7 +481,10 @@ class AutoscalerLoop:
     # -- status and metrics ------------------------------------------------------------------------------------------
 
     def conclude(self) -> StepsOf[LoopAction, None]:
-        """Run what upstream defers until the loop is over, however it ended; nothing if it did not get that far."""
+        """Run what upstream defers until the loop is over, however the loop ended.
+
+        Does nothing if the loop ended before the cluster was observed.
+        """
         if not self.is_observed:
             return
         p, options, tracker = self.p, self.options, self.actuator.tracker

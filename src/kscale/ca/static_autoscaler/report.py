@@ -194,6 +194,7 @@ def build_node_observations(snapshot: Snapshot, now: Moment, taints: TaintConfig
     """Build observations of the cores and bytes of the nodes that stay, and of the taints by kind."""
 
     def amounts(node: Node) -> tuple[int, int, list[str]]:
+        """Return the cores, the bytes and the kinds of the taints of a node."""
         capacity = node.status.capacity or {}
         kinds = [*map(taints.kind_of, node.spec.taints)]
         return _get_amount(capacity.get("cpu")), _get_amount(capacity.get("memory")), kinds
@@ -212,6 +213,7 @@ def build_node_observations(snapshot: Snapshot, now: Moment, taints: TaintConfig
 
 
 def _sum_sizes(sizes: Sequence[tuple[int, int, list[str]]]) -> tuple[int, int, Counter[str]]:
+    """Return the total cores, the total bytes, and the number of taints by kind."""
     if not sizes:
         return 0, 0, Counter()
     cores, memory, kinds = zip(*sizes, strict=True)
@@ -219,6 +221,7 @@ def _sum_sizes(sizes: Sequence[tuple[int, int, list[str]]]) -> tuple[int, int, C
 
 
 def _get_amount(amount: Quantity | None) -> int:
+    """Return the amount rounded up, at least 0; 0 for None."""
     return 0 if amount is None else max(0, amount.value())
 
 
@@ -287,7 +290,7 @@ def build_scale_up_observations(
 
 
 def build_skipped_scale_up_observations(exceeded: Mapping[str, Iterable[str]]) -> list[Observation]:
-    """Build observations of groups that quotas held back."""
+    """Build observations of groups that quotas held back. ``exceeded``: exceeded resources by group id."""
     return [
         build_observation("skipped_scale_events_count", 1.0, direction="up", reason=_SKIPPED_REASONS[name])
         for names in exceeded.values()
@@ -314,6 +317,7 @@ def build_failed_scale_up_observations(
 
 
 def _get_device_labels(template: NodeTemplate | None, gpu_label: str, gpu_types: Collection[str]) -> dict[str, str]:
+    """Return the metric labels about GPUs and DRA drivers of a template; empty texts without a template."""
     if template is None:
         return {"gpu_resource_name": "", "gpu_name": "", "dra_drivers": ""}
     gpu = get_gpu_metric_labels(gpu_label, template.node, gpu_types)

@@ -175,9 +175,9 @@ def scale_up_salvo_substeps(
 def _place_on_new_nodes(
     snapshot: Snapshot, records: Sequence[PodRecord], suffix: str, cursor: int
 ) -> tuple[Snapshot, int, str]:
-    """Place the pods on the new nodes of this round.
+    """Place the pods on the new nodes of this round, whose names end with ``suffix``.
 
-    Return the snapshot afterwards, the cursor, and a warning if a pod did not fit.
+    Return the snapshot afterwards, the cursor, and a warning if a pod did not fit (otherwise empty).
     """
     view = fork(snapshot, [record.pod for record in records], cursor=cursor)
     acceptable = np.fromiter((name.endswith(suffix) for name in snapshot.nodes), np.uint8, len(snapshot.nodes))
@@ -286,7 +286,7 @@ class ScaleUpLoop:
         self.result = gate.result
 
     def _is_enforced(self) -> bool:
-        """Check whether an enforcer (the caller's, or that of provisioning requests) wants the scale-up."""
+        """Check whether an enforcer (the caller's, or that of provisioning requests) requires the scale-up."""
         enforcer = self.context.inputs.enforcer
         if enforcer is None and self.provisioning is not None:
             enforcer = has_provisioning_request_consumer
@@ -456,7 +456,10 @@ class ScaleUpLoop:
             self._record_scale_up(done.status.result if done.failure is None else SCALE_UP_ERROR, done.resized)
 
     def raise_to_minimum(self) -> StepsOf[OrchestratorAction, None]:
-        """Scale up groups below their minimum size, after all other scale-ups. Limits count the same nodes as there."""
+        """Scale up groups below their minimum size, after all other scale-ups.
+
+        Limits count the same nodes as in these.
+        """
         known = self.rounds[-1].templates if self.rounds else self.templates
         self.minimum = yield from scale_up_to_min_size_substeps(
             self.p,
@@ -485,7 +488,11 @@ class ScaleUpLoop:
         return {group.id for group in self.context.groups if group.id in self.templates}
 
     def _get_quotas(self) -> Sequence[Quota] | AutoscalerError:
-        """Return the given quotas, else the limits of the options and the cluster's quota objects."""
+        """Return the quotas that the caller passed, or the caller's error.
+
+        If there are none: the limits of the options and the cluster's quota objects, with a warning for each invalid
+        object.
+        """
         if self.context.inputs.quotas is not None:
             return self.context.inputs.quotas
         quotas = [build_cluster_maximum_quota(self.options.resource_limiter)]
@@ -499,7 +506,7 @@ class ScaleUpLoop:
         return quotas
 
     def _record_scale_up(self, result: str, resized: Iterable[tuple[ScaleUpInfo, Moment]]) -> None:
-        """Scale-down waits after a scale-up: everywhere, or in the groups that grew."""
+        """Record the times from which scale-down waits: of each resized group, and of the cluster after a success."""
         for info, at in resized:
             self.context.state = register_group_change(self.context.state, "scale_up", info.group, at)
         if result == SCALE_UP_SUCCESSFUL:

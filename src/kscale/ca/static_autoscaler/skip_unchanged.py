@@ -105,6 +105,7 @@ def is_stable_snapshot(snapshot: Snapshot) -> bool:
 
 
 def _drop_status(state: LoopState) -> LoopState:
+    """Return the state without the last status."""
     return replace(state, cluster=replace(state.cluster, last_status=None))
 
 
@@ -120,9 +121,9 @@ def _strip_probe_times(status: ClusterAutoscalerStatus | None) -> Any:
 
 
 def get_young_system_pod_times(snapshot: Snapshot) -> NDArray[np.int64]:
-    """Return when placed kube-system pods were made that may hold their node while they are young: int64[n].
+    """Return the creation times of placed kube-system pods that may hold their node while they are young: int64[n].
 
-    Such a pod lets its node go once it is older than ``blocking_system_pod_distruption_timeout``.
+    Such a pod no longer holds its node once it is older than ``blocking_system_pod_distruption_timeout``.
     """
     every = np.arange(len(snapshot.placed_node), dtype=np.int64)
     positions = snapshot.placed.where(_SYSTEM_PODS_KEY, _is_system_pod, every)
@@ -134,6 +135,7 @@ _SYSTEM_PODS_KEY: Final = "pods of the system that no DaemonSet runs"
 
 
 def _is_system_pod(pod: Pod) -> bool:
+    """Check whether the pod is a kube-system pod that is neither a DaemonSet pod nor a mirror pod."""
     return pod.namespace == "kube-system" and not (is_daemonset_pod(pod) or is_mirror_pod(pod))
 
 
@@ -162,11 +164,11 @@ def find_next_difference(
     now: Moment,
     system_pods: NDArray[np.int64] = _NO_SYSTEM_PODS,
 ) -> Moment:
-    """Return the first moment after ``now`` at which a loop with unchanged cluster, groups and state may decide
-    otherwise.
+    """Return the first moment after ``now`` at which a loop may decide differently with unchanged inputs.
 
-    The largest int64 if there is none. ``nodes``: from :func:`collect_node_moments`; ``begun``: start of the process;
-    ``system_pods``: from :func:`get_young_system_pod_times`.
+    These are cluster, groups and state. The result is the largest int64 if there is no such moment. ``nodes``: from
+    :func:`collect_node_moments`; ``begun``: start of the process; ``system_pods``: from
+    :func:`get_young_system_pod_times`.
     """
     last = state.cluster.last_update
     moments = {each for each in collect_state_moments(state) if each != last}.union(nodes, (begun,))
@@ -223,6 +225,7 @@ def _add_moment(value: Any, moments: set[Moment]) -> None:
 
 
 def _build_struct_collector(type_: msgspec.inspect.StructType) -> _Collector | None:
+    """Return a function that collects the moments in the fields of a struct; None if no field has any."""
     fields = [(field.name, inner) for field in type_.fields if (inner := _build_collector(field.type)) is not None]
 
     def collect(value: Any, moments: set[Moment]) -> None:
@@ -233,6 +236,8 @@ def _build_struct_collector(type_: msgspec.inspect.StructType) -> _Collector | N
 
 
 def _build_optional_collector(inner: _Collector) -> _Collector:
+    """Return a function that collects the moments in a value that may be None."""
+
     def collect(value: Any, moments: set[Moment]) -> None:
         if value is not None:
             inner(value, moments)
@@ -241,6 +246,10 @@ def _build_optional_collector(inner: _Collector) -> _Collector:
 
 
 def _build_items_collector(inner: _Collector | None, items: Callable[[Any], Iterable[Any]]) -> _Collector | None:
+    """Return a function that collects the moments in the items of a container; None if items have none.
+
+    ``items`` returns the items of a container.
+    """
     if inner is None:
         return None
     if inner is _add_moment:
@@ -254,6 +263,7 @@ def _build_items_collector(inner: _Collector | None, items: Callable[[Any], Iter
 
 
 def _iterate_durations(options: AutoscalingOptions) -> Iterator[int]:
+    """Yield the durations in the options, in nanoseconds."""
     for field in options.__struct_fields__:
         value = getattr(options, field)
         if isinstance(value, timedelta):

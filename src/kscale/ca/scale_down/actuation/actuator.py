@@ -123,6 +123,7 @@ def build_scale_down_node(
 
 
 def _get_pods_on_node(snapshot: Snapshot, name: str, cutoff: int) -> list[Pod]:
+    """Return the pods on a node, without those of a priority below ``cutoff``."""
     snapshot = drop_expendable_pods(snapshot, cutoff)
     where = np.flatnonzero(snapshot.placed_node == snapshot.columns.index[name]).tolist()
     return [snapshot.placed[at].pod for at in where]
@@ -137,6 +138,7 @@ def _calculate_node_utilization(
     gpu: GpuConfig | None,
     skip_daemon_sets: bool,
 ) -> Utilization:
+    """Return the node's utilization at ``now``. Raises AutoscalerError if it is unknown."""
     slices = []
     if options.enable_dynamic_resource_allocation:
         slices = group_local_slices(snapshot).get(node.metadata.name, [])
@@ -189,7 +191,7 @@ class Actuator:
         gpu_types: Collection[str] = (),
         known: Deletions | None = None,
     ) -> None:
-        """Create an actuator; ``known`` are deletions in progress that somebody else continues."""
+        """Create an actuator; ``known`` are deletions in progress that another process continues."""
         self._options = options = options or AutoscalingOptions()
         self._gpu_label = gpu_label
         self.tracker = NodeDeletionTracker(known=known)

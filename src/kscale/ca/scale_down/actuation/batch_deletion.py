@@ -142,8 +142,8 @@ DELAY_DELETION_POLL_INTERVAL: Final[OtherDuration] = 5 * SECOND
 def wait_for_delay_deletion(p: Progress, node: Node, timeout: int) -> StepsOf[Get | Wait, AutoscalerError | None]:
     """Wait until no annotation delays the deletion, or until ``timeout`` nanoseconds have passed (0: do not wait).
 
-    The node is deleted in either case; only a node that cannot be read is an error. ``node`` is the object at the time
-    of the decision.
+    The node is deleted in either case, so the result is None, except for the error of a node that cannot be read.
+    ``node`` is the object at the time of the decision.
     """
     if not timeout or not _has_delay_annotation(node):
         return None
@@ -207,7 +207,8 @@ class NodeDeletionBatcher:
     def _delete(
         self, p: Progress, nodes: Sequence[tuple[Node, bool]], group: str, groups: Groups
     ) -> StepsOf[BatchDeletionAction, None]:
-        error = yield from self._ask_cloud(p, tuple(node for node, _ in nodes), groups)
+        """Delete nodes of a group, each with whether it was drained, and record the result of each node."""
+        error = yield from self._delete_in_cloud(p, tuple(node for node, _ in nodes), groups)
         known = groups.get(group)
         template = None if known is None or known.template_error is not None else known.template
         slices = [] if template is None else template.resource_slices
@@ -218,9 +219,10 @@ class NodeDeletionBatcher:
                 result = NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=error.record)
                 yield from self._ending.record_failure(p, node, group, drain, result)
 
-    def _ask_cloud(
+    def _delete_in_cloud(
         self, p: Progress, nodes: tuple[Node, ...], groups: Groups
     ) -> StepsOf[DeleteNodes, AutoscalerError | None]:
+        """Delete the instances of the nodes. Returns the error, or None."""
         names = tuple(node.metadata.name for node in nodes)
         try:
             group = groups.find_group_of_node(names[0])
@@ -312,6 +314,7 @@ class GroupDeletionScheduler:
     def _prepare(
         self, p: Progress, node: Node, pods: Sequence[Pod], drain: bool, force: bool
     ) -> StepsOf[DrainAction, NodeDeleteResult | None]:
+        """Drain the node, or evict its DaemonSet pods, and wait for delays. Returns the failure, or None."""
         name = node.metadata.name
         if drain:
             drained = yield from self._evictor.drain(p, name, pods, force=force)
@@ -361,7 +364,10 @@ _CONTROLLER_KINDS = ("ReplicationController", "ReplicaSet", "StatefulSet", "Daem
 
 
 class NodeGroupView(msgspec.Struct, kw_only=True, frozen=True):
-    """Nodes of one group that are deleted together, empty ones or such to drain; ``batch_size`` 0: all of them."""
+    """Nodes of one group that are deleted together: empty nodes or, with ``drain``, nodes to drain.
+
+    ``batch_size`` 0: all of them.
+    """
 
     group: NodeGroup
     nodes: list[Node]
@@ -438,6 +444,7 @@ def _find_deletion_problem(node: Node, pods: Sequence[Pod], context: DrainContex
 
 
 def _group_pods_by_node(pods: Sequence[Pod], names: Sequence[str], cutoff: int) -> dict[str, list[Pod]]:
+    """Return the pods on each of these nodes, without pods of a priority below ``cutoff``."""
     pods_by_node: dict[str, list[Pod]] = {name: [] for name in names}
     for pod in pods:
         if pod.spec.node_name in pods_by_node and not is_expendable(pod, cutoff):
@@ -446,7 +453,10 @@ def _group_pods_by_node(pods: Sequence[Pod], names: Sequence[str], cutoff: int) 
 
 
 def _list_controllers(p: Progress) -> StepsOf[List, tuple[list[KubeObject], ApiError | None]]:
-    """List the controllers that exist now, or return the error."""
+    """List the controllers of all kinds in ``_CONTROLLER_KINDS``.
+
+    Returns (controllers, None), or ([], error) at the first kind that cannot be listed.
+    """
     controllers: list[KubeObject] = []
     for kind in _CONTROLLER_KINDS:
         outcome = yield from p.act(List(kind=kind))
@@ -459,10 +469,12 @@ def _list_controllers(p: Progress) -> StepsOf[List, tuple[list[KubeObject], ApiE
 def _abort_all(
     p: Progress, bucket: NodeGroupView, scheduler: GroupDeletionScheduler, problem: str
 ) -> StepsOf[DeletionEndAction, None]:
+    """Report the failed deletion of every node, with an internal error whose message is ``problem``."""
     for node in bucket.nodes:
         yield from scheduler.abort(p, node, bucket.group.id, bucket.drain, _build_internal_error(problem))
 
 
 def _build_internal_error(message: str) -> NodeDeleteResult:
+    """Build the result of a deletion that failed with an internal error."""
     error = ErrorRecord(type=INTERNAL_ERROR, message=message)
     return NodeDeleteResult(result=NODE_DELETE_ERROR_INTERNAL, error=error)

@@ -134,7 +134,7 @@ class NodeDeletionTracker:
         self._warnings.append(text)
 
     def take_warnings(self) -> list[str]:
-        """Return what is to be logged since this was last called."""
+        """Return and clear the warnings since the last call."""
         taken, self._warnings = self._warnings, []
         return taken
 
@@ -195,7 +195,7 @@ class NodeDeletionTracker:
         return {node: result for _, node, result in self._results}, newest
 
     def clear_results_not_newer_than(self, time: Moment) -> None:
-        """Remove results that were already reported."""
+        """Remove the results up to ``time``, which were already reported."""
         self._results = [item for item in self._results if item[0] > time]
 
     def deletions(self) -> Deletions:

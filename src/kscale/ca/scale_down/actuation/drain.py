@@ -79,6 +79,7 @@ def get_pods_to_evict(pods: Iterable[Pod], *, evict_daemon_sets: bool) -> tuple[
 
 
 def _is_daemon_set_evicted(pod: Pod, default: bool) -> bool:
+    """Check whether a DaemonSet pod is evicted: its annotation decides, ``default`` without one."""
     annotation = pod_annotation(pod, ENABLE_DS_EVICTION)
     return default if annotation is None else annotation == "true"
 
@@ -97,9 +98,9 @@ class PodEvictionGroup(msgspec.Struct, kw_only=True):
 
 
 def get_drain_config(options: AutoscalingOptions) -> tuple[list[DrainPriority], bool]:
-    """Return priorities with their seconds, lowest first, and whether DaemonSet pods must be gone, too.
+    """Return the priorities with their seconds, lowest first, and whether DaemonSet pods must leave the node, too.
 
-    Without ``--drain-priority-config`` all pods are evicted at once.
+    Without ``--drain-priority-config`` all pods are evicted at once, and DaemonSet pods may stay.
     """
     configured = parse_drain_priority_config(options.drain_priority_config) if options.drain_priority_config else []
     if configured:
@@ -112,7 +113,8 @@ def group_by_priority(
 ) -> list[PodEvictionGroup]:
     """Group the pods as configured, lowest priority first; groups may be empty.
 
-    A pod belongs to the last group whose priority is not above its own; one below the lowest belongs there.
+    A pod belongs to the last group whose priority is not above the pod's. If there is none, it belongs to the first
+    group.
     """
     groups = [PodEvictionGroup(seconds=item.shutdown_grace_period_seconds, full=[], best_effort=[]) for item in config]
     priorities = [item.priority for item in config]
@@ -124,6 +126,7 @@ def group_by_priority(
 
 
 def _find_priority_group(pod: Pod, priorities: Sequence[int]) -> int:
+    """Return the position of the pod's group in the ascending ``priorities``."""
     own = pod.spec.priority or 0
     index = bisect_left(priorities, own)
     if index == len(priorities):
@@ -195,7 +198,11 @@ class Evictor:
     def evict(
         self, p: Progress, node: str, full: Sequence[Pod], best_effort: Sequence[Pod], *, force: bool = False
     ) -> StepsOf[DrainAction, DrainResult]:
-        """Evict pods group by group, lowest priority first; the first group that fails ends it."""
+        """Evict pods group by group, lowest priority first. The first group that fails ends the eviction.
+
+        ``full``: pods that must leave the node; ``best_effort``: pods that may stay. ``force``: a ``full`` pod that
+        cannot be evicted is deleted.
+        """
         groups = group_by_priority(self._config, full, best_effort)
         drain = DrainResult(results={})
         for group in groups:
@@ -217,6 +224,10 @@ class Evictor:
     def _evict_group(
         self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult], force: bool
     ) -> StepsOf[DrainAction, AutoscalerError | None]:
+        """Evict the pods of one group at the same time, and write the results of its ``full`` pods to ``results``.
+
+        Returns the error if the eviction of one of these failed, otherwise None.
+        """
         until = p.now + duration(self._options.max_pod_eviction_time)
         evictions = yield from p.together(
             [
@@ -244,6 +255,10 @@ class Evictor:
     def _evict_pod(
         self, pod: Pod, until: Moment, seconds: int, now: Moment, *, full: bool, force: bool
     ) -> StepsOf[DrainAction, PodEvictionResult]:
+        """Evict a pod with retries until ``until``; with ``force``, delete the pod after that.
+
+        ``seconds``: longest grace period (0: no limit). ``full``: emit an event if the time is over.
+        """
         p = Progress(now)
         yield from p.emit(build_pod_event(pod, "Normal", "ScaleDown", "deleting pod for node scale down"))
         grace = pod.spec.termination_grace_period_seconds
@@ -279,6 +294,10 @@ class Evictor:
     def _wait_until_deleted(
         self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult]
     ) -> StepsOf[DrainAction, AutoscalerError | None]:
+        """Wait until the ``full`` pods of a group have left the node.
+
+        Returns None then, otherwise the error after the timeout, with the state of each pod in ``results``.
+        """
         until = p.now + group.seconds * SECOND + self._headroom
         while p.now < until:
             for pod in group.full:

@@ -82,6 +82,7 @@ def format_release_warning(node: Node, error: ApiError) -> str:
 
 
 def _format_read_error(name: str) -> str:
+    """Format the beginning of the error message for a node that cannot be read."""
     return f"failed to get node {name}: "
 
 
@@ -98,14 +99,21 @@ def clean_deletion_candidate(p: Progress, node: Node) -> StepsOf[TaintAction, tu
 
 
 def _format_seconds(now: Moment) -> str:
+    """Format a moment as whole Unix seconds, the value of taints."""
     return str(now // SECOND)
 
 
 def _build_add_change(taint: Taint) -> _TaintChange:
+    """Return a function that returns a node's taints with ``taint`` added.
+
+    None if the node has a taint with this key.
+    """
     return lambda node: None if has_taint(node, taint.key) else [*node.spec.taints, taint]
 
 
 def _build_remove_change(keys: Collection[str]) -> _TaintChange:
+    """Return a function that returns a node's taints without these keys; None if the node has none of them."""
+
     def change(node: Node) -> list[Taint] | None:
         remaining = [taint for taint in node.spec.taints if taint.key not in keys]
         return remaining if len(remaining) < len(node.spec.taints) else None
@@ -200,6 +208,7 @@ class UpdateLatencyTracker:
         return max((self._seen[name] - began for name, began in self.started.items()), default=0)
 
     def _check_nodes(self, p: Progress) -> StepsOf[Get, None]:
+        """Read each node whose taint has not been visible yet, and record the time if it is visible now."""
         for name in [name for name in self.started if name not in self._seen]:
             outcome = yield from p.act(Get(kind="Node", name=name, watched=True))
             if outcome.error is None and has_taint(outcome.value, TO_BE_DELETED_TAINT):
@@ -241,10 +250,9 @@ class TaintNodesResult(msgspec.Struct, kw_only=True, frozen=True):
 def taint_nodes_sync(
     p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, past: TaintLatencyHistory
 ) -> StepsOf[TaintNodesAction, TaintNodesResult]:
-    """Add the deletion taint to nodes, five at a time. If one fails, the taint (and any cordon) of the others is
-    removed.
+    """Add the deletion taint to nodes, five at a time. If one fails, the taint of the others is removed.
 
-    The result has the delay before deletion, and the error if there is one.
+    With the taint, any cordon is removed. The result has the delay before deletion, and the error if there is one.
     """
     delay = duration(options.node_delete_delay_after_taint)
     if not options.dynamic_node_delete_delay_after_taint_enabled:
@@ -266,6 +274,7 @@ _TaintFailure = tuple[AutoscalerError | None, list[str]]
 def _taint_with_latency(
     nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker, now: Moment
 ) -> StepsOf[TaintNodesAction, _TaintFailure]:
+    """Taint the nodes as :func:`_taint_all_nodes`, while ``tracker`` measures the latency from now on."""
     tracker.started.update((node.metadata.name, now) for node in nodes)
     error, warnings = yield from _taint_all_nodes(Progress(now), nodes, options, tracker)
     if error is None:
@@ -276,6 +285,7 @@ def _taint_with_latency(
 def _taint_all_nodes(
     p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker | None
 ) -> StepsOf[TaintNodesAction, _TaintFailure]:
+    """Taint the nodes; if one fails, untaint the others and stop ``tracker``. Returns (error or None, warnings)."""
     errors: list[ApiError | None] = yield from p.together(
         [partial(_taint_node, node, options) for node in nodes], at_most=MAX_CONCURRENT_NODES_TAINTING
     )
@@ -297,6 +307,7 @@ def _taint_all_nodes(
 
 
 def _taint_node(node: Node, options: AutoscalingOptions, now: Moment) -> StepsOf[TaintAction | Emit, ApiError | None]:
+    """Add the deletion taint to a node, and emit an event about success or failure. Returns the error, or None."""
     p = Progress(now)
     error = yield from mark_to_be_deleted(p, node, cordon=options.cordon_node_before_terminating)
     if error is not None:
@@ -361,6 +372,10 @@ def update_soft_taints(
     done = SoftTaintsResult(errors=[])
 
     def each(names: Iterable[str], add: bool) -> StepsOf[TaintAction, None]:
+        """Add or remove the soft taint of the nodes until the limits are reached.
+
+        Count the nodes after that as skipped.
+        """
         for name in names:
             if done.tried >= options.max_bulk_soft_taint_count or p.now >= until:
                 done.skipped += 1
@@ -383,7 +398,7 @@ def clean_up_taints(
 ) -> StepsOf[TaintAction | Emit, list[str]]:
     """Remove deletion taints from the nodes of groups; return the names of nodes that lost a taint.
 
-    If soft taints are off (a count of 0), all nodes lose theirs, except taints younger than
+    If soft taints are off (a count of 0), all nodes lose their soft taints, except taints younger than
     ``--node-deletion-candidate-ttl`` if that is above 0. A taint without readable time counts as old.
     """
     p = Progress(now)
@@ -403,6 +418,7 @@ def clean_up_taints(
 
 
 def _is_in_group(node: Node, groups: Groups) -> bool:
+    """Check whether the node belongs to a group; False if the provider cannot determine it."""
     try:
         return groups.find_group_of_node(node.metadata.name) is not None
     except ProviderError:
@@ -410,6 +426,10 @@ def _is_in_group(node: Node, groups: Groups) -> bool:
 
 
 def _is_old_candidate(node: Node, ttl: int, now: Moment) -> bool:
+    """Check whether the soft taint is at least ``ttl`` nanoseconds old.
+
+    True if ``ttl`` is 0 or the time is unreadable.
+    """
     since = get_deletion_candidate_time(node)
     return not ttl or since is None or now - since >= ttl
 
@@ -417,6 +437,10 @@ def _is_old_candidate(node: Node, ttl: int, now: Moment) -> bool:
 def _emit_cleanup_event(
     p: Progress, node: Node, taint: str, outcome: tuple[ApiError | None, bool], cleaned: list[str]
 ) -> StepsOf[Emit, None]:
+    """Emit an event about the removal of a taint, and add the name of a changed node to ``cleaned``.
+
+    ``outcome``: the error, if any, and whether the node changed.
+    """
     error, changed = outcome
     name = node.metadata.name
     if error is not None:
