@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kscale.scheduling.plugins.inter_pod_affinity import warning
+from kscale.scheduling.plugins.inter_pod_affinity import format_namespace_warning
 from unit.cli.support import kscale
 
 BY_LABEL = {"matchLabels": {"team": "a"}}
@@ -43,8 +43,8 @@ def test_pods_of_the_dump(command: list[str], tmp_path: Path) -> None:
     asking = [pod("a", BY_LABEL), pod("b", BY_EXPRESSION, "podAffinity")]
     others = [pod("c", {}), pod("d", None), pod("e", BY_LABEL, phase="Succeeded")]
     lacking = dump(tmp_path / "lacking.json", *asking, *others)
-    assert warning(2) in said(*command, "-f", lacking)
-    assert "2 pods choose namespaces" in warning(2)
+    assert format_namespace_warning(2) in said(*command, "-f", lacking)
+    assert "2 pods choose namespaces" in format_namespace_warning(2)
     whole = dump(tmp_path / "whole.json", *asking, *others, NAMESPACE)
     assert "namespaceSelector" not in said(*command, "-f", whole)
     plain = dump(tmp_path / "plain.json", *others)
@@ -54,5 +54,5 @@ def test_pods_of_the_dump(command: list[str], tmp_path: Path) -> None:
 def test_pods_of_a_manifest(tmp_path: Path) -> None:
     wanted = tmp_path / "pod.json"
     wanted.write_text(json.dumps(pod("a", BY_LABEL)))
-    assert warning(1) in said("fit", "--pod", wanted, "-f", dump(tmp_path / "lacking.json"))
+    assert format_namespace_warning(1) in said("fit", "--pod", wanted, "-f", dump(tmp_path / "lacking.json"))
     assert "namespaceSelector" not in said("fit", "--pod", wanted, "-f", dump(tmp_path / "whole.json", NAMESPACE))
