@@ -74,9 +74,9 @@ class SelectedPods:
     def requests_of(
         self, groups: NDArray[np.int64], pods: BatchPods, container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return :meth:`BatchPods.requests` of the pods of some selections, in ascending order.
+        """Return the requests and the mask of :meth:`BatchPods.requests` for the pods of some selections.
 
-        The requests of all selections are cached.
+        ``groups``: selections, ascending. The requests of all selections are cached.
         """
         if len(groups) < len(self.ends) - 1:
             rows = self.rows[concatenate_ranges(self.ends[groups], self.ends[groups + 1])]
@@ -101,16 +101,16 @@ class BatchPods(Protocol):
         ...
 
     def select(self, selections: Selections, before: SelectedPods | None = None) -> SelectedPods:
-        """Select the pods of each (namespace, selector), in their order.
+        """Select the pods of each (namespace, selector), in the order of the source.
 
-        ``before``: last result of the same selections. Whatever still holds is reused.
+        ``before``: last result of the same selections; whatever is unchanged is reused.
         """
         ...
 
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return each pod's request in milli-units, and a mask of pods without a request.
+        """Return each pod's request in milli-units (0 without one), and a mask of the pods without a request.
 
         See :func:`~kscale.hpa.controller.replica_calculator.get_pod_request`.
         """
@@ -119,7 +119,7 @@ class BatchPods(Protocol):
     def have_labels(
         self, rows: NDArray[np.int64], numbers: NDArray[np.int32], sets: Sequence[Mapping[str, str]]
     ) -> NDArray[np.bool_]:
-        """Check whether each pod has exactly the labels ``sets[number]`` (True for a negative number)."""
+        """Check whether each pod has exactly the labels ``sets[numbers[i]]`` (True for a negative number)."""
         ...
 
     def labels(self) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -135,7 +135,7 @@ class BatchPods(Protocol):
         ...
 
     def pod(self, row: int) -> Pod:
-        """Return the pod of a row as an object."""
+        """Return the pod of a row as a struct."""
         ...
 
 
@@ -284,6 +284,7 @@ class _ShapeRequests:
     def get(
         self, pods: PodSelection, container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return each pod's request in milli-units (0 without one), and a mask of the pods without a request."""
         shapes = pods.shapes
         key = (container, resource, options.gates["PodLevelResources"], options.legacy)
         size = int(shapes.max(initial=0)) + 1
@@ -300,7 +301,7 @@ class _ShapeRequests:
             if type(text) is bytes:
                 request = of_text.get(text)
                 if request is None:
-                    request = of_text[text] = self._request(pods, shape, text, container, resource, options)
+                    request = of_text[text] = self._compute_request(pods, shape, text, container, resource, options)
             else:
                 request = _encode_request(get_pod_request(text, container, resource, options))
             encoded.append(request)
@@ -308,7 +309,8 @@ class _ShapeRequests:
         self.found[key] = amount, state
         return amount[shapes], state[shapes] == 2
 
-    def _spec(self, text: bytes) -> _Spec:
+    def _decode_spec(self, text: bytes) -> _Spec:
+        """Decode the part of a pod's JSON text that determines its requests, cached."""
         cached = self._of_text.get(text)
         if cached is None:
             written = bytes(_POD_DECODER.decode(text).spec)
@@ -318,16 +320,18 @@ class _ShapeRequests:
             self._of_text[text] = cached
         return cached
 
-    def _request(
+    def _compute_request(
         self, pods: PodSelection, shape: int, text: bytes, container: str, resource: str, options: HPAOptions
     ) -> tuple[int, int]:
-        spec = self._spec(text)
+        """Return the request of a shape in milli-units and its ``state``."""
+        spec = self._decode_spec(text)
         has_pod_level = spec.resources is not None and not container
         pod = pods.exemplar(shape) if has_pod_level else _EquivalentPod(spec)
         return _encode_request(get_pod_request(pod, container, resource, options))
 
 
 def _encode_request(request: int | str) -> tuple[int, int]:
+    """Return (milli-units, state) of a request or an error text."""
     return (0, 2) if isinstance(request, str) else (request, 1)
 
 
@@ -395,6 +399,7 @@ class IndexedPods:
 
 
 def _build_pod_columns(pods: PodSelection) -> PodColumns:
+    """Build the columns that the kernels read."""
     phase, deleted, ready, started, since = pods.columns("phase", "deleted", "ready", "started", "since")
     return PodColumns(
         np.where(phase > 3, 0, phase).astype(np.uint8),  # pending, running and failed have the kernel's numbers
@@ -426,7 +431,7 @@ class UsagePlacement:
 
     @classmethod
     def build(cls, usage: PodUsage, pods: BatchPods, rows: NDArray[np.int64]) -> UsagePlacement | None:
-        """Build the placement of items with known pods, or return None if it could not be reused."""
+        """Build the placement of items with known pods; None if it could not be reused."""
         stamped_by, stamps = pods.stamps()
         if stamped_by is None or usage.seams is None:
             return None
@@ -522,7 +527,10 @@ class JoinedUsage:
     def get_samples(
         self, pods: SelectedPods, groups: NDArray[np.int64], resource: str, container: str
     ) -> SelectionSamples:
-        """Return the samples of some selections, in ascending order without duplicates."""
+        """Return the samples of a resource for some selections.
+
+        ``groups``: selections, ascending and without duplicates. ``container`` empty: all containers.
+        """
         begin, end = pods.ends[groups], pods.ends[groups + 1]
         item = self.item if len(groups) == len(pods.ends) - 1 else self.item[concatenate_ranges(begin, end)]
         samples = SampleColumns(*self.usage.samples(resource, item, container))
@@ -538,7 +546,7 @@ class JoinedUsage:
         return SelectionSamples(samples, np.cumsum(count) - count, extra_count, extra_sum)
 
     def answer(self, pods: SelectedPods, group: int, query: GetMetric) -> PodMetricsList | MetricValueList:
-        """Build the API's response for one selection as objects."""
+        """Build the API's response to a query for one selection (``group``) as objects."""
         item = self.item[pods.ends[group] : pods.ends[group + 1]]
         rows = sorted([*item[item >= 0].tolist(), *self.others.get(group, ())])
         items = [self.usage.item(row) for row in rows]
@@ -559,7 +567,10 @@ class JoinedUsage:
 
 
 def find_usage_source(query: GetMetric) -> tuple[object, ...] | None:
-    """Return which usage answers a query, or None if the query is not about pods."""
+    """Return the source of the pod usage that answers a query, or None if the query is not about pods.
+
+    ``("resource",)``, or ``("custom", metric, selector)``.
+    """
     if query.api == "resource":
         return ("resource",)
     if query.api == "custom" and query.kind == "Pod" and not query.name:
@@ -576,8 +587,8 @@ def join_usage(
 ) -> JoinedUsage:
     """Find the items that a metrics API would return for each (namespace, selector).
 
-    Items are selected by their labels, or by the labels of their pods if they have none. The last item of a pod counts.
-    ``before``: the last join. Whatever still holds is reused.
+    Items are selected by their labels, or by the labels of their pods if the items have none. The last item of a pod
+    counts. ``before``: the last join; whatever is unchanged is reused.
     """
     placed = None if before is None or before.placed is None else before.placed.update(usage, pods)
     if placed is not None:
@@ -617,7 +628,7 @@ def join_usage(
 
 
 def _find_selections_with_usage(item: NDArray[np.int64], selected: SelectedPods, count: int) -> NDArray[np.bool_]:
-    """Return a mask of the selections that have a pod with an item."""
+    """Return a mask of the ``count`` selections: whether any of their pods has an item."""
     answered = np.zeros(count, np.bool_)
     some = np.flatnonzero(np.diff(selected.ends))
     if len(some):
@@ -637,7 +648,8 @@ def _match_unjoined_items(
 ) -> dict[int, list[int]]:
     """Match items without a pod, or with labels other than the pod's, to selections.
 
-    Items of selected pods are stored in ``item``. Others are returned by selection.
+    Items of selected pods are stored in ``item``, and their selections marked in ``answered``. The other items are
+    returned by selection.
     """
     pod_of = {int(of_pod[row]): int(row) for row in odd.tolist()}
     by_namespace: dict[str, list[int]] = defaultdict(list)
