@@ -57,9 +57,9 @@ def format_labels(labels: Mapping[str, str]) -> str:
 
 @dataclass(slots=True)
 class ContainerState:
-    """A container: its slot in the store, and the aggregate that it is bound to.
+    """A container: its slot in the store, and the aggregate that it is linked to directly (``bound``).
 
-    None stands for "whatever its key leads to", looked up anew for each sample.
+    ``bound`` None: samples go to the aggregate of the container's key, which is looked up for each sample.
     """
 
     slot: int
@@ -68,9 +68,9 @@ class ContainerState:
 
 @dataclass(slots=True, eq=False)
 class LabelSet:
-    """The labels of some pods of a namespace: who has them, what is aggregated of them, and which VPAs select them.
+    """The labels of some pods of a namespace: the pods that have them, their aggregates, and the VPAs that select them.
 
-    A selector is held against these, not against pods: there are far fewer.
+    Selectors are matched with label sets, not with pods, because there are far fewer label sets.
     """
 
     namespace: str
@@ -139,7 +139,7 @@ class CachedPodRecommendation(NamedTuple):
 
 
 class CachedCapping(NamedTuple):
-    """Result of capping a recommendation (``raw``) by a policy and the maximum allowed."""
+    """Result of capping a recommendation (``raw``) by a policy and the maximum allowed amounts."""
 
     raw: RecommendedPodResources
     policy: PodResourcePolicy | None
@@ -148,7 +148,7 @@ class CachedCapping(NamedTuple):
 
 
 class CachedComparison(NamedTuple):
-    """Whether an observed recommendation and another one are the same."""
+    """Result of comparing an observed recommendation with another one."""
 
     observed: RecommendedPodResources | None
     other: RecommendedPodResources | None
