@@ -258,7 +258,7 @@ class ExecutionTimer:
         self._name = f"vpa_{component}_execution_latency_seconds"
         self._begun = self._last = progress.now
         self.steps: dict[str, int] = {}
-        """Step -> nanoseconds, of those that are over."""
+        """Durations of the finished steps: name of the step -> nanoseconds."""
 
     def step(self, name: str) -> StepsOf[Wait | Observe, None]:
         """Observe the duration of the step that ends now (``ObserveStep``)."""

@@ -1,6 +1,5 @@
-"""Generate the HorizontalPodAutoscaler of a KEDA ScaledObject, as KEDA's operator does, and refuse the ScaledObjects
-that KEDA's webhook refuses (upstream: ``apis/keda/v1alpha1/scaledobject_webhook.go``). Rules that concern one
-ScaledObject alone are in :mod:`kscale.objects.custom_workloads`.
+"""Generate the HorizontalPodAutoscaler of a KEDA ScaledObject, as KEDA's operator does, and reject the ScaledObjects
+that KEDA's webhook rejects.
 
 KEDA's own functions (0 <-> 1 activation, fallback, formulas) are not modelled; :func:`list_unmodelled_features` lists
 them. While a ScaledObject is paused there is no HPA (:func:`get_pause`).

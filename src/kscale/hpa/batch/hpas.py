@@ -538,8 +538,9 @@ _SELECTOR_REQUIRED, _SELECTOR_INVALID, _HPA_DELETED, _SELECTOR_AMBIGUOUS = 1, 2,
 class BatchSelectors:
     """Selectors of all targets, and HPAs that select the same pods.
 
-    ``selections``: first those of ``group`` int64[n] (-1 for none), then those of other HPAs. ``registered``: the
-    selector of every HPA by (namespace, name), as in the store once the batch is registered.
+    ``selections``: first the selections that ``group`` int64[n] numbers by HPA (-1 for none), then the selections of
+    other HPAs. ``registered``: the selector of every HPA by (namespace, name), as in the store once the batch is
+    registered.
     """
 
     def __init__(

@@ -59,9 +59,10 @@ Selections = Sequence[tuple[str, str]]
 class SelectedPods:
     """Pods of several selections.
 
-    Those of selection ``i`` are ``ends[i]:ends[i + 1]`` of ``rows`` (int64[k], row numbers in the source) and of
-    ``columns``. ``key``: identical for selections of the same pods with the same requests. ``requests``: by container
-    and resource, as far as the requests of all pods were needed. ``source``: identical while no pod of it has changed.
+    The pods of selection ``i`` are the entries ``ends[i]:ends[i + 1]`` of ``rows`` (int64[k], row numbers in the
+    source) and of ``columns``. ``key``: identical for selections of the same pods with the same requests. ``requests``:
+    by container and resource, for those whose requests were needed. ``source``: identical while none of its pods has
+    changed.
     """
 
     ends: NDArray[np.int64]
@@ -488,8 +489,8 @@ class UsagePlacement:
 class SelectionSamples:
     """Samples of one resource (of one container) for some selections.
 
-    ``offset`` int64[g]: where those of each begin in ``samples``; ``extra_count``, ``extra_sum`` int64[g]: of pods that
-    are not listed.
+    ``offset`` int64[g]: index in ``samples`` of the first sample of each selection. ``extra_count``, ``extra_sum``
+    int64[g]: number and sum of the samples of pods that are not listed.
     """
 
     samples: SampleColumns
@@ -502,9 +503,9 @@ class SelectionSamples:
 class JoinedUsage:
     """Assignment of the rows of a :class:`PodUsage` to the pods of selections.
 
-    ``item`` int64[k]: the row of each selected pod, -1 for none. ``answered`` bool[m]: whether the API returns any item
-    for a selection. ``others``: rows that it returns for pods that are not listed. ``selected``: the selections.
-    ``placed``: the pod of each row, if items match pods one to one.
+    ``item`` int64[k]: the usage row of each selected pod, -1 for none. ``answered`` bool[m]: whether the API returns
+    any item for a selection. ``others``: by selection, the usage rows of pods that are not listed. ``selected``: the
+    selections. ``placed``: the pod of each usage row, if items match pods one to one.
     """
 
     usage: PodUsage

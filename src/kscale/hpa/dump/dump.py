@@ -119,7 +119,7 @@ class Dump:
     - ``definitions``: of CustomResourceDefinitions, by (group, kind): the plural, and the scale's paths by version.
     - ``paused``: paused ScaledObjects, whose HPAs KEDA deletes, by ``namespace/name``.
     - ``scaled_objects``: KEDA's ScaledObjects as plain data, by ``namespace/name``.
-    - ``keda_refusals``: what KEDA's webhook refuses of the ScaledObjects behind an HPA, as texts, by HPA.
+    - ``keda_refusals``: errors of KEDA's webhook about the ScaledObject of an HPA, as texts, by HPA.
     - ``usage``: pod usage in reading order; :meth:`finish` adds it to ``metrics``.
     - ``known_scales``: the scale of every HPA's target by the HPA's ``namespace/name``, or its error; None before they
       are computed.
@@ -698,7 +698,7 @@ class _DumpReader:
         messages: dict[int, _Messages] = {}
         numbers = list(documents)
         records = [each for each in documents.values() if isinstance(each, RawObject)]
-        # Columns ignore fields that nothing reads. A damaged field of a document is reported all the same.
+        # Columns ignore fields that nothing reads. An invalid value of such a field is reported all the same.
         is_valid = len(records) > 1 and all(decode_pod_record(each) is not None for each in records)
         scanned = self.dump.pods.scan(join_documents(records), "", "items") if is_valid else None
         if scanned is None or len(scanned) != len(records):
@@ -765,7 +765,7 @@ def _is_usage(item: RawObject | PodRun) -> bool:
 
 _MAX_WAITING: Final = 1 << 14
 _MAX_WAITING_SIZE: Final = 1 << 25
-"""Bytes of the records that wait."""
+"""Maximum size in bytes of the records that are collected before they are decoded."""
 
 
 def _add_record(dump: Dump, record: RawObject, scope: MetricsScope | None) -> None:

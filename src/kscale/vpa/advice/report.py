@@ -82,9 +82,9 @@ class _WorkloadUsage(NamedTuple):
 
     cpu_samples: Counter[str]
     memory: frozenset[str]
-    """Those with some memory peak."""
+    """Containers with a memory peak."""
     expired: frozenset[str]
-    """Those whose samples are all older than what upstream keeps."""
+    """Containers whose samples are all older than the history that upstream uses."""
 
 
 class AdviceBuilder:

@@ -67,16 +67,16 @@ class Workload:
 
     key: ControllerKey
     labels: dict[str, str]
-    """Of its pod template."""
+    """Labels of the pod template."""
     selector: Selector
     vpa: VerticalPodAutoscaler
     implied: bool
     containers: dict[str, Container] = field(default_factory=dict)
     init_containers: frozenset[str] = frozenset()
     pods: list[Pod] = field(default_factory=list)
-    """Those that run."""
+    """Pods that run."""
     finished: list[Pod] = field(default_factory=list)
-    """Those that succeeded or failed and are still in the dump."""
+    """Pods that succeeded or failed and are still in the dump."""
 
     @property
     def name(self) -> str:
@@ -111,9 +111,9 @@ class Workloads:
         self._refused: set[WorkloadKey] = set()
         self._by_namespace: dict[str, list[Workload]] | None = None
         self.skipped: Counter[tuple[str, str]] = Counter()
-        """(namespace, text) -> how many."""
+        """(namespace, text) -> number of objects."""
         self.unresolved: list[tuple[str, str]] = []
-        """(namespace, text)."""
+        """(namespace, text) for each object whose owner or selector cannot be resolved."""
         self.pod_owner: dict[tuple[str, str], Workload] = {}
         vpas = list(vpas)
         self._taken = {(vpa.namespace, vpa.name) for vpa in vpas}
@@ -339,8 +339,8 @@ _NO_DESTINATION: Final = _SeriesDestination(reason=_NOT_REQUESTED, slot=_histogr
 class UsageFeed:
     """Consumer of usage batches.
 
-    ``chosen``: the selected workloads. ``namespaces``: empty for all. ``now``: if set, later samples are counted (and
-    added, as upstream does).
+    ``chosen``: the selected workloads. ``namespaces``: the only ones whose usage is added; empty for all. ``now``: if
+    set, samples later than this time (nanoseconds) are counted; they are also added, as upstream does.
     """
 
     state: RecommenderState
@@ -353,13 +353,13 @@ class UsageFeed:
     newest: int = ZERO_TIME
     usage: dict[tuple[str, str, str, str], ContainerUsage] = field(default_factory=dict)
     memory_points: Counter[tuple[WorkloadKey, str]] = field(default_factory=Counter)
-    """Memory samples taken in; those of CPU the model counts itself."""
+    """Number of memory samples. The recommender's state counts the CPU samples."""
     behind: int = 0
-    """Samples that are older than one that was taken in before; doubled ones are not counted."""
+    """Number of samples that are older than an earlier one. Repeated samples are not counted."""
     places: dict[tuple[SeriesKey, str], _SeriesDestination] = field(default_factory=dict)
     first_seen: dict[tuple[str, str], Workload | None] = field(default_factory=dict)
     _times: list[npt.NDArray[np.int64]] = field(default_factory=list)
-    """Of some samples of each batch."""
+    """Times of some samples of each batch."""
     # Caches for the series of the last batches:
     _keys: Sequence[SeriesKey] = ()
     _places: list[_SeriesDestination] = field(default_factory=list)
@@ -367,7 +367,7 @@ class UsageFeed:
     _finite: dict[int, npt.NDArray[np.int64]] = field(
         default_factory=lambda: {kind: np.zeros(0, np.int64) for kind in (CPU_SAMPLE, MEMORY_SAMPLE)}
     )
-    """Numbers among the values of each series, by kind."""
+    """Number of finite values of each series, by kind of sample."""
 
     def resolve(
         self, namespace: str, pod: str, named: str = "", labels: Mapping[str, str] | None = None

@@ -36,7 +36,7 @@ __all__ = [
 
 
 MIN_GRID_LENGTH: Final = 32
-"""Samples of each container; below, looking whether they share their times is not worth it."""
+"""Minimum number of samples of each container. With fewer it is not worth to check whether times are equal."""
 
 
 def add_cpu_grid(
@@ -246,12 +246,12 @@ class _ResolvedContainers:
         self.names = names
         self.slots, self.aggregate = state.container_slots.look_up(names)
         self.refused: dict[int, tuple[str, str]] = {}
-        """Of some containers, the texts for a sample and an OOM."""
+        """Why samples are rejected: index of the container -> (text for a sample, text for an OOM)."""
         self.dropped = np.zeros(len(names), bool)
         for index in np.flatnonzero(self.slots < 0).tolist():
             self._resolve(state, names[index], index, now)
         self.aggregates: Sequence[Aggregate] = state.container_slots.aggregates
-        """By the numbers in ``aggregate``."""
+        """Aggregates by the numbers in ``aggregate``."""
         self.placement_version = state.placement_version
 
     def _resolve(self, state: RecommenderState, name: ContainerName, index: int, now: Moment) -> None:

@@ -266,7 +266,7 @@ class Aggregate:
     scaling_mode: str | None = None
     controlled_resources: tuple[str, ...] | None = None
     alive: bool = True
-    """False once garbage collection took it; containers bound to it directly go on feeding it."""
+    """False after garbage collection removed the aggregate. Containers that are bound directly still feed it."""
     bound: int = 0
     """Number of containers that are bound to the aggregate directly, not through its key."""
 

@@ -160,7 +160,7 @@ class RecommenderState:
         self.last_gc: Moment = 0
         self.last_checkpoint_gc: Moment = ZERO_TIME
         self.placement_version = 0
-        """Changes whenever a container may feed another aggregate."""
+        """Number that changes whenever a container may feed another aggregate."""
         self.resolved_containers: Any = None
         """Containers of the last usage, resolved by :func:`~kscale.vpa.model.add_samples.add_usage`."""
         self.merge_plans: list[Any] = []
@@ -505,7 +505,7 @@ class RecommenderState:
 
 
 _MAX_CACHED_PLANS: Final = 8
-"""Of so many lists of VPAs it is remembered what is merged."""
+"""Number of lists of VPAs whose merge is cached."""
 
 
 class MergedContainers(NamedTuple):

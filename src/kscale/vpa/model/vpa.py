@@ -77,13 +77,13 @@ class LabelSet:
     labels: dict[str, str]
     key: str
     pods: dict[str, PodState] = field(default_factory=dict)
-    """By name."""
+    """Pods by name."""
     aggregates: dict[str, Aggregate] = field(default_factory=dict)
-    """By container."""
+    """Aggregates by container name."""
     vpas: list[str] = field(default_factory=list)
-    """Their names, in order: upstream walks a map, this order is the canonical one."""
+    """Names of the VPAs that select the labels, sorted. Upstream iterates over a map in random order."""
     placement_version: int = 0
-    """Another number whenever another container of these pods may feed another aggregate."""
+    """Number that changes whenever a container of these pods may feed another aggregate."""
 
 
 @dataclass(slots=True, eq=False)
@@ -174,7 +174,7 @@ class Vpa:
     conditions: dict[str, VerticalPodAutoscalerCondition] = field(default_factory=dict)
     recommendation: RecommendedPodResources | None = None
     label_sets: dict[str, LabelSet] = field(default_factory=dict)
-    """Those that it selects, by key."""
+    """Label sets that the VPA selects, by key."""
     aggregates: dict[AggregateKey, Aggregate] = field(default_factory=dict)
     initial_states: dict[str, Aggregate] = field(default_factory=dict)
     """Container name -> aggregate of the checkpoint."""

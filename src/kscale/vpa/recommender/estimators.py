@@ -200,7 +200,7 @@ class _CachedRecommendations(NamedTuple):
     """Last recommendations of containers (``names``) under ``policies``.
 
     - ``rows`` int64: rows of containers whose policy is not Off, with the controlled ``resources`` of each.
-    - ``unasked``: for CPU and for memory, a mask of those rows that do not control it.
+    - ``unasked``: for CPU and for memory, a mask of the ``rows`` that do not control the resource.
     - ``numbers`` int64[n]: number of containers that share the minimum of a pod.
     - ``amounts``: amounts of ``rows``, formatted under ``options`` in ``recommendations``, VPA by VPA.
     """

@@ -44,11 +44,11 @@ __all__ = [
 T = TypeVar("T")
 
 _SHORT: Final = 12
-"""Up to so many elements are sorted by insertion, hence in a stable way."""
+"""Maximum number of elements that are sorted by insertion, and therefore in a stable way."""
 _MEDIAN_FROM: Final = 8
-"""From so many elements on the pivot is a median of three."""
+"""Minimum number of elements for which the pivot is a median of three."""
 _NINTHER_FROM: Final = 50
-"""From so many on it is a median of three medians, and a nearly sorted range is worth repairing."""
+"""Minimum number of elements for which the pivot is a median of three medians, and a repair is tried."""
 _ALL_SWAPPED: Final = 12
 """Swaps of a ninther when every comparison was the wrong way round: the range probably descends."""
 _REPAIRS: Final = 5
