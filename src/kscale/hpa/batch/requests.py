@@ -253,7 +253,7 @@ class MetricLists:
         return usage
 
     def refusal(self, query: GetMetric) -> ApiError | None:  # noqa: ARG002  # lists refuse nothing
-        """Return the error of a failed request of pod usage, or None. Given lists never fail."""
+        """Return the error of a failed request of pod usage (``query``), or None. Given lists never fail."""
         return None
 
     # -- one query ---------------------------------------------------------------------------------------------------

@@ -316,7 +316,7 @@ class Dump:
             self.newest = max(self.newest, time)
 
     def add(self, record: RawObject, scope: MetricsScope | None) -> None:
-        """Add one object of any kind: pod, metric, HPA, ScaledObject, CustomResourceDefinition or scale target.
+        """Add one object (``record``): pod, metric, HPA, ScaledObject, CustomResourceDefinition or scale target.
 
         ``scope``: whose external metrics the list has, if known. Raises ``InputError`` if the object cannot be read.
         """
