@@ -423,7 +423,10 @@ class Controllers:
 
 
 def get_pod_selector(controller: KubeObject) -> LabelSelector | None:
-    """Return the pod selector of a well-known controller; None if it has none."""
+    """Return the pod selector of a well-known controller; None if it has none.
+
+    Raises TypeError for any other object.
+    """
     match controller:
         case CronJob():
             return LabelSelector(match_labels=controller.spec.job_template.spec.template.metadata.labels)

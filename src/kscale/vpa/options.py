@@ -57,7 +57,7 @@ _FEATURE_GATES: Final = frozenset({"AllAlpha", "AllBeta", PER_VPA_CONFIG_GATE, C
 
 
 def _find_gate_problems(gates: Mapping[str, bool]) -> list[Problem]:
-    """Return a problem for unknown feature gates, one each."""
+    """Return one problem for each unknown feature gate."""
     unknown = sorted(set(gates) - _FEATURE_GATES)
     return [Problem(f"unrecognized feature gate: {name}", field="feature_gates") for name in unknown]
 

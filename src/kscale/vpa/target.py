@@ -244,7 +244,7 @@ ControlledPods = tuple[VerticalPodAutoscaler, list[Pod]]
 
 
 def is_active_vpa(vpa: VerticalPodAutoscaler) -> bool:
-    """Check whether a VPA updates pods (mode other than Off), or boosts their start."""
+    """Check whether a VPA updates running pods (a mode other than Off and Initial), or boosts the start of pods."""
     return update_mode(vpa) in _ACTIVE_MODES or has_startup_boost(vpa)
 
 

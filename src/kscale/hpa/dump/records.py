@@ -125,7 +125,7 @@ def get_data_key(data: Mapping[str, Any]) -> str:
 
 
 def describe_unlabelled_metrics(hpa: HorizontalPodAutoscaler, metrics: MetricLists) -> list[str]:
-    """Return texts on metrics of an HPA that select by labels which the metric's values do not have."""
+    """Return texts on metrics of an HPA that are selected by labels, while their values have no labels."""
     out = []
     for spec in hpa.spec.metrics or ():
         source = spec.pods or spec.object or spec.external
