@@ -120,6 +120,7 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
             raise InputError(Problem(text, field="concurrent_horizontal_pod_autoscaler_syncs"))
 
     def _check_version(self) -> None:
+        """Raise InputError unless ``kubernetes_version`` is known and the profile takes a version."""
         if self.legacy:
             text = f"the profile {self.profile} has a version of its own"
             raise InputError(Problem(text, field="kubernetes_version"))

@@ -96,7 +96,7 @@ class Load:
             raise InputError(f"the value {self.value[large[0]]:g} is too large: at most {_MAX_VALUE:g}")
 
     def get_values(self, time: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the values at times, the first value for earlier times."""
+        """Return the value at each time; the first value for times before the first."""
         return self.value[np.maximum(np.searchsorted(self.time, time, side="right") - 1, 0)]
 
 
@@ -140,10 +140,10 @@ def build_load(series: Series, kind: str = "total", recorded: Load | None = None
 
 
 def _sum_series(series: Series) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return times, the sum of all series, and the number of series with a value.
+    """Return times, the sum of all series at each time, and the number of series with a value at each time.
 
-    Series with common times are summed by time. Others are read on a grid of the usual step: the last value of each,
-    while it holds.
+    Series with common times are summed by time. Other series are read on a grid of the usual step: the last value of
+    each, while it holds.
     """
     times, positions = np.unique(series.time, return_inverse=True)
     alone = (np.bincount(positions, series.value).astype(np.float64), np.bincount(positions).astype(np.int64))
@@ -181,7 +181,7 @@ def _sum_series(series: Series) -> tuple[NDArray[np.int64], NDArray[np.float64],
 
 
 def build_recorded_replicas(series: Series) -> Load:
-    """Build the recorded replicas. Raises ``InputError`` for values that are not numbers of pods."""
+    """Build the recorded replicas from a series. Raises ``InputError`` for values that are not numbers of pods."""
     if not len(series):
         raise InputError("the recorded replicas are empty")
     times, counts, _ = _sum_series(series)
@@ -341,7 +341,7 @@ def replay(
 
 
 def find_common_span(loads: Collection[Load]) -> tuple[int, int]:
-    """Return the first and last time at which all loads are known."""
+    """Return the first and last time (nanoseconds) at which all loads are known."""
     begin, end = max(int(each.time[0]) for each in loads), min(int(each.time[-1]) for each in loads)
     if begin > end:
         raise InputError(f"the series do not overlap: one begins at {to_text(begin)}, another ends at {to_text(end)}")
@@ -349,12 +349,12 @@ def find_common_span(loads: Collection[Load]) -> tuple[int, int]:
 
 
 def name_loads(loads: Loads) -> Mapping[str, Load]:
-    """Return loads by name, a single one under the first metric's empty name."""
+    """Return loads by metric name. A single load gets the empty name, which stands for the first metric."""
     return {"": loads} if isinstance(loads, Load) else loads
 
 
 def find_driven_metrics(hpa: HorizontalPodAutoscaler, loads: Mapping[str, Load]) -> list[tuple[int, MetricSpec, str]]:
-    """Return (position, metric, load name) of the metrics that have a load."""
+    """Return (position in the spec, metric, load name) of the metrics that have a load."""
     driven = []
     for i, spec in enumerate(hpa.spec.metrics or ()):
         name = get_metric_name(spec)
@@ -386,14 +386,14 @@ class _ReplayMetric:
         return np.ascontiguousarray(self.recorded.value, np.float64)
 
     def capacity(self, ready: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Return the load that ready pods take at the target, independent of pods for value targets."""
+        """Return the load (units) that ``ready`` pods take at the target; for value targets it is constant."""
         mode = CALCULATION_MODES[self.mode]
         each = self.target * self.request / 100_000 if mode == "utilization" else self.target / 1000
         return np.full(len(ready), each) if mode.endswith("_value") else ready.astype(np.float64) * each
 
 
 def _disambiguate_names(metrics: list[_ReplayMetric]) -> list[_ReplayMetric]:
-    """Add positions to equal metric names."""
+    """Return the metrics with their positions added to names that occur more than once."""
     names = Counter(each.name for each in metrics)
     return [
         replace(each, name=f"{each.name} (metrics[{each.position}])") if names[each.name] > 1 else each
@@ -404,6 +404,7 @@ def _disambiguate_names(metrics: list[_ReplayMetric]) -> list[_ReplayMetric]:
 def _build_replay_metric(
     position: int, spec: MetricSpec, load: Load, plant: Plant, options: HPAOptions
 ) -> _ReplayMetric:
+    """Build the metric at a position of the spec. Raises InputError if it cannot be replayed."""
     field, source = f"spec.metrics[{position}]", get_metric_source(spec, options)
     resource = ""
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
@@ -586,7 +587,7 @@ def replay_report(
 
 
 def _check_load_names(hpas: Sequence[HorizontalPodAutoscaler], loads: Mapping[str, Load]) -> None:
-    """Raise ``InputError`` unless every load is read by an HPA."""
+    """Raise ``InputError`` if no HPA has a metric for a load."""
     read = {name for hpa in hpas for _, _, name in find_driven_metrics(hpa, loads)}
     unread = ", ".join(repr(name) if name else "the first metric" for name in loads if name not in read)
     if unread:
@@ -595,6 +596,7 @@ def _check_load_names(hpas: Sequence[HorizontalPodAutoscaler], loads: Mapping[st
 
 
 def _format_requests(request: Quantity | Mapping[str, Quantity] | None) -> dict[str, str]:
+    """Return the requests as texts by resource; a single request has an empty name, for any resource."""
     if request is None:
         return {}
     if isinstance(request, Quantity):

@@ -60,7 +60,7 @@ class LimitRangeLookup(Protocol):
 
 
 class LimitRanges:
-    """Limit ranges of a cluster, those of a namespace in insertion order. Not safe for concurrent use.
+    """Limit ranges of a cluster; a namespace's are in insertion order. Not safe for concurrent use.
 
     ``items``: the initial ones. :meth:`apply` and :meth:`remove` change them.
     """
@@ -80,9 +80,9 @@ class LimitRanges:
         return (item for known in self._by_namespace.values() for item in known.values())
 
     def apply(self, item: LimitRange) -> None:
-        """Add the limit range ``item``, or replace the one of its name."""
+        """Add the limit range ``item``, or replace the one of the same namespace and name."""
         self._by_namespace.setdefault(item.namespace, {})[item.name] = item
-        self._forget(item.namespace)
+        self._drop_cached(item.namespace)
 
     def remove(self, namespace: str, name: str) -> None:
         """Remove a limit range if it exists."""
@@ -90,17 +90,18 @@ class LimitRanges:
         known.pop(name, None)
         if not known:
             self._by_namespace.pop(namespace, None)
-        self._forget(namespace)
+        self._drop_cached(namespace)
 
-    def _forget(self, namespace: str) -> None:
+    def _drop_cached(self, namespace: str) -> None:
+        """Drop the cached merged limits of a namespace."""
         for type_ in (CONTAINER_LIMIT, POD_LIMIT):
             self._effective.pop((namespace, type_), None)
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
-        """Return the lowest maximum, highest minimum and last default of all items of a type, or None.
+        """Return the merged limits of a type: lowest maximum, highest minimum, last default; None if there are none.
 
-        ``type_``: Container or Pod. Only cpu and memory are merged. Other resources are those of the first list with
-        any.
+        ``type_``: Container or Pod. Only cpu and memory are merged. For other resources the first list with any
+        resource counts.
         """
         if namespace not in self._by_namespace:
             return None
@@ -110,6 +111,7 @@ class LimitRanges:
         return self._effective[key]
 
     def _merge(self, namespace: str, type_: str) -> LimitRangeItem | None:
+        """Merge the limits of a type in a known namespace; None if there are none."""
         merged: LimitRangeItem | None = None
         for limit_range in self._by_namespace[namespace].values():
             for item in limit_range.spec.limits:
@@ -119,6 +121,7 @@ class LimitRanges:
 
 
 def _merge_limit_items(so_far: LimitRangeItem | None, item: LimitRangeItem, type_: str) -> LimitRangeItem:
+    """Return ``so_far`` (None: nothing yet) with the limits of another item merged in."""
     if so_far is None:
         so_far = LimitRangeItem(type=type_)
     return msgspec.structs.replace(
@@ -132,6 +135,10 @@ def _merge_limit_items(so_far: LimitRangeItem | None, item: LimitRangeItem, type
 def _merge_quantities(
     old: ResourceList | None, new: ResourceList | None, better: Callable[[Quantity, Quantity], bool]
 ) -> ResourceList | None:
+    """Return ``old`` with each cpu or memory quantity of ``new`` that is missing in ``old`` or better.
+
+    ``better(new, old)``: whether the new quantity wins.
+    """
     if new is None:
         return old
     if old is None:
@@ -153,11 +160,12 @@ _ZERO_QUANTITY: Final = Quantity.zero()
 def scale_quantity(
     resource: str, quantity: Quantity, base: Quantity, result: Quantity, mode: str = "none"
 ) -> tuple[Quantity, str]:
-    """Compute ``quantity * result / base``, with :data:`SCALE_SUCCESS`, :data:`SCALE_CAPPED` or
+    """Return ``quantity * result / base``, and one of :data:`SCALE_SUCCESS`, :data:`SCALE_CAPPED`,
     :data:`DIVISION_BY_ZERO`.
 
-    CPU is computed in millicores, everything else in whole units. ``mode``: ``none`` and ``down`` round down, ``up``
-    rounds CPU up. ``down`` turns a memory result of 0 into -1, as upstream does.
+    CPU is computed in millicores, everything else in whole units. A base of 0 returns ``quantity`` itself; a result
+    beyond int64 is the maximum of int64. ``mode``: ``none`` and ``down`` round down, ``up`` rounds CPU up. ``down``
+    turns a memory result of 0 into -1, as upstream does.
     """
     is_cpu = resource == CPU
     amount, divisor, factor = (value.milli_value() if is_cpu else value.value() for value in (quantity, base, result))
@@ -185,7 +193,11 @@ def _divide_truncated(numerator: int, denominator: int) -> tuple[int, int]:
 def get_proportional_limit(
     resource: str, limit: Quantity, request: Quantity, recommended: Quantity, default: Quantity
 ) -> tuple[Quantity | None, str]:
-    """Return the limit for a recommended request, or None, and a note (empty for none)."""
+    """Return the limit for a ``recommended`` request, and a note (empty for none).
+
+    The ratio of ``limit`` (``default`` if it is zero) to ``request`` is kept. The limit is None if the container has
+    none.
+    """
     if limit.is_zero and not default.is_zero:
         limit = default
     if limit.is_zero:
@@ -206,7 +218,10 @@ def get_proportional_limits(
     recommended: ResourceList | None,
     defaults: ResourceList | None,
 ) -> tuple[ResourceList | None, list[str]]:
-    """Return the limits for cpu and memory that keep the ratio, and notes, or None without limits."""
+    """Return the limits for cpu and memory that keep the ratio of limit to request, and notes.
+
+    ``(None, [])`` if neither resource gets a limit.
+    """
     new_limits: ResourceList = {}
     notes = []
     for name in (CPU, MEMORY):
@@ -222,7 +237,10 @@ def get_proportional_limits(
 def get_boundary_request(
     resource: str, request: Quantity, limit: Quantity, boundary: Quantity, default: Quantity
 ) -> Quantity:
-    """Return the request at which the proportional limit reaches ``boundary``, or zero without a limit."""
+    """Return the request at which the proportional limit reaches ``boundary``; zero if there is no limit.
+
+    ``default``: the limit of a container whose ``limit`` is zero.
+    """
     if limit.is_zero:
         limit = default
     if limit.is_zero:
@@ -251,8 +269,9 @@ class CappedRecommendation(NamedTuple):
 def cap_recommendation(
     vpa: VerticalPodAutoscaler | None, pod: Pod | None, limit_ranges: LimitRangeLookup | None = None
 ) -> CappedRecommendation:
-    """Fit a VPA's recommendation to a pod (``cappingRecommendationProcessor.Apply``). Raises :class:`CappingError`.
+    """Fit a VPA's recommendation to a pod (``cappingRecommendationProcessor.Apply``).
 
+    Raises :class:`CappingError` with upstream's text if ``vpa`` or ``pod`` is None, or the limit ranges cannot be read.
     With a limit range for pods, containers without a recommendation appear in the result with their own requests. Where
     upstream would write into a missing list of bounds, the container's field is unchanged and a diagnostic reports it.
     """
@@ -309,7 +328,7 @@ def _copy_recommendation(item: RecommendedContainerResources) -> RecommendedCont
 def _add_unrecommended_containers(
     pod: Pod, items: Sequence[RecommendedContainerResources]
 ) -> list[RecommendedContainerResources]:
-    """Return entries for containers with requests but without a recommendation."""
+    """Return entries, with the container's requests, for containers that have requests but no recommendation."""
     known, current = {item.container_name for item in items}, CurrentResources(pod)
     entries = []
     for container in pod.spec.containers:
@@ -369,6 +388,10 @@ def _scale_containers(
     wanted: Quantity,
     mode: str,
 ) -> list[str]:
+    """Multiply one resource of one field of all containers by ``wanted / base``, in place. Returns diagnostics.
+
+    ``by_name``: the recommendation by container. ``mode``: see :func:`scale_quantity`.
+    """
     diagnostics = []
     for container in pod.spec.containers:
         item = by_name.get(container.name)
@@ -392,6 +415,10 @@ def _cap_container(
     policies: ContainerPolicies,
     limits: LimitRangeItem | None,
 ) -> list[str]:
+    """Fit target and bounds of one container to limit range, policy and limits, in place. Returns the target's notes.
+
+    ``current``: the container's (requests, limits). ``limits``: the namespace's limit range for containers.
+    """
     own_policy = policies.get(item.container_name)
     requests_only = policies.controlled_values(item.container_name) == "RequestsOnly"
     bounds = _get_container_bounds(current, limits)
@@ -411,7 +438,10 @@ def _cap_container(
 def _get_container_bounds(
     current: tuple[ResourceList | None, ResourceList | None], limits: LimitRangeItem | None
 ) -> dict[str, tuple[Quantity, Quantity]]:
-    """Return, by resource, the minimum and maximum request of the containers' limit range (zero for no bound)."""
+    """Return, by resource, the minimum and maximum request that the limit range allows (zero for no bound).
+
+    ``current``: the container's (requests, limits).
+    """
     if limits is None:
         return {}
     bounds = {}
@@ -454,10 +484,12 @@ def _clamp(values: ResourceList, bounds: Mapping[str, tuple[Quantity, Quantity]]
 
 
 def _apply_container_limit_range(values: ResourceList, bounds: dict[str, tuple[Quantity, Quantity]]) -> list[str]:
+    """Bring values within the bounds of the limit range, in place. Returns a note per change."""
     return _clamp(values, bounds, "fit Min in container LimitRange", "fit Max in container LimitRange")
 
 
 def _cap_to_policy(values: ResourceList, policy: ContainerResourcePolicy | None) -> list[str]:
+    """Bring values within ``minAllowed`` and ``maxAllowed``, in place. Returns a note per change."""
     if policy is None:
         return []
     low, high = policy.min_allowed or {}, policy.max_allowed or {}
@@ -466,6 +498,7 @@ def _cap_to_policy(values: ResourceList, policy: ContainerResourcePolicy | None)
 
 
 def _cap_to_container_limit(values: ResourceList, limits: ResourceList | None) -> list[str]:
+    """Lower values that exceed the container's limits, in place. Returns a note per change."""
     notes = []
     for name in order_resources(limits or {}):
         limit = (limits or {})[name]

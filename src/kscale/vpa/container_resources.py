@@ -96,7 +96,7 @@ def remove_annotation(name: str) -> PatchOperation:
 
 
 def ensure_annotations(pod: Pod) -> list[PatchOperation]:
-    """Return the patch that creates annotations if the pod has none."""
+    """Return the patch that creates the map of annotations; empty if the pod has annotations."""
     return [PatchOperation("add", "/metadata/annotations", {})] if pod.metadata.annotations is None else []
 
 
@@ -106,7 +106,10 @@ def format_observed_containers(pod: Pod) -> str:
 
 
 def parse_observed_containers(text: str) -> list[str]:
-    """Parse the annotation that lists a pod's containers. Raises :class:`AnnotationError`."""
+    """Parse the annotation that lists a pod's containers into their names; empty for an empty text.
+
+    Raises :class:`AnnotationError` if a name cannot be a container's.
+    """
     if not text:
         return []
     names = text.split(_SEPARATOR)
@@ -118,6 +121,7 @@ def parse_observed_containers(text: str) -> list[str]:
 
 
 def _format_go_list(items: Iterable[str]) -> str:
+    """Format texts as Go's ``%v`` prints a slice."""
     return f"[{' '.join(items)}]"
 
 
@@ -145,7 +149,8 @@ def recommend_container_resources(
 ) -> PodContainerResources:
     """Return the recommendation fitted to the pod, with proportional limits (``GetContainersResourcesForPod``).
 
-    Raises :class:`kscale.vpa.capping.CappingError` and :class:`ProviderError`.
+    Raises :class:`kscale.vpa.capping.CappingError` if the recommendation cannot be fitted, and :class:`ProviderError`
+    if the limit ranges cannot be read.
     """
     lookup = limit_ranges or LimitRanges()
     recommendation: RecommendedPodResources | None = RecommendedPodResources()
@@ -171,10 +176,10 @@ def build_container_resources(
     *,
     add_all: bool = False,
 ) -> list[ContainerResources]:
-    """Build requests and limits without capping, and add notes on limits to ``notes`` (``GetContainersResources``).
+    """Build requests and limits of each container without capping (``GetContainersResources``).
 
-    ``add_all``: include containers without a recommendation, and fill in resources that a recommendation lacks from the
-    container.
+    ``notes``: by container; notes on limits are added in place. ``add_all``: include containers without a
+    recommendation, and take resources that a recommendation lacks from the container.
     """
     targets: dict[str, ResourceList | None] = {}
     for item in recommendation.container_recommendations:
@@ -202,6 +207,7 @@ def build_container_resources(
 
 
 def _fill_missing(values: ResourceList | None, current: ResourceList | None) -> ResourceList | None:
+    """Return the recommended values, with missing cpu and memory taken from ``current``."""
     missing: ResourceList = {name: (current or {})[name] for name in (CPU, MEMORY) if name in (current or {})}
     if not missing:
         return values
@@ -227,6 +233,7 @@ def has_startup_boost(vpa: VerticalPodAutoscaler) -> bool:
 
 
 def _get_boost(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> StartupBoost | None:
+    """Return the startup boost of a container: its policy's, else the VPA's; None without one."""
     policy = policies.get(container)
     if policy is not None and policy.startup_boost is not None:
         return policy.startup_boost
@@ -243,6 +250,7 @@ def has_empty_boost(container: str, vpa: VerticalPodAutoscaler, policies: Contai
 
 
 def _compute_boosted_cpu(base: Quantity, boost: StartupBoostCpu) -> Quantity:
+    """Return the CPU request during the boost. Raises BoostError for a missing or invalid field."""
     if boost.type in ("", "Factor"):
         if boost.factor is None:
             raise BoostError("startupBoost.CPU.Factor is required when Type is Factor or not specified")
@@ -264,10 +272,11 @@ def apply_boost(
     resources: ContainerResources,
     max_cpu: Quantity,
 ) -> tuple[ContainerResources, list[PatchOperation]]:
-    """Return a container's resources while it starts, and the annotation that stores its original resources.
+    """Return a container's resources while it starts, and the patches of annotations that store its original ones.
 
-    ``policies``: those of ``vpa``. ``max_cpu``: the flag that limits a boost (zero for no limit). Raises
-    :class:`BoostError`. Upstream crashes on a ``startupBoost`` without ``cpu``; here it boosts nothing.
+    ``policies``: the policies of ``vpa``. ``resources``: what the container gets without the boost. ``max_cpu``: the
+    flag that limits a boost (zero for no limit). Raises :class:`BoostError` for a boost with a missing or invalid
+    field. Upstream crashes on a ``startupBoost`` without ``cpu``; here it boosts nothing.
     """
     boost = _get_boost(container.name, vpa, policies)
     if boost is None or boost.cpu is None:
@@ -296,7 +305,7 @@ def apply_boost(
 
 
 def format_original_resources(container: Container) -> str:
-    """Format the container's own cpu and memory for the annotation."""
+    """Format the container's own cpu and memory as the JSON of the annotation."""
 
     def format_resources(resources: ResourceList | None) -> dict[str, str]:
         return {name: str((resources or {})[name]) for name in (CPU, MEMORY) if name in (resources or {})}
@@ -312,7 +321,7 @@ def format_original_resources(container: Container) -> str:
 
 
 def find_boosted_containers(pod: Pod) -> list[str]:
-    """Return the containers with a boost annotation, by name."""
+    """Return the names of the containers with a boost annotation, sorted."""
     return sorted(
         key.removeprefix(_BOOST_ANNOTATION_PREFIX)
         for key in pod.metadata.annotations or {}
@@ -326,6 +335,7 @@ def has_boost_in_progress(pod: Pod) -> bool:
 
 
 def _get_boost_duration(container: str, vpa: VerticalPodAutoscaler, policies: ContainerPolicies) -> int:
+    """Return the boost's duration in seconds; 0 if neither policy nor VPA sets it."""
     policy = policies.get(container)
     for boost in (policy.startup_boost if policy is not None else None, vpa.spec.startup_boost):
         if boost is not None and boost.cpu is not None and boost.cpu.duration_seconds is not None:
@@ -334,7 +344,7 @@ def _get_boost_duration(container: str, vpa: VerticalPodAutoscaler, policies: Co
 
 
 def find_expired_boosts(pod: Pod, vpa: VerticalPodAutoscaler, now: int) -> list[str]:
-    """Return the boosted containers whose pod has been Ready for the boost's duration."""
+    """Return the names of boosted containers whose pod has been Ready for longer than the boost's duration."""
     ready = conditions.find(pod.status.conditions, "Ready")
     if ready is None or ready.status != "True":
         return []
@@ -349,7 +359,10 @@ def find_expired_boosts(pod: Pod, vpa: VerticalPodAutoscaler, now: int) -> list[
 
 
 def parse_original_resources(pod: Pod, container: str) -> ContainerResources:
-    """Parse the resources in a boost annotation. Raises :class:`BoostError` if they are invalid."""
+    """Parse the resources that the boost annotation of a container stores.
+
+    Raises :class:`BoostError` if the annotation is missing or invalid.
+    """
     text = (pod.metadata.annotations or {}).get(_BOOST_ANNOTATION_PREFIX + container, "")
     try:
         original = from_json(text, _OriginalResources)

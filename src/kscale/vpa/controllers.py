@@ -123,7 +123,11 @@ class ScaleLookup(Protocol):
     """Source of scales."""
 
     def get(self, key: ScaleKey) -> Scale:
-        """Return a scale. Raises :class:`ScaleRefusedError` or :class:`ScaleNeededError`."""
+        """Return a scale.
+
+        Raises :class:`ScaleRefusedError` if the API server has none, and :class:`ScaleNeededError` if the scale was not
+        requested yet.
+        """
         ...
 
 
@@ -139,7 +143,7 @@ class FixedScales:
         return f"<KnownScales: {len(self._answers)}>"
 
     def get(self, key: ScaleKey) -> Scale:
-        """Return a scale. Raises :class:`ScaleRefusedError`."""
+        """Return a scale. Raises :class:`ScaleRefusedError` for an unknown key and for a stored error."""
         response = self._answers.get(key)
         if isinstance(response, Scale):
             return response
@@ -190,7 +194,7 @@ class ScaleCache:
         return f"<ScaleCache: {len(self)}>"
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock in nanoseconds, so that ages stay equal."""
+        """Shift the stored times by ``by`` nanoseconds after the clock was set, so that ages stay equal."""
         for entry in self._entries.values():
             entry.refresh_after += by
             entry.delete_after += by
@@ -199,7 +203,8 @@ class ScaleCache:
     def get(self, key: ScaleKey) -> Scale:
         """Return a scale and extend its lifetime.
 
-        Raises :class:`ScaleRefusedError` and :class:`ScaleNeededError`.
+        Raises :class:`ScaleRefusedError` if the cached response is an error, and :class:`ScaleNeededError` if nothing
+        is cached.
         """
         entry = self._entries.get(key)
         if entry is None:
@@ -210,7 +215,7 @@ class ScaleCache:
         return entry.answer
 
     def insert(self, key: ScaleKey, answer: Scale | ApiError, now: datetime | Moment) -> None:
-        """Insert the response ``answer``, unless the key is cached already."""
+        """Insert the response ``answer``. Does nothing if the key is cached already."""
         time = moment(now)
         if key in self._entries:
             return
@@ -218,20 +223,21 @@ class ScaleCache:
             oldest = sorted(self._entries, key=lambda each: self._entries[each].delete_after)
             for each in oldest[: self._most // 8 + 1]:
                 del self._entries[each]
-        self._entries[key] = _CachedScale(answer, self._next(time), time + self._lifetime)
+        self._entries[key] = _CachedScale(answer, self._compute_refresh_time(time), time + self._lifetime)
 
     def refresh_steps(self, now: datetime | Moment) -> StepsOf[GetScale, None]:
-        """Refresh old entries by new requests, and remove unread entries. Call it every 7 s."""
+        """Request entries again that are older than ``freshness``, and remove unread entries. Call it every 7 s."""
         progress = Progress(moment(now))
         for key in [key for key, entry in self._entries.items() if progress.now > entry.refresh_after]:
             answer = yield from _request_scale_steps(progress, key)
             entry = self._entries.get(key)
             if entry is not None:
-                entry.answer, entry.refresh_after = answer, self._next(progress.now)
+                entry.answer, entry.refresh_after = answer, self._compute_refresh_time(progress.now)
         for key in [key for key, entry in self._entries.items() if progress.now > entry.delete_after]:
             del self._entries[key]
 
-    def _next(self, now: Moment) -> Moment:
+    def _compute_refresh_time(self, now: Moment) -> Moment:
+        """Return when an entry is requested again: after the freshness plus the jitter."""
         return now + self._freshness + int(self._jitter() * float(self._freshness))
 
 
@@ -244,6 +250,7 @@ class _RequestedScales:
         self.answers: dict[ScaleKey, Scale | ApiError] = {}
 
     def get(self, key: ScaleKey) -> Scale:
+        """Return a scale that was requested. Raises ScaleNeededError for others, ScaleRefusedError for an error."""
         response = self.answers.get(key)
         if response is None:
             raise ScaleNeededError(key)
@@ -255,10 +262,10 @@ class _RequestedScales:
 def evaluate_with_scales_steps(
     progress: Progress, scales: ScaleLookup, question: Callable[[ScaleLookup], _T], *, remember: bool = True
 ) -> StepsOf[GetScale, _T]:
-    """Evaluate a function of controllers, requesting the scales that it needs.
+    """Evaluate ``question``, a function of scales, again and again until all scales that it needs were requested.
 
     With ``remember`` a :class:`ScaleCache` is read and filled. Without, each scale is requested, as upstream does for
-    selectors. Other ``scales`` are complete.
+    selectors. Any other lookup is complete, so that nothing is requested.
     """
     if not isinstance(scales, ScaleCache):
         return question(scales)
@@ -277,15 +284,16 @@ def evaluate_with_scales_steps(
 
 
 def _request_scale_steps(progress: Progress, key: ScaleKey) -> StepsOf[GetScale, Scale | ApiError]:
+    """Request a scale. Returns the scale or the API's error."""
     outcome = yield from progress.act(GetScale(namespace=key.namespace, resource=key.resource, name=key.name))
     answer: Scale | ApiError = outcome.error if outcome.error is not None else outcome.value
     return answer
 
 
 def run_without_requests(steps: StepsOf[GetScale | Observe, _T]) -> tuple[_T, list[Observation]]:
-    """Run a machine that needs known scales only, and return its result and observations.
+    """Run a machine for which all scales are known, and return its result and observations.
 
-    Raises :class:`ScaleNeededError` if another scale is needed.
+    Raises :class:`ScaleNeededError` if the machine requests a scale.
     """
     observations: list[Observation] = []
     try:
@@ -363,7 +371,7 @@ class Controllers:
         return f"<Controllers: {len(self)} of well-known kinds, {self.scales!r}>"
 
     def apply(self, item: KubeObject) -> None:
-        """Add the object ``item``, or replace the one of its kind and name."""
+        """Add the object ``item``, or replace the one of the same kind, namespace and name."""
         kind = type(item).__name__
         if kind in WELL_KNOWN_KINDS:
             self._objects[kind, item.namespace, item.name] = item
@@ -389,11 +397,12 @@ class Controllers:
             yield ControllerKey(namespace, kind, name, item.api_version), _get_pod_template(item)
 
     def scale(self, key: ControllerKey, scales: ScaleLookup | None = None) -> Scale:
-        """Return the scale of a key whose kind is not well known, from the first of its resources that has one.
+        """Return the scale of a controller whose kind is not well known, from the first of its resources that has one.
 
-        ``scales``: another lookup to use. Raises :class:`TargetError` for an invalid ``apiVersion``,
-        :class:`UnknownKindError`, :class:`~kscale.vpa.controllers.ScaleRefusedError` (the last error) and
-        :class:`~kscale.vpa.controllers.ScaleNeededError`.
+        ``scales``: a lookup to use in place of the controllers' own. Raises :class:`TargetError` for an invalid
+        ``apiVersion``, :class:`UnknownKindError` for a kind that is not served,
+        :class:`~kscale.vpa.controllers.ScaleRefusedError` (the last error) if no resource has a scale, and
+        :class:`~kscale.vpa.controllers.ScaleNeededError` if a scale was not requested yet.
         """
         try:
             group, _ = parse_group_version(key.api_version)
@@ -414,7 +423,10 @@ class Controllers:
 
 
 def get_pod_selector(controller: KubeObject) -> LabelSelector | None:
-    """Return the pod selector of a well-known controller."""
+    """Return the pod selector of a well-known controller; None if it has none.
+
+    Raises TypeError for any other object.
+    """
     match controller:
         case CronJob():
             return LabelSelector(match_labels=controller.spec.job_template.spec.template.metadata.labels)
@@ -426,6 +438,7 @@ def get_pod_selector(controller: KubeObject) -> LabelSelector | None:
 
 
 def _get_pod_template(controller: KubeObject) -> PodTemplateSpec:
+    """Return the pod template of a well-known controller. Raises TypeError for any other object."""
     match controller:
         case CronJob():
             return controller.spec.job_template.spec.template
@@ -458,7 +471,7 @@ class _KindTrackingMapper(AnyKindRESTMapper):
         self.kinds: dict[str, tuple[str, str]] = {}
 
     def resources(self, group: str, kind: str) -> tuple[str, ...]:
-        """Return the group-resources of a kind."""
+        """Return the group-resources of a kind, and record the kind of each."""
         names = super().resources(group, kind)
         for name in names:
             self.kinds.setdefault(name, (group, kind))
@@ -496,18 +509,19 @@ class DumpScales:
         return f"<DumpScales: {len(self._definitions)} definitions, {len(self._objects)} objects>"
 
     def get(self, key: ScaleKey) -> Scale:
-        """Return a scale. Raises :class:`~kscale.vpa.controllers.ScaleRefusedError` if the kind or the object has
-        none.
-        """
+        """Return a scale. Raises :class:`~kscale.vpa.controllers.ScaleRefusedError` if the kind or object has none."""
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = self._answer(key)
+            answer = self._answers[key] = self._find_response(key)
         if isinstance(answer, ApiError):
             raise ScaleRefusedError(answer)
         return answer
 
     def assume_selector(self, group: str, kind: str, namespace: str, name: str, selector: str) -> bool:
-        """Take a selector for that of an object that is not in the dump; False, and nothing changed, if it is there."""
+        """Set the selector that is assumed for an object that the dump lacks.
+
+        Returns False, and changes nothing, if the dump has the object.
+        """
         if (group, kind, namespace, name) in self._objects:
             return False
         for resource in self.mapper.resources(group, kind):
@@ -516,7 +530,8 @@ class DumpScales:
             self._answers.pop(key, None)
         return True
 
-    def _answer(self, key: ScaleKey) -> Scale | ApiError:
+    def _find_response(self, key: ScaleKey) -> Scale | ApiError:
+        """Find the scale of a key, or the API server's error. Assumptions are added to ``assumed``."""
         group, kind = self.mapper.kinds.get(key.resource) or split_group_resource(key.resource)[::-1]
         name = f"{kind}.{group}" if group else kind
         item = self._objects.get((group, kind, key.namespace, key.name))
@@ -528,7 +543,7 @@ class DumpScales:
             version = "" if item is None else item.api_version.rpartition("/")[2]
             paths = versions.get(version) or next(iter(versions.values()))
         elif paths is None and (group, kind) in self._targets:
-            return self._guess(key, item, name, self._targets[group, kind])
+            return self._guess_scale(key, item, name, self._targets[group, kind])
         elif paths is None and not has_built_in_scale(group, kind):
             if "." in group and not group.endswith(".k8s.io"):
                 text = f"the input has no CustomResourceDefinition of {name}: taken to have no scale"
@@ -538,23 +553,27 @@ class DumpScales:
             text = f"the input has no CustomResourceDefinition of {name}: its scale is read as it usually is"
             self.assumed[key.namespace, text] = None
         if item is None:
-            return self._without_object(key, name)
+            return self._build_assumed_scale(key, name)
         try:
             return scale_of(to_dict(item), paths)
         except ScaleError as error:
             return ApiError(str(error))
 
-    def _without_object(self, key: ScaleKey, name: str) -> Scale:
+    def _build_assumed_scale(self, key: ScaleKey, name: str) -> Scale:
+        """Return a scale of an object that the dump lacks, with the assumed selector or an empty one."""
         self.assumed[key.namespace, f"the input has no {name} {key.namespace}/{key.name}, which owns others"] = None
         metadata = ObjectMeta(name=key.name, namespace=key.namespace)
         return Scale(metadata=metadata, status=ScaleStatus(selector=self._selectors.get(key, "")))
 
-    def _guess(self, key: ScaleKey, item: CustomWorkload | None, name: str, shown_by: str) -> Scale:
-        """Return the scale of a kind that is not defined in the dump, but that an autoscaler of the dump scales."""
+    def _guess_scale(self, key: ScaleKey, item: CustomWorkload | None, name: str, shown_by: str) -> Scale:
+        """Return the scale of a kind without definition that an autoscaler of the dump scales.
+
+        ``name``: of the kind, ``shown_by``: the autoscaler; both for the text in ``assumed``.
+        """
         if item is None:
             text = f"the input has no CustomResourceDefinition of {name}: taken to have a scale, as {shown_by}"
             self.assumed[key.namespace, text] = None
-            return self._without_object(key, name)
+            return self._build_assumed_scale(key, name)
         text = f"the input has no CustomResourceDefinition of {name}: its selector is read from .status.selector"
         self.assumed[key.namespace, f"{text}, as {shown_by}"] = None
         selector = (item.status or {}).get("selector")
@@ -581,7 +600,7 @@ def list_custom_workloads(cluster: ObjectSource) -> list[CustomWorkload]:
 
 @typed
 def read_controllers(cluster: ObjectSource) -> Controllers:
-    """Return the controllers of a cluster, with the scales of the custom kinds that own some of them.
+    """Return the controllers of a cluster, with the scales of custom kinds that own any of them.
 
     Upstream: ``target/controller_fetcher/controller_fetcher.go``.
     """
@@ -619,7 +638,7 @@ class CustomOwners(NamedTuple):
 def find_custom_owners(cluster: Cluster) -> list[CustomOwner]:
     """Return the custom owners of pods and controllers, and the custom targets of VPAs, each once."""
     owners: dict[CustomOwner, None] = {}
-    for item in _owned(cluster):
+    for item in _list_owned_objects(cluster):
         owner = controller_of(item.metadata)
         if owner is not None and _is_custom(owner.api_version, owner.kind):
             owners[CustomOwner(group_of(owner.api_version), owner.kind, item.namespace, owner.name)] = None
@@ -630,7 +649,8 @@ def find_custom_owners(cluster: Cluster) -> list[CustomOwner]:
     return list(owners)
 
 
-def _owned(cluster: Cluster) -> Iterator[KubeObject]:
+def _list_owned_objects(cluster: Cluster) -> Iterator[KubeObject]:
+    """Yield the pods and the well-known controllers, which may have owners."""
     pods: Iterable[Pod] = cluster.pods()
     yield from pods
     for kind in sorted(WELL_KNOWN_KINDS):
@@ -638,13 +658,14 @@ def _owned(cluster: Cluster) -> Iterator[KubeObject]:
 
 
 def _is_custom(api_version: str, kind: str) -> bool:
+    """Check whether a kind is neither a well-known controller nor of a group of Kubernetes itself."""
     return kind not in WELL_KNOWN_KINDS and is_custom_group(group_of(api_version))
 
 
 def request_custom_owners_steps(owners: Iterable[CustomOwner], at_most: int, now: Moment) -> Steps[CustomOwners]:
-    """Request the served kinds, and the scale of each owner whose kind has one.
+    """Discover the served kinds, and request the scale of each owner whose kind has one.
 
-    ``at_most``: how many requests are made at a time.
+    ``at_most``: how many requests run at a time.
     """
     progress = Progress(now)
     outcome = yield from progress.act(Discover())
@@ -683,6 +704,7 @@ def _find_resource(mapper: RESTMapper, group: str, kind: str) -> ServedResource 
 
 
 def _request_owner_scale_steps(owner: CustomOwner, resource: ServedResource, now: Moment) -> Steps[Scale | ApiError]:
+    """Request the scale of an owner. Returns the scale or the API's error."""
     action = GetScale(namespace=owner.namespace, resource=resource.group_resource, name=owner.name)
     outcome = yield from Progress(now).act(action)
     answer: Scale | ApiError = outcome.error if outcome.error is not None else outcome.value
@@ -690,7 +712,7 @@ def _request_owner_scale_steps(owner: CustomOwner, resource: ServedResource, now
 
 
 def _build_definition(resource: ServedResource) -> CustomResourceDefinition:
-    """Build the definition of a kind whose objects hold their scale as :func:`_build_workload` writes it."""
+    """Build the definition of a kind, with the scale's paths that :func:`_build_workload` writes."""
     paths = {
         "specReplicasPath": _PATHS.spec_replicas,
         "statusReplicasPath": _PATHS.status_replicas,
@@ -710,6 +732,7 @@ def _build_definition(resource: ServedResource) -> CustomResourceDefinition:
 
 
 def _build_workload(owner: CustomOwner, resource: ServedResource, scale: Scale) -> KubeObject:
+    """Build an object of a custom kind whose fields contain the values of its scale."""
     version = resource.api_version
     return from_dict(
         {

@@ -31,7 +31,7 @@ class ResourceTargets(NamedTuple):
 
 
 def describe_percentiles(options: RecommenderOptions) -> dict[str, str]:
-    """Return how the recommender computes each resource's target and bounds, before policies."""
+    """Return, by resource, how the recommender computes target and bounds, before policies."""
     margin = f"plus {options.recommendation_margin_fraction:.0%}"
     percentiles = {
         CPU: (
@@ -55,28 +55,28 @@ def describe_percentiles(options: RecommenderOptions) -> dict[str, str]:
 
 
 def explain_target(resource: str, amounts: ResourceTargets, method: Mapping[str, str]) -> str:
-    """Return a resource's target and what gave it, in one line.
+    """Return the target of a resource and how it was computed, in one line.
 
-    ``method``: how the target is computed, by resource; a resource that is missing there has no text on that.
+    ``method``: how the target is computed, by resource; without an entry for the resource the line does not say it.
     """
     if amounts.target is None:
         return f"{resource}: no target"
     uncapped = amounts.target if amounts.uncapped is None else amounts.uncapped
-    text = f"{resource} {_format(resource, amounts.target)}: "
+    text = f"{resource} {_format_amount(resource, amounts.target)}: "
     if amounts.minimum is not None and uncapped == amounts.minimum:
-        text += f"the minimum of a pod ({_format(resource, uncapped)}), as no usage is above it"
+        text += f"the minimum of a pod ({_format_amount(resource, uncapped)}), as no usage is above it"
     else:
         text += method.get(resource, "the strategy's advice")
     if uncapped < amounts.target:
-        text += f", raised from {_format(resource, uncapped)} by minAllowed"
+        text += f", raised from {_format_amount(resource, uncapped)} by minAllowed"
     elif uncapped > amounts.target:
-        text += f", lowered from {_format(resource, uncapped)} by maxAllowed"
+        text += f", lowered from {_format_amount(resource, uncapped)} by maxAllowed"
     if amounts.lower is not None and amounts.upper is not None:
-        text += f", bounds {_format(resource, amounts.lower)} to {_format(resource, amounts.upper)}"
+        text += f", bounds {_format_amount(resource, amounts.lower)} to {_format_amount(resource, amounts.upper)}"
     return text
 
 
-def _format(resource: str, amount: int) -> str:
+def _format_amount(resource: str, amount: int) -> str:
     """Format millicores as cores, and bytes in binary units."""
     if resource == CPU:
         return f"{amount:,}m"

@@ -59,14 +59,17 @@ _MAX_SIZE_LOG2: Final = 20
 
 
 def _counter(name: str, labels: tuple[str, ...], text: str) -> Metric:
+    """Build a counter named ``vpa_<name>`` with the help ``text``."""
     return Metric(f"vpa_{name}", "counter", labels, help=text)
 
 
 def _gauge(name: str, labels: tuple[str, ...], text: str) -> Metric:
+    """Build a gauge named ``vpa_<name>`` with the help ``text``."""
     return Metric(f"vpa_{name}", "gauge", labels, help=text)
 
 
 def _histogram(name: str, labels: tuple[str, ...], bounds: tuple[float, ...], text: str) -> Metric:
+    """Build a histogram named ``vpa_<name>`` with the help ``text``."""
     return Metric(f"vpa_{name}", "histogram", labels, bounds, help=text)
 
 
@@ -161,7 +164,7 @@ LEGACY_METRICS: Final[Mapping[str, Metric]] = {
 
 
 def get_size_log2(pods: int) -> int:
-    """Return the label ``vpa_size_log2``, the binary logarithm of the number of pods, rounded down and limited."""
+    """Return the label ``vpa_size_log2``: the binary logarithm of the number of pods, rounded down and limited."""
     return 0 if pods <= 0 else min(pods.bit_length() - 1, _MAX_SIZE_LOG2)
 
 
@@ -176,6 +179,7 @@ def build_observation(
 
 
 def _format_labels(labels: Labels) -> dict[str, str]:
+    """Return the labels with truth values as ``true`` and ``false``."""
     return {
         label: ("true" if value else "false") if isinstance(value, bool) else value for label, value in labels.items()
     }
@@ -193,7 +197,8 @@ class ObservationTally:
     def later(self, tell: Callable[[ObservationTally], None]) -> None:
         """Schedule a callback for when the sums are read.
 
-        ``tell`` receives this tally and should not hold a reference to it, so that unread sums can be freed.
+        ``tell`` receives this tally and adds to it. It should not hold a reference to the tally, so that unread sums
+        can be freed.
         """
         self._later.append(tell)
 
@@ -239,6 +244,7 @@ class ObservationTally:
 
 
 def _count_buckets(name: str, values: npt.NDArray[np.float64]) -> tuple[int, ...]:
+    """Return how many values are in each bucket of a histogram; the last one has no upper bound."""
     bounds = METRICS[name].bounds
     places = np.searchsorted(np.array(bounds), values, side="left")
     return tuple(np.bincount(places, minlength=len(bounds) + 1).tolist())
@@ -252,7 +258,7 @@ class ExecutionTimer:
         self._name = f"vpa_{component}_execution_latency_seconds"
         self._begun = self._last = progress.now
         self.steps: dict[str, int] = {}
-        """Step -> nanoseconds, of those that are over."""
+        """Durations of the finished steps: name of the step -> nanoseconds."""
 
     def step(self, name: str) -> StepsOf[Wait | Observe, None]:
         """Observe the duration of the step that ends now (``ObserveStep``)."""
@@ -266,6 +272,7 @@ class ExecutionTimer:
         yield from self._observe_step("total", now - self._begun)
 
     def _observe_step(self, name: str, took: int) -> StepsOf[Observe, None]:
+        """Observe a duration in nanoseconds, and store it in ``steps``."""
         self.steps[name] = took
         yield from self._progress.observe(build_observation(self._name, {"step": name}, took / 1e9))
 
@@ -295,18 +302,19 @@ class QualityObserver:
     ) -> None:
         """Observe samples of containers in cores or bytes, with the last recommendation (0 for none).
 
-        ``modes[mode[i]]`` is the update mode, empty if the VPA has none.
+        The update mode of sample *i* is ``modes[mode[i]]``, empty if the VPA has none.
         """
         killed = bool(is_oom.any())
         for number, name in sorted(enumerate(modes), key=itemgetter(1)):
             for oom in (False, True)[: 1 + killed]:
                 chosen = (mode == number) & (is_oom == oom) if killed else mode == number
                 if chosen.all():
-                    self._group(resource, name, oom, usage, recommended)
+                    self._observe_group(resource, name, oom, usage, recommended)
                 elif chosen.any():
-                    self._group(resource, name, oom, usage[chosen], recommended[chosen])
+                    self._observe_group(resource, name, oom, usage[chosen], recommended[chosen])
 
-    def _group(self, resource: str, mode: str, oom: bool, usage: FloatArray, recommended: FloatArray) -> None:
+    def _observe_group(self, resource: str, mode: str, oom: bool, usage: FloatArray, recommended: FloatArray) -> None:
+        """Observe samples that have the same update mode and the same kind (OOM or not)."""
         short, unit = _METRIC_NAME_PARTS[resource]
         own: dict[str, str | bool] = {"is_oom": oom} if resource == MEMORY else {}
         missing = recommended == 0
@@ -331,7 +339,10 @@ class QualityObserver:
                 self.into.observe(name, labels, difference[chosen])
 
     def change(self, old: ResourceList | None, new: ResourceList | None, mode: str | None, pods: int) -> None:
-        """Record a change of a recommendation, observed lazily. Without an old one nothing is recorded."""
+        """Record a change of a VPA's recommendation, observed when the sums are read.
+
+        Nothing is recorded without an old or a new recommendation. ``pods``: number of pods of the VPA.
+        """
         if old is None or new is None:
             return
         if not self._changes:
@@ -344,6 +355,7 @@ _RecommendationChange = tuple[ResourceList, ResourceList, str | None, int]
 
 
 def _observe_changes(changes: list[_RecommendationChange], into: ObservationTally) -> None:
+    """Observe the relative changes of targets in ``into``, and empty the list ``changes``."""
     pending, changes[:] = changes[:], []
     for old, new, mode, pods in pending:
         for resource, amount in new.items():
@@ -393,7 +405,10 @@ class LoopGauges:
             self._by_size[name][min(size, _SIZE_COUNT - 1)] += by  # upstream crashes beyond 2^20 pods
 
     def observations(self) -> list[Observation]:
-        """Return the gauges' values, by size for all sizes, by size and mode for those that were added to."""
+        """Return the values of the gauges.
+
+        By size: all sizes. By size and mode: only those that were added to.
+        """
         by_mode = [
             build_observation(_PREFIX + name, {"vpa_size_log2": str(size), "update_mode": mode}, value)
             for name, cells in self._by_mode.items()

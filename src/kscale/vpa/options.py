@@ -57,15 +57,18 @@ _FEATURE_GATES: Final = frozenset({"AllAlpha", "AllBeta", PER_VPA_CONFIG_GATE, C
 
 
 def _find_gate_problems(gates: Mapping[str, bool]) -> list[Problem]:
+    """Return one problem for each unknown feature gate."""
     unknown = sorted(set(gates) - _FEATURE_GATES)
     return [Problem(f"unrecognized feature gate: {name}", field="feature_gates") for name in unknown]
 
 
 def _ignores_namespace(namespace: str, only: str, ignored: list[str]) -> bool:
+    """Check whether a namespace is ignored. ``only``: the only one that is not (empty: all)."""
     return bool(only and namespace != only) or namespace in ignored
 
 
 def _find_namespace_problems(one: str, ignored: list[str]) -> list[Problem]:
+    """Return a problem if one namespace is selected and others are ignored, too."""
     if not (one and ignored):
         return []
     flags = "--vpa-object-namespace and --ignored-vpa-object-namespaces"
@@ -202,7 +205,7 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def use_checkpoints(self) -> bool:
-        """Return whether history is stored in checkpoints, and not in Prometheus."""
+        """Return whether history is stored in checkpoints (True) or comes from Prometheus (False)."""
         return self.storage != "prometheus"
 
     def ignores(self, namespace: str) -> bool:
@@ -210,8 +213,9 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
         return _ignores_namespace(namespace, self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
 
     def problems(self) -> list[Problem]:
-        """Return what upstream rejects at start-up, with its texts, and options without effect. ``field`` is the
-        option.
+        """Return what upstream rejects at start-up, in its texts, and options that have no effect.
+
+        Empty if there is nothing. ``field`` of each problem is the option.
         """
         problems = _find_namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
         problems += _find_gate_problems(self.feature_gates)
@@ -303,9 +307,10 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
         return _ignores_namespace(namespace, self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
 
     def problems(self) -> list[Problem]:
-        """Return what upstream rejects at start-up, with its texts; ``field`` is the option.
+        """Return what upstream rejects at start-up, in its texts; empty if there is nothing.
 
-        With the profile ``legacy``, options that the updater of 2020 did not have must be at their default.
+        ``field`` of each problem is the option. With the profile ``legacy``, options that the updater of 2020 did not
+        have must be at their default.
         """
         problems = _find_namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
         problems += _find_gate_problems(self.feature_gates)
@@ -356,7 +361,10 @@ class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
         check_fields(self)
 
     def problems(self) -> list[Problem]:
-        """Return what upstream rejects at start-up, with its texts; ``field`` is the option."""
+        """Return what upstream rejects at start-up, in its texts; empty if there is nothing.
+
+        ``field`` of each problem is the option.
+        """
         problems = _find_gate_problems(self.feature_gates)
         if self.status_lease_update_interval <= timedelta():
             text = "--status-lease-update-interval must be positive."

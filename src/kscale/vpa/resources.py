@@ -54,7 +54,7 @@ def to_resource_amount(x: float) -> int:
 
 
 def float_to_int64(x: float) -> int:
-    """Convert a float as Go's ``int64(x)`` does on amd64."""
+    """Convert a float as Go's ``int64(x)`` does on amd64 (-2^63 for NaN and values out of range)."""
     return _histogram.go_int64(x)
 
 
@@ -81,7 +81,7 @@ def to_memory_quantity(size: int) -> Quantity:
 
 
 def round_up_quantity(quantity: Quantity) -> Quantity:
-    """Round a quantity to an integer, away from zero (``RoundUp(0)``)."""
+    """Round a quantity to an integer in its unit, away from zero (``RoundUp(0)``)."""
     return Quantity.from_int(quantity.value(), quantity.format)
 
 
@@ -125,7 +125,10 @@ def get_amount(amounts: ResourceList | None, resource: str) -> int | None:
 
 
 def get_current_resources(pod: Pod, container: str) -> tuple[ResourceList | None, ResourceList | None]:
-    """Return the requests and limits of one container; for many containers build :class:`CurrentResources` once."""
+    """Return the requests and limits of one container; ``(None, None)`` if the pod has no such container.
+
+    For many containers build :class:`CurrentResources` once.
+    """
     return CurrentResources(pod).get(container)
 
 
@@ -142,6 +145,7 @@ def get_resources_sources(pod: Pod) -> tuple[str, ...]:
 
 
 def _get_sources(field: str, containers: Sequence[Container], statuses: Sequence[ContainerStatus]) -> tuple[str, ...]:
+    """Return the source of each container's resources. ``field``: ``Container`` or ``InitContainer``."""
     if not statuses:
         return (f"Pod.Spec.{field}s",) * len(containers)
     first = {status.name: status for status in reversed(statuses)}

@@ -140,6 +140,7 @@ def list_strategies() -> Mapping[str, type[Strategy]]:
 
 
 def _import_file(path: Path) -> ModuleType:
+    """Import a Python file as a module. Raises ImportError if it is none."""
     name = f"kscale_strategy_{path.stem}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -150,7 +151,10 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _load_strategy_class(name: str) -> type[Strategy]:
-    """Import a class from ``package.module:Class`` or ``file.py:Class``."""
+    """Import a class from ``package.module:Class`` or ``file.py:Class``.
+
+    Raises InputError if that fails, or the class is no strategy.
+    """
     place, _, attribute = name.rpartition(":")
     try:
         module = _import_file(Path(place)) if place.endswith(".py") else import_module(place)
@@ -192,10 +196,10 @@ def find_strategy(name: str, settings: Mapping[str, Any] | None = None) -> Strat
 
 
 def get_checked_advice(strategy: Strategy, usage: ContainerUsage, where: str) -> StrategyAdvice:
-    """Return a strategy's advice for the ``usage`` of a container, checked to be non-negative integers.
+    """Return a strategy's advice for the ``usage`` of a container, whose amounts are None or non-negative integers.
 
-    ``where``: the container's name in messages. Raises ``InputError`` for other results, and for any exception of the
-    strategy except ``NativeError``.
+    ``where``: the container's name in messages. Raises ``InputError`` if the strategy returns anything else or raises
+    an exception other than ``NativeError``.
     """
     source = f"strategy {strategy.name or type(strategy).__name__}"
     try:
@@ -260,10 +264,12 @@ class CompiledStrategy(Strategy):
 
 
 def _concatenate_samples(pods: Iterable[SampleArray]) -> SampleArray:
+    """Return the samples of all pods in one array."""
     return np.concatenate([np.empty(0), *pods])
 
 
 def _to_whole_amount(amount: float) -> int | None:
+    """Round up to an integer; None for NaN and infinite numbers (no advice)."""
     return math.ceil(amount) if math.isfinite(amount) else None
 
 
@@ -275,14 +281,17 @@ MinAmount = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
 def _to_millicores(cores: float, minimum: int) -> int:
+    """Convert cores to millicores, rounded up, at least ``minimum`` (millicores)."""
     return max(math.ceil(cores * 1000), minimum)
 
 
 def _to_bytes(size: float, minimum_mebibytes: int) -> int:
+    """Round bytes up to whole MiB, at least ``minimum_mebibytes``. Returns bytes."""
     return max(math.ceil(size / _MEBIBYTE), minimum_mebibytes) * _MEBIBYTE
 
 
 def _drop_empty(pods: Iterable[SampleArray]) -> list[SampleArray]:
+    """Return the samples of those pods that have any."""
     return [samples for samples in pods if len(samples)]
 
 

@@ -58,7 +58,8 @@ def resolve_target_selector(
 ) -> Selector:
     """Return the selector of a VPA's target (``VpaTargetSelectorFetcher``).
 
-    ``scales``: another lookup to use. Raises :class:`TargetError` with upstream's text.
+    ``scales``: a lookup to use in place of that of ``controllers``. Raises :class:`TargetError` with upstream's text if
+    the target does not exist or has no selector.
     """
     target = vpa.spec.target_ref
     if target is None:
@@ -82,7 +83,10 @@ def resolve_target_selector(
 def resolve_target_selector_steps(
     vpa: VerticalPodAutoscaler, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, Selector]:
-    """Resolve a target's selector, requesting the scale each time as upstream does."""
+    """Return the selector of a VPA's target; the scale is requested each time, as upstream does.
+
+    Raises :class:`TargetError` as :func:`resolve_target_selector` does.
+    """
     return (
         yield from evaluate_with_scales_steps(
             progress,
@@ -97,7 +101,10 @@ def resolve_target_selector_steps(
 
 
 def find_topmost_controller(key: ControllerKey | None, controllers: Controllers) -> ControllerKey | None:
-    """Return the last well-known or scalable controller up the chain of owners. Raises :class:`TargetError`."""
+    """Follow the owners of a controller; return the last one that is well known or scalable.
+
+    None if ``key`` is None or there is no such controller. Raises :class:`TargetError` if an owner cannot be resolved.
+    """
     if key is None:
         return None
     topmost = key if _is_well_known_or_scalable(key, controllers) else None
@@ -115,7 +122,7 @@ def find_topmost_controller(key: ControllerKey | None, controllers: Controllers)
 def find_topmost_controller_steps(
     key: ControllerKey | None, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, ControllerKey | None]:
-    """Find the topmost controller, requesting unknown scales."""
+    """Run :func:`find_topmost_controller` as a step machine, which requests unknown scales."""
     return (
         yield from evaluate_with_scales_steps(
             progress, controllers.scales, lambda _: find_topmost_controller(key, controllers)
@@ -124,15 +131,18 @@ def find_topmost_controller_steps(
 
 
 def get_pod_owner(pod: Pod) -> ControllerKey | None:
-    """Return the controller that owns a pod, by the last reference with ``controller: true`` as upstream."""
+    """Return the controller that owns a pod, or None.
+
+    As upstream, the last reference with ``controller: true`` counts.
+    """
     owners = [owner for owner in pod.metadata.owner_references if owner.controller]
     return _get_owner_key(pod.namespace, owners[-1]) if owners else None
 
 
 def find_topmost_owner(pod: Pod, controllers: Controllers) -> ControllerKey | None:
-    """Return the topmost controller of a pod, or None for bare pods and those of a node.
+    """Return the topmost controller of a pod; None for pods without a controller and pods owned by a node.
 
-    Raises :class:`TargetError`.
+    Raises :class:`TargetError` if an owner cannot be resolved.
     """
     owner = get_pod_owner(pod)
     return None if owner is None or owner.kind == _NODE_KIND else find_topmost_controller(owner, controllers)
@@ -141,7 +151,7 @@ def find_topmost_owner(pod: Pod, controllers: Controllers) -> ControllerKey | No
 def find_topmost_owner_steps(
     pod: Pod, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, ControllerKey | None]:
-    """Find the topmost controller of a pod, requesting unknown scales."""
+    """Run :func:`find_topmost_owner` as a step machine, which requests unknown scales."""
     return (
         yield from evaluate_with_scales_steps(
             progress, controllers.scales, lambda _: find_topmost_owner(pod, controllers)
@@ -182,6 +192,7 @@ def _get_owner_of_controller(key: ControllerKey, controllers: Controllers) -> Co
 
 
 def _unhandled_target_error(key: ControllerKey, text: str) -> TargetError:
+    """Build upstream's error of a target that it cannot handle."""
     return TargetError(f"unhandled targetRef {key.api_version} / {key.kind} / {key.name}, last error {text}")
 
 
@@ -199,13 +210,17 @@ def is_stronger_vpa(a: VerticalPodAutoscaler, b: VerticalPodAutoscaler) -> bool:
 
 
 def _parse_creation_time(vpa: VerticalPodAutoscaler) -> Moment:
+    """Return the creation time in nanoseconds; the zero time if it is missing."""
     return from_text(vpa.metadata.creation_timestamp)
 
 
 def find_controlling_vpa(
     pod: Pod, parent: ControllerKey | None, vpas: Iterable[tuple[VerticalPodAutoscaler, Selector]]
 ) -> VerticalPodAutoscaler | None:
-    """Return the strongest VPA whose target is the pod's topmost controller and whose selector matches the pod."""
+    """Return the strongest VPA whose target is ``parent`` and whose selector matches the pod; None without one.
+
+    ``parent``: the pod's topmost controller.
+    """
     if parent is None:
         return None
     best: VerticalPodAutoscaler | None = None
@@ -229,7 +244,7 @@ ControlledPods = tuple[VerticalPodAutoscaler, list[Pod]]
 
 
 def is_active_vpa(vpa: VerticalPodAutoscaler) -> bool:
-    """Check whether a VPA updates pods, or boosts their start."""
+    """Check whether a VPA updates running pods (a mode other than Off and Initial), or boosts the start of pods."""
     return update_mode(vpa) in _ACTIVE_MODES or has_startup_boost(vpa)
 
 
@@ -239,7 +254,10 @@ def resolve_vpa_selectors_steps(
     progress: Progress,
     diagnostics: list[str] | None = None,
 ) -> StepsOf[GetScale, list[VpaWithSelector]]:
-    """Return VPAs with their selectors. Errors of VPAs left out are added to ``diagnostics``."""
+    """Return the VPAs with their selectors.
+
+    VPAs whose target cannot be resolved are left out; the errors are added to ``diagnostics``.
+    """
     resolved: list[VpaWithSelector] = []
     for vpa in vpas:
         try:
@@ -258,7 +276,10 @@ def filter_live_pods(pods: Iterable[Pod]) -> list[Pod]:
 def find_controlled_pods_steps(
     pods: Iterable[Pod], vpas: Sequence[VpaWithSelector], controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, list[ControlledPods]]:
-    """Return the pods of each VPA with pods, VPAs by namespace and name, pods in list order."""
+    """Return each VPA that controls pods, with these pods.
+
+    VPAs are sorted by namespace and name; pods are in list order.
+    """
     by_target: dict[tuple[str, str, str], list[VpaWithSelector]] = {}
     for vpa, selector in vpas:
         target = vpa.spec.target_ref

@@ -53,7 +53,10 @@ K = TypeVar("K", bound=KubeObject)
 
 
 def to_plain_data(value: object, what: str = "object") -> Mapping[str, Any]:
-    """Convert an object to plain data. Raises :class:`~kscale.errors.InputError` for other values."""
+    """Convert an object to plain data.
+
+    Raises :class:`~kscale.errors.InputError`, which names ``what``, for other values.
+    """
     if isinstance(value, Mapping):
         return value
     if isinstance(value, KubeObject):
@@ -67,7 +70,7 @@ def to_plain_data(value: object, what: str = "object") -> Mapping[str, Any]:
 def coerce_hpa(value: object) -> HorizontalPodAutoscaler:
     """Convert an object to a v2 HPA. A v2 struct is returned as it is, anything else is defaulted as by the API server.
 
-    Raises :class:`~kscale.errors.InputError` for what cannot be read.
+    Raises :class:`~kscale.errors.InputError` for an object that cannot be read.
     """
     if isinstance(value, HorizontalPodAutoscaler):
         return value
@@ -268,6 +271,7 @@ def _has_tolerance(hpa: HorizontalPodAutoscaler | None) -> bool:
 
 
 def _remove_tolerance(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+    """Return the object without tolerances in its behavior."""
     if not _has_tolerance(hpa) or hpa.spec.behavior is None:
         return hpa
     up, down = (
@@ -279,7 +283,10 @@ def _remove_tolerance(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
 
 
 def decode_hpa(data: Mapping[str, Any]) -> HorizontalPodAutoscaler:
-    """Decode plain data to a v2 object with the defaults of its own version. Raises :class:`DecodeError`."""
+    """Decode plain data to a v2 object with the defaults of its own version.
+
+    Raises :class:`DecodeError` with the API server's text if the data cannot be decoded.
+    """
     version, kind = str(data.get("apiVersion", "")), str(data.get("kind", ""))
     types = {"autoscaling/v1": HorizontalPodAutoscalerV1, "autoscaling/v2": HorizontalPodAutoscaler}
     if version not in types or kind != "HorizontalPodAutoscaler":
@@ -313,6 +320,7 @@ def decode_hpa_fast(text: bytes) -> HorizontalPodAutoscaler | None:
 
 
 def _complete_decoded(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+    """Fill in defaults, and remove annotations that only v1 objects have."""
     hpa = apply_defaults(hpa)
     return msgspec.structs.replace(hpa, metadata=strip_v1_annotations(hpa.metadata))
 
@@ -324,7 +332,7 @@ def _inspect_type(type_: type[KubeObject]) -> msgspec.inspect.Type:
 
 
 def _non_null_type(type_: msgspec.inspect.Type) -> msgspec.inspect.Type:
-    """Return the type without None."""
+    """Return the first type of a union that is not None; other types as they are."""
     if not isinstance(type_, msgspec.inspect.UnionType):
         return type_
     return next(each for each in type_.types if not isinstance(each, msgspec.inspect.NoneType))
@@ -339,7 +347,10 @@ def _json_field_types(struct: type) -> dict[str, msgspec.inspect.Type]:
 
 
 def _check_value(value: Any, type_: msgspec.inspect.Type, struct: str, path: tuple[str, ...], package: str) -> None:
-    """Raise ``DecodeError`` for the first value, in document order, that Go's decoder would reject."""
+    """Raise ``DecodeError`` for the first value, in document order, that Go's decoder would reject.
+
+    ``struct``, ``path``: the struct and the field of the value, for the text; ``package``: Go's package of named types.
+    """
     if value is None:
         return
     type_ = _non_null_type(type_)
@@ -365,7 +376,7 @@ def _check_value(value: Any, type_: msgspec.inspect.Type, struct: str, path: tup
 
 
 def _replace_nulls(value: Any, type_: msgspec.inspect.Type) -> Any:
-    """Replace nulls in lists and maps by the zero value of their type, as Go does."""
+    """Return the value with nulls in lists and maps replaced by the zero value of their type, as Go does."""
     if value is None or isinstance(value, str):
         return value
     type_ = _non_null_type(type_)
@@ -382,12 +393,14 @@ def _replace_nulls(value: Any, type_: msgspec.inspect.Type) -> Any:
 
 
 def _zero_value(type_: msgspec.inspect.Type) -> Any:
+    """Return the JSON value that Go's zero value of a type has."""
     if isinstance(type_, msgspec.inspect.StructType):
         return {}
     return "" if isinstance(type_, msgspec.inspect.StrType) else 0
 
 
 def _check_quantity(value: Any) -> None:
+    """Raise DecodeError if the value is no quantity."""
     try:
         Quantity.from_json(msgspec.json.encode(value))
     except QuantityError as error:
@@ -395,11 +408,12 @@ def _check_quantity(value: Any) -> None:
 
 
 def _go_struct_name(type_: msgspec.inspect.StructType) -> str:
+    """Return the name of a struct in Go."""
     return type_.cls.__name__.removesuffix("V1")
 
 
 def _is_value_of(type_: msgspec.inspect.Type, value: Any, bits: int) -> bool:
-    """Check whether a value has a JSON type; ``bits``: size of an integer."""
+    """Check whether a value has the JSON type of ``type_``. ``bits``: size of an integer."""
     if isinstance(type_, msgspec.inspect.StrType):
         return isinstance(value, str)
     if isinstance(type_, msgspec.inspect.StructType):
@@ -415,7 +429,7 @@ def _is_value_of(type_: msgspec.inspect.Type, value: Any, bits: int) -> bool:
 
 
 def _go_type_name(type_: msgspec.inspect.Type, package: str, bits: int = 32) -> str:
-    """Return the type's name in Go."""
+    """Return the type's name in Go. ``bits``: size of an integer."""
     if isinstance(type_, msgspec.inspect.IntType):
         return f"int{bits}"
     if isinstance(type_, msgspec.inspect.StrType):
@@ -432,6 +446,7 @@ def _go_type_name(type_: msgspec.inspect.Type, package: str, bits: int = 32) -> 
 
 
 def _format_go_value(value: Any) -> str:
+    """Return how Go's decoder names a JSON value in errors, such as ``string`` or ``number 1.5``."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, (int, float)):

@@ -1,6 +1,5 @@
-"""Generate the HorizontalPodAutoscaler of a KEDA ScaledObject, as KEDA's operator does, and refuse the ScaledObjects
-that KEDA's webhook refuses (upstream: ``apis/keda/v1alpha1/scaledobject_webhook.go``). Rules that concern one
-ScaledObject alone are in :mod:`kscale.objects.custom_workloads`.
+"""Generate the HorizontalPodAutoscaler of a KEDA ScaledObject, as KEDA's operator does, and reject the ScaledObjects
+that KEDA's webhook rejects.
 
 KEDA's own functions (0 <-> 1 activation, fallback, formulas) are not modelled; :func:`list_unmodelled_features` lists
 them. While a ScaledObject is paused there is no HPA (:func:`get_pause`).
@@ -94,7 +93,7 @@ class PausedTarget(NamedTuple):
 
 
 def check_scaled_object(scaled: Mapping[str, Any]) -> None:
-    """Raise ``InputError`` for a ScaledObject that the other functions here could not read."""
+    """Raise ``InputError`` for a ScaledObject that the other functions of this module could not read."""
     from_dict(scaled, ScaledObject)
 
 
@@ -154,6 +153,7 @@ def _build_trigger_metrics(scaled: Mapping[str, Any], known: Sequence[str] = ())
 
 
 def _choose_metric_name(index: int, guess: str, real: Sequence[str], known: Sequence[str]) -> str:
+    """Return the name of trigger ``index``: from the status (``real``), the only one in ``known``, or the guess."""
     begin = f"s{index}-"
     for name in real:
         if name.startswith(begin):
@@ -163,7 +163,7 @@ def _choose_metric_name(index: int, guess: str, real: Sequence[str], known: Sequ
 
 
 def _guess_metric_name(index: int, kind: str, settings: Mapping[str, Any]) -> str:
-    """Return the name that the operator gives to a trigger's metric, as far as the trigger's kind is known."""
+    """Return the name that the operator gives to a trigger's metric, as far as triggers of this kind are known."""
     name, keys = _METRIC_NAME_KEYS.get(kind, (kind, ()))
     after = next((str(settings[key]) for key in keys if settings.get(key)), "")
     text = f"{name}-{after.rstrip('/').rpartition('/')[2]}" if after else name
@@ -174,6 +174,7 @@ _NAME_TRANSLATION: Final = str.maketrans(dict.fromkeys("/.:%()", "-"))
 
 
 def _build_trigger_metric(index: int, trigger: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """Build the metric of a trigger; None if its target is missing or not a positive number."""
     kind, settings = trigger.get("type", ""), trigger.get("metadata") or {}
     if kind in ("cpu", "memory"):
         return _build_resource_metric(kind, trigger, settings)
@@ -189,7 +190,7 @@ def _build_trigger_metric(index: int, trigger: Mapping[str, Any], name: str) -> 
 
 
 def _is_positive(value: Any) -> bool:
-    """Check whether a setting is a valid target, a positive number."""
+    """Check whether a setting is a positive number, as a target must be."""
     try:
         return value is not None and Quantity(str(value)).sign > 0
     except QuantityError:
@@ -197,6 +198,7 @@ def _is_positive(value: Any) -> bool:
 
 
 def _build_resource_metric(kind: str, trigger: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Build the metric of a cpu or memory trigger; None if its target is missing or invalid."""
     type_ = trigger.get("metricType") or settings.get("type") or "Utilization"
     value = settings.get("value")
     if not _is_positive(value):
@@ -217,7 +219,7 @@ def _build_resource_metric(kind: str, trigger: Mapping[str, Any], settings: Mapp
 def list_guessed_metric_names(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> list[str]:
     """List the triggers whose metric name is a guess, as texts.
 
-    A name is a guess if neither the status nor ``known`` contains it.
+    A name is a guess if it is neither in the status nor in ``known`` (the names in the namespace).
     """
     names = {*((scaled.get("status") or {}).get("externalMetricNames") or ()), *known}
     numbered_names = (
@@ -252,7 +254,7 @@ def list_unmodelled_features(scaled: Mapping[str, Any]) -> list[str]:
 
 
 def get_pause(scaled: Mapping[str, Any]) -> PausedTarget | None:
-    """Return what KEDA does with a ScaledObject that is paused; None if it is not.
+    """Return what KEDA does with a ScaledObject that is paused; None if it is not paused.
 
     Upstream: ``NeedToBePausedByAnnotation`` and ``handlePause`` of KEDA's operator. The annotations for one direction
     (``paused-scale-in``, ``paused-scale-out``) keep the HPA (:func:`generate_hpa`).
@@ -296,7 +298,7 @@ class _Target(NamedTuple):
 
 
 def check_scaled_object_alone(scaled: ScaledObject) -> list[KEDARefusal]:
-    """Return what the webhook refuses of a ScaledObject whatever else is in the cluster."""
+    """Return the errors of the webhook that do not depend on other objects of the cluster."""
     rules = (
         ("metadata.name", name_errors),
         ("spec", replica_errors),
@@ -325,14 +327,14 @@ class KEDAWebhook:
         """Add an object of the cluster."""
         match item:
             case ScaledObject():
-                self._scaled.setdefault(_target_of(item), {})[item.name] = None
-                self._hpa_owners.setdefault((item.namespace, _hpa_of(item)), {})[item.name] = None
+                self._scaled.setdefault(_get_target(item), {})[item.name] = None
+                self._hpa_owners.setdefault((item.namespace, _get_hpa_name(item)), {})[item.name] = None
             case HorizontalPodAutoscaler() | HorizontalPodAutoscalerV1():
                 reference = item.spec.scale_target_ref
-                target = _target(item.namespace, reference.api_version, reference.kind, reference.name)
+                target = _build_target(item.namespace, reference.api_version, reference.kind, reference.name)
                 self._hpas.setdefault(target, {})[item.name] = item
             case Deployment() | StatefulSet():
-                target = _target(item.namespace, item.api_version, type(item).__name__, item.name)
+                target = _build_target(item.namespace, item.api_version, type(item).__name__, item.name)
                 self._containers[target] = item.spec.template.spec.containers
             case LimitRange():
                 self._defaults.setdefault(item.namespace, set())
@@ -342,7 +344,7 @@ class KEDAWebhook:
                         self._defaults[item.namespace].update(names)
 
     def check(self, scaled: ScaledObject) -> list[KEDARefusal]:
-        """Return what the webhook refuses of a ScaledObject beside the other objects, one for each rule."""
+        """Return the errors of the webhook that depend on other objects of the cluster, at most one for each rule."""
         return [
             *(KEDARefusal("spec.scaleTargetRef", text) for text in self._check_scaled_objects(scaled)),
             *(KEDARefusal("spec.scaleTargetRef", text) for text in self._check_hpas(scaled)),
@@ -350,17 +352,17 @@ class KEDAWebhook:
         ]
 
     def is_target_missing(self, scaled: ScaledObject) -> bool:
-        """Return whether the requests of the target's containers count, but the target is not known."""
-        target = _target_of(scaled)
+        """Return whether the check needs the requests of the target's containers, but the target is not known."""
+        target = _get_target(scaled)
         return (
             target.type in ("apps/v1.Deployment", "apps/v1.StatefulSet")
             and target not in self._containers
-            and any(trigger.type in _RESOURCES for trigger in _triggers_of(scaled))
+            and any(trigger.type in _RESOURCES for trigger in _list_triggers(scaled))
         )
 
     def _check_scaled_objects(self, scaled: ScaledObject) -> list[str]:
-        """Check that no other ScaledObject has the target or the HPA (``verifyScaledObjects``)."""
-        target, hpa = _target_of(scaled), _hpa_of(scaled)
+        """Return an error if another ScaledObject has the target or HPA (``verifyScaledObjects``); else empty."""
+        target, hpa = _get_target(scaled), _get_hpa_name(scaled)
         for other in self._scaled.get(target, ()):
             if other != scaled.name:
                 what = f"the workload '{target.name}' of type '{target.type}'"
@@ -371,8 +373,8 @@ class KEDAWebhook:
         return []
 
     def _check_hpas(self, scaled: ScaledObject) -> list[str]:
-        """Check that no HPA of somebody else scales the target (``verifyHpas``)."""
-        target = _target_of(scaled)
+        """Return an error if an HPA of another owner scales the target (``verifyHpas``); else empty."""
+        target = _get_target(scaled)
         for name, hpa in self._hpas.get(target, {}).items():
             if (hpa.metadata.annotations or {}).get(_OWNERSHIP) == "false":
                 continue
@@ -381,15 +383,15 @@ class KEDAWebhook:
             what = f"workload '{target.name}' of type '{target.type}'"
             if (scaled.metadata.annotations or {}).get(_TRANSFER) != "true":
                 return [f"the {what} is already managed by the hpa '{name}'"]
-            if _configured_hpa(scaled) != name:
+            if _get_configured_hpa_name(scaled) != name:
                 rule = "must be specified by name in advanced settings to enable ownership transfer"
                 return [f"the existing hpa '{name}' for {what} {rule}"]
         return []
 
     def _check_requests(self, scaled: ScaledObject) -> list[str]:
-        """Check that containers have a request or a limit of what is scaled by (``verifyCPUMemoryScalers``)."""
-        containers = self._containers.get(_target_of(scaled), ())
-        for trigger in _triggers_of(scaled):
+        """Return an error if a container lacks a trigger's resource (``verifyCPUMemoryScalers``); else empty."""
+        containers = self._containers.get(_get_target(scaled), ())
+        for trigger in _list_triggers(scaled):
             resource = trigger.type
             if resource not in _RESOURCES or resource in self._defaults.get(scaled.namespace, ()):
                 continue
@@ -404,31 +406,35 @@ class KEDAWebhook:
 
 
 def _is_set(resource: str, requests: ResourceList | None, limits: ResourceList | None) -> bool:
+    """Check whether the request or the limit of a resource is greater than zero."""
     amounts = [(requests or {}).get(resource), (limits or {}).get(resource)]
     return any(amount is not None and amount.sign > 0 for amount in amounts)
 
 
-def _triggers_of(scaled: ScaledObject) -> list[Trigger]:
+def _list_triggers(scaled: ScaledObject) -> list[Trigger]:
     return [] if scaled.spec is None else scaled.spec.triggers or []
 
 
-def _target(namespace: str, api_version: str | None, kind: str | None, name: str) -> _Target:
-    """Return a target as ``ParseGVKR`` reads it: an absent version is ``apps/v1``, an absent kind a Deployment."""
+def _build_target(namespace: str, api_version: str | None, kind: str | None, name: str) -> _Target:
+    """Build a target as ``ParseGVKR`` reads it: an absent version is ``apps/v1``, an absent kind a Deployment."""
     return _Target(namespace, f"{api_version or 'apps/v1'}.{kind or 'Deployment'}", name)
 
 
-def _target_of(scaled: ScaledObject) -> _Target:
+def _get_target(scaled: ScaledObject) -> _Target:
+    """Return the target of a ScaledObject; without a reference, a Deployment with an empty name."""
     reference = None if scaled.spec is None else scaled.spec.scale_target_ref
     if reference is None:
-        return _target(scaled.namespace, None, None, "")
-    return _target(scaled.namespace, reference.api_version, reference.kind, reference.name)
+        return _build_target(scaled.namespace, None, None, "")
+    return _build_target(scaled.namespace, reference.api_version, reference.kind, reference.name)
 
 
-def _configured_hpa(scaled: ScaledObject) -> str | None:
+def _get_configured_hpa_name(scaled: ScaledObject) -> str | None:
+    """Return the name of the HPA that the ScaledObject sets, or None."""
     advanced = None if scaled.spec is None else scaled.spec.advanced
     config = None if advanced is None else advanced.horizontal_pod_autoscaler_config
     return None if config is None else config.name
 
 
-def _hpa_of(scaled: ScaledObject) -> str:
-    return hpa_name(scaled.name, _configured_hpa(scaled))
+def _get_hpa_name(scaled: ScaledObject) -> str:
+    """Return the name of the HPA that KEDA generates."""
+    return hpa_name(scaled.name, _get_configured_hpa_name(scaled))

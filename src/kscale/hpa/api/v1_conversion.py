@@ -131,7 +131,7 @@ _CASE_SENSITIVE_KEYS: Final = frozenset({"matchlabels"})  # maps whose keys are 
 
 
 def _read_annotation(text: str | None, type_: _Type) -> Any:
-    """Parse an annotation as Go does, with keys in any case, or return None if it is invalid."""
+    """Decode the JSON of an annotation as Go does, with keys in any case; None if it is absent or invalid."""
     if text is None:
         return None
     try:
@@ -141,7 +141,7 @@ def _read_annotation(text: str | None, type_: _Type) -> Any:
 
 
 def _normalize_keys(data: Any) -> Any:
-    """Return data with the structs' spelling of keys and without nulls."""
+    """Return data with the keys spelled as in the structs, and without nulls."""
     names = _field_names()
     if isinstance(data, list):
         return [_normalize_keys(each) for each in data if each is not None]
@@ -159,6 +159,7 @@ _FIELD_NAMES: dict[str, str] = {}
 
 
 def _field_names() -> dict[str, str]:
+    """Return the JSON names of all fields by their names in lower case."""
     if not _FIELD_NAMES:
         known: tuple[type[msgspec.Struct], ...] = (
             _MetricV1,
@@ -184,7 +185,7 @@ def _field_names() -> dict[str, str]:
 
 
 def read_metrics(annotations: Mapping[str, str]) -> list[MetricSpec]:
-    """Read metric specs, none if they are invalid."""
+    """Read metric specs from annotations; empty if they are absent or invalid."""
     return [
         _build_metric_spec(each)
         for each in _read_annotation(annotations.get(METRICS_ANNOTATION), list[_MetricV1]) or []
@@ -192,7 +193,7 @@ def read_metrics(annotations: Mapping[str, str]) -> list[MetricSpec]:
 
 
 def read_current_metrics(annotations: Mapping[str, str]) -> list[MetricStatus]:
-    """Read metric statuses, none if they are invalid."""
+    """Read metric statuses from annotations; empty if they are absent or invalid."""
     return [
         _build_metric_status(each)
         for each in _read_annotation(annotations.get(CURRENT_METRICS_ANNOTATION), list[_MetricV1]) or []
@@ -200,12 +201,12 @@ def read_current_metrics(annotations: Mapping[str, str]) -> list[MetricStatus]:
 
 
 def read_conditions(annotations: Mapping[str, str]) -> list[HorizontalPodAutoscalerCondition]:
-    """Read conditions, none if they are invalid."""
+    """Read conditions from annotations; empty if they are absent or invalid."""
     return _read_annotation(annotations.get(CONDITIONS_ANNOTATION), list[HorizontalPodAutoscalerCondition]) or []
 
 
 def read_behavior(annotations: Mapping[str, str]) -> HorizontalPodAutoscalerBehavior | None:
-    """Read the behavior, or return None if it is empty or invalid."""
+    """Read the behavior from annotations; None if it is absent, empty or invalid."""
     behavior: HorizontalPodAutoscalerBehavior | None = _read_annotation(
         annotations.get(BEHAVIOR_ANNOTATION), HorizontalPodAutoscalerBehavior
     )
@@ -316,7 +317,7 @@ def _encode_go_json(value: Any) -> str:
 
 
 def _omit_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove absent fields (``omitempty``)."""
+    """Return the fields without those that are None (``omitempty``)."""
     return {key: value for key, value in fields.items() if value is not None}
 
 
@@ -325,6 +326,7 @@ def _format_quantity(quantity: Quantity | None) -> str | None:
 
 
 def _format_quantity_or_zero(quantity: Quantity | None) -> str:
+    """Return the quantity as a text; ``0`` for None."""
     return "0" if quantity is None else str(quantity)
 
 
@@ -378,7 +380,10 @@ def _get_prefix_and_values(source: _PodOrObjectSource) -> tuple[str, MetricTarge
 
 
 def _encode_metric(metric: MetricSpec | MetricStatus) -> dict[str, Any]:
-    """Encode a metric's spec or status, which differ by ``target`` and ``current`` in field names."""
+    """Encode a metric's spec or status as plain data of autoscaling/v1.
+
+    Names of value fields begin with ``target`` in a spec and with ``current`` in a status.
+    """
     out: dict[str, Any] = {"type": metric.type}
     if metric.object is not None:
         of, (prefix, values) = metric.object, _get_prefix_and_values(metric.object)
@@ -544,6 +549,7 @@ def to_v1(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscalerV1:
 
 
 def _is_cpu_utilization(spec: MetricSpec) -> bool:
+    """Check whether a metric is the one that v1 has a field for: cpu with a utilization target."""
     source = spec.resource
     return (
         spec.type == "Resource"

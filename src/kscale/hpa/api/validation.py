@@ -1,6 +1,6 @@
 """Defaults and validation of HorizontalPodAutoscalers as the API server does them, in its order and with its texts.
 
-Upstream: "``pkg/apis/autoscaling/validation`` and the declarative rules, whose errors come last. Decisions never"
+Upstream: ``pkg/apis/autoscaling/validation`` and the declarative rules, whose errors come last. Decisions never
 validate.
 """
 
@@ -59,7 +59,8 @@ def build_cpu_metric(utilization: int = DEFAULT_CPU_UTILIZATION) -> MetricSpec:
 def apply_defaults(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     """Return the object with defaults.
 
-    The minimum is 1, the metric is cpu at 80 % if there is none, and each missing field of a behavior is filled in.
+    The minimum is 1, the metric is cpu at 80 % if there is none, and each missing field of a behavior is filled in,
+    except the window for scaling down.
     """
     spec = hpa.spec
     return replace(
@@ -74,6 +75,7 @@ def apply_defaults(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
 
 
 def _default_behavior(behavior: HorizontalPodAutoscalerBehavior) -> HorizontalPodAutoscalerBehavior:
+    """Return the behavior with defaults. The window for scaling down stays unset, so that the flag applies."""
     percent = HPAScalingPolicy(type="Percent", value=100, period_seconds=15)
     pods = HPAScalingPolicy(type="Pods", value=4, period_seconds=15)
     up = HPAScalingRules(stabilization_window_seconds=0, select_policy="Max", policies=[pods, percent])
@@ -84,6 +86,7 @@ def _default_behavior(behavior: HorizontalPodAutoscalerBehavior) -> HorizontalPo
 
 
 def _default_rules(rules: HPAScalingRules | None, default: HPAScalingRules) -> HPAScalingRules:
+    """Return the rules with missing fields taken from ``default``; a missing tolerance stays unset."""
     if rules is None:
         return default
     window, policy, policies = rules.stabilization_window_seconds, rules.select_policy, rules.policies
@@ -234,13 +237,17 @@ def _validate_annotations(annotations: Mapping[str, str] | None) -> list[FieldEr
 
 
 def _path_segment_errors(text: str) -> list[str]:
+    """Return why a text cannot be part of a URL path; empty if it can."""
     if text in (".", ".."):
         return [f"may not be '{text}'"]
     return [f"may not contain '{char}'" for char in "/%" if char in text]
 
 
 def _validate_name(field: str, text: str, missing: str = "") -> list[FieldError]:
-    """Validate a text that becomes part of a URL. Returns the errors."""
+    """Check a text that becomes part of a URL. Returns the errors.
+
+    ``missing``: detail of the error for an empty text.
+    """
     if not text:
         return [build_required_error(field, missing)]
     return [invalid(field, text, error) for error in _path_segment_errors(text)]
@@ -265,6 +272,7 @@ def _validate_scale_target(
 
 
 def _api_version_error(version: str) -> str:
+    """Return why a version cannot be parsed; empty if it can."""
     try:
         parse_group_version(version)
     except RESTMappingError as error:
@@ -273,7 +281,7 @@ def _api_version_error(version: str) -> str:
 
 
 def _has_bad_described_object(hpa: HorizontalPodAutoscaler) -> bool:
-    """Check whether a stored object has an object reference that is invalid in a new object."""
+    """Check whether a stored object describes a metric's object with an ``apiVersion`` that a new one may not have."""
     return any(
         metric.object is not None and bool(_api_version_error(metric.object.described_object.api_version))
         for metric in hpa.spec.metrics or ()
@@ -284,6 +292,7 @@ def _has_bad_described_object(hpa: HorizontalPodAutoscaler) -> bool:
 
 
 def _validate_metric(metric: MetricSpec, path: str, lenient: bool) -> list[FieldError]:
+    """Return the errors of a metric. ``lenient``: accept an invalid ``apiVersion`` of a described object."""
     errors = []
     if not metric.type:
         errors.append(build_required_error(f"{path}.type", "must specify a metric source type"))

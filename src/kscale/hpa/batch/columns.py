@@ -54,7 +54,7 @@ class UnchangedRows:
 
     @classmethod
     def compare(cls, now: list[Any], before: list[Any]) -> UnchangedRows:
-        """Compare the objects of two batches by identity, not by value."""
+        """Find the objects of ``now`` that are identical to one of ``before``, by identity, not by value."""
         n = len(now)
         if n == len(before):
             fresh = _names.other_objects(now, before)
@@ -68,16 +68,16 @@ class UnchangedRows:
 
     @property
     def all(self) -> bool:
-        """Return True if nothing is new or moved."""
+        """Return True if no row is new or has moved."""
         return self.in_place and not len(self.fresh)
 
     def also(self, fresh: NDArray[np.bool_]) -> UnchangedRows:
-        """Mark more rows as new (bool[n])."""
+        """Return a copy in which the rows of a mask (bool[n]) are new, too."""
         source = np.where(fresh, -1, self.source)
         return UnchangedRows(source, np.flatnonzero(source < 0), self.in_place)
 
     def array(self, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-        """Merge unchanged values of ``old`` with ``new`` values of the fresh rows."""
+        """Return an array of the unchanged values of ``old`` and, for the fresh rows, the values of ``new``."""
         if not len(old):
             return new
         out = old.copy() if self.in_place else old[self.source]
@@ -85,7 +85,10 @@ class UnchangedRows:
         return out
 
     def update(self, before: _Columns, read: Callable[[Sequence[int]], _Columns]) -> _Columns:
-        """Return ``before`` with the fresh rows read again. ``read`` returns the columns of some rows."""
+        """Return ``before`` with the fresh rows read again.
+
+        ``read`` gets the numbers of rows and returns their columns.
+        """
         if self.all:
             return before
         new = read(self.fresh.tolist())
@@ -97,7 +100,10 @@ class UnchangedRows:
         return type(before)(**merged)
 
     def list(self, old: Sequence[_T], new: Sequence[_T]) -> Sequence[_T]:
-        """Merge lists in the same way, returning ``old`` itself if nothing is new."""
+        """Return a list of the unchanged items of ``old`` and, for the fresh rows, the items of ``new``.
+
+        Returns ``old`` itself if nothing is new.
+        """
         if self.all:
             return old
         out = list(old) if self.in_place else [new[0] if row < 0 else old[row] for row in self.source.tolist()]
@@ -135,7 +141,7 @@ class TargetColumns:
 class MetricRows:
     """Inputs of the replica calculator, one row per metric of an HPA (``kscale._native._replicas.calculate``).
 
-    ``mode`` indexes ``replica_calculator.MODES``; ``failure`` 1: no metrics, 2: pods could not be listed; ``invalid``:
+    ``mode`` indexes ``CALCULATION_MODES``; ``failure`` 1: no metrics, 2: pods could not be listed; ``invalid``:
     the HPA's own spec is invalid (error class ``spec``).
     """
 
@@ -193,7 +199,7 @@ def calculate_rows(
     now: int,
     threads: int = 1,
 ) -> CalculatorResults:
-    """Run the replica calculator over all rows."""
+    """Run the replica calculator over all rows. ``now``: nanoseconds since 1970."""
     columns = (*rows.arrays, *pods.arrays, *samples.arrays, requests, values)
     arguments = (*columns, now, *options.calculator_terms, threads)
     return CalculatorResults(*_replicas.calculate(*arguments))
@@ -270,7 +276,10 @@ class LazyStates(Mapping[str, HPAState]):
         self.histories, self.plain_states, self.others = histories, plain_states, others
 
     def get_columns(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]] | None:
-        """Return the histories and the remaining states of HPAs in their order, or None if one has no row."""
+        """Return the histories of HPAs and their states without histories, in the order of ``keys``.
+
+        None if one of the HPAs has no row.
+        """
         if self.keys_in_order is keys or self.keys_in_order == keys:
             return self.histories, self.plain_states
         indices = [self.rows.get(key, -1) for key in keys]
@@ -321,7 +330,7 @@ class StateStore(MutableMapping[str, HPAState]):
         self._last: tuple[Sequence[str], _BatchStates] | None = None  # the last batch, if its states are all current
 
     def put(self, keys: Sequence[str], histories: StateColumns, plain_states: Sequence[HPAState]) -> None:
-        """Store the result of a batch in the order of the keys.
+        """Store the states after a batch, in the order of ``keys``.
 
         ``histories``: columns of the histories; ``plain_states``: the states without histories.
         """
@@ -337,7 +346,7 @@ class StateStore(MutableMapping[str, HPAState]):
                 self._single.pop(key, None)
 
     def get_columns(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]]:
-        """Return the histories and the remaining states of HPAs in their order."""
+        """Return the histories of HPAs and their states without histories, in the order of ``keys``."""
         if self._last is not None and (self._last[0] is keys or self._last[0] == keys):
             return self._last[1].histories, self._last[1].plain_states
         shelves: dict[int, tuple[_BatchStates, int]] = {}
@@ -373,7 +382,7 @@ class StateStore(MutableMapping[str, HPAState]):
         return all_histories.take(np.array(rows, np.int64)), [all_states[row] for row in rows]
 
     def plain_state(self, key: str) -> HPAState | None:
-        """Return the state of one HPA without its columns, or None if it is unknown."""
+        """Return the state of one HPA without its histories, or None if the HPA is unknown."""
         location = self._where.get(key)
         return self._single.get(key) if location is None else location[0].plain_states[location[1]]
 

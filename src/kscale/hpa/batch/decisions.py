@@ -94,7 +94,7 @@ class MetricResultRows:
     def get_results(self, row: int) -> tuple[CalculatedReplicas, ...] | None:
         """Return the calculator's results of an HPA all of whose metrics could be computed.
 
-        None if a metric is not a pod metric, or was requested on its own.
+        None if the HPA has a metric that does not come from the lists of pod usage.
         """
         group = self._group[row]
         metrics = self._prepared.hpas.specs.metric_lists[self._facet[row]]
@@ -111,10 +111,12 @@ class MetricResultRows:
         )
 
     def _get_joined_usage(self, metric: SpecMetric) -> JoinedUsage | None:
+        """Return the pod usage that a metric reads, or None if the metric is not read from a list of pods."""
         key = metric.usage_key
         return None if key is None else self._inputs.joined.get(key[:1] if key[0] == "resource" else key)
 
     def _list_pod_names(self, group: int) -> list[str]:
+        """Return the names (without namespace) of a selection's pods."""
         assert self._inputs.selected is not None
         rows = self._inputs.selected.rows[self._ends[group] : self._ends[group + 1]]
         keys = self._keys
@@ -123,6 +125,7 @@ class MetricResultRows:
     def _build_result(
         self, at: int, metric: SpecMetric, joined: JoinedUsage, names: Sequence[str], group: int
     ) -> CalculatedReplicas:
+        """Build the result of one metric row ``at``. ``names``: pods of the selection ``group``."""
         ratio, second_ratio = self._ratios[at]
         return CalculatedReplicas(
             replicas=self._replicas[at],
@@ -136,6 +139,7 @@ class MetricResultRows:
         )
 
     def _list_pods_by_group(self, at: int, metric: SpecMetric, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return the names of pods by :data:`POD_GROUPS` for the metric row ``at``."""
         if self._all_ready[at]:
             return {name: [] if number else list(names) for number, name in enumerate(POD_GROUPS)}
         pods_at, samples_at = self._pods_at[at], self._samples_at[at]
@@ -147,7 +151,10 @@ class MetricResultRows:
         }
 
     def _get_first_time(self, joined: JoinedUsage, begin: int, count: int, group: int) -> int:
-        """Return the time of the first item in the API's response."""
+        """Return the time (nanoseconds) of the first item in the API's response; the zero time without items.
+
+        ``begin``, ``count``: the selection's pods among all selected pods. ``group``: the selection.
+        """
         cached = self._measured.get(id(joined))
         if cached is None:
             cached = self._measured[id(joined)] = joined.item.tolist(), joined.usage.time.tolist()
@@ -158,6 +165,7 @@ class MetricResultRows:
 
 
 def _decode_path(bits: int) -> tuple[str, ...]:
+    """Return the names of the branches in the kernel's bits."""
     return tuple([name for bit, name in CALCULATION_PATHS if bits & bit])
 
 
@@ -419,9 +427,9 @@ class Decisions(Result):
         return mask
 
     def get_normalized(self) -> list[NormalizedReplicas]:
-        """Return the normalized proposals without recommendations.
+        """Return the normalized proposal of each HPA, without recommendations.
 
-        They are meaningful for rows of :meth:`decided_by_metrics` with a writable scale.
+        Proposals mean something only for rows of :meth:`decided_by_metrics` whose scale is not refused.
         """
         conditions = self.memory.conditions
         columns = (
@@ -451,6 +459,7 @@ class Decisions(Result):
         return replace(decisions, keys=self.keys, refusals=all_errors, origin=origin)
 
     def _require_inputs(self) -> DecisionInputs:
+        """Return the inputs of the decisions. Raises TypeError if they were made from columns alone or unpickled."""
         if self.origin is None:
             raise TypeError("only decisions made from objects, in this process, have texts")
         return self.origin
@@ -491,6 +500,7 @@ def decide_columns(
 def _decide_columns(
     inputs: BatchColumns, memory: KernelState, now: Moment, options: HPAOptions, threads: int
 ) -> Decisions:
+    """Run both kernels over the columns. See :func:`decide_columns`."""
     results = calculate_rows(
         inputs.rows,
         inputs.pods,
@@ -509,7 +519,7 @@ def repeat_decisions(
 ) -> Decisions | None:
     """Decide again at ``now`` from the columns of the ``last`` decisions, made at ``since``, and from their state.
 
-    None if the decisions or their reasons differ.
+    Returns the new decisions, or None if they or their reasons differ from the ``last`` ones.
     """
     results = last.metrics
     if options.legacy or not len(inputs.pods) or inputs.pods.start.max() + options.cpu_initialization_ns > since:
@@ -531,7 +541,7 @@ def repeat_decisions(
 
 
 def _is_bitwise_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Compare the bytes of two arrays, so that 0.0 differs from -0.0 and NaN equals NaN."""
+    """Check whether two arrays have the same bytes, so that 0.0 differs from -0.0 and NaN equals NaN."""
     return one.tobytes() == other.tobytes()
 
 
@@ -580,11 +590,13 @@ def _unpickle(values: dict[str, Any]) -> Decisions:
 
 
 def _mask(values: NDArray[np.int32], nothing: NDArray[np.bool_]) -> MaskedInt32:
+    """Mask the values where ``nothing`` is true; masked values are -1."""
     out: MaskedInt32 = np.ma.MaskedArray(np.where(nothing, np.int32(-1), values), nothing, fill_value=-1)
     return out
 
 
 def _respond(action: Action, row: int, origin: DecisionInputs) -> Any:
+    """Respond to an action of an HPA's step machine from the inputs; None for a write or an observation."""
     objects, columns = origin.objects, origin.inputs
     if isinstance(action, GetScale):
         return columns.scales[row]

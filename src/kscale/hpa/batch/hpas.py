@@ -67,9 +67,9 @@ class SpecMetric:
     """One metric of a spec, without anything that depends on the HPA.
 
     ``source`` is None if the type is unknown or the metric malformed (``problem``). ``mode`` indexes
-    ``CALCULATION_MODES``. ``target`` is None if it is unset, ``selector`` None if it cannot be sent. ``usage_key``: the
-    usage of pods that the metric reads, None if it is read one by one: ``("resource", name, container)`` or
-    ``("custom", name, selector)``.
+    ``CALCULATION_MODES``. ``target`` (milli-units or percent) is None if it is unset, ``selector`` None if it is
+    invalid. ``usage_key``: which pod usage the metric reads: ``("resource", name, container)`` or ``("custom", name,
+    selector)``. None if its values are requested one by one.
     """
 
     mode: int
@@ -111,14 +111,14 @@ class SpecColumns:
 
     @property
     def is_mostly_unused(self) -> bool:
-        """Return True if most of the numbers may belong to parts that no HPA has any more."""
+        """Return True if most of the numbers may belong to parts of specs that no HPA has any more."""
         return len(self.metric_numbers) + len(self.behavior_numbers) > 4 * len(self.metrics) + 16
 
 
 def _update_spec_columns(
     hpas: Sequence[HorizontalPodAutoscaler], options: HPAOptions, before: SpecColumns, unchanged_rows: UnchangedRows
 ) -> SpecColumns:
-    """Read the specs of HPAs that changed; unchanged rows are copied from ``before``."""
+    """Return the columns of ``hpas``: unchanged rows are copied from ``before``, others are read."""
     if before.is_mostly_unused:
         return _build_spec_columns(hpas, options)
     if unchanged_rows.all:
@@ -173,6 +173,7 @@ def _build_spec_columns(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOpt
 
 
 def _min_replicas_column(hpas: Sequence[HorizontalPodAutoscaler]) -> NDArray[np.int32]:
+    """Return the minimum replicas of each spec, by default 1."""
     minimums = [hpa.spec.min_replicas for hpa in hpas]
     return np.array([1 if each is None else each for each in minimums], np.int32)
 
@@ -202,6 +203,7 @@ def _number_equal_values(
 
 
 def _read_spec_metric(spec: MetricSpec, options: HPAOptions) -> SpecMetric:
+    """Read one metric. A malformed one has its error in ``problem``."""
     try:
         source = get_metric_source(spec, options)
     except InputError as error:
@@ -242,7 +244,7 @@ class TargetReferences:
 
 
 def read_target_references(hpas: Sequence[HorizontalPodAutoscaler], mapper: RESTMapper) -> TargetReferences:
-    """Read the targets of HPAs."""
+    """Find the group-resources of each HPA's target."""
     find = cache(partial(_find_resources, mapper))  # many HPAs have targets of few kinds
     errors_and_resources = [find(*reference) for reference in map(_get_reference, hpas)]
     return TargetReferences(
@@ -283,6 +285,7 @@ class _ConditionCodes(dict[tuple[str, str, str], int]):
     """Cache of conditions as one number of type, status and reason; -1 for an unknown type."""
 
     def __missing__(self, key: tuple[str, str, str]) -> int:
+        """Return the number of (type, status, reason): type << 16 | status << 8 | reason."""
         type_, status, reason = key
         number = _CONDITION_TYPE_NUMBERS.get(type_)
         if number is None:
@@ -302,7 +305,7 @@ _get_transition_time = attrgetter("last_transition_time")
 
 
 def _read_condition_columns(hpas: Sequence[HorizontalPodAutoscaler]) -> ConditionColumns:
-    """Read the status conditions of HPAs."""
+    """Return the status conditions of HPAs as columns."""
     n = len(hpas)
     lists = [hpa.status.conditions or () for hpa in hpas]
     flat = list(chain.from_iterable(lists))
@@ -318,7 +321,7 @@ def _read_condition_columns(hpas: Sequence[HorizontalPodAutoscaler]) -> Conditio
 
 
 def _parse_moments(texts: list[str | None]) -> NDArray[np.int64]:
-    """Parse times, those not in the API's format with :func:`~kscale.effects.from_text`."""
+    """Parse times to nanoseconds; those not in the API's format with :func:`~kscale.effects.from_text`."""
     out, unparsed = _api_text.moments(texts)
     for index in unparsed:
         out[index] = from_text(texts[index])
@@ -357,7 +360,7 @@ def _read_scales(
     targets: TargetReferences,
     before: ScaleColumns | None = None,
 ) -> ScaleColumns:
-    """Read the scale of every target, reusing scales that are identical objects in ``before``."""
+    """Return the scale of every target; a scale that is the same object as in ``before`` is not read again."""
     inputs = _collect_scales(scales, hpas, keys, targets)
     if before is None or before.problems:
         return _read_scale_rows(inputs, range(len(hpas)), hpas, targets)
@@ -385,7 +388,7 @@ def _read_scales(
 def _read_scale_rows(
     inputs: list[Any], rows: Sequence[int], hpas: Sequence[HorizontalPodAutoscaler], targets: TargetReferences
 ) -> ScaleColumns:
-    """Read the scales of some rows."""
+    """Read the scales ``inputs`` of the rows ``rows`` (None: no scale)."""
     scales: list[Scale | ApiError] = []
     problems: dict[int, Exception] = {}
     for row, each in zip(rows, inputs, strict=True):
@@ -420,7 +423,10 @@ def _read_scale_rows(
 def _collect_scales(
     scales: ScaleSource, hpas: Sequence[HorizontalPodAutoscaler], keys: Sequence[str], targets: TargetReferences
 ) -> list[Any]:
-    """Collect the scale of each target, without a request if the reference is invalid."""
+    """Return what ``scales`` has for each target: a scale, an error or None.
+
+    Nothing is requested if the reference to the target is invalid.
+    """
     out: list[Any]
     if isinstance(scales, Mapping):
         out = list(map(scales.get, keys))
@@ -434,11 +440,12 @@ def _collect_scales(
 
 
 def _build_scale_request(hpa: HorizontalPodAutoscaler, resource: str) -> GetScale:
+    """Build the request of a target's scale from a group-resource."""
     return GetScale(namespace=hpa.metadata.namespace, resource=resource, name=hpa.spec.scale_target_ref.name)
 
 
 def _missing_scale_error(hpa: HorizontalPodAutoscaler, resources: tuple[str, ...]) -> ApiError:
-    """Return the error of a missing scale."""
+    """Return the NotFound error of a target without a scale."""
     return _not_found_error(_build_scale_request(hpa, resources[0])) if resources else ApiError("")
 
 
@@ -450,7 +457,10 @@ def _not_found_error(query: GetScale) -> ApiError:
 def _request_first_scale(
     ask: Callable[[GetScale], Any], hpa: HorizontalPodAutoscaler, resources: tuple[str, ...]
 ) -> Any:
-    """Request the scale from each resource of the kind, and return the first scale or the first error."""
+    """Request the scale from each group-resource of the kind.
+
+    Returns the first scale, or the first error if there is no scale.
+    """
     first: ApiError | None = None
     for resource in resources:
         query = _build_scale_request(hpa, resource)
@@ -528,8 +538,9 @@ _SELECTOR_REQUIRED, _SELECTOR_INVALID, _HPA_DELETED, _SELECTOR_AMBIGUOUS = 1, 2,
 class BatchSelectors:
     """Selectors of all targets, and HPAs that select the same pods.
 
-    ``selections``: first those of ``group`` int64[n] (-1 for none), then those of other HPAs. ``registered``: the
-    selector of every HPA by (namespace, name), as in the store once the batch is registered.
+    ``selections``: first the selections that ``group`` int64[n] numbers by HPA (-1 for none), then the selections of
+    other HPAs. ``registered``: the selector of every HPA by (namespace, name), as in the store once the batch is
+    registered.
     """
 
     def __init__(
@@ -586,7 +597,7 @@ class BatchSelectors:
         texts: Sequence[str],
         metrics: NDArray[np.int64],
     ) -> bool:
-        """Return True if these inputs would lead to the same selectors."""
+        """Return True if these inputs would lead to the same selectors. ``metrics``: rows of HPAs that need metrics."""
         return (
             keys is self._keys
             and selectors is self._others
@@ -597,7 +608,7 @@ class BatchSelectors:
         )
 
     def _has_equal_selectors(self, plain_states: Sequence[HPAState]) -> bool:
-        """Return True if states have the same selectors as the states used here."""
+        """Return True if states have the same selectors as the states that this object was built from."""
         previous = self._known_states[0]
         return len(plain_states) == len(previous) and all(
             plain_states[row].registered == previous[row].registered
@@ -608,6 +619,7 @@ class BatchSelectors:
     def _get_registered_selectors(
         self, names: Sequence[tuple[str, str]], groups: Sequence[int], plain_states: Sequence[HPAState]
     ) -> dict[tuple[str, str], str | None]:
+        """Return the selector of every registered HPA by (namespace, name), as after this batch; None: no pods."""
         out: dict[tuple[str, str], str | None] = {}
         if self._others is not None:
             for namespace in self._others.namespaces():
@@ -623,7 +635,7 @@ class BatchSelectors:
         return out
 
     def _add_others(self, names: Sequence[tuple[str, str]], groups: Sequence[int]) -> None:
-        """Add the selections of HPAs whose metrics are not needed now."""
+        """Add the selections of registered HPAs that need no metrics in this batch."""
         if len(self.registered) == len(groups) - groups.count(-1):  # every HPA with a group is registered
             return
         mine = {key for key, group in zip(names, groups, strict=True) if group >= 0}
@@ -637,12 +649,16 @@ class BatchSelectors:
         self.names = np.concatenate([self.names, np.ones(len(others), np.int64)])
 
     def errors(self, selected: SelectedPods) -> NDArray[np.uint8]:
-        """Return the selector error code of each HPA. HPAs that share a pod block each other."""
+        """Return the selector error of each HPA, by the codes of ``TargetColumns.selector_error``.
+
+        HPAs that share a pod block each other.
+        """
         if self._errors is None or self._errors[0].rows is not selected.rows:
             self._errors = selected, self._find_ambiguous_selectors(selected)
         return self._errors[1]
 
     def _find_ambiguous_selectors(self, selected: SelectedPods) -> NDArray[np.uint8]:
+        """Return the error codes, with those of HPAs whose selection shares a pod with another HPA's."""
         error = self._error.copy()
         if self.legacy or not len(selected.rows):
             return error
@@ -659,7 +675,7 @@ class BatchSelectors:
     def next_states(
         self, hpas: Sequence[HorizontalPodAutoscaler], plain_states: Sequence[HPAState], undecided: Collection[int]
     ) -> Sequence[HPAState]:
-        """Return the states after the decisions, without their columns. ``undecided`` rows do not change."""
+        """Return the states after the decisions, without their histories. ``undecided`` rows do not change."""
         if not undecided and len(self._known_states) > 1 and plain_states is self._known_states[1]:
             return plain_states
         out = list(plain_states)

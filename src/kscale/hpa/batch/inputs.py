@@ -141,7 +141,7 @@ class BatchColumns:
         return self.store_cache[0]
 
     def pods_of(self, row: int, pods: BatchPods) -> Sequence[Pod]:
-        """Return the pods of an HPA's selection."""
+        """Return the pods of an HPA's selection; empty if the HPA has no selection."""
         group = int(self.group[row])
         if group < 0 or self.selected is None:
             return ()
@@ -149,7 +149,7 @@ class BatchColumns:
         return [pods.pod(number) for number in self.selected.rows[ends[group] : ends[group + 1]].tolist()]
 
     def answer(self, row: int, query: GetMetric, metrics: Callable[[GetMetric], Any]) -> Any:
-        """Return the response to a query of an HPA."""
+        """Return the response to a metric query of an HPA: from the joined usage, or else from ``metrics``."""
         if isinstance(metrics, MetricLists) and (refused := metrics.refusal(query)) is not None:
             return refused
         source = find_usage_source(query)
@@ -176,6 +176,7 @@ def get_hpa_keys(hpas: Sequence[HorizontalPodAutoscaler], before: BatchObjects |
 
 
 def _coerce_hpa(value: Any) -> HorizontalPodAutoscaler:
+    """Return a v2 struct as it is; convert and default anything else."""
     return value if type(value) is HorizontalPodAutoscaler else coerce_hpa(value)
 
 
@@ -201,15 +202,15 @@ class PreparedBatch:
 
     @property
     def group(self) -> NDArray[np.int64]:
-        """Return the selection of each HPA, -1 for none."""
+        """Return the index of each HPA's selection, -1 for none."""
         return self.selectors.group
 
     def selector(self, row: int) -> str:
-        """Return the selector of an HPA that has a selection."""
+        """Return the selector text of an HPA that has a selection."""
         return self.selectors.texts[row]
 
     def list_requests(self) -> list[GetMetric]:
-        """Return the metric requests; see :func:`~kscale.hpa.batch.metric_rows.list_metric_requests`."""
+        """Return the metric requests of the batch; see :func:`~kscale.hpa.batch.metric_rows.list_metric_requests`."""
         at, metrics, cached = self.at, self.hpas.specs.metrics[self.at.row], self.selectors.cached_requests
         if (
             cached is None
@@ -222,11 +223,11 @@ class PreparedBatch:
         return cached[3]
 
     def find_rows_of_requests(self, some: Collection[GetMetric]) -> Iterator[int]:
-        """Return the rows of HPAs that need the response to any of some requests."""
+        """Yield the rows of HPAs that need the response to any of the requests ``some``."""
         return find_rows_of_requests(self.at, self.hpas.specs, self.selectors.selections, some)
 
     def find_rows_without_response(self, answered: Collection[GetMetric]) -> Iterator[int]:
-        """Return the rows of HPAs that need a response which was not requested."""
+        """Yield the rows of HPAs that need a response which is not among the requests ``answered``."""
         return find_rows_without_response(self.at, self.hpas.specs, self.selectors.selections, answered)
 
     def encode(
@@ -234,7 +235,8 @@ class PreparedBatch:
     ) -> BatchColumns:
         """Build the columns with the responses of ``metrics``.
 
-        ``before``: columns of the last batch. ``left_out``: rows that are not decided and do not change.
+        ``before``: columns of the last batch; whatever is unchanged is reused. ``left_out``: rows that are not decided
+        and do not change.
         """
         selectors, rows, at = self.selectors, self.at.row, self.at
         pods, joined = self.objects.pods, {} if before is None else before.joined
@@ -274,7 +276,7 @@ def prepare_batch(
 ) -> PreparedBatch:
     """Read specs, scales and states, and find which HPAs need metrics of which pods.
 
-    ``before``: the last batch with the same options and mapper. Whatever still holds is reused.
+    ``before``: the last batch with the same options and mapper; whatever is unchanged is reused.
     """
     hpas, n = objects.hpas, len(objects.hpas)
     columns = HPAColumns.read(
@@ -318,6 +320,7 @@ def prepare_batch(
 
 
 def _take_rule_rows(rules: ScalingRuleColumns, which: NDArray[np.int32]) -> ScalingRuleColumns:
+    """Return the rules ``which`` of the columns; their policies are shared."""
     return replace(
         rules,
         select=rules.select[which],
@@ -328,7 +331,7 @@ def _take_rule_rows(rules: ScalingRuleColumns, which: NDArray[np.int32]) -> Scal
 
 
 def _read_states(keys: Sequence[str], state: ControllerState) -> tuple[StateColumns, Sequence[HPAState]]:
-    """Return the histories and the remaining states of HPAs in their order."""
+    """Return the histories of HPAs and their states without histories, in the order of ``keys``."""
     if isinstance(state.hpas, LazyStates | StateStore):
         columns_and_rest = state.hpas.get_columns(keys)
         if columns_and_rest is not None:

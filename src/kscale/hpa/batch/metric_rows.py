@@ -52,7 +52,7 @@ _NO_ROWS: Final = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class MetricTargets:
-    """HPAs whose metrics are looked at, one row each.
+    """HPAs whose metrics are needed, one row each.
 
     ``row`` int64: among all HPAs; ``group`` int64: their selection; ``spec_replicas``, ``status_replicas`` int32.
     """
@@ -65,9 +65,9 @@ class MetricTargets:
 
 @dataclass(frozen=True, slots=True)
 class CalculatorInputs:
-    """Inputs of the calculator. ``begin``/``end`` int64: the rows of each target.
+    """Inputs of the calculator. ``begin``/``end`` int64: the metric rows of each target.
 
-    ``problems``: malformed parts, over which upstream would crash, by the target's row among all HPAs.
+    ``problems``: malformed parts, over which upstream would crash, by the HPA's row among all HPAs.
     """
 
     rows: MetricRows
@@ -120,7 +120,7 @@ class CalculatorInputsBuilder:
         self._names: dict[int, list[str]] = {}
 
     def build(self) -> CalculatorInputs:
-        """Build the inputs, with the usage of all pods at once where that is possible."""
+        """Build the inputs. The usage of all pods is read at once where that is possible."""
         by_usage: dict[tuple[str, str, str], list[int]] = {}
         used = np.unique(self.template).tolist()
         for number in used:
@@ -151,6 +151,7 @@ class CalculatorInputsBuilder:
         )
 
     def _build_rows(self) -> MetricRows:
+        """Build the rows for the calculator from the parts collected so far."""
         templates, template, targets = self.templates, self.template, self.targets
         mode = np.array([each.mode for each in templates], np.uint8)[template]
         tolerances, behavior = self.specs.tolerances, self.specs.behavior[targets.row[self.of]]
@@ -178,7 +179,10 @@ class CalculatorInputsBuilder:
     # -- pod metrics, all at once ------------------------------------------------------------------------------------
 
     def _join_usage(self, source: tuple[object, ...]) -> JoinedUsage | None:
-        """Return usage by pod, or None if it must be requested one by one."""
+        """Join the usage of all pods at once; None if each HPA must request it by itself (no lists, or a broken value).
+
+        ``source``: ``("resource",)``, or ``("custom", metric, selector)``.
+        """
         lists = self.metrics
         if not isinstance(lists, MetricLists) or not getattr(lists, str(source[0])):
             return None
@@ -195,6 +199,10 @@ class CalculatorInputsBuilder:
         return again or join_usage(usage, self.pods, self.selected, self.selections, before)
 
     def _add_usage_rows(self, joined: JoinedUsage, key: tuple[str, str, str], numbers: NDArray[np.int64]) -> None:
+        """Set samples and requests of all rows whose template is in ``numbers``.
+
+        ``key``: their ``SpecMetric.usage_key``. Rows without a response fail.
+        """
         _, resource, container = key if key[0] == "resource" else (*key[:2], "")
         chosen = np.isin(self.template, numbers)
         self.failure[chosen & ~joined.answered[self.group]] = 1
@@ -211,6 +219,10 @@ class CalculatorInputsBuilder:
             self._add_requests(rows, container, resource)
 
     def _add_requests(self, rows: NDArray[np.int64], container: str, resource: str) -> None:
+        """Set the requests of a resource by the pods of ``rows``, and the first pod without one.
+
+        ``container`` empty: all containers.
+        """
         groups, which = _unique_groups(self.group[rows])
         begin, end = self.selected.ends[groups], self.selected.ends[groups + 1]
         amounts, bad = self.selected.requests_of(groups, self.pods, container, resource, self.options)
@@ -227,6 +239,7 @@ class CalculatorInputsBuilder:
             self.bad_request[rows] = first[which]
 
     def _append_samples(self, samples: SampleColumns) -> int:
+        """Append samples and return the index of the first one."""
         at = self.sample_count
         self.samples.append(samples)
         self.sample_count += len(samples.present)
@@ -235,6 +248,7 @@ class CalculatorInputsBuilder:
     # -- one by one --------------------------------------------------------------------------------------------------
 
     def _request_metric(self, number: int) -> None:
+        """Request the values of all rows of template ``number`` one by one, or mark the rows as failed."""
         metric, rows = self.templates[number], np.flatnonzero(self.template == number)
         if metric.source is None or metric.target is None or metric.selector is None:
             self.failure[rows] = 1
@@ -256,6 +270,7 @@ class CalculatorInputsBuilder:
                 self.problems.setdefault(int(self.targets.row[self.of[row]]), error)
 
     def _request_pod_samples(self, row: int, metric: SpecMetric) -> None:
+        """Request the pod samples of one row. Raises MetricsError, InputError or ValueError."""
         group = int(self.group[row])
         client = RESTMetricsClient(Progress(0))
         if metric.is_usage_metric:
@@ -274,7 +289,10 @@ class CalculatorInputsBuilder:
             self._add_requests(np.array([row], np.int64), metric.container, metric.resource)
 
     def _add_samples(self, group: int, values: PodSamples) -> tuple[int, int, int]:
-        """Return the position of the samples, the number of samples of other pods and their sum."""
+        """Append the samples of a selection's pods.
+
+        Returns the index of the first sample, the number of samples of pods that are not listed, and their sum.
+        """
         names = self._names.get(group)
         if names is None:
             keys, ends = self.pods.keys, self.selected.ends
@@ -289,6 +307,7 @@ class CalculatorInputsBuilder:
         return at, len(extra), wrap_int64(sum(extra))
 
     def _request_values(self, row: int, metric: SpecMetric) -> None:
+        """Request the values of an object or external metric. Raises MetricsError, InputError or ValueError."""
         client, source = RESTMetricsClient(Progress(0)), metric.source
         namespace = self.selections[int(self.group[row])][0]
         name, selector = source.metric.name, metric.selector or ""
@@ -305,7 +324,7 @@ class CalculatorInputsBuilder:
         self.values_end[row] = len(self.values)
 
     def _get_cached_response(self, key: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
-        """Return a cached result, or raise the cached error."""
+        """Return the result of ``ask``, or raise its error. Both are cached by ``key``."""
         result = self._answers.get(key)
         if result is None:
             try:
@@ -318,6 +337,7 @@ class CalculatorInputsBuilder:
         return result
 
     def _run(self, query: StepsOf[GetMetric, _T]) -> _T:
+        """Run a query against the metrics of the batch, and return its result."""
         return run_dry(query, now=0, respond=self._respond).value
 
     def _respond(self, action: Action) -> Any:
@@ -334,6 +354,7 @@ def _unique_groups(groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArra
 
 
 def _concatenate_samples(samples: Sequence[SampleColumns]) -> SampleColumns:
+    """Return all samples in one set of columns."""
     samples = [each for each in samples if len(each.present)] or samples[:1]
     if len(samples) == 1:
         return samples[0]
@@ -381,7 +402,7 @@ def list_metric_requests(
 def find_rows_of_requests(
     targets: MetricTargets, specs: SpecColumns, selections: Sequence[tuple[str, str]], requests: Collection[GetMetric]
 ) -> Iterator[int]:
-    """Yield the rows, among all HPAs, of targets that need the response to one of some requests.
+    """Yield the rows, among all HPAs, of targets that need the response to one of ``requests``.
 
     The requests are those of :func:`list_metric_requests`.
     """
@@ -399,7 +420,7 @@ def find_rows_of_requests(
 def find_rows_without_response(
     targets: MetricTargets, specs: SpecColumns, selections: Sequence[tuple[str, str]], answered: Collection[GetMetric]
 ) -> Iterator[int]:
-    """Yield the rows of targets that need a request (of :func:`list_metric_requests`) which was not sent.
+    """Yield the rows, among all HPAs, of targets that need a request which is not among ``answered``.
 
     A request for all pods of a namespace covers each selector.
     """
@@ -415,13 +436,14 @@ def find_rows_without_response(
 
 
 def _has_response(request: GetMetric, answered: Collection[GetMetric]) -> bool:
+    """Check whether the request, or one for all pods of its namespace, is among ``answered``."""
     if request in answered:
         return True
     return request.api == "resource" and msgspec.structs.replace(request, selector="") in answered
 
 
 def _build_metric_request(metric: SpecMetric, namespace: str, selector: str) -> GetMetric | None:
-    """Build the request of one metric, or return None if it cannot be requested."""
+    """Build the request of one metric; None if the metric is malformed or its selector invalid."""
     source = metric.source
     if source is None or metric.target is None or metric.selector is None:
         return None

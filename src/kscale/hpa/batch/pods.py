@@ -59,9 +59,10 @@ Selections = Sequence[tuple[str, str]]
 class SelectedPods:
     """Pods of several selections.
 
-    Those of selection ``i`` are ``ends[i]:ends[i + 1]`` of ``rows`` (int64[k], row numbers in the source) and of
-    ``columns``. ``key``: identical for selections of the same pods with the same requests. ``requests``: by container
-    and resource, as far as the requests of all pods were needed. ``source``: identical while no pod of it has changed.
+    The pods of selection ``i`` are the entries ``ends[i]:ends[i + 1]`` of ``rows`` (int64[k], row numbers in the
+    source) and of ``columns``. ``key``: identical for selections of the same pods with the same requests. ``requests``:
+    by container and resource, for those whose requests were needed. ``source``: identical while none of its pods has
+    changed.
     """
 
     ends: NDArray[np.int64]
@@ -74,9 +75,9 @@ class SelectedPods:
     def requests_of(
         self, groups: NDArray[np.int64], pods: BatchPods, container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return :meth:`BatchPods.requests` of the pods of some selections, in ascending order.
+        """Return the requests and the mask of :meth:`BatchPods.requests` for the pods of some selections.
 
-        The requests of all selections are cached.
+        ``groups``: selections, ascending. The requests of all selections are cached.
         """
         if len(groups) < len(self.ends) - 1:
             rows = self.rows[concatenate_ranges(self.ends[groups], self.ends[groups + 1])]
@@ -101,16 +102,16 @@ class BatchPods(Protocol):
         ...
 
     def select(self, selections: Selections, before: SelectedPods | None = None) -> SelectedPods:
-        """Select the pods of each (namespace, selector), in their order.
+        """Select the pods of each (namespace, selector), in the order of the source.
 
-        ``before``: last result of the same selections. Whatever still holds is reused.
+        ``before``: last result of the same selections; whatever is unchanged is reused.
         """
         ...
 
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return each pod's request in milli-units, and a mask of pods without a request.
+        """Return each pod's request in milli-units (0 without one), and a mask of the pods without a request.
 
         See :func:`~kscale.hpa.controller.replica_calculator.get_pod_request`.
         """
@@ -119,7 +120,7 @@ class BatchPods(Protocol):
     def have_labels(
         self, rows: NDArray[np.int64], numbers: NDArray[np.int32], sets: Sequence[Mapping[str, str]]
     ) -> NDArray[np.bool_]:
-        """Check whether each pod has exactly the labels ``sets[number]`` (True for a negative number)."""
+        """Check whether each pod has exactly the labels ``sets[numbers[i]]`` (True for a negative number)."""
         ...
 
     def labels(self) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -135,7 +136,7 @@ class BatchPods(Protocol):
         ...
 
     def pod(self, row: int) -> Pod:
-        """Return the pod of a row as an object."""
+        """Return the pod of a row as a struct."""
         ...
 
 
@@ -284,6 +285,7 @@ class _ShapeRequests:
     def get(
         self, pods: PodSelection, container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return each pod's request in milli-units (0 without one), and a mask of the pods without a request."""
         shapes = pods.shapes
         key = (container, resource, options.gates["PodLevelResources"], options.legacy)
         size = int(shapes.max(initial=0)) + 1
@@ -300,7 +302,7 @@ class _ShapeRequests:
             if type(text) is bytes:
                 request = of_text.get(text)
                 if request is None:
-                    request = of_text[text] = self._request(pods, shape, text, container, resource, options)
+                    request = of_text[text] = self._compute_request(pods, shape, text, container, resource, options)
             else:
                 request = _encode_request(get_pod_request(text, container, resource, options))
             encoded.append(request)
@@ -308,7 +310,8 @@ class _ShapeRequests:
         self.found[key] = amount, state
         return amount[shapes], state[shapes] == 2
 
-    def _spec(self, text: bytes) -> _Spec:
+    def _decode_spec(self, text: bytes) -> _Spec:
+        """Decode the part of a pod's JSON text that determines its requests, cached."""
         cached = self._of_text.get(text)
         if cached is None:
             written = bytes(_POD_DECODER.decode(text).spec)
@@ -318,16 +321,18 @@ class _ShapeRequests:
             self._of_text[text] = cached
         return cached
 
-    def _request(
+    def _compute_request(
         self, pods: PodSelection, shape: int, text: bytes, container: str, resource: str, options: HPAOptions
     ) -> tuple[int, int]:
-        spec = self._spec(text)
+        """Return the request of a shape in milli-units and its ``state``."""
+        spec = self._decode_spec(text)
         has_pod_level = spec.resources is not None and not container
         pod = pods.exemplar(shape) if has_pod_level else _EquivalentPod(spec)
         return _encode_request(get_pod_request(pod, container, resource, options))
 
 
 def _encode_request(request: int | str) -> tuple[int, int]:
+    """Return (milli-units, state) of a request or an error text."""
     return (0, 2) if isinstance(request, str) else (request, 1)
 
 
@@ -395,6 +400,7 @@ class IndexedPods:
 
 
 def _build_pod_columns(pods: PodSelection) -> PodColumns:
+    """Build the columns that the kernels read."""
     phase, deleted, ready, started, since = pods.columns("phase", "deleted", "ready", "started", "since")
     return PodColumns(
         np.where(phase > 3, 0, phase).astype(np.uint8),  # pending, running and failed have the kernel's numbers
@@ -426,7 +432,7 @@ class UsagePlacement:
 
     @classmethod
     def build(cls, usage: PodUsage, pods: BatchPods, rows: NDArray[np.int64]) -> UsagePlacement | None:
-        """Build the placement of items with known pods, or return None if it could not be reused."""
+        """Build the placement of items with known pods; None if it could not be reused."""
         stamped_by, stamps = pods.stamps()
         if stamped_by is None or usage.seams is None:
             return None
@@ -483,8 +489,8 @@ class UsagePlacement:
 class SelectionSamples:
     """Samples of one resource (of one container) for some selections.
 
-    ``offset`` int64[g]: where those of each begin in ``samples``; ``extra_count``, ``extra_sum`` int64[g]: of pods that
-    are not listed.
+    ``offset`` int64[g]: index in ``samples`` of the first sample of each selection. ``extra_count``, ``extra_sum``
+    int64[g]: number and sum of the samples of pods that are not listed.
     """
 
     samples: SampleColumns
@@ -497,9 +503,9 @@ class SelectionSamples:
 class JoinedUsage:
     """Assignment of the rows of a :class:`PodUsage` to the pods of selections.
 
-    ``item`` int64[k]: the row of each selected pod, -1 for none. ``answered`` bool[m]: whether the API returns any item
-    for a selection. ``others``: rows that it returns for pods that are not listed. ``selected``: the selections.
-    ``placed``: the pod of each row, if items match pods one to one.
+    ``item`` int64[k]: the usage row of each selected pod, -1 for none. ``answered`` bool[m]: whether the API returns
+    any item for a selection. ``others``: by selection, the usage rows of pods that are not listed. ``selected``: the
+    selections. ``placed``: the pod of each usage row, if items match pods one to one.
     """
 
     usage: PodUsage
@@ -522,7 +528,10 @@ class JoinedUsage:
     def get_samples(
         self, pods: SelectedPods, groups: NDArray[np.int64], resource: str, container: str
     ) -> SelectionSamples:
-        """Return the samples of some selections, in ascending order without duplicates."""
+        """Return the samples of a resource for some selections.
+
+        ``groups``: selections, ascending and without duplicates. ``container`` empty: all containers.
+        """
         begin, end = pods.ends[groups], pods.ends[groups + 1]
         item = self.item if len(groups) == len(pods.ends) - 1 else self.item[concatenate_ranges(begin, end)]
         samples = SampleColumns(*self.usage.samples(resource, item, container))
@@ -538,7 +547,7 @@ class JoinedUsage:
         return SelectionSamples(samples, np.cumsum(count) - count, extra_count, extra_sum)
 
     def answer(self, pods: SelectedPods, group: int, query: GetMetric) -> PodMetricsList | MetricValueList:
-        """Build the API's response for one selection as objects."""
+        """Build the API's response to a query for one selection (``group``) as objects."""
         item = self.item[pods.ends[group] : pods.ends[group + 1]]
         rows = sorted([*item[item >= 0].tolist(), *self.others.get(group, ())])
         items = [self.usage.item(row) for row in rows]
@@ -559,7 +568,10 @@ class JoinedUsage:
 
 
 def find_usage_source(query: GetMetric) -> tuple[object, ...] | None:
-    """Return which usage answers a query, or None if the query is not about pods."""
+    """Return the source of the pod usage that answers a query, or None if the query is not about pods.
+
+    ``("resource",)``, or ``("custom", metric, selector)``.
+    """
     if query.api == "resource":
         return ("resource",)
     if query.api == "custom" and query.kind == "Pod" and not query.name:
@@ -576,8 +588,8 @@ def join_usage(
 ) -> JoinedUsage:
     """Find the items that a metrics API would return for each (namespace, selector).
 
-    Items are selected by their labels, or by the labels of their pods if they have none. The last item of a pod counts.
-    ``before``: the last join. Whatever still holds is reused.
+    Items are selected by their labels, or by the labels of their pods if the items have none. The last item of a pod
+    counts. ``before``: the last join; whatever is unchanged is reused.
     """
     placed = None if before is None or before.placed is None else before.placed.update(usage, pods)
     if placed is not None:
@@ -617,7 +629,7 @@ def join_usage(
 
 
 def _find_selections_with_usage(item: NDArray[np.int64], selected: SelectedPods, count: int) -> NDArray[np.bool_]:
-    """Return a mask of the selections that have a pod with an item."""
+    """Return a mask of the ``count`` selections: whether any of their pods has an item."""
     answered = np.zeros(count, np.bool_)
     some = np.flatnonzero(np.diff(selected.ends))
     if len(some):
@@ -637,7 +649,8 @@ def _match_unjoined_items(
 ) -> dict[int, list[int]]:
     """Match items without a pod, or with labels other than the pod's, to selections.
 
-    Items of selected pods are stored in ``item``. Others are returned by selection.
+    Items of selected pods are stored in ``item``, and their selections marked in ``answered``. The other items are
+    returned by selection.
     """
     pod_of = {int(of_pod[row]): int(row) for row in odd.tolist()}
     by_namespace: dict[str, list[int]] = defaultdict(list)

@@ -108,14 +108,14 @@ class PrecomputedReconcile:
         return reconcile.build_result(pending)
 
     def finish_without_writes(self) -> ReconcileResult:
-        """Return the result of :meth:`remaining_steps` if nothing is written.
+        """Return the result of :meth:`remaining_steps` for a reconcile that writes nothing.
 
-        It then waits for nothing, and observes :data:`UNCHANGED_OBSERVATIONS`.
+        Such a reconcile waits for nothing, and observes :data:`UNCHANGED_OBSERVATIONS`.
         """
         return self._reconcile.build_result()
 
     def to_cached(self, replicas: Sequence[tuple[int, int, int]]) -> CachedDecision:
-        """Return the decision for the next batch, if the replicas stay and before anything is written.
+        """Return the decision to keep for the next batch. Call this before anything is written, if the replicas stay.
 
         ``replicas``: the calculator's result for each metric (replicas, utilization, usage).
         """
@@ -157,10 +157,10 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
         replicas: Sequence[tuple[int, int, int]],
         normalized: NormalizedReplicas,
     ) -> bool:
-        """Check whether the conclusion is the same as before, apart from metric values.
+        """Check whether these inputs lead to the same decision as before, apart from metric values.
 
-        The conclusion follows from these four inputs. If the status already states it, no condition changes;
-        observations depend on the previous replicas in the status (``_labels`` of metrics).
+        The decision follows from these four inputs. If the status already states it, no condition changes. Observations
+        depend on the previous replicas in the status (``_computation_labels`` of ``metric_proposals``).
         """
         if hpa.spec is not self.hpa.spec:
             return False
@@ -178,7 +178,7 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
         )
 
     def with_new_metrics(self, hpa: HorizontalPodAutoscaler) -> CachedDecision:
-        """Return the cached decision for an HPA with the same conclusion and values, which needs no write."""
+        """Return the cached decision for an HPA whose status needs no write."""
         return self if self.written is None else msgspec.structs.replace(self, hpa=hpa, written=None)
 
 
@@ -218,7 +218,7 @@ class ReconcileRun:
     def advance(
         self, outcome: Outcome | None, answer: Callable[[ReconcileRun, ReconcileAction], Outcome | None]
     ) -> None:
-        """Advance the steps until they end, or until ``answer`` returns None for an action."""
+        """Advance the steps with an outcome (None: start) until they end or ``answer`` returns None for an action."""
         try:
             if outcome is None:
                 self.begun = True

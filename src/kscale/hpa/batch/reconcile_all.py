@@ -209,7 +209,7 @@ class _BatchReconcile:
         self.slow_after = self.slow_after if self.within is None else self.within
 
     def run(self) -> Steps[BatchResult]:
-        """Run the batch from the requests to the result."""
+        """Run the batch from its requests to its result."""
         max_parallel = self.options.workers
         self.scales = yield from request_scales_steps(
             self.progress, self.hpas, self.keys, self.scales, self.mapper, max_parallel, self.within, self.took
@@ -253,7 +253,7 @@ class _BatchReconcile:
                 for row, cached in enumerate(self.repeated_rows)
                 if cached is None and row not in left_out
             ]
-        yield from self._report([run for run in runs if run.action is None and run.begun])
+        yield from self._report_finished_runs([run for run in runs if run.action is None and run.begun])
         # Write scales first, as statuses can wait. Then write namespace by namespace, in the order of their first HPA:
         # the
         # unfinished rest has its metrics requested again, and comes first the next time.
@@ -265,13 +265,13 @@ class _BatchReconcile:
         run_brief, run_long = self._run_steps, self._run_separately
         machines = [partial(run_long if run.in_full else run_brief, run) for run in active_runs]
         yield from self.progress.together(machines, at_most=max_parallel, brief=True)
-        return self._result(runs)
+        return self._build_batch_result(runs)
 
     def _restart_with(self, current: CurrentObjects) -> None:
         """Prepare the batch again from the current objects.
 
-        These HPAs are left for the next batch: replaced by another object, without a known scale any more, or in need
-        of a response that was not requested.
+        An HPA is left for the next batch if it was replaced by another object, has no known scale any more, or needs a
+        response that was not requested.
         """
         removed, postponed = set(), set()
         hpas = list(self.hpas)
@@ -319,7 +319,7 @@ class _BatchReconcile:
         self.slow += sorted(keys | slow.intersection(self.keys))
 
     def _register_selectors(self) -> None:
-        """Register the selectors of all HPAs, before any machine checks for other HPAs of the same pods.
+        """Register the selectors of all HPAs, before any machine checks whether other HPAs select the same pods.
 
         Selectors of the last batch are still registered if they are unchanged.
         """
@@ -332,7 +332,7 @@ class _BatchReconcile:
     # -- one by one --------------------------------------------------------------------------------------------------
 
     def _find_repeated_rows(self) -> list[CachedDecision | None]:
-        """Return, per row, the cached decision of the last batch if the same is decided again, else None."""
+        """Return for each row the cached decision of the last batch if its result is the same now, else None."""
         before = self.before
         if before is None or not before.rows or self.keys != before.prepared.objects.keys:
             return [None] * len(self.hpas)
@@ -391,7 +391,7 @@ class _BatchReconcile:
         return out
 
     def _read_columns(self) -> None:
-        """Convert the columns that :meth:`_get_precomputed_decision` uses to lists, which are faster by row."""
+        """Convert the columns for :meth:`_get_precomputed_decision` to lists, whose rows are faster to read."""
         decisions, columns = self.decisions, self.decisions.metrics
         targets = self.inputs.targets
         plain = decisions.decided_by_metrics() & (targets.scale_error == 0) & (not self.options.legacy)
@@ -405,7 +405,7 @@ class _BatchReconcile:
     def _get_precomputed_decision(self, row: int) -> PrecomputedDecision | None:
         """Return the decision in the columns, or None if something failed and the HPA must be reconciled in full.
 
-        Recommendations are filled in only if the replicas change. Others stay in columns.
+        Recommendations are filled in only if the replicas change; otherwise they stay in columns.
         """
         scale = self.inputs.scales[row]
         if not self.plain[row] or isinstance(scale, ApiError):
@@ -430,6 +430,7 @@ class _BatchReconcile:
         return Outcome(at=run.at, error=value) if isinstance(value, ApiError) else Outcome(at=run.at, value=value)
 
     def _find_known_value(self, row: int, action: Any) -> Any:
+        """Return the value or error that the batch has for an action; None if there is none."""
         if type(action) is GetScale:
             return None if action.fresh else self.inputs.scales[row]
         if type(action) is List and self._has_selector(row, action.selector):
@@ -441,12 +442,13 @@ class _BatchReconcile:
         return None
 
     def _has_selector(self, row: int, selector: str) -> bool:
+        """Check whether a row has a selection with this selector."""
         return bool(self.prepared.group[row] >= 0) and self.prepared.selector(row) == selector
 
     # -- actions -----------------------------------------------------------------------------------------------------
 
     def _run_separately(self, run: ReconcileRun, now: Moment) -> Steps[None]:
-        """Run a long step machine (many pods take a tenth of a second) outside the brief ones."""
+        """Run a long step machine (many pods take a tenth of a second) apart from the brief ones."""
         yield from Progress(now).together([partial(self._run_steps, run)])
 
     def _run_steps(self, run: ReconcileRun, now: Moment) -> Steps[None]:
@@ -475,17 +477,18 @@ class _BatchReconcile:
             self.slow.append(self.keys[run.row])
 
     def _find_outcome_before_write(self, run: ReconcileRun, action: Any) -> Outcome | None:
-        """Return the outcome as :meth:`_find_known_outcome` does, but read a scale again before it is written."""
+        """Return the outcome as :meth:`_find_known_outcome` does, but None for a watched scale."""
         if type(action) is GetScale and self.keys[run.row] in self.watched:
             return None
         return self._find_known_outcome(run, action)
 
     def _emit_events(self, progress: Progress, run: ReconcileRun) -> Steps[None]:
+        """Emit the collected events of an HPA, and clear them."""
         events, run.events = run.events, []
         yield from progress.emit(*events)
 
-    def _report(self, runs: Sequence[ReconcileRun]) -> Steps[None]:
-        """Emit the events and observations of HPAs without further steps."""
+    def _report_finished_runs(self, runs: Sequence[ReconcileRun]) -> Steps[None]:
+        """Emit the events and observations of all HPAs whose reconcile performed no action."""
         yield from self.progress.emit(*[event for run in runs for event in run.events])
         observations_of_row = {run.row: run.observations for run in runs}
         all_observations = [
@@ -496,7 +499,8 @@ class _BatchReconcile:
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def _result(self, runs: Sequence[ReconcileRun]) -> BatchResult:
+    def _build_batch_result(self, runs: Sequence[ReconcileRun]) -> BatchResult:
+        """Build the result of the batch from the HPAs that ran."""
         histories, plain_states = self.decisions.memory.histories, self.inputs.plain_states
         others: dict[int, HPAState] = {}
         changed: dict[int, HPAState] = {}
@@ -574,10 +578,12 @@ class _BatchReconcile:
 
 
 def _mark_registered(state: HPAState) -> HPAState:
+    """Return the state with ``registered`` true."""
     return state if state.registered else msgspec.structs.replace(state, registered=True)
 
 
 def _reject_request(query: GetMetric) -> ApiError:
+    """Raise AssertionError: all metrics were requested before."""
     raise AssertionError(f"requested already: {query}")
 
 

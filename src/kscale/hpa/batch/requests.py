@@ -55,13 +55,14 @@ def _get_requested_selector(item: MetricValue) -> str | None:
 
 
 def _describes_kind(item: MetricValue, kind: str) -> bool:
-    """Check whether an item describes an object of ``Kind.group`` (or has no group)."""
+    """Check whether an item describes an object of a kind ``Kind.group``. An item without a group matches any group."""
     name, _, group = kind.partition(".")
     described = item.described_object
     return described.kind == name and (not described.api_version or group_of(described.api_version) == group)
 
 
 def _parse_selector_or_everything(text: str) -> Selector:
+    """Parse a selector; an empty text matches everything."""
     return parse_selector(text) if text else EVERYTHING
 
 
@@ -106,7 +107,7 @@ class MetricLists:
         return f"<MetricLists: {', '.join(text for is_present, text in contents if is_present) or 'nothing'}>"
 
     def add_pod_labels(self, pods: PodsLike) -> None:
-        """Store the labels of pods, which items of the resource and custom metrics APIs may lack."""
+        """Store the labels of pods, for items of the resource and custom metrics APIs that have none."""
         for key, labels in to_batch_pods(pods).labels():
             namespace, _, name = key.partition("/")
             self._labels[namespace, name] = labels
@@ -115,8 +116,8 @@ class MetricLists:
     def read_pod_metrics(self, data: bytes, source: str = "") -> list[str]:
         """Read a PodMetricsList as the API prints it (``data``) with the native decoder.
 
-        Returns the same as :meth:`add_pod_metrics`. Raises :class:`~kscale.errors.InputError` with the field's path.
-        ``source`` names the origin of the data.
+        Returns descriptions of duplicates, as :meth:`add_pod_metrics` does. Raises :class:`~kscale.errors.InputError`
+        with the field's path for an invalid list. ``source`` names the origin of the data in errors.
         """
         return self._add_usage(PodUsage.from_json(data, source))
 
@@ -128,6 +129,7 @@ class MetricLists:
         return self._add_usage(items if isinstance(items, PodUsage) else PodUsage.of(items))
 
     def _add_usage(self, usage: PodUsage) -> list[str]:
+        """Add columns of usage and return descriptions of items whose pod is already present."""
         again = []
         seen = self._seen if self._seen is not None else set(self._parts[0].keys)
         self._seen = seen
@@ -152,7 +154,7 @@ class MetricLists:
     def add_custom(self, items: Iterable[MetricValue]) -> list[str]:
         """Add items of a MetricValueList, of pods and of other objects.
 
-        Returns the same as :meth:`add_pod_metrics`.
+        Returns descriptions of duplicates, as :meth:`add_pod_metrics` does.
         """
         self.custom, duplicates = True, []
         for item in items:
@@ -168,8 +170,8 @@ class MetricLists:
     def add_external(self, namespace: str, items: Iterable[ExternalMetricValue], number: int = 0) -> list[str]:
         """Add items of an ExternalMetricValueList, which does not contain its namespace.
 
-        Returns the same as :meth:`add_pod_metrics`. ``number`` identifies the list: values with equal labels add up
-        within a list, and replace those of an earlier list.
+        Returns descriptions of duplicates, as :meth:`add_pod_metrics` does. ``number`` identifies the list: values with
+        equal labels add up within a list, and replace those of an earlier list.
         """
         self.external, duplicates = True, []
         for item in items:
@@ -185,7 +187,7 @@ class MetricLists:
     def add_external_answer(
         self, namespace: str, metric: str, selector: str, items: Iterable[ExternalMetricValue]
     ) -> None:
-        """Add what the API answered for one ``selector`` of a metric's series, whatever labels the values carry.
+        """Add the API's response to a request with ``selector`` for a metric's series, whatever labels the values have.
 
         Values of :meth:`add_external` no longer count for this selector.
         """
@@ -208,21 +210,22 @@ class MetricLists:
         self._index = _LookupIndex()
 
     def lacks_selectors(self, namespace: str, metric: str, selector: str) -> bool:
-        """Return True if ``selector`` is set and values of a custom metric lack the selector they were requested
-        with.
-        """
+        """Return True if ``selector`` is not empty and values of a custom metric lack their request's selector."""
         items = self._custom.get((namespace, metric), {}).values()
         return bool(selector) and any(_get_requested_selector(each) is None for each in items)
 
     def lacks_external_labels(self, namespace: str, metric: str, selector: str) -> bool:
-        """Return True if ``selector`` is set and values of an external metric lack labels."""
+        """Return True if ``selector`` is not empty and values of an external metric have no labels.
+
+        False if the response for this selector was added (:meth:`is_answered`).
+        """
         if self.is_answered(namespace, metric, selector):
             return False
         groups = self._external.get((namespace, metric), {}).values()
         return bool(selector) and any(each.metric_labels is None for _, items in groups for each in items)
 
     def external_names(self, namespace: str) -> list[str]:
-        """Return the external metrics of a namespace."""
+        """Return the names of the external metrics of a namespace."""
         names = dict.fromkeys(metric for of, metric in self._external if of == namespace)
         names |= dict.fromkeys(metric for of, metric, _ in self._answered if of == namespace)
         return list(names)
@@ -245,12 +248,12 @@ class MetricLists:
         usage = self._index.custom.get(key)
         if usage is None:
             namespaces = [of for of, name in self._custom if name == metric]
-            items = [each for of in namespaces for each in self._custom_values(of, metric, "Pod", metric_selector)]
+            items = [each for of in namespaces for each in self._list_custom_values(of, metric, "Pod", metric_selector)]
             usage = self._index.custom[key] = PodUsage.from_values(metric, items, self._labels)
         return usage
 
     def refusal(self, query: GetMetric) -> ApiError | None:  # noqa: ARG002  # lists refuse nothing
-        """Return the error of a pod usage request (``query``), or None if it has a response."""
+        """Return the error of a failed request of pod usage (``query``), or None. Given lists never fail."""
         return None
 
     # -- one query ---------------------------------------------------------------------------------------------------
@@ -258,7 +261,7 @@ class MetricLists:
     def __call__(
         self, query: GetMetric
     ) -> PodMetricsList | MetricValueList | MetricValue | ExternalMetricValueList | ApiError:
-        """Return the response to one query."""
+        """Return the response to one query, or the error of an API that the input lacks."""
         if not getattr(self, query.api):
             return ApiError(f"the {query.api} metrics API is not part of the input", code=404, reason=NOT_FOUND)
         if query.api == "resource":
@@ -270,8 +273,8 @@ class MetricLists:
             ]
             return PodMetricsList(items=[usage.item(row) for row in rows])
         if query.api == "external":
-            return ExternalMetricValueList(items=list(self._external_values(query)))
-        return self._custom_metric(query)
+            return ExternalMetricValueList(items=list(self._iterate_external_values(query)))
+        return self._find_custom_metric(query)
 
     def _find_candidate_rows(self, namespace: str, selector: Selector) -> list[int]:
         """Return the rows of the usage that a selector may match."""
@@ -288,13 +291,14 @@ class MetricLists:
         return self._index.by_label.get((namespace, *(label or ())), [])
 
     def _get_labels(self, row: int) -> Mapping[str, str]:
+        """Return the labels of a row of the usage: its own, or else its pod's."""
         usage = self.usage()
         if usage.labels[row] >= 0:
             return usage.label_sets[int(usage.labels[row])]
         namespace, _, name = usage.keys[row].partition("/")
         return self._labels.get((namespace, name), {})
 
-    def _external_values(self, query: GetMetric) -> Iterator[ExternalMetricValue]:
+    def _iterate_external_values(self, query: GetMetric) -> Iterator[ExternalMetricValue]:
         """Yield the values that a server would return, including values without labels for any selector."""
         response = self._answered.get((query.namespace, query.metric, query.metric_selector))
         if response is not None:
@@ -316,28 +320,30 @@ class MetricLists:
             if each.metric_labels is None or selector.matches(each.metric_labels):
                 yield each
 
-    def _custom_metric(self, query: GetMetric) -> MetricValueList | MetricValue | ApiError:
+    def _find_custom_metric(self, query: GetMetric) -> MetricValueList | MetricValue | ApiError:
+        """Return the value of a named object, the list for a selector of pods, or a NotFound error."""
         where = (query.namespace, query.metric, query.kind, query.metric_selector)
         if not query.name:
             selector = _parse_selector_or_everything(query.selector)
             return MetricValueList(
                 items=[
                     each
-                    for each in self._custom_values(*where)
+                    for each in self._list_custom_values(*where)
                     if selector.matches(self._labels.get((query.namespace, each.described_object.name), {}))
                 ]
             )
         named = self._index.named.get(where)
         if named is None:
             named = self._index.named[where] = {}
-            for each in self._custom_values(*where):
+            for each in self._list_custom_values(*where):
                 named.setdefault(each.described_object.name, each)
         if query.name in named:
             return named[query.name]
         text = f"the server could not find the metric {query.metric} for {query.kind} {query.name}"
         return ApiError(text, code=404, reason=NOT_FOUND)
 
-    def _custom_values(self, namespace: str, metric: str, kind: str, selector: str) -> list[MetricValue]:
+    def _list_custom_values(self, namespace: str, metric: str, kind: str, selector: str) -> list[MetricValue]:
+        """Return the values that the API would return for objects of a kind and a selector of the series."""
         items = [each for each in self._custom.get((namespace, metric), {}).values() if _describes_kind(each, kind)]
         # Values with the requested selector take precedence over values without one.
         exact = [each for each in items if (_get_requested_selector(each) or "") == selector]
@@ -379,11 +385,11 @@ class MetricResponses(MetricLists):
             self.replace_pod_metrics(PodUsage.concatenate(lists))
 
     def refusal(self, query: GetMetric) -> ApiError | None:
-        """Return the error of a resource metrics request, or None."""
+        """Return the error of a failed request of a namespace's pod usage, or None."""
         return self._refused.get(query.namespace) if query.api == "resource" else None
 
     def __call__(self, query: GetMetric) -> Any:
-        """Return the response to a request that failed or is not about resource metrics."""
+        """Return the response or the error of a request that was sent."""
         error = self.refusal(query)
         return self.by_request[query] if error is None else error
 
@@ -406,6 +412,7 @@ def has_built_in_targets(hpas: Iterable[HorizontalPodAutoscaler]) -> bool:
 
 
 def _is_built_in_target(api_version: str, kind: str) -> bool:
+    """Check whether a kind is built in. True for an invalid version, which is an error on every server."""
     try:
         BUILT_IN_MAPPER.resources(parse_group_version(api_version)[0], kind)
     except RESTMappingError:
@@ -425,7 +432,8 @@ def request_scales_steps(
 ) -> Steps[dict[str, Any]]:
     """Return the scale of every target, or its error, by ``keys`` of the HPAs. Scales in ``known`` are not requested.
 
-    ``within``: timeout in nanoseconds (None for no timeout). ``took`` receives the duration of each request.
+    ``at_most``: how many requests run at a time. ``within``: timeout in nanoseconds (None for no timeout). ``took``
+    receives the duration of each request in nanoseconds.
     """
     resources = read_target_references(hpas, mapper).resources
     rows = [row for row, key in enumerate(keys) if key not in known and resources[row]]
@@ -447,7 +455,8 @@ def request_metrics_steps(
 ) -> Steps[MetricResponses]:
     """Return the responses of the metrics APIs.
 
-    ``within``: timeout in nanoseconds (None for no timeout). ``took`` receives the duration of each request.
+    ``at_most``: how many requests run at a time. ``within``: timeout in nanoseconds (None for no timeout). ``took``
+    receives the duration of each request in nanoseconds.
     """
     responses: list[tuple[Any, int]] = []
     if metric_requests:
@@ -494,12 +503,13 @@ def _run_together_steps(machines: Sequence[Machine], at_most: int, now: Moment) 
 
 
 def _request_metric_steps(metric_request: GetMetric, now: Moment) -> Steps[Any]:
+    """Return the response or the error of a request, and its duration in nanoseconds."""
     outcome = yield from Progress(now).act(metric_request)
     return (outcome.value if outcome.error is None else outcome.error), outcome.at - now
 
 
 def _request_scale_steps(hpa: HorizontalPodAutoscaler, resources: tuple[str, ...], now: Moment) -> Steps[Any]:
-    """Return the scale of a target or its error, and the duration."""
+    """Return the scale of a target or its error, and the duration in nanoseconds."""
     progress = Progress(now)
     response = yield from request_scale(progress, hpa.metadata.namespace, hpa.spec.scale_target_ref.name, resources)
     return (response.scale if isinstance(response, TargetScale) else response), progress.now - now

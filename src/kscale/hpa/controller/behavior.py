@@ -73,7 +73,7 @@ class ScalingRuleColumns:
         )
 
     def concatenate(self, other: ScalingRuleColumns) -> ScalingRuleColumns:
-        """Concatenate these rows and the rows of another."""
+        """Return columns of these rows followed by the rows of ``other``."""
         if not len(other.select):
             return self
         offset = len(self.type)
@@ -119,7 +119,10 @@ class HistoryColumns:
     def _from_entries(
         cls, rows: Sequence[Sequence[object]], values: list[int], times: list[int], outdated: list[bool] | None
     ) -> HistoryColumns:
-        """Build columns of entries in row order."""
+        """Build columns from the values, times and outdated flags of all entries, row after row.
+
+        ``rows`` only says how many entries each row has. ``outdated`` None: no entry is outdated.
+        """
         size = np.array([len(row) for row in rows], np.int64)
         capacity = size + 2
         end = np.cumsum(capacity, dtype=np.int64)
@@ -136,14 +139,14 @@ class HistoryColumns:
         return out
 
     def take(self, rows: NDArray[np.int64]) -> HistoryColumns:
-        """Select rows in another order, sharing the entries if the order is ascending."""
+        """Return the given rows in the given order; entries are shared, not copied, if the order is ascending."""
         order = self.begin[rows]
         if len(rows) and bool((order[1:] <= order[:-1]).any()):
             return self._copy_in_row_order(rows, self.size[rows] + 2)
         return HistoryColumns(order, self.capacity[rows], self.size[rows], self.values, self.times, self.outdated)
 
     def concatenate(self, other: HistoryColumns) -> HistoryColumns:
-        """Concatenate these rows and the rows of another."""
+        """Return columns of these rows followed by the rows of ``other``."""
         offset = len(self.values)
         parts = [(getattr(self, name), getattr(other, name)) for name in ("capacity", "size")]
         entries = [(getattr(self, name), getattr(other, name)) for name in ("values", "times", "outdated")]
@@ -151,7 +154,7 @@ class HistoryColumns:
         return HistoryColumns(begin, *map(np.concatenate, parts), *map(np.concatenate, entries))
 
     def _copy_in_row_order(self, rows: NDArray[np.int64], capacity: NDArray[np.int64]) -> HistoryColumns:
-        """Copy rows so that their entries are in row order, as kernels require."""
+        """Copy rows so that their entries are in row order, as the kernels require. ``capacity``: room of each row."""
         size = self.size[rows]
         begin, total = np.cumsum(capacity, dtype=np.int64) - capacity, int(capacity.sum())
         within = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
@@ -172,11 +175,11 @@ class HistoryColumns:
         return self._copy_in_row_order(np.arange(len(self.size)), np.maximum(self.size + self.size // 2, 6) + 2)
 
     def get_recommendations(self, row: int) -> tuple[Recommendation, ...]:
-        """Return the entries of a row as recommendations."""
+        """Return the entries of a row as recommendations, in slot order."""
         return tuple([Recommendation(value, time) for value, time, _ in self.entries(row)])
 
     def entries(self, row: int) -> list[tuple[int, int, bool]]:
-        """Return (value, time, outdated) of a row's entries."""
+        """Return (value, time in nanoseconds, outdated) of each entry of a row, in slot order."""
         size = int(self.size[row])
         if not size:
             return []
@@ -217,11 +220,11 @@ class StateColumns:
         return StateColumns(self.fresh, self.past.with_room(), self.added.with_room(), self.removed.with_room())
 
     def take(self, rows: NDArray[np.int64]) -> StateColumns:
-        """Select some rows."""
+        """Return the given rows in the given order."""
         return StateColumns(self.fresh[rows], self.past.take(rows), self.added.take(rows), self.removed.take(rows))
 
     def concatenate(self, other: StateColumns) -> StateColumns:
-        """Concatenate these rows and the rows of another."""
+        """Return columns of these rows followed by the rows of ``other``."""
         return StateColumns(
             np.concatenate([self.fresh, other.fresh]),
             self.past.concatenate(other.past),
@@ -230,13 +233,13 @@ class StateColumns:
         )
 
     def with_rows(self, rows: NDArray[np.int64], others: StateColumns) -> StateColumns:
-        """Replace some rows by the rows of another, in their order."""
+        """Return columns in which row ``rows[i]`` is replaced by row ``i`` of ``others``."""
         which = np.arange(len(self.fresh))
         which[rows] = len(which) + np.arange(len(rows))
         return self.concatenate(others).take(which)
 
     def state(self, row: int, before: HPAState) -> HPAState:
-        """Build the state of one HPA, with fields outside the columns from ``before``."""
+        """Build the state of one HPA. Fields that are not columns come from ``before``."""
         return msgspec.structs.replace(
             before,
             recommendations=None if self.fresh[row] else self.past.get_recommendations(row),
@@ -282,7 +285,10 @@ def normalize(
     options: HPAOptions,
     now: int,
 ) -> NormalizedReplicas:
-    """Normalize one proposal by ``behavior``, or without one by the legacy rules."""
+    """Stabilize and limit one proposal by the rules of ``behavior``, or without one by the legacy rules.
+
+    ``current``: replicas now. ``minimum``, ``maximum``: bounds of the spec.
+    """
     up, down = build_rule_columns([behavior], options)
     histories = StateColumns.from_states([state])
     stabilized, desired, stabilized_by, limit, limited = _reconcile.normalize(

@@ -97,7 +97,7 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     @property
     def overflows(self) -> bool:
-        """Return whether the value in the status is the remainder of an overflow instead of the metric's value."""
+        """Return whether the value in the status is not the metric's value but the remainder of an int64 overflow."""
         return self.note.startswith((_NO_PODS_NOTE, _OVERFLOW_NOTE))
 
 
@@ -145,10 +145,10 @@ def build_decision(
     warnings: Sequence[str] = (),
     pod_owners: dict[str, int] | None = None,
 ) -> HPADecision:
-    """Build the decision of one HPA from its reconcile.
+    """Build the decision of one HPA from its reconcile ``run``.
 
-    ``best``: index of the metric that decided, or -1. ``scale``: that of the target; anything else if it could not be
-    read.
+    ``best``: index of the metric that decided, or -1. ``scale``: the target's scale; any other object if the scale
+    could not be read.
     """
     row = run.value
     tolerances = get_tolerances(hpa, options)
@@ -208,7 +208,10 @@ def explain_decision(decision: HPADecision) -> str:
 
 
 def _explain_proposal(metric: MetricDetail, decision: HPADecision) -> str:
-    """Return how the proposal of a metric was computed; empty if it was not, or if the decision's error says why."""
+    """Return how the proposal of a metric was computed.
+
+    Empty if no proposal was computed, or if the decision's error says why.
+    """
     if metric.error is not None:
         return "" if metric.error in (decision.error or "") else metric.error
     if metric.proposal is None:
@@ -228,10 +231,12 @@ def _explain_proposal(metric: MetricDetail, decision: HPADecision) -> str:
 
 
 def _is_limiting_condition(row: ReconcileResult, type_: str) -> bool:
+    """Check whether a condition of this type reports that the replicas were limited."""
     return type_ == "ScalingLimited" and row.normalized is not None and row.normalized.limited
 
 
 def _explain_decided_by(row: ReconcileResult, best: MetricDetail | None) -> str:
+    """Return what decided the replicas: the metric with its value and target, a reason, or the error."""
     if row.desired_replicas is None:
         return row.error or ""
     if row.proposal is None:
@@ -247,6 +252,10 @@ def _explain_decided_by(row: ReconcileResult, best: MetricDetail | None) -> str:
 def _explain_held_back_by(
     hpa: HorizontalPodAutoscaler, row: ReconcileResult, limited: str, decisive: MetricDetail | None
 ) -> str:
+    """Return what kept the replicas from following the metrics; empty if nothing did.
+
+    ``limited``: reason of ScalingLimited, or empty. ``decisive``: the metric that decided.
+    """
     if row.normalized is None or row.proposal is None:
         return ""
     parts = []
@@ -268,7 +277,7 @@ def _explain_held_back_by(
 
 
 def _describe_policy(hpa: HorizontalPodAutoscaler, limited: str) -> str:
-    """Describe the scaling rules that limited the change."""
+    """Describe the scaling rules that limited the change; ``limited`` is the reason of ScalingLimited."""
     behavior, up = hpa.spec.behavior, limited == "ScaleUpLimit"
     if behavior is None:
         return "at most twice the size, or 4, at once"
@@ -284,6 +293,7 @@ def _describe_policy(hpa: HorizontalPodAutoscaler, limited: str) -> str:
 
 
 def _build_metric_detail(spec: MetricSpec, metric: object, tolerances: Tolerances, scale: Scale) -> MetricDetail:
+    """Build the explanation of one metric. ``metric``: its proposal or its :class:`MetricError`."""
     name, target, resource = _get_metric_names(spec)
     replicas: CalculatedReplicas | None = getattr(metric, "replicas", None)
     error = metric.error if isinstance(metric, MetricError) else None
@@ -314,7 +324,7 @@ def _build_metric_detail(spec: MetricSpec, metric: object, tolerances: Tolerance
 
 
 def _explain_metric(spec: MetricSpec, replicas: CalculatedReplicas, tolerances: Tolerances, scale: Scale) -> str:
-    """Explain values that overflow, and proposals that do not follow from value and target."""
+    """Return a note on a value that overflows or a proposal that value and target do not explain; else empty."""
     source = get_metric_source(spec)
     value_of_api = isinstance(source, (ObjectMetricSource, ExternalMetricSource))
     per_pod = isinstance(source, (ObjectMetricSource, ExternalMetricSource)) and _is_per_pod(source)
@@ -341,10 +351,12 @@ def _explain_metric(spec: MetricSpec, replicas: CalculatedReplicas, tolerances: 
 
 
 def _is_per_pod(source: ObjectMetricSource | ExternalMetricSource) -> bool:
+    """Check whether the target of a metric is a value per pod."""
     return get_value_target(source)[0].endswith("per_pod")
 
 
 def _is_tolerated(spec: MetricSpec, replicas: CalculatedReplicas, tolerances: Tolerances) -> bool:
+    """Check whether the metric proposes to keep the replicas because the ratio is within the tolerance."""
     if "hold_first_pass" in replicas.path:
         return True
     if "hold_second_pass" in replicas.path:
@@ -364,11 +376,12 @@ def _is_direction_held(replicas: CalculatedReplicas, tolerances: Tolerances) -> 
 
 
 def _finite_or_none(value: float) -> float | None:
+    """Return the number; None for an infinite one or NaN."""
     return value if value - value == 0 else None
 
 
 def _get_metric_names(spec: MetricSpec) -> tuple[str, MetricTarget | None, str]:
-    """Return the short name, the target and the resource of a metric."""
+    """Return the short name of a metric for texts, its target, and its resource (empty if it has none)."""
     if spec.resource is not None:
         return spec.resource.name, spec.resource.target, spec.resource.name
     if spec.container_resource is not None:
@@ -385,6 +398,7 @@ def _get_metric_names(spec: MetricSpec) -> tuple[str, MetricTarget | None, str]:
 
 
 def _format_target(target: MetricTarget | None) -> str:
+    """Format the field of a target that is set, such as ``80%`` or ``500m a pod``; empty without any."""
     if target is None:
         return ""
     for value, text in (
@@ -398,6 +412,7 @@ def _format_target(target: MetricTarget | None) -> str:
 
 
 def _format_unit(type_: str, value: int) -> str:
+    """Return the unit of a scaling policy's value, with a leading space for pods."""
     if type_ == "Percent":
         return "%"
     return " pod" if value == 1 else " pods"

@@ -88,7 +88,8 @@ class RESTMetricsClient:
     ) -> StepsOf[GetMetric, PodSamples]:
         """Request the usage of a resource by pod, in thousandths of its unit.
 
-        Pods without a value of the resource, in any container that counts, are left out. Raises :class:`MetricsError`.
+        A pod is left out if a container that counts has no value of the resource. ``container``: the only container
+        that counts; empty for all. Raises :class:`MetricsError` for an error and for an empty response.
         """
         query = GetMetric(api="resource", namespace=namespace, kind="Pod", selector=selector)
         response: PodMetricsList = _read_response("resource", (yield from self._progress.act(query)))
@@ -104,7 +105,7 @@ class RESTMetricsClient:
     ) -> StepsOf[GetMetric, PodSamples]:
         """Request a custom metric by the pod that it describes; for a repeated pod name the last value counts.
 
-        Raises :class:`MetricsError`.
+        Raises :class:`MetricsError` for an error and for an empty response.
         """
         query = GetMetric(
             api="custom",
@@ -124,7 +125,10 @@ class RESTMetricsClient:
     def get_object_metric(
         self, metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
     ) -> StepsOf[GetMetric, tuple[int, Moment]]:
-        """Request a custom metric of one object. Raises :class:`MetricsError` unless there is one value."""
+        """Request a custom metric of one object. Returns its value in thousandths, and its time.
+
+        Raises :class:`MetricsError` unless there is one value.
+        """
         query = build_object_request(metric, namespace, described, metric_selector)
         outcome = yield from self._progress.act(query)
         if outcome.error is not None:
@@ -143,7 +147,8 @@ class RESTMetricsClient:
     ) -> StepsOf[GetMetric, tuple[Sequence[int], Moment]]:
         """Request all values of an external metric, in the API's order.
 
-        Returns the values in thousandths and the timestamp of the first. Raises :class:`MetricsError`.
+        Returns the values in thousandths and the timestamp of the first. Raises :class:`MetricsError` for an error and
+        for an empty response.
         """
         query = GetMetric(api="external", namespace=namespace, metric=metric, metric_selector=metric_selector)
         response: ExternalMetricValueList = _read_response("external", (yield from self._progress.act(query)))
@@ -155,7 +160,7 @@ def build_object_request(
 ) -> GetMetric:
     """Build the request for a custom metric of one object.
 
-    For a Namespace it is a request at the root for the HPA's own namespace.
+    A Namespace is requested as a root object, and always the HPA's own namespace, whatever ``described`` names.
     """
     group = described.api_version.rpartition("/")[0]
     root = described.kind == "Namespace" and not group
@@ -179,9 +184,9 @@ def _read_response(api: str, outcome: Outcome) -> Any:
 
 
 def get_pod_usage(item: PodMetrics, resource: str, container: str) -> int | None:
-    """Return the usage of one container, or of all (``container`` empty), in thousandths.
+    """Return a pod's usage of a resource in thousandths: of one container, or of all if ``container`` is empty.
 
-    None without the container, without containers, or if a container that counts lacks the resource.
+    None if the pod lacks the container, has no containers, or if a container that counts lacks the resource.
     """
     containers = item.containers or []
     if container:
@@ -252,7 +257,7 @@ def compute_replicas_for_metric(
 ) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
     """Compute the proposal of one metric, or the error if there is none.
 
-    Raises ``InputError`` where upstream would crash.
+    Raises ``InputError`` for a metric without a field over whose absence upstream would crash.
     """
     source = get_metric_source(spec, calculator.options)
     if source is None:
@@ -289,6 +294,7 @@ def build_proposal(source: MetricSource, replicas: CalculatedReplicas) -> Metric
 
 
 def _missing_field_error(spec: MetricSpec, field: str) -> InputError:
+    """Build the error of a metric whose ``field`` for its type is missing."""
     return InputError(Problem(f"a metric of type {spec.type} without {field}", field=f"spec.metrics[].{field}"))
 
 
@@ -298,10 +304,10 @@ MetricSource = (
 
 
 def get_metric_source(spec: MetricSpec, options: HPAOptions | None = None) -> MetricSource | None:
-    """Return the source that the type names, or None for an unknown type.
+    """Return the part of a metric that its type names, or None for an unknown type.
 
     ``ContainerResource`` is unknown to a controller without container metrics. Raises
-    :class:`~kscale.errors.InputError` where upstream would crash.
+    :class:`~kscale.errors.InputError` if a field is missing over whose absence upstream would crash.
     """
     source: MetricSource | None
     if spec.type == "Resource":
@@ -388,6 +394,7 @@ def _build_resource_proposal(
 
 
 def _build_current_value(replicas: CalculatedReplicas, average: bool) -> MetricValueStatus:
+    """Build a status value from the usage: the value of the average per pod (``average``) or the total."""
     usage = to_status_quantity(replicas.usage)
     return MetricValueStatus(average_value=usage) if average else MetricValueStatus(value=usage)
 
@@ -395,7 +402,7 @@ def _build_current_value(replicas: CalculatedReplicas, average: bool) -> MetricV
 def _build_metric_error(
     source: MetricSource, text: str, *, prefix: str = "", replicas: CalculatedReplicas | None = None
 ) -> MetricError:
-    """Build the error of a metric. ``prefix`` of the text appears in the aggregated error only."""
+    """Build the error of a metric. Only the aggregated error of all metrics begins with ``prefix``."""
     if isinstance(source, ResourceMetricSource):
         reason, failed = "FailedGetResourceMetric", f"{source.name} resource metric"
     elif isinstance(source, ContainerResourceMetricSource):
@@ -410,7 +417,7 @@ def _build_metric_error(
 
 
 def _get_error_prefix(source: PodsMetricSource | ObjectMetricSource | ExternalMetricSource) -> str:
-    """Return the aggregated error's prefix of the calculator's error."""
+    """Return what precedes the calculator's error in the aggregated error of all metrics; empty for most types."""
     if isinstance(source, PodsMetricSource):
         return ""
     mode, _ = get_value_target(source)
@@ -423,6 +430,7 @@ def _get_error_prefix(source: PodsMetricSource | ObjectMetricSource | ExternalMe
 
 
 def _format_external_name(metric: MetricIdentifier) -> str:
+    """Return the name of an external metric with its selector, as Go prints them."""
     return f"external metric {metric.name}({format_go_label_selector(metric.selector)})"
 
 
@@ -453,8 +461,9 @@ _UNABLE_TO_COMPUTE: Final = "the HPA was unable to compute the replica count: "
 class CombinedProposal(msgspec.Struct, frozen=True, gc=False):
     """Result for all metrics of a spec, in order.
 
-    ``replicas`` is the largest proposal, ``name`` that of its metric; ``refused``: too many metrics failed to use the
-    others. ``error``: the error, whether refused or not; ``error_class`` is that of the first failed metric.
+    ``replicas`` is the largest proposal, ``name`` the name of the metric that made it. ``refused``: so many metrics
+    failed that the others must not be used. ``error``: the error, whether refused or not; ``error_class``: the class of
+    the first failed metric.
     """
 
     each: tuple[MetricProposal | MetricError, ...]
@@ -496,7 +505,7 @@ def compute_replicas_for_metrics(
 def combine_calculated_replicas(
     context: ReconcileContext, scale: Scale, calculated: Sequence[CalculatedReplicas]
 ) -> tuple[CombinedProposal, list[Observation]]:
-    """Return the result and observations of :func:`compute_replicas_for_metrics` from known calculator results.
+    """Return the result and the observations of :func:`compute_replicas_for_metrics` for known calculator results.
 
     The results contain no errors. No request is sent, and no time passes.
     """
@@ -561,6 +570,7 @@ def _choose_largest_proposal(
 def _computation_labels(
     context: ReconcileContext, type_: str, proposal: MetricProposal | MetricError
 ) -> dict[str, str]:
+    """Return the labels of the metrics that count and time the computation of one metric."""
     if isinstance(proposal, MetricError):
         return {"action": "none", "error": "spec" if proposal.invalid else "internal", "metric_type": type_}
     # Compared with the replicas of the last status, not of the scale.

@@ -144,7 +144,7 @@ class PrecomputedDecision(msgspec.Struct, frozen=True, gc=False):
     normalized: NormalizedReplicas
 
     def applies_to(self, scale: Scale) -> bool:
-        """Return True if another scale would lead to the same decision."""
+        """Return True if ``scale`` would lead to the same decision as the scale that the decision used."""
         mine = self.scale
         return mine is scale or (
             mine.spec.replicas == scale.spec.replicas
@@ -282,13 +282,13 @@ class ReconcileMachine:
         return self.build_result(error)
 
     def build_observations(self) -> tuple[Observation, Observation]:
-        """Return the observations of :meth:`finish_steps`, if observing takes no time."""
+        """Return the observations of :meth:`finish_steps` for the case that observing takes no time."""
         return build_reconcile_observations(self.action, self.error_class, self.context.now, self.context.progress.now)
 
     def _check_version(self, seen_version: str | None) -> str:
         """Return an error if the object is older than this controller's last write, else an empty string.
 
-        A fresh object clears the record of the last write.
+        Clears the record of that write once the object is as new.
         """
         written = self.context.state.written
         if written is None or written.uid != self.context.hpa.metadata.uid:
@@ -302,24 +302,26 @@ class ReconcileMachine:
         return ""
 
     def _record_scale_read(self, scale: Scale) -> None:
-        """Set the condition that the target's scale could be read, and begin with this scale."""
+        """Set the condition that the target's scale could be read, and record its replicas."""
         context = self.context
         text = "the HPA controller was able to get the target's current scale"
         context.set("AbleToScale", True, "SucceededGetScale", text)
         self._record_current_replicas(scale)
 
     def _record_current_replicas(self, scale: Scale) -> None:
+        """Store the target's replicas; in the first reconcile, also as the first recommendation."""
         context, self.current = self.context, scale.spec.replicas
         if context.state.recommendations is None:
             context.remember(recommendations=(Recommendation(scale.spec.replicas, context.now),))
 
     def _decide(self, scale: Scale) -> StepsOf[List | GetMetric | WriteStatus | Emit | Observe, tuple[int | None, str]]:
-        """Return the desired replicas and an error.
+        """Return the desired replicas and an error (empty for none).
 
-        With replicas None, the error ends the reconcile. Otherwise the reconcile continues with it.
+        With replicas None, the error ends the reconcile. With replicas, the reconcile continues and reports the error
+        at its end.
         """
         context, current, spec = self.context, scale.spec.replicas, self.context.hpa.spec
-        minimum, legacy = self._minimum(), context.options.legacy
+        minimum, legacy = self._get_minimum(), context.options.legacy
         if current == 0 and not (
             minimum == 0 if legacy else self._leaves_zero() and (minimum != 0 or self._has_object_metric())
         ):
@@ -351,7 +353,7 @@ class ReconcileMachine:
         return self._normalize_largest(current, combined), combined.error
 
     def decide_known(self, scale: Scale, known: PrecomputedDecision) -> tuple[int, list[Observation]]:
-        """Return the desired replicas and the observations, if all inputs are known and no request is needed."""
+        """Return the desired replicas and the observations for a precomputed decision, without a request."""
         context = self.context
         self._check_version(None)
         if find_condition(context.status.conditions, "AbleToScale") is None:
@@ -367,9 +369,9 @@ class ReconcileMachine:
         return self._normalize_largest(scale.spec.replicas, combined), observations
 
     def repeat_known(self, known: PrecomputedDecision, proposal: int | None, reason: str) -> None:
-        """Take over the conclusion of an earlier reconcile, which the status already states.
+        """Take over the result of an earlier reconcile whose conditions and replicas the status already states.
 
-        Only the values of metrics may differ.
+        Only the current values of metrics are updated in the new status.
         """
         context, scale = self.context, known.scale
         self._check_version(None)
@@ -406,31 +408,39 @@ class ReconcileMachine:
         return Observation(name=DESIRED_REPLICAS, value=float(desired), labels=labels)
 
     def finish(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, ReconcileResult]:
-        """Write the status if it changed, and return the result. ``pending``: an earlier error."""
+        """Write the status if it changed, and return the result.
+
+        ``pending``: an earlier error, which the result has if the write succeeds.
+        """
         return (yield from (self.write(pending) if self.context.has_news() else self.finish_steps(pending)))
 
     def write(self, pending: str = "") -> StepsOf[WriteStatus | Emit | Observe, ReconcileResult]:
-        """Write the changed status, and return the result. ``pending``: an earlier error."""
+        """Write the changed status, and return the result.
+
+        ``pending``: an earlier error, which the result has if the write succeeds.
+        """
         return (yield from self.finish_steps((yield from self.write_news()) or pending))
 
     def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
-        """Write the changed status and events, and return the error or an empty string."""
+        """Write the changed status. Returns the formatted error, or an empty string."""
         error = yield from self.context.write_news()
         if not error:
             return ""
         self.error_class = "internal"
         return format_status_error(self.context.hpa, error)
 
-    def _minimum(self) -> int:
+    def _get_minimum(self) -> int:
+        """Return the minimum replicas of the spec, by default 1."""
         minimum = self.context.hpa.spec.min_replicas
         return 1 if minimum is None else minimum
 
     def _format_target(self) -> str:
+        """Return the target as ``Kind/namespace/name``."""
         target = self.context.hpa.spec.scale_target_ref
         return f"{target.kind}/{self.context.hpa.metadata.namespace}/{target.name}"
 
     def _fail(self, current: int, error: str) -> StepsOf[WriteStatus | Emit, str]:
-        """Write the status, emit a warning, and return what upstream's sync returns."""
+        """Write the status, emit a warning, and return the error that upstream's sync returns."""
         self.context.set_sizes(current, self.context.status.desired_replicas, self.statuses)
         yield from self.context.write_status()
         yield from self.context.warn("FailedComputeMetricsReplicas", error)
@@ -439,8 +449,11 @@ class ReconcileMachine:
         )
 
     def _normalize_largest(self, current: int, combined: CombinedProposal) -> int:
-        """Normalize the largest proposal and return the desired replicas."""
-        minimum, leaves_zero = self._minimum(), current == 0 and self._leaves_zero()
+        """Normalize the largest proposal and return the desired replicas.
+
+        A target that leaves zero gets at least the minimum.
+        """
+        minimum, leaves_zero = self._get_minimum(), current == 0 and self._leaves_zero()
         desired = self._normalize(current, max(combined.replicas, 0), combined.name, minimum)
         if minimum != 0 and leaves_zero and desired < minimum:
             desired = minimum
@@ -483,6 +496,7 @@ class ReconcileMachine:
         return is_tracked and condition is not None and condition.status == "True"
 
     def _has_object_metric(self) -> bool:
+        """Check whether the spec has an Object or External metric, which needs no pods."""
         return any(spec.type in ("Object", "External") for spec in self.context.hpa.spec.metrics or ())
 
     def _rescale(self, target: TargetScale, desired: int) -> StepsOf[PutScale | GetScale | Wait | Emit, str]:
@@ -509,7 +523,7 @@ class ReconcileMachine:
         return ""
 
     def _set_scaled_to_zero(self, current: int, desired: int) -> None:
-        """Set or drop the condition ScaledToZero after the scale was written."""
+        """Set or remove the condition ScaledToZero after the scale was written."""
         context = self.context
         if context.options.legacy:
             return  # no such condition

@@ -134,7 +134,7 @@ class SampleColumns:
 
     @classmethod
     def from_samples(cls, names: Sequence[str], samples: Mapping[str, Sample]) -> SampleColumns:
-        """Build the columns of samples in the order of the pod names."""
+        """Build the columns of samples in the order of the pod names; ``present`` is 0 for a pod without a sample."""
         n = len(names)
         present = np.zeros(n, np.uint8)
         amounts = np.zeros((3, n), np.int64)
@@ -172,7 +172,8 @@ def get_pod_requests(
 ) -> tuple[NDArray[np.int64], int, str]:
     """Return the requests of every pod in milli-units, the index of the first pod without one, and its error.
 
-    Pods that are being deleted are included. The index is -1 and the error empty if every pod has a request.
+    ``container`` empty: all containers. Pods that are being deleted are included. The index is -1 and the error empty
+    if every pod has a request.
     """
     out = np.zeros(len(pods), np.int64)
     for i, pod in enumerate(pods):
@@ -221,6 +222,7 @@ def _list_running_containers(pod: Pod) -> list[Container]:
 
 
 def _has_pod_level_resource(requests: Mapping[str, object] | None) -> bool:
+    """Check whether any of the requests is of a resource that a pod may request as a whole."""
     return any(map(is_pod_level_resource, requests or ()))
 
 
@@ -370,7 +372,7 @@ def calculate_row(
 
 
 def get_error_text(code: int, bad_request: str, *, legacy: bool = False) -> str | None:
-    """Return upstream's text of the kernel's error code, or None without an error.
+    """Return upstream's text of the kernel's error code, or None if the code is no error.
 
     ``bad_request`` is the error of a pod without a request.
     """
@@ -385,7 +387,7 @@ def wrap_int64(value: int) -> int:
 
 
 def format_go_label_selector(selector: LabelSelector | None) -> str:
-    """Format a ``*metav1.LabelSelector`` as Go's ``%v`` does."""
+    """Format a ``*metav1.LabelSelector`` as Go's ``%v`` does (None: ``nil``)."""
     if selector is None:
         return "nil"
     labels = "".join(f"{key}: {value}," for key, value in sorted((selector.match_labels or {}).items()))
@@ -576,11 +578,13 @@ class ReplicaCalculator:
         return self._calculate_per_pod(_EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, request)
 
     def _list_pods(self, namespace: str, selector: str) -> StepsOf[List, Outcome]:
+        """List the pods of a selector. The outcome has the pods or the API's error."""
         return (yield from self.progress.act(List(kind="Pod", namespace=namespace, selector=selector)))
 
     def _request_object_metric(
         self, metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
     ) -> _ValueRequest:
+        """Return ([value in milli-units], time) of an object's metric, or a calculation with the error."""
         request = self.metrics.get_object_metric(metric, namespace, described, metric_selector)
         failed = f"unable to get metric {metric} on {described.kind} {namespace}/{described.name}"
         response = yield from _request_values(request, failed)
@@ -589,6 +593,7 @@ class ReplicaCalculator:
     def _request_external_metric(
         self, metric: str, namespace: str, metric_selector: LabelSelector | None
     ) -> _ValueRequest:
+        """Return (values in milli-units, time) of an external metric, or a calculation with the error."""
         try:
             selector = format_metric_selector(metric_selector)
         except ValueError as error:
@@ -607,7 +612,7 @@ class ReplicaCalculator:
         namespace: str,
         selector: str,
     ) -> CalculationSteps:
-        """Calculate replicas from a value, listing pods only if the replicas would change."""
+        """Calculate replicas from the values of ``request``; pods are listed only if the replicas would change."""
         response = yield from request
         if isinstance(response, CalculatedReplicas):
             return response
@@ -636,7 +641,7 @@ class ReplicaCalculator:
     def _calculate_per_pod(
         self, mode: int, pods: int, target: int, tolerances: Tolerances, request: _ValueRequest
     ) -> CalculationSteps:
-        """Calculate replicas from a value that is divided by a number of pods."""
+        """Calculate replicas from the values of ``request`` and a target per pod. ``pods``: number of pods."""
         response = yield from request
         if isinstance(response, CalculatedReplicas):
             return response
@@ -658,7 +663,10 @@ class ReplicaCalculator:
         failed: str,
         container: str = "",
     ) -> CalculationSteps:
-        """Calculate replicas from samples of pods. ``failed``: prefix of the error if there are none."""
+        """Calculate replicas from samples of pods.
+
+        ``failed``: prefix of the error if the samples of ``request`` cannot be had.
+        """
         values = yield from _request_values(request, failed)
         if isinstance(values, CalculatedReplicas):
             return values
@@ -703,7 +711,7 @@ def format_metric_selector(selector: LabelSelector | None) -> str:
 
 
 def _request_values(request: StepsOf[GetMetric, _T], failed: str) -> StepsOf[GetMetric, _T | CalculatedReplicas]:
-    """Return the metrics client's values, or a calculation with its error."""
+    """Return the metrics client's values, or a calculation with the client's error after the prefix ``failed``."""
     try:
         return (yield from request)
     except MetricsError as error:

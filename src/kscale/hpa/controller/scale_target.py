@@ -35,7 +35,7 @@ __all__ = ["NoScale", "SelectorStore", "TargetScale", "check_selector", "find_sc
 
 
 class SelectorStore:
-    """Selectors of registered HPAs by namespace and name. Single owner: not for use from several threads at once."""
+    """Selectors of registered HPAs by namespace and name. Not safe for concurrent use."""
 
     __slots__ = ("_index", "_namespaces", "version")
 
@@ -46,7 +46,7 @@ class SelectorStore:
         """Number that changes with every modification."""
 
     def put_if_absent(self, namespace: str, name: str, selector: str | None = None) -> bool:
-        """Register an HPA and its ``selector`` (None: it matches nothing yet). Return False if it is registered."""
+        """Register an HPA and its ``selector`` (None: no pods yet). Return False if the HPA is already registered."""
         if self.is_registered(namespace, name):
             return False
         self._insert(namespace, name, _parse_or_nothing(selector))
@@ -54,7 +54,7 @@ class SelectorStore:
         return True
 
     def put_if_present(self, namespace: str, name: str, selector: str | None) -> bool:
-        """Set the selector of a registered HPA. Return False if it is not registered."""
+        """Set the selector of a registered HPA (None: no pods). Return False if the HPA is not registered."""
         if not self.is_registered(namespace, name):
             return False
         new, old = _parse_or_nothing(selector), self._namespaces[namespace][name]
@@ -65,7 +65,7 @@ class SelectorStore:
         return True
 
     def delete(self, namespace: str, name: str) -> bool:
-        """Remove an HPA. Return False if it is not registered."""
+        """Remove an HPA. Return False if it was not registered."""
         if not self.is_registered(namespace, name):
             return False
         names = self._namespaces[namespace]
@@ -96,7 +96,7 @@ class SelectorStore:
         return tuple(self._namespaces)
 
     def entries(self, namespace: str) -> Mapping[str, Selector]:
-        """Return the selectors of a namespace by name."""
+        """Return the selectors of a namespace by the HPA's name."""
         return self._namespaces.get(namespace, {})
 
     def matching(self, namespace: str, label_sets: Iterable[Mapping[str, str] | None], limit: int = 0) -> list[str]:
@@ -112,6 +112,7 @@ class SelectorStore:
 
 
 def _parse_or_nothing(selector: str | None) -> Selector:
+    """Parse a selector; None gives a selector that matches nothing."""
     return NOTHING if selector is None else parse_selector(selector)
 
 
@@ -184,9 +185,10 @@ class NoScale:
 def find_scale(
     context: ReconcileContext, mapper: RESTMapper
 ) -> StepsOf[GetScale | WriteStatus | Emit, TargetScale | NoScale]:
-    """Request the target's scale from every resource that serves the target's kind, until one has it.
+    """Request the target's scale from the resources that serve the target's kind, until one has a scale.
 
-    Returns NoScale with the first error if none has it; the condition and event are then set.
+    Returns NoScale, after setting the condition and emitting an event, if the reference is invalid, its kind is
+    unknown, or no resource has a scale (with the first error).
     """
     reference, namespace = context.hpa.spec.scale_target_ref, context.hpa.metadata.namespace
     try:
@@ -211,9 +213,9 @@ def find_scale(
 def request_scale(
     progress: Progress, namespace: str, name: str, resources: Sequence[str]
 ) -> StepsOf[GetScale, TargetScale | ApiError | None]:
-    """Request the scale of the first resource that has one.
+    """Request the scale from one resource after another, until one has a scale.
 
-    Returns the first error if none has one, None if there is no resource.
+    Returns the first error if none has one, None if there is no resource. A timeout is returned at once.
     """
     first: ApiError | None = None
     for resource in resources:
@@ -227,6 +229,7 @@ def request_scale(
 
 
 def _report_missing_scale(context: ReconcileContext, error: str) -> StepsOf[WriteStatus | Emit, None]:
+    """Emit the event, set the condition and write the status of a target whose scale cannot be read."""
     yield from context.warn("FailedGetScale", error)
     text = f"the HPA controller was unable to get the target's current scale: {error}"
     context.set("AbleToScale", False, "FailedGetScale", text)

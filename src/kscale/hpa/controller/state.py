@@ -74,7 +74,7 @@ class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
     written: WrittenVersion | None = None
 
     def later(self, by: int) -> HPAState:
-        """Return the state with all histories shifted by ``by`` nanoseconds."""
+        """Return the state with the times of all histories shifted by ``by`` nanoseconds."""
         replace = msgspec.structs.replace
         proposals = self.recommendations
         return replace(

@@ -60,7 +60,7 @@ Conditions = Sequence[HorizontalPodAutoscalerCondition]
 
 
 def find_condition(conditions: Conditions | None, type_: str) -> HorizontalPodAutoscalerCondition | None:
-    """Return the condition of a type; None without one."""
+    """Return the condition of a type; None if there is none."""
     for each in conditions or ():
         if each.type == type_:
             return each
@@ -75,7 +75,10 @@ def set_condition(
     message: str,
     now: Moment,
 ) -> None:
-    """Set a condition, in place or at the end. Its transition time changes only with its status."""
+    """Replace the condition of a type, or append one, in ``conditions``.
+
+    The transition time changes only if the status does.
+    """
     text = "True" if status else "False"
     old = find_condition(conditions, type_)
     if old is None:
@@ -98,7 +101,7 @@ def set_condition(
 
 
 def remove_condition(conditions: list[HorizontalPodAutoscalerCondition], type_: str) -> None:
-    """Remove the condition of a type."""
+    """Remove the condition of a type from ``conditions``, if it is there."""
     conditions[:] = [each for each in conditions if each.type != type_]
 
 
@@ -117,11 +120,11 @@ class ReconcileContext:
     # -- state and events --------------------------------------------------------------------------------------------
 
     def remember(self, **changes: object) -> None:
-        """Set fields of the next state."""
+        """Set fields of the state that the next reconcile gets."""
         self.state = msgspec.structs.replace(self.state, **changes)
 
     def warn(self, reason: str, message: str) -> StepsOf[Emit, None]:
-        """Emit a warning about the HPA."""
+        """Emit a Warning event about the HPA."""
         yield from self._emit("Warning", reason, message)
 
     def emit_event(self, reason: str, message: str) -> StepsOf[Emit, None]:
@@ -129,6 +132,7 @@ class ReconcileContext:
         yield from self._emit("Normal", reason, message)
 
     def _emit(self, type_: str, reason: str, message: str) -> StepsOf[Emit, None]:
+        """Emit an event about the HPA. ``type_``: ``Normal`` or ``Warning``."""
         metadata = self.hpa.metadata
         regarding = ObjectReference(
             api_version=self.hpa.api_version,
@@ -142,7 +146,10 @@ class ReconcileContext:
     # -- the status ------------------------------------------------------------------------------------------------
 
     def set(self, type_: str, status: bool, reason: str, message: str) -> None:
-        """Set a condition of the new status, unless it is already set with the same reason and message."""
+        """Set a condition of the HPA status that this reconcile builds.
+
+        Does nothing if the condition already has this status, reason and message.
+        """
         old = find_condition(self.status.conditions, type_)
         text = "True" if status else "False"
         if old is not None and (old.status, old.reason, old.message) == (text, reason, message):
@@ -150,11 +157,11 @@ class ReconcileContext:
         set_condition(self._conditions(), type_, status, reason, message, self.now)
 
     def drop(self, type_: str) -> None:
-        """Remove a condition from the new status."""
+        """Remove a condition from the HPA status that this reconcile builds."""
         remove_condition(self._conditions(), type_)
 
     def _conditions(self) -> list[HorizontalPodAutoscalerCondition]:
-        """Return the conditions of the new status, which change in place until it is written."""
+        """Return the list of conditions of the new status, to be changed in place until the status is written."""
         before, conditions = self.hpa.status.conditions, self.status.conditions
         if conditions is None or conditions is before:
             conditions = list(before or ())
@@ -164,7 +171,10 @@ class ReconcileContext:
     def set_sizes(
         self, current: int, desired: int, statuses: Sequence[MetricStatus], *, rescaled: bool = False
     ) -> None:
-        """Set current and desired replicas and the metric statuses of the new status."""
+        """Set current and desired replicas and the metric statuses of the new status.
+
+        ``rescaled``: also set the time of the last scaling.
+        """
         generation = self.hpa.metadata.generation or 0
         self.status = HorizontalPodAutoscalerStatus(
             observed_generation=generation if self.options.gates["HPAGeneration"] else None,
@@ -180,7 +190,7 @@ class ReconcileContext:
         return _normalize_status(self.status) != _normalize_status(self.hpa.status)
 
     def write_status(self) -> StepsOf[WriteStatus | Emit, str]:
-        """Write the status if it changed. Returns the error message; empty on success."""
+        """Write the status if it changed. Returns the error message; empty on success or if nothing changed."""
         return (yield from self.write_news()) if self.has_news() else ""
 
     def write_news(self) -> StepsOf[WriteStatus | Emit, str]:
@@ -196,6 +206,7 @@ class ReconcileContext:
         return ""
 
     def _record_write(self, version: str) -> None:
+        """Store the version of the object that was written, unless a newer one is stored."""
         uid, old = self.hpa.metadata.uid, self.state.written
         if old is None or old.uid != uid or is_older_version(old.resource_version, version):
             self.remember(written=WrittenVersion(uid, version))

@@ -102,6 +102,7 @@ _BUILT_IN_KINDS: Final = frozenset((each.group, each.kind) for each in BUILT_IN)
 
 
 def _has_no_scale(group: str, kind: str) -> bool:
+    """Check whether a kind is built in and has no scale."""
     return (group, kind) in _BUILT_IN_KINDS and not has_built_in_scale(group, kind)
 
 
@@ -118,11 +119,11 @@ class Dump:
     - ``definitions``: of CustomResourceDefinitions, by (group, kind): the plural, and the scale's paths by version.
     - ``paused``: paused ScaledObjects, whose HPAs KEDA deletes, by ``namespace/name``.
     - ``scaled_objects``: KEDA's ScaledObjects as plain data, by ``namespace/name``.
-    - ``keda_refusals``: what KEDA's webhook refuses of the ScaledObjects behind an HPA, as texts, by HPA.
+    - ``keda_refusals``: errors of KEDA's webhook about the ScaledObject of an HPA, as texts, by HPA.
     - ``usage``: pod usage in reading order; :meth:`finish` adds it to ``metrics``.
     - ``known_scales``: the scale of every HPA's target by the HPA's ``namespace/name``, or its error; None before they
       are computed.
-    - ``total``: number of objects, including damaged ones; ``problems``: why some are left out.
+    - ``total``: number of objects, including those that cannot be read; ``problems``: why some are left out.
     - ``duplicates``: objects that appeared more than once, as texts (``Pod default/web``); the last one counts.
     - ``external_lists``: external metrics whose HPA is known only after everything is read.
     - ``list_number``: number of the list being read: external values of one list add up, those of a later list replace
@@ -162,7 +163,7 @@ class Dump:
         return RESTMapper([ServedResource(group, "", kind, name) for (group, kind), name in named.items()])
 
     def scales(self) -> dict[str, Scale | ApiError]:
-        """Return the scale of every HPA's target, or its error."""
+        """Return the scale of every HPA's target, or its error, by the HPA's ``namespace/name``."""
         if self.known_scales is not None:
             return self.known_scales
         mapper = self.mapper()
@@ -171,14 +172,18 @@ class Dump:
             (group, kind.lower(), namespace, name): each
             for (group, kind, namespace, name), each in self.targets.items()
         }
-        return {key: self._scale(hpa, mapper, targets) for key, hpa in self.hpas.items()}
+        return {key: self._compute_scale(hpa, mapper, targets) for key, hpa in self.hpas.items()}
 
-    def _scale(
+    def _compute_scale(
         self,
         hpa: HorizontalPodAutoscaler,
         mapper: RESTMapper,
         targets: Mapping[tuple[str, str, str, str], Mapping[str, Any]],
     ) -> Scale | ApiError:
+        """Return the scale of an HPA's target, or the API server's error.
+
+        ``targets``: plain data by (group, lower-case kind, namespace, name).
+        """
         reference = hpa.spec.scale_target_ref
         try:
             group, _ = parse_group_version(reference.api_version)
@@ -200,7 +205,7 @@ class Dump:
             return ApiError(str(error))
 
     def assumed_scale(self, hpa: HorizontalPodAutoscaler) -> str:
-        """Return what is assumed of the scale of an HPA's target without a CustomResourceDefinition; empty: nothing."""
+        """Return what kscale assumes of a target's scale without a CustomResourceDefinition; empty if nothing."""
         if self.known_mapper is not None:  # a live cluster has returned the scale
             return ""
         reference = hpa.spec.scale_target_ref
@@ -217,7 +222,7 @@ class Dump:
         return f"the input has no CustomResourceDefinition of {name}: its scale is read {how} ({where})"
 
     def missing(self) -> list[str]:
-        """Return texts on missing inputs that affect the decisions."""
+        """Return texts on missing inputs that affect the decisions; empty if nothing is missing."""
         out = []
         types = {spec.type for hpa in self.hpas.values() for spec in hpa.spec.metrics or ()}
         absent = [key for key, scale in self.scales().items() if isinstance(scale, ApiError)]
@@ -242,7 +247,7 @@ class Dump:
         return out
 
     def select(self, namespace: str | None = None, selector: str = "") -> list[HorizontalPodAutoscaler]:
-        """Return the HPAs of a namespace whose labels match a selector, in input order.
+        """Return the HPAs of a namespace (None: all) whose labels match a selector, in input order.
 
         Raises ``InputError`` for an invalid selector.
         """
@@ -257,11 +262,11 @@ class Dump:
         ]
 
     def leave_out_hpas(self, namespaces: Collection[str]) -> None:
-        """Remove the HPAs of all other namespaces."""
+        """Remove the HPAs of all namespaces except these."""
         self.hpas = {key: hpa for key, hpa in self.hpas.items() if hpa.metadata.namespace in namespaces}
 
     def build_stable_state(self) -> ControllerState:
-        """Return a state without past recommendations or events that hold back a change."""
+        """Return a state of all HPAs without past recommendations or events that hold back a change."""
         return ControllerState(hpas={key: stable_state() for key in self.hpas})
 
     def decide(
@@ -272,10 +277,10 @@ class Dump:
         options: HPAOptions | None = None,
         threads: int = 1,
     ) -> Decisions:
-        """Run the decisions for all HPAs of the dump together, as HPAs that select the same pods block each other.
+        """Decide all HPAs of the dump together, as HPAs that select the same pods block each other.
 
         ``state`` None: no past restrains a change. ``now`` None: the newest time of the dump, or the beginning of 1970
-        without any time. Raises ``InputError`` if a state needs a ``now`` and there is none.
+        if the dump has no time. Raises ``InputError`` if there is no time at all and ``state`` has HPAs.
         """
         time = self.newest if now is None else moment(now)
         if time == ZERO_TIME:
@@ -311,7 +316,10 @@ class Dump:
             self.newest = max(self.newest, time)
 
     def add(self, record: RawObject, scope: MetricsScope | None) -> None:
-        """Add one object (``record``). ``scope``: scope of external metrics, if known. Raises ``InputError``."""
+        """Add one object (``record``): pod, metric, HPA, ScaledObject, CustomResourceDefinition or scale target.
+
+        ``scope``: whose external metrics the list has, if known. Raises ``InputError`` if the object cannot be read.
+        """
         group, kind = group_of(record.api_version), record.kind
         if record.empty:
             if kind == f"{_METRIC_ITEM_KINDS.get(group)}List":  # the API exists, although it returned no item
@@ -366,6 +374,7 @@ class Dump:
         return self._add_usage(decode_usage_items(text))
 
     def _add_usage(self, usage_and_times: tuple[PodUsage, set[str]] | None) -> bool:
+        """Add columns of usage and their creation times. Returns False if the argument is None or a time is invalid."""
         if usage_and_times is None:
             return False
         usage, created = usage_and_times
@@ -387,6 +396,7 @@ class Dump:
         self._store_hpa(validate_stored(hpa, is_stored=stored and bool(hpa.metadata.resource_version)))
 
     def _store_hpa(self, out: Admission) -> None:
+        """Add an admitted HPA. Raises InputError with the API server's errors if it was rejected."""
         if out.hpa is None:
             raise InputError([Problem(str(each).partition(": ")[2], field=each.field) for each in out.errors])
         self.update_newest(
@@ -404,7 +414,7 @@ class Dump:
             self.duplicates.append(f"Pod {pod.metadata.namespace}/{pod.metadata.name}")
 
     def add_pods(self, batch: PodBatch) -> list[int] | None:
-        """Add a batch of pods and return the positions of duplicates, which are not recorded yet.
+        """Add a batch of pods. Returns the positions of duplicates, which are not recorded in ``duplicates`` yet.
 
         Returns None if the pods must be read one by one.
         """
@@ -418,6 +428,7 @@ class Dump:
     def _add_metric(
         self, group: str, kind: str, data: Mapping[str, Any], scope: MetricsScope | None, source: str
     ) -> None:
+        """Add one item of a metrics list. Raises InputError if it cannot be read, or its kind does not fit the list."""
         if kind == "NodeMetrics":
             return  # kubectl prints them from the same API
         if kind != _METRIC_ITEM_KINDS[group]:
@@ -493,7 +504,7 @@ class Dump:
             raise InputError(problems)
 
     def _check_scaled_objects(self) -> dict[str, list[str]]:
-        """Return what KEDA's webhook refuses of each ScaledObject, as texts."""
+        """Return the errors of KEDA's webhook as texts, by the ScaledObject's ``namespace/name``."""
         if not self.scaled_objects:
             return {}
         webhook = KEDAWebhook(self.hpas.values())
@@ -531,7 +542,7 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
         Further (scope, source) pairs. The scope is that of an external list, which the list does not contain: ``NS``,
         ``NS/HPA`` or ``NS:SELECTOR`` (the selector of the request). None: the namespace of the HPAs if they share one.
     strict : bool
-        Raise for damaged objects. Otherwise these, but not damaged files, are left out and recorded in ``problems``.
+        Raise for objects that cannot be read. Otherwise they are left out and recorded in ``problems``.
 
     Returns
     -------
@@ -566,8 +577,8 @@ class _Waiting(NamedTuple):
 class _DumpReader:
     """Reader of a dump.
 
-    ``external``: external metrics with their list's number, which wait until all HPAs are known. Pods and their usage
-    wait until there are enough to be decoded together, whatever comes between them.
+    ``external``: external metrics with their list's number, which are added when all HPAs are known. Pods and their
+    usage are collected until there are enough to be decoded together, whatever comes between them.
     """
 
     def __init__(self) -> None:
@@ -579,11 +590,14 @@ class _DumpReader:
         self._last = ("", "", -1)  # source, place and number in the list of what came last
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
-        """Read a list whose pods are stored as columns, or return None. A list of usage is added at once."""
+        """Read a list whose pods are stored as columns; None if the list must be read item by item.
+
+        Items of a list of usage are added at once; the result then has no items.
+        """
         scanned = self.dump.pods.scan(view, source, place)
         if scanned is None or scanned.kind != "PodMetricsList" or group_of(scanned.api_version) != "metrics.k8s.io":
             return scanned
-        self._add_waiting()
+        self._add_collected()
         if not self.dump.add_usage_items(scanned.text):
             return scanned
         self.dump.total += len(scanned)
@@ -591,7 +605,7 @@ class _DumpReader:
         return scanned.without_items()
 
     def take(self, record: RawObject | Problem | PodRun, scope: MetricsScope | None) -> None:
-        """Add the next record."""
+        """Add the next record of a source. ``scope``: whose external metrics it has, if known."""
         dump = self.dump
         if isinstance(record, Problem):
             dump.total += 1
@@ -600,32 +614,35 @@ class _DumpReader:
         if isinstance(record, PodRun):
             dump.total += len(record)
             self._start_list(record.pods.source, record.pods.place, record.last_item)
-            self._wait(record, "Pod", len(record))
+            self._collect(record, "Pod", len(record))
             return
         dump.total += not record.empty
         if is_usage_record(record):
-            self._wait(record, record.kind, 1)
+            self._collect(record, record.kind, 1)
             return
         place, _, index = record.where.rpartition("[")
         at = int(index[:-1]) if index[:-1].isdigit() else -1
         self._start_list(record.source, place, at, again=at <= self._last[2])
         group = group_of(record.api_version)
         if is_pod_document(record):
-            self._wait(record, record.kind, 1)
+            self._collect(record, record.kind, 1)
         elif group == "external.metrics.k8s.io":
             self.external.append((self._number, record, scope))
         else:
             if self._waiting and (record.kind == "Pod" or group == "metrics.k8s.io"):
-                self._add_waiting()
+                self._add_collected()
             _add_record(dump, record, scope)
 
     def _start_list(self, source: str, place: str, at: int, *, again: bool = False) -> None:
-        """Count a new list, or the same list again."""
+        """Give the records that follow a new list number, unless they belong to the list of the last call.
+
+        ``at``: index in the list of the last record read, or -1. ``again``: the same list is read a second time.
+        """
         self._number += again or (source, place) != self._last[:2]
         self._last = (source, place, at)
 
-    def _wait(self, item: RawObject | PodRun, kind: str, count: int) -> None:
-        """Let pods or usage wait for others of their kind, in bounded memory."""
+    def _collect(self, item: RawObject | PodRun, kind: str, count: int) -> None:
+        """Collect pods or usage (``count`` of them) to be decoded together; add them if there are many."""
         dump = self.dump
         dump.read.setdefault(kind, 0)  # kinds are listed in the order in which they came
         self._waiting.append(_Waiting(item, len(dump.problems), len(dump.duplicates)))
@@ -633,10 +650,13 @@ class _DumpReader:
         if isinstance(item, RawObject) and isinstance(item.data, msgspec.Raw):
             self._waiting_size += len(memoryview(item.data))
         if self._waiting_count >= _MAX_WAITING or self._waiting_size >= _MAX_WAITING_SIZE:
-            self._add_waiting()
+            self._add_collected()
 
-    def _add_waiting(self) -> None:
-        """Add all that waits. Its problems and duplicates are recorded in the order in which the objects came."""
+    def _add_collected(self) -> None:
+        """Add all collected pods and usage.
+
+        Problems and duplicates are recorded in the order in which the objects came.
+        """
         waiting, self._waiting = self._waiting, []
         self._waiting_count = self._waiting_size = 0
         dump, messages = self.dump, {}
@@ -653,7 +673,10 @@ class _DumpReader:
             dump.duplicates[waiting[number].duplicates : waiting[number].duplicates] = duplicates
 
     def _add_runs(self, runs: Mapping[int, RawObject | PodRun], pods: PodBatch) -> dict[int, _Messages]:
-        """Add consecutive runs of a batch of pods, and return the messages by the number of the run."""
+        """Add consecutive runs of a batch of pods.
+
+        Returns the messages by the number of the run.
+        """
         parts = [each for each in runs.values() if isinstance(each, PodRun)]
         batch = PodRun(pods, parts[0].begin, parts[-1].end).batch
         duplicates = self.dump.add_pods(batch)
@@ -668,11 +691,14 @@ class _DumpReader:
         return messages
 
     def _add_documents(self, documents: Mapping[int, RawObject | PodRun]) -> dict[int, _Messages]:
-        """Add pods that are single documents, as columns if all can be decoded, and return the messages by number."""
+        """Add pods that are single documents, as columns if all can be decoded.
+
+        Returns the messages by the number of the document.
+        """
         messages: dict[int, _Messages] = {}
         numbers = list(documents)
         records = [each for each in documents.values() if isinstance(each, RawObject)]
-        # Columns ignore fields that nothing reads. A damaged field of a document is reported all the same.
+        # Columns ignore fields that nothing reads. An invalid value of such a field is reported all the same.
         is_valid = len(records) > 1 and all(decode_pod_record(each) is not None for each in records)
         scanned = self.dump.pods.scan(join_documents(records), "", "items") if is_valid else None
         if scanned is None or len(scanned) != len(records):
@@ -694,7 +720,7 @@ class _DumpReader:
         return messages
 
     def _add_singly(self, item: RawObject | PodRun) -> _Messages:
-        """Add objects one by one, and return the messages without recording them."""
+        """Add objects one by one. Returns the messages without recording them in the dump."""
         dump = self.dump
         problems, duplicates = dump.problems, dump.duplicates
         dump.problems, dump.duplicates = [], []
@@ -707,9 +733,9 @@ class _DumpReader:
     def end(self, *, strict: bool) -> Dump:
         """Return the dump after all records.
 
-        Raises ``InputError`` for problems of a source, or any problem if ``strict``.
+        Raises ``InputError`` for unreadable sources; if ``strict``, for any problem.
         """
-        self._add_waiting()
+        self._add_collected()
         dump = self.dump
         for kind in [kind for kind, count in dump.read.items() if not count]:
             del dump.read[kind]
@@ -733,15 +759,17 @@ class _DumpReader:
 
 
 def _is_usage(item: RawObject | PodRun) -> bool:
+    """Check whether a collected item is pod usage, not a pod."""
     return isinstance(item, RawObject) and item.kind != "Pod"
 
 
 _MAX_WAITING: Final = 1 << 14
 _MAX_WAITING_SIZE: Final = 1 << 25
-"""Bytes of the records that wait."""
+"""Maximum size in bytes of the records that are collected before they are decoded."""
 
 
 def _add_record(dump: Dump, record: RawObject, scope: MetricsScope | None) -> None:
+    """Add a record to the dump, or its errors to the dump's problems."""
     try:
         dump.add(record, scope)
     except InputError as error:
@@ -750,11 +778,10 @@ def _add_record(dump: Dump, record: RawObject, scope: MetricsScope | None) -> No
 
 
 def request_missing_steps(dump: Dump, state: ControllerState | None, options: HPAOptions, now: Moment) -> Steps[None]:
-    """Request what :meth:`Dump.decide <kscale.hpa.dump.dump.Dump.decide>` with ``state`` and ``options`` needs besides
-    ``dump``.
+    """Request what :meth:`Dump.decide <kscale.hpa.dump.dump.Dump.decide>` needs and ``dump`` lacks.
 
-    Requests are those of the controller. Afterwards the dump has the time of the last response. Failed requests are in
-    ``unanswered``, and are errors of the HPAs that need them.
+    Requests are those of the controller with ``state`` and ``options``. Afterwards the dump has the time of the last
+    response. Failed requests are in ``unanswered``, and are errors of the HPAs that need them.
     """
     progress = Progress(now)
     hpas, keys = list(dump.hpas.values()), list(dump.hpas)

@@ -94,7 +94,7 @@ def read_data_for_name(record: RawObject) -> Any:
 
 
 def check_object_shape(data: Any) -> None:
-    """Check the types of the fields that every object has. Raises :class:`~kscale.errors.InputError`."""
+    """Raise :class:`~kscale.errors.InputError` if the data, or a field that every object has, has the wrong type."""
     if not isinstance(data, (dict, Mapping)):
         raise InputError("not an object")
     for field_ in ("metadata", "spec", "status"):
@@ -107,7 +107,7 @@ def check_object_shape(data: Any) -> None:
 
 
 def with_default_namespace(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Set the default namespace in data, as :func:`~kscale.objects.kinds.with_namespace` does.
+    """Return data with the default namespace, as :func:`~kscale.objects.kinds.with_namespace` does.
 
     Objects of unknown kinds are namespaced too, as HPAs may scale them. Data without a name (a metric value) is
     unchanged.
@@ -119,13 +119,13 @@ def with_default_namespace(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def get_data_key(data: Mapping[str, Any]) -> str:
-    """Return ``namespace/name``."""
+    """Return ``namespace/name`` of an object in plain data."""
     metadata = data.get("metadata") or {}
     return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
 
 
 def describe_unlabelled_metrics(hpa: HorizontalPodAutoscaler, metrics: MetricLists) -> list[str]:
-    """Return texts on metrics whose values lack the labels that the metric selects."""
+    """Return texts on metrics of an HPA that are selected by labels, while their values have no labels."""
     out = []
     for spec in hpa.spec.metrics or ():
         source = spec.pods or spec.object or spec.external
@@ -151,7 +151,7 @@ class _UsageItem(msgspec.Struct, rename="camel"):
 
     @property
     def head(self) -> _UsageItemHead:
-        """Return the fields that identify usage, which are equal for nearly all items."""
+        """Return the fields that identify an item as usage; they are equal for nearly all items."""
         return self.api_version, self.kind, self.spec is msgspec.UNSET and self.status is msgspec.UNSET
 
 
@@ -210,7 +210,7 @@ def is_pod_document(record: RawObject) -> bool:
 
 
 def join_documents(records: Sequence[RawObject]) -> memoryview:
-    """Return a JSON list of the objects of records that are JSON."""
+    """Return the JSON objects of the records as one JSON list."""
     items = b",".join(memoryview(each.data) for each in records if isinstance(each.data, msgspec.Raw))
     return memoryview(b"".join((b'{"apiVersion":"v1","kind":"List","items":[', items, b"]}")))
 
@@ -238,12 +238,13 @@ def decode_usage_items(text: bytes | memoryview) -> tuple[PodUsage, set[str]] | 
 
 
 def _is_usage_head(head: _UsageItemHead) -> bool:
+    """Check whether the fields are those of an item of a PodMetricsList."""
     api_version, kind, bare = head
     return bare and kind in (None, "PodMetrics") and (api_version is None or group_of(api_version) == "metrics.k8s.io")
 
 
 def _is_valid_text(data: bytes | memoryview) -> bool:
-    """Check whether all of the data is UTF-8, including skipped parts, without escaped surrogates."""
+    """Check whether all of the data, including parts that the decoder skips, is UTF-8 without escaped surrogates."""
     text = bytes(data)
     try:
         text.decode()
@@ -281,7 +282,7 @@ class DumpPods:
     def add(self, pod: Pod) -> bool:
         """Add a pod with a namespace and return True if it replaces one of the same name.
 
-        Raises :class:`~kscale.errors.InputError`.
+        Raises :class:`~kscale.errors.InputError` if the pod cannot be stored.
         """
         self.cluster.apply_decoded(pod, None)
         return self._is_duplicate(pod.key)
@@ -296,6 +297,7 @@ class DumpPods:
         return [position for position, key in enumerate(batch.keys) if self._is_duplicate(key)]
 
     def _is_duplicate(self, key: str) -> bool:
+        """Check whether a pod's key was seen before, and record the key."""
         if key in self._keys:
             return True
         self._keys.add(key)
@@ -303,7 +305,7 @@ class DumpPods:
 
 
 def read_times(batch: PodBatch) -> Sequence[int] | None:
-    """Return the times in a batch of pods, or None if one is invalid and each pod must be checked."""
+    """Return the distinct times (nanoseconds) in a batch of pods; None if one is invalid."""
     places = zip(batch.column("begin").tolist(), batch.column("size").tolist(), strict=True)
     text = b",".join(batch.view[begin : begin + size] for begin, size in places)
     try:
@@ -388,7 +390,7 @@ class ExternalMetricLists:
         return False
 
     def names(self, namespace: str) -> list[str]:
-        """Return the metrics of scoped lists of a namespace."""
+        """Return the names of the metrics of scoped lists of a namespace."""
         return list(
             dict.fromkeys(name for (_, name), each in self._scoped.items() if each.scope.namespace == namespace)
         )
@@ -436,6 +438,7 @@ _SelectorUsers = Mapping[tuple[str, str], Mapping[str, str]]
 
 
 def _find_selector_users(hpas: Iterable[HorizontalPodAutoscaler]) -> _SelectorUsers:
+    """Return by (namespace, metric): selector -> name of the first HPA that uses it for this external metric."""
     users: dict[tuple[str, str], dict[str, str]] = {}
     for hpa in hpas:
         for spec in hpa.spec.metrics or ():
@@ -457,7 +460,10 @@ def _find_list_selector(
     owners: Mapping[str, str],
     users: _SelectorUsers,
 ) -> str | Problem:
-    """Return the selector of a scoped list, or a problem."""
+    """Return the selector with which a scoped list was requested, or a problem if that is not clear.
+
+    ``owners``: the key of an HPA by the key of its ScaledObject. ``users``: see :func:`_find_selector_users`.
+    """
     where = f"ExternalMetricValueList {scope}"
     if scope.selector:
         known = users.get((scope.namespace, name), {})

@@ -69,6 +69,7 @@ def depends_on_pods(hpa: HorizontalPodAutoscaler) -> bool:
 
 
 def _has_per_pod_target(source: ObjectMetricSource | ExternalMetricSource | None) -> bool:
+    """Check whether there is a metric source and its target is a value per pod."""
     return source is not None and get_value_target(source)[0].endswith("per_pod")
 
 
@@ -83,17 +84,18 @@ class PodOwners:
         self._objects = objects
 
     def count(self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]]) -> list[dict[str, int]]:
-        """Count the pods that the selector of each HPA matches by owner (``Kind/name``; empty: none), the HPA's target
-        first.
+        """Count by owner the pods that each HPA's selector matches.
 
-        Pods that are being deleted or have failed are left out, as upstream leaves them out. Raises SelectorError.
+        An owner is ``Kind/name``, or empty for pods without one; the HPA's target comes first. Pods that are being
+        deleted or have failed are left out, as upstream leaves them out. Raises SelectorError for an invalid selector.
         """
         counts: list[dict[str, int]] = []
         for begin in range(0, len(selected), _SELECTED_TOGETHER):
-            counts += self._count_some(selected[begin : begin + _SELECTED_TOGETHER])
+            counts += self._count_batch(selected[begin : begin + _SELECTED_TOGETHER])
         return counts
 
-    def _count_some(self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]]) -> list[dict[str, int]]:
+    def _count_batch(self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]]) -> list[dict[str, int]]:
+        """Count by owner the pods of some HPAs; see :meth:`count`."""
         selections = self._pods.select_many([(hpa.metadata.namespace, selector) for hpa, selector in selected])
         pods = selections.pods
         is_counted = (pods.deleted == ZERO_TIME) & (pods.phase != PHASES.index("Failed"))
@@ -107,13 +109,14 @@ class PodOwners:
             hpa, _ = selected[row]
             reference = hpa.spec.scale_target_ref
             target = group_of(reference.api_version), reference.kind, reference.name
-            owners[row][self._owner(pods.exemplar(shape), hpa.metadata.namespace, target)] += count
+            owners[row][self._find_owner(pods.exemplar(shape), hpa.metadata.namespace, target)] += count
         return [
             dict(sorted(each.items(), key=lambda item: (item[0] != describe_target(hpa), -item[1], item[0])))
             for (hpa, _), each in zip(selected, owners, strict=True)
         ]
 
-    def _owner(self, pod: Pod, namespace: str, target: _Owner) -> str:
+    def _find_owner(self, pod: Pod, namespace: str, target: _Owner) -> str:
+        """Return the pod's owner as ``Kind/name``: the target if it owns the pod, else its workload; empty for none."""
         reference = controller_of(pod.metadata)
         shown: _Owner | None = None
         for _ in range(_MAX_OWNER_CHAIN):
@@ -134,6 +137,7 @@ _SELECTED_TOGETHER: Final = 64
 
 
 def _read_controller(data: Mapping[str, Any]) -> OwnerReference | None:
+    """Return the owner reference of a workload's controller; None if there is none or it is invalid."""
     references = (data.get("metadata") or {}).get("ownerReferences") or []
     try:
         return controller_of(from_dict({"ownerReferences": references}, ObjectMeta))
@@ -142,7 +146,7 @@ def _read_controller(data: Mapping[str, Any]) -> OwnerReference | None:
 
 
 def _guess_replica_set_owner(pod: Pod, owner: _Owner, target: _Owner) -> OwnerReference | None:
-    """Return the owner of a ReplicaSet that is not in the input, from its name ``NAME-HASH``; None if unknown."""
+    """Return the owner of a ReplicaSet that is not in the input, from its name ``NAME-HASH``; None if it is unknown."""
     if owner[1] != "ReplicaSet":
         return None
     for label, kind in _TEMPLATE_HASH_LABELS.items():
@@ -304,12 +308,16 @@ def hpa_report(
 
 
 def _build_paused(key: str, pause: PausedTarget) -> PausedScaledObject:
+    """Build the report's entry of a paused ScaledObject ``key`` (``namespace/name``)."""
     namespace, _, name = key.partition("/")
     return PausedScaledObject(namespace=namespace, name=name, **pause._asdict())
 
 
 def _count_shared_pods(dump: Dump, owners: PodOwners, hpas: Sequence[HorizontalPodAutoscaler]) -> list[dict[str, int]]:
-    """Count the pods of each HPA by owner, if some are known to belong to another owner than the target; else empty."""
+    """Count the pods of each HPA by owner.
+
+    Empty for an HPA none of whose pods is known to belong to another owner than its target.
+    """
     shared: list[dict[str, int]] = [{} for _ in hpas]
     scales = dump.scales()
     selected = []
@@ -327,7 +335,10 @@ def _count_shared_pods(dump: Dump, owners: PodOwners, hpas: Sequence[HorizontalP
 def _count_pods(
     owners: PodOwners, selected: Sequence[tuple[int, HorizontalPodAutoscaler, str]]
 ) -> list[dict[str, int]]:
-    """Count the pods of each HPA by owner; none for a selector that is refused, whose decision has the error."""
+    """Count the pods of each HPA by owner.
+
+    Empty for an invalid selector, which is the error of the HPA's decision.
+    """
     try:
         return owners.count([(hpa, selector) for _, hpa, selector in selected])
     except SelectorError:
@@ -337,6 +348,10 @@ def _count_pods(
 
 
 def _describe_overlap(hpa: HorizontalPodAutoscaler, shared: Mapping[str, int]) -> list[str]:
+    """Return a text on the selected pods that do not belong to the target; empty list if there are none.
+
+    ``shared``: number of pods by owner.
+    """
     if not shared:
         return []
     target = describe_target(hpa)

@@ -50,7 +50,7 @@ _TargetKey = tuple[str, str, str]  # namespace, kind, name
 class VpaIndex:
     """Index of VPAs by the controller that they target.
 
-    ``vpas``: the initial VPAs; :meth:`apply` and :meth:`remove` change the index. Single owner.
+    ``vpas``: the initial VPAs; :meth:`apply` and :meth:`remove` change the index. Not safe for concurrent use.
     """
 
     __slots__ = ("_by_target", "_target_of")
@@ -218,9 +218,9 @@ def admit_pod_steps(
 
 
 def read_review_pod(pod: Pod | Mapping[str, Any], namespace: str = "") -> Pod | PodAdmission:
-    """Return the pod of a review, or, if it cannot be read, the admission that says so.
+    """Return the pod of a review; if the pod cannot be read, the admission with the error.
 
-    A pod without a name gets the beginning of its generated name, and ``namespace``, as upstream does.
+    A pod without a name gets its ``generateName`` and ``%`` as the name, and ``namespace``, as upstream does.
     """
     try:
         if isinstance(pod, Pod):
@@ -256,6 +256,10 @@ def patch_pod(
 def _build_resource_patches(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, options: AdmissionOptions
 ) -> tuple[list[PatchOperation], list[str]]:
+    """Return the patches of all containers' resources, and diagnostics.
+
+    Raises ProviderError if the resources cannot be computed, and BoostError if a boost cannot be.
+    """
     try:
         wanted, notes, diagnostics = recommend_container_resources(pod, vpa, limit_ranges)
     except (CappingError, ProviderError) as error:
@@ -293,6 +297,10 @@ def _build_container_patches(
     wanted: ContainerResources,
     notes: list[str],
 ) -> tuple[list[PatchOperation], str]:
+    """Return the patches of container ``index``, and the text of the annotation.
+
+    ``current``: its (requests, limits). ``notes``: on the recommendation, for the text.
+    """
     requests, limits = current
     path = f"/spec/containers/{index}/resources"
     patches: list[PatchOperation] = []
@@ -309,7 +317,10 @@ def _build_container_patches(
 
 
 def build_value_patches(path: str, current: ResourceList | None, new: ResourceList | None) -> list[PatchOperation]:
-    """Build the patches that set resources below ``path``, which is created if it does not exist."""
+    """Build the patches that set the resources ``new`` below ``path``.
+
+    The parent is created if ``current`` is None. Empty if ``new`` is empty.
+    """
     if not new:
         return []
     patches = [PatchOperation("add", path, {})] if current is None else []

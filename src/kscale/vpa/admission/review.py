@@ -150,9 +150,11 @@ class PodReview(NamedTuple):
 def read_review(
     body: bytes, *, options: AdmissionOptions | None = None, max_containers: int | None = None
 ) -> PodReview | ReviewResult:
-    """Read a review. Returns the result of reviews that need no VPA: those of VPAs, and invalid ones.
+    """Read a review.
 
-    A pod with more than ``max_containers`` containers is allowed as it is, and the answer's ``messages`` say so.
+    Returns the pod to review, or the finished result of a review that needs no VPA: the review of a VPA, or of an
+    invalid object. A pod with more than ``max_containers`` containers is allowed as it is, and the result's
+    ``messages`` say so.
     """
     try:
         try:
@@ -165,7 +167,7 @@ def read_review(
 
 
 def allow_unpatched(why: str, *, uid: Any = "", resource: str = "unknown") -> ReviewResult:
-    """Return the answer that allows an object as it is, counted as an error, with the reason as its message."""
+    """Build the response that allows an object as it is, counted as an error. ``why``: the message."""
     body = _encode_response({"uid": uid, "allowed": True})
     return ReviewResult(body=body, status="error", resource=resource, messages=[why])
 
@@ -173,6 +175,7 @@ def allow_unpatched(why: str, *, uid: Any = "", resource: str = "unknown") -> Re
 def _read_request(
     request: dict[str, Any], options: AdmissionOptions | None, max_containers: int | None
 ) -> PodReview | ReviewResult:
+    """Read the request of a review; see :func:`read_review`."""
     uid, group, resource = request.get("uid", ""), *_get_resource(request)
     if (group, resource) == ("autoscaling.k8s.io", "verticalpodautoscalers"):
         return _review_vpa(uid, request, options)
@@ -190,6 +193,7 @@ def _read_request(
 
 
 def _count_containers(pod: dict[str, Any]) -> int:
+    """Return the number of containers and init containers of a pod in plain data."""
     spec = pod.get("spec")
     lists = [spec.get(name) for name in ("containers", "initContainers")] if isinstance(spec, dict) else []
     return sum(len(items) for items in lists if isinstance(items, list))
@@ -202,9 +206,10 @@ def review_pod(
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
 ) -> ReviewResult:
-    """Return the answer to the review of a pod whose VPA is known; without one the pod stays as it is.
+    """Return the response to the review of a pod whose VPA is known.
 
-    ``vpa``: may be the JSON text that :func:`kscale.objects.decode.to_json` made of it in another process.
+    ``vpa``: None leaves the pod as it is; may be the JSON text that :func:`kscale.objects.decode.to_json` made of the
+    VPA in another process.
     """
     if isinstance(vpa, bytes):
         vpa = from_json(vpa, VerticalPodAutoscaler)
@@ -221,6 +226,7 @@ def review_pod(
 
 
 def _review_vpa(uid: Any, request: dict[str, Any], options: AdmissionOptions | None) -> ReviewResult:
+    """Return the response to the review of a VPA."""
     written = admit_vpa(
         _get_object(request, "object") or {},
         _get_object(request, "oldObject"),
@@ -243,20 +249,24 @@ def _review_vpa(uid: Any, request: dict[str, Any], options: AdmissionOptions | N
 
 
 def _get_object(request: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """Return a field of the request that is an object; None if it is anything else."""
     value = request.get(name)
     return value if isinstance(value, dict) else None
 
 
 def _get_text(value: Any) -> str:
+    """Return a text; empty for any other value."""
     return value if isinstance(value, str) else ""
 
 
 def _get_kind(request: dict[str, Any]) -> str:
+    """Return the kind that the request names, by default ``VerticalPodAutoscaler``."""
     request_kind = request.get("requestKind")
     return (_get_text(request_kind.get("kind")) if isinstance(request_kind, dict) else "") or "VerticalPodAutoscaler"
 
 
 def _parse_request(body: bytes) -> dict[str, Any]:
+    """Return the request of a review. Raises ValueError for invalid JSON, or without a request."""
     data = msgspec.json.decode(body)
     request = data.get("request") if isinstance(data, dict) else None
     if not isinstance(request, dict):
@@ -265,6 +275,7 @@ def _parse_request(body: bytes) -> dict[str, Any]:
 
 
 def _get_resource(request: dict[str, Any]) -> tuple[str, str]:
+    """Return (group, resource) of the request; empty texts if they are missing."""
     resource = request.get("resource")
     if not isinstance(resource, dict):
         return "", ""
@@ -276,12 +287,14 @@ def _get_version(request: dict[str, Any]) -> str:
 
 
 def _encode_patch(patches: list[PatchOperation]) -> dict[str, str]:
+    """Return the fields of the response for a JSON patch, encoded in base64; empty without patches."""
     if not patches:
         return {}
     return {"patchType": "JSONPatch", "patch": base64.b64encode(to_json(patches)).decode()}
 
 
 def _encode_response(response: dict[str, Any]) -> bytes:
+    """Encode the response as an AdmissionReview."""
     return msgspec.json.encode(
         {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {"uid": "", **response}}
     )

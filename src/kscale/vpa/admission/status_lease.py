@@ -103,6 +103,7 @@ def renew_status_steps(
 def _renew_steps(
     progress: Progress, holder: str, name: str, namespace: str, interval: int
 ) -> StepsOf[Get | Create | Patch, Outcome]:
+    """Renew the lease, or create it. The outcome has no error if another replica was faster."""
     read = yield from progress.act(_build_get(name, namespace))
     if read.error is not None and read.error.is_not_found:
         creation = yield from progress.act(Create(_build_lease(holder, name, namespace, interval)))
@@ -128,6 +129,7 @@ def _build_get(name: str, namespace: str) -> Get:
 
 
 def _build_lease(holder: str, name: str, namespace: str, interval: int) -> Lease:
+    """Build the lease. ``interval``: nanoseconds, the lease's duration."""
     return Lease(
         api_version=_API_VERSION,
         kind="Lease",
@@ -137,11 +139,15 @@ def _build_lease(holder: str, name: str, namespace: str, interval: int) -> Lease
 
 
 def _ignore_error_if(outcome: Outcome, excused: bool) -> Outcome:
+    """Return the outcome, without its error if ``excused``."""
     return msgspec.structs.replace(outcome, error=None) if excused else outcome
 
 
 def _retry_steps(progress: Progress, attempt: Callable[[], StepsOf[_A, Outcome]]) -> StepsOf[_A | Wait, Outcome]:
-    """Run the attempt up to three times while its error is transient, with growing pauses."""
+    """Run the attempt up to three times, with growing pauses, while its error is transient.
+
+    Returns the last outcome.
+    """
     pause = _FIRST_PAUSE
     for last in (False,) * (_MAX_TRIES - 1) + (True,):
         outcome = yield from attempt()
@@ -156,5 +162,8 @@ def _retry_steps(progress: Progress, attempt: Callable[[], StepsOf[_A, Outcome]]
 
 
 def _is_transient(error: ApiError) -> bool:
-    """Check whether a retry may help. An error without code and reason is a broken or timed-out connection."""
+    """Check whether a retry may help.
+
+    An error without code and reason is a broken or timed-out connection, which is transient.
+    """
     return error.retry_after is not None or error.reason in _TRANSIENT_REASONS or not (error.code or error.reason)

@@ -50,6 +50,7 @@ _PER_VPA_DISABLED_TEXT: Final = f"not supported when feature flag {PER_VPA_CONFI
 
 
 def _gate_needed_text(what: str, name: str) -> str:
+    """Return upstream's text for a feature (``what``) whose gate is off."""
     return f"in order to use {what}, you must enable feature gate {name} in the admission-controller args"
 
 
@@ -150,6 +151,7 @@ def admit_vpa(
 
 
 def _decode_vpa(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> VerticalPodAutoscaler:
+    """Return a struct as it is; decode plain data. Raises InputError if it is no readable VPA."""
     if isinstance(vpa, VerticalPodAutoscaler):
         return vpa
     check_kind(vpa, VerticalPodAutoscaler)
@@ -157,6 +159,7 @@ def _decode_vpa(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> VerticalPodAu
 
 
 def _get_name(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> str:
+    """Return the name in plain data; empty for a struct or without a name."""
     metadata = vpa.get("metadata") if isinstance(vpa, Mapping) else None
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     return name if isinstance(name, str) else ""
@@ -172,6 +175,7 @@ class _AllowedFeatures(msgspec.Struct, frozen=True):
 
 
 def _find_allowed_features(old: VerticalPodAutoscaler | None, options: AdmissionOptions) -> _AllowedFeatures:
+    """Find the alpha features that may be used: by the gates, or because ``old`` uses them."""
     gates = options.feature_gates
     old = old or VerticalPodAutoscaler()
     policy = old.spec.update_policy
@@ -198,6 +202,7 @@ def _uses_boost(vpa: VerticalPodAutoscaler) -> bool:
 
 
 def _get_per_vpa_fields(policy: ContainerResourcePolicy) -> dict[str, Quantity | int | None]:
+    """Return the fields that need the gate PerVPAConfig, by their JSON names."""
     return {
         "oomBumpUpRatio": policy.oom_bump_up_ratio,
         "oomMinBumpUp": policy.oom_min_bump_up,
@@ -234,6 +239,7 @@ def validate_vpa(
 def _validate_update_policy(
     vpa: VerticalPodAutoscaler, allowed: _AllowedFeatures, errors: list[FieldError], warnings: list[str]
 ) -> None:
+    """Add the errors and warnings of the update policy to the lists."""
     policy = vpa.spec.update_policy
     if policy is None:
         return
@@ -258,6 +264,7 @@ def _validate_update_policy(
 
 
 def _validate_positive(path: str, value: int, allowed: _AllowedFeatures) -> list[FieldError]:
+    """Return the errors of a field that needs the gate PerVPAConfig and must be at least 1."""
     if not allowed.per_vpa:
         return [forbidden(path, _PER_VPA_DISABLED_TEXT)]
     return [invalid(path, value, "must be greater than or equal to 1")] if value < 1 else []
@@ -266,6 +273,7 @@ def _validate_positive(path: str, value: int, allowed: _AllowedFeatures) -> list
 def _validate_container_policy(
     policy: ContainerResourcePolicy, path: str, allowed: _AllowedFeatures, errors: list[FieldError], warnings: list[str]
 ) -> None:
+    """Add the errors and warnings of a container policy to the lists."""
     if not policy.container_name:
         errors.append(build_required_error(f"{path}.containerName"))
     if policy.mode is not None and policy.mode not in _SCALING_MODES:
@@ -289,6 +297,7 @@ def _validate_container_policy(
 
 
 def _validate_bounds(low: ResourceList, high: ResourceList, path: str) -> list[FieldError]:
+    """Return the errors of minAllowed (``low``) and maxAllowed (``high``)."""
     errors = []
     for name in order_resources(low):
         errors += _validate_resolution(name, low[name], f"{path}.minAllowed[{name}]")
@@ -301,6 +310,7 @@ def _validate_bounds(low: ResourceList, high: ResourceList, path: str) -> list[F
 
 
 def _validate_resolution(name: str, quantity: Quantity, path: str) -> list[FieldError]:
+    """Return an error if CPU is no whole number of millicores, or memory no whole number of bytes."""
     if name == CPU and (quantity.as_fraction() * 1000).denominator != 1:
         return [invalid(path, quantity, "must be a whole number of milli CPUs")]
     if name == MEMORY and quantity.as_fraction().denominator != 1:

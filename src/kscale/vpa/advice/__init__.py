@@ -1,7 +1,7 @@
 """Right-sizing: the requests that every workload of a cluster should have, from recorded usage.
 
-Upstream's recommender is one of the strategies. Entry point: "``recommend`` in ``report``. ``workloads`` matches pods,"
-VPAs and workloads, ``usage_feed`` feeds usage, ``records`` contains the report and the objects built from it.
+Upstream's recommender is one of the strategies. Entry point: ``recommend`` in ``report``. ``workloads`` matches pods,
+VPAs and workloads, and feeds usage to the recommender. ``records`` contains the report and the objects built from it.
 """
 
 from __future__ import annotations

@@ -193,6 +193,7 @@ class RecommendationReport(Record, frozen=True):
 
 
 def _explain_container(item: ContainerAdvice, report: RecommendationReport) -> str:
+    """Explain the targets of one container, its samples and its VPA in one text."""
     parts = []
     burstable = report.quality == "burstable"
     for resource, advice in ((CPU, item.cpu), (MEMORY, item.memory)):
@@ -212,9 +213,9 @@ def _explain_container(item: ContainerAdvice, report: RecommendationReport) -> s
 
 
 def get_severity(current: Iterable[int | None], target: int | None, steps: Sequence[tuple[int, str]]) -> str:
-    """Return how far the current requests are from the target; of several requests the worst counts.
+    """Return how far the ``current`` requests are from the target; of several requests the worst counts.
 
-    ``unknown`` without target; ``warning`` without a request or without any current value. ``steps``: (minimum
+    ``unknown`` without target; ``warning`` if a request is missing or there are no requests. ``steps``: (minimum
     difference, severity), largest first.
     """
     if target is None:
@@ -261,7 +262,8 @@ def sum_requests(containers: Iterable[ContainerAdvice]) -> tuple[tuple[int, int]
 def with_quality(report: RecommendationReport, quality: str) -> RecommendationReport:
     """Return the report with the requests and limits of a quality of service, one of :data:`QUALITIES`.
 
-    Burstable uses the bounds. Without bounds (a strategy other than ``vpa``) it keeps the target and its limit.
+    Burstable uses the bounds: the lower one as the request, the upper one as the limit. Without bounds (a strategy
+    other than ``vpa``) it keeps the target and its limit.
     """
     containers = []
     for one in report.containers:
@@ -289,9 +291,13 @@ def with_quality(report: RecommendationReport, quality: str) -> RecommendationRe
 
 
 def _build_quality_patch(cpu: ResourceAdvice, memory: ResourceAdvice, before: PatchAmounts) -> PatchAmounts:
-    """Build the patch of a quality of service, with its requests, and limits if there are any."""
+    """Build the patch of a quality of service from its requests and limits.
+
+    ``before``: the patch with the strategy's amounts, whose limits are used where there are no others.
+    """
 
     def limit(resource: ResourceAdvice, otherwise: int | None) -> int | None:
+        """Return the limit of a resource (``otherwise`` without one), at least the request."""
         limit = resource.target_limit if resource.target_limit is not None else otherwise
         return limit if limit is None or resource.target is None else max(limit, resource.target)
 
@@ -304,6 +310,7 @@ def _build_quality_patch(cpu: ResourceAdvice, memory: ResourceAdvice, before: Pa
 
 
 def _format_amounts(millicores: int | None, size: int | None) -> dict[str, str]:
+    """Return the amounts (millicores, bytes) as quantity texts by resource, without those that are None."""
     amounts = {}
     if millicores is not None:
         amounts[CPU] = str(to_cpu_quantity(millicores))

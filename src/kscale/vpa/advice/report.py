@@ -82,9 +82,9 @@ class _WorkloadUsage(NamedTuple):
 
     cpu_samples: Counter[str]
     memory: frozenset[str]
-    """Those with some memory peak."""
+    """Containers with a memory peak."""
     expired: frozenset[str]
-    """Those whose samples are all older than what upstream keeps."""
+    """Containers whose samples are all older than the history that upstream uses."""
 
 
 class AdviceBuilder:
@@ -119,7 +119,7 @@ class AdviceBuilder:
                 self._killed[key] = max(self._killed.get(key, 0), amount)
 
     def report(self, at: Moment, notes: list[str]) -> RecommendationReport:
-        """Build the report for a moment (0 for earlier ones, as upstream's histograms begin in 1970)."""
+        """Build the report for the moment ``at``; moments before 1970 count as 0, when upstream's histograms begin."""
         containers = [one for item in self._chosen for one in self._advise_workload(item, max(at, 0))]
         requested, change = sum_requests(containers)
         return RecommendationReport(
@@ -136,6 +136,7 @@ class AdviceBuilder:
         )
 
     def _advise_workload(self, item: Workload, now: Moment) -> Iterable[ContainerAdvice]:
+        """Yield the advice for each container of a workload."""
         recommendation = self._recommended.get((item.vpa.namespace, item.vpa.name))
         items = recommendation.container_recommendations if recommendation is not None else ()
         recommended = {one.container_name: one for one in items}
@@ -146,7 +147,7 @@ class AdviceBuilder:
             usage.recommendation = recommended.get(name)
             usage.oom_memory = self._killed.get((*item.identity, name), 0)
             advised_containers[name] = self._advise_container(item, name, usage, known)
-        targets = {name: _requests(advised) for name, (_, advised) in advised_containers.items()}
+        targets = {name: _get_advised_requests(advised) for name, (_, advised) in advised_containers.items()}
         fitted = _fit_to_limit_ranges(item, targets, self._limit_ranges)
         for name, (advice, advised) in advised_containers.items():
             requests = fitted.get(name, {})
@@ -160,6 +161,7 @@ class AdviceBuilder:
             yield advice
 
     def _collect_usage(self, item: Workload, now: Moment) -> _WorkloadUsage:
+        """Return which data the recommender has about the containers of a workload."""
         state = self._feed.state
         store, vpa = state.store, state.vpas[item.vpa.namespace, item.vpa.name]
         counts: Counter[str] = Counter()
@@ -178,6 +180,10 @@ class AdviceBuilder:
     def _advise_container(
         self, item: Workload, name: str, usage: ContainerUsage, known: _WorkloadUsage
     ) -> tuple[ContainerAdvice, StrategyAdvice]:
+        """Return the report's entry of one container, and the strategy's advice.
+
+        ``known``: the recommender's data about the workload.
+        """
         strategy, cpu = self._strategy, known.cpu_samples[name]
         memory = self._feed.memory_points[item.identity, name]
         where = f"container {name} of {item.name} in {item.key.namespace}"
@@ -205,12 +211,12 @@ class AdviceBuilder:
 
 
 def _uses_recommender(strategy: Strategy) -> bool:
-    """Check whether a strategy takes upstream's targets as they are."""
+    """Check whether a strategy is upstream's recommender, whose targets are used as they are."""
     return isinstance(strategy, RecommenderStrategy)
 
 
 def _describe_strategy(strategy: Strategy, options: RecommenderOptions) -> dict[str, str]:
-    """Return how the strategy computes the target of each resource."""
+    """Return, by resource, how the strategy computes the target."""
     if _uses_recommender(strategy):
         return describe_percentiles(options)
     settings = msgspec.to_builtins(strategy.settings)
@@ -219,7 +225,7 @@ def _describe_strategy(strategy: Strategy, options: RecommenderOptions) -> dict[
 
 
 def _find_advised_resources(item: Workload, name: str, advised: StrategyAdvice) -> set[str]:
-    """Return the resources with advised requests, or without any advice those that the VPA controls."""
+    """Return the resources with advised requests; if there are none, the resources that the VPA controls."""
     requests = {CPU: advised.cpu_request, MEMORY: advised.memory_request}
     changed = {resource for resource, amount in requests.items() if amount is not None}
     if changed:
@@ -248,10 +254,11 @@ def _drop_advice_without_data(advised: StrategyAdvice, *, cpu: bool, memory: boo
 
 
 def _find_horizontally_scaled(cluster: Cluster) -> dict[WorkloadKey, set[tuple[str, str]]]:
-    """Return, by workload, the resources that an HPA scales by, as (resource, container or empty for all).
+    """Return, by workload, the resources that an HPA scales by.
 
-    Without metrics an HPA scales by CPU at 80 %, the API server's default. A ScaledObject stands for the HPA that KEDA
-    generates, which may not be in the dump. A paused one has none.
+    Each is (resource, container), the container empty for all. Without metrics an HPA scales by CPU at 80 %, the API
+    server's default. A ScaledObject stands for the HPA that KEDA generates, which may not be in the dump; a paused
+    ScaledObject has no HPA.
     """
     scaled_resources: dict[WorkloadKey, set[tuple[str, str]]] = {}
     for scaled in cluster.all("ScaledObject"):
@@ -290,6 +297,7 @@ def _build_container_advice(
     info: list[str],
     minimum: Mapping[str, int | None],
 ) -> ContainerAdvice:
+    """Build the report's entry of one container. ``minimum``: by resource, in millicores and bytes."""
     resources = item.containers[name].resources
     live = [get_current_resources(pod, name) for pod in item.pods if any(c.name == name for c in pod.spec.containers)]
     current_resources = live or [(resources.requests, resources.limits)]
@@ -340,8 +348,8 @@ def _build_container_advice(
     )
 
 
-def _requests(advised: StrategyAdvice) -> ResourceList:
-    """Return the requests that are advised."""
+def _get_advised_requests(advised: StrategyAdvice) -> ResourceList:
+    """Return the advised requests as quantities."""
     requests: ResourceList = {}
     if advised.cpu_request is not None:
         requests[CPU] = to_cpu_quantity(advised.cpu_request)
@@ -412,6 +420,7 @@ def _build_patch_amounts(
 
 
 def _get_status_recommendations(item: Workload) -> list[RecommendedContainerResources]:
+    """Return the recommendations in the status of the workload's VPA; empty if there are none."""
     recommendation = item.vpa.status.recommendation
     return recommendation.container_recommendations if recommendation is not None else []
 
@@ -519,7 +528,11 @@ def recommend(
 def _load_checkpoints(
     cluster: Cluster, state: RecommenderState, checkpoints: Iterable[VerticalPodAutoscalerCheckpoint], now: Moment
 ) -> list[str]:
-    """Load checkpoints; texts of those that are left out for another reason than the choice of workloads."""
+    """Load checkpoints into the state. Returns texts on those that could not be loaded.
+
+    A checkpoint whose VPA exists, but is not in the state because its workload was not selected, is left out without a
+    text.
+    """
     vpas = {vpa.key for vpa in cluster.all("VerticalPodAutoscaler")}
     loaded = []
     for item in checkpoints:
@@ -536,7 +549,10 @@ def _load_checkpoints(
 def _select_workloads(
     workloads: Workloads, namespaces: Collection[str], kinds: Collection[str], selector: str
 ) -> tuple[list[Workload], list[str]]:
-    """Return the workloads that match the filters, and notes on filters without a match."""
+    """Return the workloads that match the filters, and notes on filters without a match.
+
+    Empty filters match all. Raises InputError for an invalid selector.
+    """
     try:
         wanted = parse_selector(selector) if selector else Selector()
     except SelectorError as error:
@@ -572,7 +588,10 @@ def _describe_unmatched_filters(
 
 
 def _choose_moment(feed: UsageFeed, ooms: Sequence[OutOfMemory], now: Moment | None, notes: list[str]) -> Moment:
-    """Return ``now`` if passed, else the time of the newest sample or kill, or the zero time."""
+    """Return ``now`` if passed, else the time of the newest sample or kill, else the zero time.
+
+    A note is added to ``notes`` if the newest sample is suspiciously old, and to the feed's counts if some are late.
+    """
     if now is None:
         _warn_of_late_samples(feed)
     if ZERO_TIME < feed.newest < _EARLIEST_TIME:
@@ -585,7 +604,7 @@ def _choose_moment(feed: UsageFeed, ooms: Sequence[OutOfMemory], now: Moment | N
 def _warn_of_late_samples(feed: UsageFeed) -> None:
     """Add a note to ``feed.counts`` if the newest samples are more than eight days later than most.
 
-    The time of the newest sample is the current time by default, which would make all other samples old.
+    By default, the time of the newest sample is the current time. One wrong time would make all other samples old.
     """
     late = feed.from_the_future(_HISTORY_LENGTH)
     if late is None:
@@ -612,6 +631,7 @@ def _find_dump_oom_kills(cluster: Cluster, pods: Iterable[Pod], feed: UsageFeed)
 
 
 def _add_oom_kills(feed: UsageFeed, ooms: Sequence[OutOfMemory], now: Moment) -> None:
+    """Add OOM kills to the state, and count the rejected ones."""
     refused: list[UsageError] = add_usage(feed.state, to_usage(ooms), now) if ooms else []
     if refused:
         feed.counts[_DISCARDED_OOMS_TEXT] += len(refused)

@@ -67,16 +67,16 @@ class Workload:
 
     key: ControllerKey
     labels: dict[str, str]
-    """Of its pod template."""
+    """Labels of the pod template."""
     selector: Selector
     vpa: VerticalPodAutoscaler
     implied: bool
     containers: dict[str, Container] = field(default_factory=dict)
     init_containers: frozenset[str] = frozenset()
     pods: list[Pod] = field(default_factory=list)
-    """Those that run."""
+    """Pods that run."""
     finished: list[Pod] = field(default_factory=list)
-    """Those that succeeded or failed and are still in the dump."""
+    """Pods that succeeded or failed and are still in the dump."""
 
     @property
     def name(self) -> str:
@@ -92,9 +92,9 @@ class Workload:
 class Workloads:
     """All workloads of a dump that have a topmost controller with a selector.
 
-    ``pods``: all of the dump; ``custom``: its workloads of custom kinds. A workload's VPA is the strongest (as
-    upstream, the oldest) of those that this recommender manages (``options``). ``skipped`` counts the others: texts by
-    namespace.
+    ``pods``: all pods of the dump; ``custom``: its workloads of custom kinds. If several VPAs that this recommender
+    manages (``options``) target a workload, the strongest (as upstream, the oldest) is its VPA. ``skipped`` counts the
+    VPAs that are not used, and the pods without a workload.
     """
 
     def __init__(
@@ -111,9 +111,9 @@ class Workloads:
         self._refused: set[WorkloadKey] = set()
         self._by_namespace: dict[str, list[Workload]] | None = None
         self.skipped: Counter[tuple[str, str]] = Counter()
-        """(namespace, text) -> how many."""
+        """(namespace, text) -> number of objects."""
         self.unresolved: list[tuple[str, str]] = []
-        """(namespace, text)."""
+        """(namespace, text) for each object whose owner or selector cannot be resolved."""
         self.pod_owner: dict[tuple[str, str], Workload] = {}
         vpas = list(vpas)
         self._taken = {(vpa.namespace, vpa.name) for vpa in vpas}
@@ -143,6 +143,7 @@ class Workloads:
         return [*self.unresolved, *(scales.assumed if isinstance(scales, DumpScales) else ())]
 
     def _group_vpas_by_target(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[WorkloadKey, VerticalPodAutoscaler]:
+        """Return the strongest VPA by (namespace, kind, name) of its target; others are counted in ``skipped``."""
         by_target: dict[WorkloadKey, VerticalPodAutoscaler] = {}
         for vpa in vpas:
             if not is_managed_vpa(vpa, self.options):
@@ -163,6 +164,7 @@ class Workloads:
         return by_target
 
     def _add(self, key: ControllerKey, template: PodTemplateSpec, own: VerticalPodAutoscaler | None) -> None:
+        """Add a workload with its VPA (None: an implied one), unless its selector cannot be resolved."""
         vpa = own if own is not None else self._build_implied_vpa(key)
         try:
             selector = resolve_target_selector(vpa, self.controllers)
@@ -180,7 +182,10 @@ class Workloads:
         )
 
     def _add_custom(self, key: ControllerKey, template: PodTemplateSpec) -> None:
-        """Add a workload of a custom kind that has a scale, once. ``template``: of what it owns, or of a pod."""
+        """Add a workload of a custom kind, unless it is known, or has no scale.
+
+        ``template``: pod template of a controller that it owns, or a template made of one of its pods.
+        """
         identity = key.namespace, key.kind, key.name
         if identity in self.items or identity in self._refused:
             return
@@ -198,7 +203,7 @@ class Workloads:
             self._refused.add(identity)
 
     def _build_implied_vpa(self, key: ControllerKey) -> VerticalPodAutoscaler:
-        """Build a VPA in mode Off, with a name that no VPA of the dump has."""
+        """Build a VPA in mode Off for a workload, with a name that no VPA of the namespace has."""
         name = base = f"{key.kind.lower()}-{key.name}"
         number = 1
         while (key.namespace, name) in self._taken:
@@ -218,6 +223,7 @@ class Workloads:
         )
 
     def _add_pod(self, pod: Pod) -> None:
+        """Add a pod to its workload, or count it in ``skipped`` if it has none."""
         live = pod.status.phase not in _FINISHED_PHASES and pod.status.phase != "Pending"
         try:
             parent = find_topmost_owner(pod, self.controllers)
@@ -242,16 +248,16 @@ class Workloads:
             workload.finished.append(pod)
 
     def owner_of_gone(self, namespace: str, pod: str, named: str = "") -> Workload | None:
-        """Return the workload of a pod that does not exist anymore; None if unknown.
+        """Return the workload of a deleted pod; None if it is unknown.
 
-        ``named`` (``Kind/name`` or a name) decides, else the pod's name: its part before the suffix is looked up among
-        the dump's controllers, whose owners are followed. A deleted ReplicaSet, or Job of a CronJob, is recognized by
-        its name.
+        ``named``: the workload or controller that the usage names, as ``Kind/name`` or name. Without it, the part of
+        the pod's name before the suffix is looked up among the dump's controllers, whose owners are followed. A deleted
+        ReplicaSet, or Job of a CronJob, is recognized by its name.
         """
         if named:
             kind, _, name = named.rpartition("/")
             for each in [kind] if kind else sorted(WELL_KNOWN_KINDS):
-                workload = self._top(namespace, each, name)
+                workload = self._find_topmost_workload(namespace, each, name)
                 if workload is not None:
                     return workload
         custom = sorted({kind for _, kind, _ in self.items} - WELL_KNOWN_KINDS)
@@ -265,7 +271,7 @@ class Workloads:
             match = pattern.fullmatch(pod)
             for kind in candidates if match is not None else ():
                 assert match is not None
-                workload = self._top(namespace, kind, match[1])
+                workload = self._find_topmost_workload(namespace, kind, match[1])
                 if workload is not None:
                     return workload
         return None
@@ -273,8 +279,8 @@ class Workloads:
     def owner_by_labels(self, namespace: str, labels: Mapping[str, str]) -> Workload | None:
         """Return the workload whose selector matches a pod's labels from Prometheus; None unless exactly one does.
 
-        Prometheus has only label names with underscores, so they are compared with the labels of pod templates and
-        selectors in that form.
+        Label names in Prometheus have underscores in place of other characters. So the names in pod templates and
+        selectors are compared in that form.
         """
         matches = []
         if self._by_namespace is None:
@@ -288,8 +294,8 @@ class Workloads:
                 matches.append(item)
         return matches[0] if len(matches) == 1 else None
 
-    def _top(self, namespace: str, kind: str, name: str) -> Workload | None:
-        """Return the workload of a controller of the dump (possibly the controller itself); None without one."""
+    def _find_topmost_workload(self, namespace: str, kind: str, name: str) -> Workload | None:
+        """Return the workload that a controller of the dump is or belongs to; None if there is none."""
         workload = self.items.get((namespace, kind, name))
         if workload is not None or self.controllers.get(kind, namespace, name) is None:
             return workload
@@ -333,8 +339,8 @@ _NO_DESTINATION: Final = _SeriesDestination(reason=_NOT_REQUESTED, slot=_histogr
 class UsageFeed:
     """Consumer of usage batches.
 
-    ``chosen``: the selected workloads. ``namespaces``: empty for all. ``now``: if set, later samples are counted (and
-    added, as upstream does).
+    ``chosen``: the selected workloads. ``namespaces``: the only ones whose usage is added; empty for all. ``now``: if
+    set, samples later than this time (nanoseconds) are counted; they are also added, as upstream does.
     """
 
     state: RecommenderState
@@ -347,13 +353,13 @@ class UsageFeed:
     newest: int = ZERO_TIME
     usage: dict[tuple[str, str, str, str], ContainerUsage] = field(default_factory=dict)
     memory_points: Counter[tuple[WorkloadKey, str]] = field(default_factory=Counter)
-    """Memory samples taken in; those of CPU the model counts itself."""
+    """Number of memory samples. The recommender's state counts the CPU samples."""
     behind: int = 0
-    """Samples that are older than one that was taken in before; doubled ones are not counted."""
+    """Number of samples that are older than an earlier one. Repeated samples are not counted."""
     places: dict[tuple[SeriesKey, str], _SeriesDestination] = field(default_factory=dict)
     first_seen: dict[tuple[str, str], Workload | None] = field(default_factory=dict)
     _times: list[npt.NDArray[np.int64]] = field(default_factory=list)
-    """Of some samples of each batch."""
+    """Times of some samples of each batch."""
     # Caches for the series of the last batches:
     _keys: Sequence[SeriesKey] = ()
     _places: list[_SeriesDestination] = field(default_factory=list)
@@ -361,12 +367,15 @@ class UsageFeed:
     _finite: dict[int, npt.NDArray[np.int64]] = field(
         default_factory=lambda: {kind: np.zeros(0, np.int64) for kind in (CPU_SAMPLE, MEMORY_SAMPLE)}
     )
-    """Numbers among the values of each series, by kind."""
+    """Number of finite values of each series, by kind of sample."""
 
     def resolve(
         self, namespace: str, pod: str, named: str = "", labels: Mapping[str, str] | None = None
     ) -> Workload | None:
-        """Find the workload of a pod by the dump's objects, then by labels (unless ``named``), then by name."""
+        """Find the workload of a pod: by the dump's objects, then by labels (unless ``named``), then by name.
+
+        None if it is unknown. See :meth:`Workloads.owner_of_gone` for ``named``.
+        """
         known = self.workloads.pod_owner.get((namespace, pod))
         if known is not None:
             return known
@@ -381,7 +390,10 @@ class UsageFeed:
         return self.first_seen[namespace, pod]
 
     def place(self, key: SeriesKey, named: str = "", labels: Mapping[str, str] | None = None) -> _SeriesDestination:
-        """Return the destination of a series. Removed pods and their containers are added to the model."""
+        """Return the destination of a series.
+
+        Deleted pods, and containers that their workload has, are added to the recommender's state.
+        """
         if self.namespaces and key.namespace not in self.namespaces:
             return _NO_DESTINATION
         owner = self.resolve(key.namespace, key.pod, named, labels)
@@ -405,7 +417,7 @@ class UsageFeed:
         return _SeriesDestination(owner, container=key.container, slot=find_slot(self.state, name, 0))
 
     def _resolve_destinations(self, batch: UsageBatch) -> None:
-        """Resolve the destinations of a batch's series, reusing those of earlier batches with the same keys."""
+        """Find the destinations of a batch's series; a key that an earlier batch had is not resolved again."""
         if batch.labels or batch.keys is not self._keys:
             self.settle()
             self._keys, self._places = batch.keys, []
@@ -449,6 +461,7 @@ class UsageFeed:
                 self._add_kind(kind, series, time, values)
 
     def _add_kind(self, kind: int, series: npt.NDArray[np.int32], time: npt.NDArray[np.int64], values: _Floats) -> None:
+        """Add the CPU or the memory values of a batch to the store, and count what happened to them."""
         latest = _MAX_TIME if self.now is None else self.now
         is_cpu, finite, threads = kind == CPU_SAMPLE, self._finite[kind], self.state.threads
         fed = self.state.store.add_history(is_cpu, series, time, values, self._slots, finite, latest, threads)
@@ -462,9 +475,10 @@ class UsageFeed:
         self.counts["missing values"] += fed["missing"]
 
     def from_the_future(self, far: int) -> tuple[int, list[str]] | None:
-        """Return the usual end of samples if the newest one is more than ``far`` later, with the affected containers.
+        """Return the usual end of samples, and the containers with much later samples.
 
-        None otherwise. The usual end is that of most samples and of most containers.
+        None if the newest sample is at most ``far`` nanoseconds later than the usual end, which is that of most samples
+        and of most containers. Containers are ``namespace/pod/name``.
         """
         store = self.state.store
         last = np.maximum(store.last_cpu, store.last_memory)
@@ -487,7 +501,10 @@ class UsageFeed:
         ]
 
     def settle(self) -> None:
-        """Count what the series of the batches so far had: once nothing more comes, and before other ones come."""
+        """Count the samples of the batches so far by their destination.
+
+        Call this before batches with other series, and at the end.
+        """
         for kind, finite in self._finite.items():
             for place, count in zip(self._places, finite.tolist(), strict=True):
                 if place.owner is not None:
@@ -501,7 +518,7 @@ class UsageFeed:
     def _store_samples(
         self, keys: Sequence[SeriesKey], series: npt.NDArray[np.int32], cpu: _Floats | None, memory: _Floats | None
     ) -> None:
-        """Store the samples for strategies that need them."""
+        """Store the samples in ``usage``, for strategies that need them."""
         by_series = np.argsort(series, kind="stable")
         bounds = np.searchsorted(series[by_series], np.arange(len(keys) + 1))
         for i in np.flatnonzero(np.diff(bounds)).tolist():
@@ -558,7 +575,7 @@ def _sort_by_time(history: Iterable[UsageBatch], rows: int) -> Iterator[UsageBat
 
 
 def _sort_resource_by_time(history: Iterable[UsageBatch], rows: int, memory: bool) -> Iterator[UsageBatch]:
-    """Sort the rows of CPU or of memory by time."""
+    """Yield the rows of CPU, or of ``memory``, sorted by time."""
     numbers: dict[tuple[object, ...], int] = {}
     keys: list[SeriesKey] = []
     workloads: list[str] = []

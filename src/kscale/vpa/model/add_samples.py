@@ -36,7 +36,7 @@ __all__ = [
 
 
 MIN_GRID_LENGTH: Final = 32
-"""Samples of each container; below, looking whether they share their times is not worth it."""
+"""Minimum number of samples of each container. With fewer it is not worth to check whether times are equal."""
 
 
 def add_cpu_grid(
@@ -47,9 +47,10 @@ def add_cpu_grid(
     status: npt.NDArray[np.uint8],
     threads: int,
 ) -> bool:
-    """Add CPU samples of many containers at the same times, and return False if they do not form such a grid.
+    """Add CPU samples if they form a grid: many containers with samples at the same times.
 
-    Only used if each container has its own aggregate and no sample is rejected: then results are equal bit for bit.
+    Returns False, and adds nothing, if they form no grid, if containers share an aggregate, or if a sample would be
+    rejected. Otherwise results are equal bit for bit to adding samples one by one, and ``status`` is set to 0.
     """
     rows = 1 + int(np.count_nonzero(container[1:] != container[:-1]))
     length, rest = divmod(len(container), rows)
@@ -111,7 +112,7 @@ AggregateRecommendation = tuple[str | None, ResourceList | None] | None
 
 
 def get_aggregate_recommendations(known: Sequence[Aggregate]) -> list[AggregateRecommendation]:
-    """Return the current recommendations of aggregates, None for those that need none."""
+    """Return (update mode, last recommendation) of aggregates; None for those that need no recommendation."""
     return [(each.update_mode, each.last_recommendation) if each.needs_recommendation else None for each in known]
 
 
@@ -156,7 +157,7 @@ class UsageError(NamedTuple):
 
     @property
     def is_key_error(self) -> bool:
-        """Return True for an unknown pod or container, expected and not logged with ``memory_saver``."""
+        """Return True for an unknown pod or container. With ``memory_saver`` it is expected, and not logged."""
         return self.error.startswith("KeyError:")
 
 
@@ -165,7 +166,7 @@ def add_usage(
 ) -> list[UsageError]:
     """Add samples and OOMs in order, and return the rejected ones in order.
 
-    Samples of init containers are dropped silently, as upstream does. ``quality`` observes how usage and
+    Samples of init containers are dropped without an error, as upstream does. ``quality`` observes how usage and
     recommendations compare. Samples more than 146 years from 1970, including the zero time, are rejected as out of
     order; upstream has no such bounds.
     """
@@ -203,7 +204,7 @@ def add_usage(
 
 
 def _split_alternating_kinds(kinds: _Uint8Array | int) -> Sequence[tuple[int, slice]]:
-    """Return (kind, slice) of alternating CPU and memory samples, as in a scrape, else nothing."""
+    """Return (kind, slice) of CPU and of memory if they alternate, as in a scrape; else empty."""
     if (
         isinstance(kinds, int)
         or len(kinds) % 2
@@ -215,19 +216,22 @@ def _split_alternating_kinds(kinds: _Uint8Array | int) -> Sequence[tuple[int, sl
 
 
 def _find_representable_times(time: _Int64Array) -> npt.NDArray[np.bool_] | None:
-    """Return a mask of the times within the supported range, or None if all are."""
+    """Return a mask of the times within the supported range; None if all are within it."""
     if not len(time) or (time.min() >= -_MAX_TIME_DISTANCE and time.max() <= _MAX_TIME_DISTANCE):
         return None
     return (time >= -_MAX_TIME_DISTANCE) & (time <= _MAX_TIME_DISTANCE)
 
 
 def find_slot(state: RecommenderState, name: ContainerName, now: Moment) -> int:
-    """Return the store's slot of a container that accepts samples, with its aggregate set, or -1."""
+    """Return the store's slot of a container, and link the slot to its aggregate.
+
+    -1 if the container is unknown or an init container.
+    """
     return int(_ResolvedContainers(state, [name], now).slots[0])
 
 
 def _resolve_containers(state: RecommenderState, names: Sequence[ContainerName], now: Moment) -> _ResolvedContainers:
-    """Resolve containers, reusing the result for the list of the last call."""
+    """Resolve containers to slots; the result for the list object of the last call is reused."""
     known: _ResolvedContainers | None = state.resolved_containers
     if known is not None and known.names is names and known.placement_version == state.placement_version:
         return known
@@ -242,16 +246,16 @@ class _ResolvedContainers:
         self.names = names
         self.slots, self.aggregate = state.container_slots.look_up(names)
         self.refused: dict[int, tuple[str, str]] = {}
-        """Of some containers, the texts for a sample and an OOM."""
+        """Why samples are rejected: index of the container -> (text for a sample, text for an OOM)."""
         self.dropped = np.zeros(len(names), bool)
         for index in np.flatnonzero(self.slots < 0).tolist():
             self._resolve(state, names[index], index, now)
         self.aggregates: Sequence[Aggregate] = state.container_slots.aggregates
-        """By the numbers in ``aggregate``."""
+        """Aggregates by the numbers in ``aggregate``."""
         self.placement_version = state.placement_version
 
     def _resolve(self, state: RecommenderState, name: ContainerName, index: int, now: Moment) -> None:
-        """Resolve one container."""
+        """Set slot and aggregate of the container ``names[index]``, or why its samples are rejected or dropped."""
         namespace, pod_name, container = name
         pod = state.pods.get((namespace, pod_name))
         if pod is None:
@@ -291,7 +295,10 @@ class _SampleAdder:
         self._kept: list[AggregateRecommendation] | None = None
 
     def add(self, kinds: npt.NDArray[np.uint8] | int, where: _RowSelection | None) -> list[tuple[int, UsageError]]:
-        """Add either CPU samples or other samples, at ``where`` or all, and return the rejected ones."""
+        """Add either CPU samples or other samples, at ``where`` (None: all).
+
+        Returns the rejected ones with their index.
+        """
         usage = self._usage
         container, time, value, kind = self._slot, usage.time, usage.value, kinds
         if where is not None:
@@ -300,10 +307,10 @@ class _SampleAdder:
         status = np.empty(len(container), np.uint8)
         time, value = np.ascontiguousarray(time), np.ascontiguousarray(value)
         if (kind if isinstance(kind, int) else kind[0] if len(kind) else CPU_SAMPLE) == CPU_SAMPLE:
-            self._take_cpu(container, time, value, status)
-            self._compare(where, status, value, None, True)
+            self._add_cpu(container, time, value, status)
+            self._observe_quality(where, status, value, None, True)
         else:
-            self._take_memory(container, time, value, status, kind, where)
+            self._add_memory(container, time, value, status, kind, where)
         errors = []
         for position in np.flatnonzero(status).tolist():
             i = position if where is None else int(_to_rows(where)[position])
@@ -311,12 +318,13 @@ class _SampleAdder:
             errors.append((i, _build_refusal(usage, i, number, int(status[position]))))
         return errors
 
-    def _take_cpu(self, container: _SlotArray, time: _Int64Array, value: _Int64Array, status: _Uint8Array) -> None:
+    def _add_cpu(self, container: _SlotArray, time: _Int64Array, value: _Int64Array, status: _Uint8Array) -> None:
+        """Add CPU samples; ``status`` receives the result of each."""
         store, threads = self._state.store, self._state.threads
         if not add_cpu_grid(store, container, time, value, status, threads):
             store.native.add_cpu(store.cpu.native, container, time, value, status, threads)
 
-    def _take_memory(
+    def _add_memory(
         self,
         container: _SlotArray,
         time: _Int64Array,
@@ -325,6 +333,7 @@ class _SampleAdder:
         kind: _Uint8Array | int,
         where: Any,
     ) -> None:
+        """Add memory samples and OOMs; ``status`` receives the result of each."""
         store, threads = self._state.store, self._state.threads
         oom: _Uint8Array | None = None
         if not isinstance(kind, int):
@@ -342,12 +351,12 @@ class _SampleAdder:
             threads,
             None if taken is value else taken,
         )
-        self._compare(where, status, taken, oom, False)
+        self._observe_quality(where, status, taken, oom, False)
 
-    def _compare(
+    def _observe_quality(
         self, where: _RowSelection | None, status: _Uint8Array, taken: _Int64Array, oom: _Uint8Array | None, cpu: bool
     ) -> None:
-        """Observe lazily how samples compare with the recommendations at the time of the call."""
+        """Schedule the comparison of accepted samples with the recommendations at the time of this call."""
         if self._quality is None:
             return
         if self._kept is None:  # adding samples does not change recommendations
@@ -372,10 +381,12 @@ class _SampleAdder:
 
 
 def _to_rows(where: _RowSelection) -> _Int64Array:
+    """Return the row numbers of a selection."""
     return np.arange(where.start, where.stop, where.step) if isinstance(where, slice) else where
 
 
 def _build_refusal(usage: Usage, i: int, kind: int, status: int) -> UsageError:
+    """Build the error of sample ``i`` that the kernel rejected with ``status``."""
     if kind != OOM:
         return _build_error(usage, i, kind, "sample discarded (invalid or out of order)")
     namespace, pod, container = usage.containers[int(usage.container[i])]
@@ -387,12 +398,13 @@ def _build_refusal(usage: Usage, i: int, kind: int, status: int) -> UsageError:
 
 
 def _build_error(usage: Usage, i: int, kind: int, text: str) -> UsageError:
+    """Build the error of sample ``i``."""
     what, resource = ("oom", "") if kind == OOM else ("sample", "cpu" if kind == CPU_SAMPLE else "memory")
     return UsageError(what, *usage.containers[int(usage.container[i])], resource, int(usage.time[i]), text)
 
 
 def _format_go_time(time: int) -> str:
-    """Format a UTC time as Go's ``%v`` does."""
+    """Format nanoseconds since 1970 in UTC as Go's ``%v`` does."""
     if time == ZERO_TIME:
         return "0001-01-01 00:00:00 +0000 UTC"
     seconds, rest = divmod(time, SECOND)

@@ -96,6 +96,7 @@ class AggregateStore:
         self._grow_slots(slots - len(self.free_slots))
 
     def _grow_rows(self, more: int) -> None:
+        """Add free rows for ``more`` aggregates; nothing for 0 or less."""
         if more <= 0:
             return
         old = len(self.first)
@@ -106,6 +107,7 @@ class AggregateStore:
         self.free_rows[:0] = range(old + more - 1, old - 1, -1)
 
     def _grow_slots(self, more: int) -> None:
+        """Add free slots for ``more`` containers; nothing for 0 or less."""
         if more <= 0:
             return
         old = len(self.aggregate)
@@ -113,24 +115,25 @@ class AggregateStore:
         self.free_slots[:0] = range(old + more - 1, old - 1, -1)
 
     def _extend(self, columns: Mapping[str, type[Any]], more: int) -> None:
+        """Extend columns by ``more`` zeros."""
         for name in columns:
             column = getattr(self, name)
             setattr(self, name, np.concatenate([column, np.zeros(more, column.dtype)]))
         self._native = None
 
     def take_row(self) -> int:
-        """Allocate a row for an aggregate."""
+        """Allocate a row for an aggregate and return its number."""
         if not self.free_rows:
             self._grow_rows(max(16, len(self.first) // 4))
         return self.free_rows.pop()
 
     def take_rows(self, count: int) -> _Times:
-        """Allocate several rows, in the order of single allocations."""
+        """Allocate several rows and return their numbers, in the order of single allocations."""
         self._grow_rows(count - len(self.free_rows))
         return np.array([self.free_rows.pop() for _ in range(count)], np.int64)
 
     def _begin_rows(self, rows: int | slice | _Times) -> None:
-        """Reset rows except their histograms."""
+        """Reset the columns of rows, but not their histograms."""
         self.first[rows] = self.last[rows] = ZERO_TIME
         self.samples[rows] = 0
         options = self.options
@@ -145,12 +148,13 @@ class AggregateStore:
         self.free_rows.append(row)
 
     def _clear_rows(self, rows: int | _Times) -> None:
+        """Reset rows and their histograms."""
         self.cpu.clear(rows)
         self.memory.clear(rows)
         self._begin_rows(rows)
 
     def take_slot(self) -> int:
-        """Allocate a slot for a container."""
+        """Allocate a slot for a container and return its number."""
         if not self.free_slots:
             self._grow_slots(max(16, len(self.aggregate) // 4))
         slot = self.free_slots.pop()
@@ -171,7 +175,7 @@ class AggregateStore:
 
     @property
     def native(self) -> _histogram.Usage:
-        """Return the columns for the kernels."""
+        """Return the columns as an object of the kernels. It is built again after the columns were extended."""
         if self._native is None:
             self._native = _histogram.Usage(
                 *(getattr(self, name) for name in CONTAINER_COLUMNS),
@@ -223,7 +227,8 @@ class AggregateStore:
     ) -> tuple[_Slots, _Times, _Floats | None, _Floats | None] | None:
         """Group rows for :meth:`add_history` by aggregate, each in its order; None if grouping does not pay off.
 
-        Results are equal, and histograms are loaded from memory once per batch instead of once per row.
+        Returns the arguments in the new order. Adding them gives equal results, and histograms are loaded from memory
+        once per batch instead of once per row.
         """
         return self.native.arranged(series, time, cpu, memory, slots, threads)
 
@@ -261,7 +266,7 @@ class Aggregate:
     scaling_mode: str | None = None
     controlled_resources: tuple[str, ...] | None = None
     alive: bool = True
-    """False once garbage collection took it; containers bound to it directly go on feeding it."""
+    """False after garbage collection removed the aggregate. Containers that are bound directly still feed it."""
     bound: int = 0
     """Number of containers that are bound to the aggregate directly, not through its key."""
 
@@ -283,13 +288,16 @@ class Aggregate:
         return int(store.samples[self.row]) == 0
 
     def is_expired(self, store: AggregateStore, now: Moment) -> bool:
-        """Check whether there was no new sample for the full window (interval * count)."""
+        """Check whether the newest sample is older than the full window (interval * count)."""
         since = self.created if self.is_empty(store) else int(store.last[self.row])
         return now - since >= int(store.interval[self.row]) * int(store.interval_count[self.row])
 
 
 def get_scaling_policy(policy: ContainerResourcePolicy | None) -> tuple[str, tuple[str, ...]]:
-    """Return the scaling mode and controlled resources under a policy, without unknown resources."""
+    """Return the scaling mode and the controlled resources of a container under its policy.
+
+    Unknown resources are left out.
+    """
     mode = (policy.mode if policy is not None else None) or SCALING_AUTO
     if policy is None or policy.controlled_resources is None:
         return mode, CONTROLLED_RESOURCES

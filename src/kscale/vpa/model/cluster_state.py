@@ -74,10 +74,11 @@ class ContainerSlotCache:
         return (packed >> _NUMBER_BITS).astype(np.int32), packed.astype(np.int32)
 
     def _look_up(self, names: _Names) -> _PackedSlots:
+        """Return slot and aggregate number of each container, packed in one number; -1 if unknown."""
         return np.fromiter(map(self._known.get, names, repeat(-1)), np.int64, len(names))
 
     def _look_up_joined(self, names: JoinedLists[ContainerName]) -> _PackedSlots:
-        """Look up joined lists, reusing the parts of the last call."""
+        """Look up joined lists; the results of parts that were also in the last call are reused."""
         before, previous = self._last
         pieces = [_EMPTY]
         for run in runs_of(names.parts, before.parts):
@@ -159,7 +160,7 @@ class RecommenderState:
         self.last_gc: Moment = 0
         self.last_checkpoint_gc: Moment = ZERO_TIME
         self.placement_version = 0
-        """Changes whenever a container may feed another aggregate."""
+        """Number that changes whenever a container may feed another aggregate."""
         self.resolved_containers: Any = None
         """Containers of the last usage, resolved by :func:`~kscale.vpa.model.add_samples.add_usage`."""
         self.merge_plans: list[Any] = []
@@ -183,22 +184,26 @@ class RecommenderState:
     # -- label sets ---------------------------------------------------------------------------------------------
 
     def label_set(self, namespace: str, labels: Mapping[str, str]) -> LabelSet:
-        """Return the label set of labels. A new one is matched with all VPAs."""
+        """Return the label set of a namespace with these labels.
+
+        A new one is created if needed, and linked to the VPAs that select it.
+        """
         key = format_labels(labels)
         label_set = self._label_sets.get((namespace, key))
         if label_set is None:
             label_set = self._label_sets[namespace, key] = LabelSet(namespace, dict(labels), key)
             self._set_index.add(namespace, label_set.labels, label_set)
             for vpa in self._vpa_index.matching(namespace, label_set.labels):
-                self._select(vpa, label_set)
+                self._link_label_set(vpa, label_set)
         return label_set
 
-    def _select(self, vpa: Vpa, label_set: LabelSet) -> None:
+    def _link_label_set(self, vpa: Vpa, label_set: LabelSet) -> None:
+        """Link a label set to a VPA that selects it."""
         insort(label_set.vpas, vpa.name)
         vpa.label_sets[label_set.key] = label_set
 
-    def _release(self, label_set: LabelSet) -> None:
-        """Delete a label set without pods and aggregates."""
+    def _delete_if_unused(self, label_set: LabelSet) -> None:
+        """Delete a label set if it has neither pods nor aggregates."""
         if label_set.pods or label_set.aggregates:
             return
         del self._label_sets[label_set.namespace, label_set.key]
@@ -211,7 +216,10 @@ class RecommenderState:
         return [self.vpas[label_set.namespace, name] for name in label_set.vpas]
 
     def selecting(self, namespace: str, pod: str, labels: Mapping[str, str] | None) -> list[Vpa]:
-        """Return the VPAs that select a pod, by name. An unknown pod is matched by ``labels``."""
+        """Return the VPAs that select a pod, by name.
+
+        A pod that the state does not contain is matched by ``labels`` (None: no VPA selects it).
+        """
         pod_state = self.pods.get((namespace, pod))
         if pod_state is not None:
             return self.vpas_of(pod_state.label_set)
@@ -231,7 +239,7 @@ class RecommenderState:
         return sorted(pods, key=attrgetter("name"))
 
     def slots_of(self, vpa: Vpa) -> VpaContainerSlots:
-        """Return the store's slots of the containers that feed a VPA's aggregates, by pod name."""
+        """Return the store's slots of the containers that feed a VPA's aggregates, sorted by pod name."""
         all_placed, placed, cached = self._slots.get(vpa, (None, None, None))
         if cached is not None and all_placed == self.placement_version:
             return cached
@@ -250,20 +258,20 @@ class RecommenderState:
         self._slots[vpa] = self.placement_version, current, cached
         return cached
 
-    def _place(self, label_set: LabelSet) -> None:
-        """Mark a label set as changed, as its containers may feed other aggregates."""
+    def _mark_changed(self, label_set: LabelSet) -> None:
+        """Mark a label set as changed: its containers may feed other aggregates than before."""
         self.placement_version += 1
         label_set.placement_version = self.placement_version
 
-    def _move(self, pod: PodState) -> None:
-        """Mark a pod's containers as moved."""
-        self._place(pod.label_set)
+    def _mark_containers_changed(self, pod: PodState) -> None:
+        """Mark a pod's containers as changed: they may have other slots or aggregates than before."""
+        self._mark_changed(pod.label_set)
         self.container_slots.forget((pod.namespace, pod.name, container) for container in pod.containers)
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock in nanoseconds, so that remaining waits stay equal.
+        """Shift the times of the last garbage collections and such by ``by`` nanoseconds after the clock was set.
 
-        Times of samples do not change.
+        Remaining waits stay equal. Times of samples do not change.
         """
         self.without_recommendation = {key: at + by for key, at in self.without_recommendation.items()}
         self.last_gc += by
@@ -279,26 +287,26 @@ class RecommenderState:
         if pod is None:
             label_set = self.label_set(namespace, labels)
             pod = self.pods[namespace, name] = PodState(name, label_set)
-            self._place(label_set)
-            self._count(pod, 1)
+            self._mark_changed(label_set)
+            self._update_membership(pod, 1)
         elif pod.labels != labels:
             old, label_set = pod.label_set, self.label_set(namespace, labels)
-            self._move(pod)
-            self._count(pod, -1)
+            self._mark_containers_changed(pod)
+            self._update_membership(pod, -1)
             pod.label_set = label_set
-            self._place(label_set)
-            self._count(pod, 1)
+            self._mark_changed(label_set)
+            self._update_membership(pod, 1)
             for container, state in pod.containers.items():
                 self._unbind(state)
                 # Upstream binds the container to the aggregate itself here, no longer through its key.
                 state.bound = self.find_or_create(pod, container, time)
                 state.bound.bound += 1
-            self._release(old)
+            self._delete_if_unused(old)
         pod.phase = phase
         return pod
 
-    def _count(self, pod: PodState, by: int) -> None:
-        """Add a pod to its label set (1) or remove it (-1)."""
+    def _update_membership(self, pod: PodState, by: int) -> None:
+        """Add a pod to its label set (``by`` 1) or remove it (-1), and update the VPAs' numbers of pods."""
         if by > 0:
             pod.label_set.pods[pod.name] = pod
         else:
@@ -307,17 +315,17 @@ class RecommenderState:
             vpa.pod_count += by
 
     def add_container(self, pod: PodState, name: str, now: datetime | Moment) -> None:
-        """Add a container (upstream's ``AddOrUpdateContainer``)."""
+        """Add a container to a pod, or update it (upstream's ``AddOrUpdateContainer``)."""
         time = virtual_moment(now)
         if name not in pod.containers:
-            self._place(pod.label_set)
+            self._mark_changed(pod.label_set)
             self.find_or_create(pod, name, time)
             pod.containers[name] = ContainerState(self.store.take_slot())
 
     def set_init_containers(self, pod: PodState, names: frozenset[str]) -> None:
         """Set the names of a pod's init containers, whose usage is ignored."""
         if names != pod.init_containers:
-            self._move(pod)
+            self._mark_containers_changed(pod)
             pod.init_containers = names
 
     def delete_pod(self, key: PodKey) -> None:
@@ -325,15 +333,16 @@ class RecommenderState:
         pod = self.pods.pop(key, None)
         if pod is None:
             return
-        self._move(pod)
+        self._mark_containers_changed(pod)
         self.read_from(pod, ())
-        self._count(pod, -1)
+        self._update_membership(pod, -1)
         for state in pod.containers.values():
             self._unbind(state)
             self.store.give_slot(state.slot)
-        self._release(pod.label_set)
+        self._delete_if_unused(pod.label_set)
 
     def _unbind(self, state: ContainerState) -> None:
+        """Remove a container's direct link to an aggregate; a removed aggregate without links gives up its row."""
         old = state.bound
         if old is None:
             return
@@ -356,15 +365,15 @@ class RecommenderState:
         return aggregate
 
     def adopt(self, aggregate: Aggregate, label_set: LabelSet) -> None:
-        """Add an aggregate as one of ``label_set``."""
-        self._place(label_set)
+        """Add an aggregate to the state, as one of ``label_set``."""
+        self._mark_changed(label_set)
         self.aggregates[aggregate.key] = aggregate
         label_set.aggregates[aggregate.key.container] = aggregate
 
     # -- where resources are read from --------------------------------------------------------------------------
 
     def read_from(self, pod: PodState, sources: tuple[str, ...]) -> None:
-        """Set where the resources of a pod's containers are read from (``sources``)."""
+        """Set from where the resources of a pod's containers are read (``sources``, one text for each container)."""
         if sources == pod.sources:
             return
         if pod.sources:
@@ -388,7 +397,7 @@ class RecommenderState:
     # -- VPAs ---------------------------------------------------------------------------------------------------
 
     def _link(self, vpa: Vpa, aggregate: Aggregate) -> None:
-        """Link an aggregate to a VPA that matches it (upstream's ``UseAggregationIfMatching``)."""
+        """Link an aggregate to a VPA, unless it is linked (upstream's ``UseAggregationIfMatching``)."""
         if aggregate.key in vpa.aggregates:
             return
         vpa.aggregates[aggregate.key] = aggregate
@@ -430,12 +439,12 @@ class RecommenderState:
         return vpa
 
     def enter(self, vpa: Vpa) -> None:
-        """Register a VPA with the label sets that it selects."""
+        """Register a VPA, and link it to the label sets that it selects."""
         self.vpas[vpa.key] = vpa
         self.merge_plans = []
         self._vpa_index.add(vpa.namespace, vpa.selector, vpa)
         for label_set in self._set_index.matching(vpa.namespace, vpa.selector):
-            self._select(vpa, label_set)
+            self._link_label_set(vpa, label_set)
 
     def delete_vpa(self, key: VpaKey) -> None:
         """Delete a VPA (upstream's ``DeleteVpa``). Its aggregates are no longer under a VPA."""
@@ -453,7 +462,7 @@ class RecommenderState:
         self._slots.pop(vpa, None)
 
     def observed_vpas(self) -> Iterator[Vpa]:
-        """Return the VPAs of the last list, in its order."""
+        """Return the VPAs of the last list that still exist, in its order."""
         return (self.vpas[key] for key in self.observed if key in self.vpas)
 
     def record_recommendation(self, vpa: Vpa, now: datetime | Moment) -> str:
@@ -476,11 +485,14 @@ class RecommenderState:
     # -- garbage ------------------------------------------------------------------------------------------------
 
     def remove_aggregate(self, aggregate: Aggregate) -> None:
-        """Remove an aggregate from all VPAs. Containers bound to it directly still feed it."""
+        """Remove an aggregate from the state and from all VPAs.
+
+        Containers that are linked to it directly still feed it.
+        """
         key = aggregate.key
         del self.aggregates[key]
         label_set = self._label_sets[key.namespace, key.labels]
-        self._place(label_set)
+        self._mark_changed(label_set)
         self.container_slots.forget_all()
         del label_set.aggregates[key.container]
         for vpa in self.vpas_of(label_set):
@@ -489,11 +501,11 @@ class RecommenderState:
         aggregate.alive = False
         if aggregate.bound == 0:
             self.store.give_row(aggregate.row)
-        self._release(label_set)
+        self._delete_if_unused(label_set)
 
 
 _MAX_CACHED_PLANS: Final = 8
-"""Of so many lists of VPAs it is remembered what is merged."""
+"""Number of lists of VPAs whose merge is cached."""
 
 
 class MergedContainers(NamedTuple):
@@ -531,6 +543,7 @@ def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> MergedCont
 
 
 def _get_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
+    """Return the merge of some VPAs' aggregates, cached while it is valid."""
     known: list[_MergePlan] = [plan for plan in state.merge_plans if plan.placement_version == state.placement_version]
     for plan in known:
         if plan.vpas == vpas:
@@ -543,6 +556,7 @@ def _get_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
 
 
 def _build_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
+    """Build the merge of some VPAs' aggregates: by key, then initial states (checkpoints) by name."""
     names: list[tuple[Vpa, str]] = []
     into: list[int] = []
     rows: list[int] = []
@@ -562,6 +576,7 @@ def _build_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
 
 
 def _get_key(item: tuple[tuple[str, str, str], object]) -> tuple[str, str, str]:
+    """Return the key of an item of ``Vpa.aggregates``, by which merges are ordered."""
     return item[0]
 
 
@@ -571,7 +586,7 @@ GC_INTERVAL: Final = 3600 * SECOND
 def collect_garbage_steps(
     state: RecommenderState, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, list[AggregateKey]]:
-    """Remove unused aggregates at most hourly, and return their keys in order.
+    """Remove unused aggregates at most once an hour, and return their keys in order.
 
     Upstream: ``RateLimitedGarbageCollectAggregateCollectionStates``.
     """
@@ -584,6 +599,7 @@ def collect_garbage_steps(
 
 
 def _remove_aggregates(state: RecommenderState, contributive: set[AggregateKey], now: Moment) -> list[AggregateKey]:
+    """Remove expired aggregates, and those without samples that are not in ``contributive``. Returns the keys."""
     removed = []
     for key in sorted(state.aggregates):
         aggregate = state.aggregates[key]
@@ -597,7 +613,10 @@ def _remove_aggregates(state: RecommenderState, contributive: set[AggregateKey],
 def _find_contributive_steps(
     state: RecommenderState, controllers: Controllers, progress: Progress
 ) -> StepsOf[GetScale, set[AggregateKey]]:
-    """Return the aggregates that an active pod, or a pod whose VPA's target exists, may feed."""
+    """Return the keys of aggregates that can still get samples.
+
+    These are the aggregates of an active pod, and of a pod whose VPA's target exists.
+    """
     alive: dict[VpaKey, bool] = {}
     keys: set[AggregateKey] = set()
     seen: dict[LabelSet, set[str]] = {}  # equivalent pods are checked once
@@ -617,6 +636,7 @@ def _find_contributive_steps(
 def _controller_exists_steps(
     state: RecommenderState, pod: PodState, controllers: Controllers, progress: Progress, known: dict[VpaKey, bool]
 ) -> StepsOf[GetScale, bool]:
+    """Check whether the target of the first VPA that selects a pod exists; False without one. ``known``: cache."""
     vpas = state.vpas_of(pod.label_set)
     if not vpas or vpas[0].target is None:
         return False

@@ -64,7 +64,10 @@ class HistogramOptions:
 
     @classmethod
     def exponential(cls, max_value: float, first_bucket_size: float, ratio: float, epsilon: float) -> HistogramOptions:
-        """Create buckets, each ``ratio`` times as large as the one before."""
+        """Create buckets up to ``max_value``, each ``ratio`` times as large as the one before.
+
+        Raises :class:`HistogramError` unless all arguments are positive and ``ratio`` is greater than 1.
+        """
         if not (max_value > 0 and first_bucket_size > 0 and ratio > 1 and epsilon > 0):
             raise HistogramError("maxValue, firstBucketSize and epsilon must be > 0.0, ratio must be > 1.0")
         return cls(_histogram.Buckets.exponential(max_value, first_bucket_size, ratio, epsilon), epsilon)
@@ -89,7 +92,7 @@ class HistogramOptions:
         return buckets
 
     def bucket_start(self, bucket: int) -> float:
-        """Return the lower edge of a bucket. Raises :class:`HistogramError` outside the range."""
+        """Return the lower edge of a bucket. Raises :class:`HistogramError` for a number outside the range."""
         if not 0 <= bucket < self.num_buckets:
             raise HistogramError(f"index {bucket} out of range [0..{self.num_buckets - 1}]")
         return self.native.start(bucket)
@@ -134,7 +137,7 @@ class Histograms:
         self.bind()
 
     def bind(self) -> None:
-        """Create the kernel's bank of the current columns."""
+        """Create the kernel's bank from the current columns. Call this after columns were replaced."""
         self.native = _histogram.Bank(
             self.options.native,
             self.half_life,
@@ -150,7 +153,7 @@ class Histograms:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of all columns."""
+        """Return the size of all columns in bytes."""
         return sum(c.nbytes for c in (self.weights, self.total, self.min_bucket, self.max_bucket, self.reference))
 
     def row(self, index: int) -> Histogram:
@@ -172,7 +175,7 @@ class Histograms:
         self.bind()
 
     def clear(self, rows: int | Rows) -> None:
-        """Make rows as good as new."""
+        """Make rows empty, as new ones are."""
         self.weights[rows] = 0.0
         self.total[rows] = 0.0
         self.min_bucket[rows] = self.options.num_buckets - 1
@@ -201,7 +204,11 @@ class Histograms:
         *,
         subtract: bool = False,
     ) -> None:
-        """Add (or subtract) samples in the order given; equal to as many single calls. Nothing happens on an error."""
+        """Add (or subtract) samples in the order given, with the same result as single calls.
+
+        Raises :class:`HistogramError`, and changes nothing, for a negative weight or a value without a bucket.
+        ``times``: nanoseconds.
+        """
         weight = np.ascontiguousarray(weights, np.float64)
         if bool((weight < 0).any()):
             raise HistogramError("sample weight must be non-negative")
@@ -235,7 +242,7 @@ class Histograms:
         )
 
     def save(self, rows: npt.ArrayLike) -> list[SavedHistogram]:
-        """Return the checkpoint form of rows."""
+        """Return the checkpoint form of each row."""
         which = np.ascontiguousarray(rows, np.int64)
         weights = np.empty((len(which), self.options.num_buckets), np.uint32)
         self.native.save(which, weights)
@@ -323,9 +330,9 @@ class Histogram:
         self.bank.native.scale(self.index, factor)
 
     def equals(self, other: Histogram) -> bool:
-        """Compare options, range, half life and reference, and weights with a tolerance of 1e-15.
+        """Check whether two histograms are equal, weights with a tolerance of 1e-15.
 
-        Totals may differ.
+        Options, range, half life and reference must be equal. Totals may differ.
         """
         mine, theirs = self.bank, other.bank
         if mine.half_life != theirs.half_life or self.reference_time != other.reference_time:
@@ -345,9 +352,10 @@ class Histogram:
     def load(
         self, bucket_weights: Mapping[int, int] | None, total_weight: float = 0.0, reference_time: int = ZERO_TIME
     ) -> None:
-        """Add what a checkpoint holds. A decaying histogram takes over its reference time.
+        """Add the weights of a checkpoint. A decaying histogram takes over its reference time.
 
-        ``None`` for the weights means that there is no checkpoint at all. Errors are checked in upstream's order.
+        ``bucket_weights`` None: there is no checkpoint at all. Raises :class:`HistogramError` with upstream's text, in
+        upstream's order of checks.
         """
         if bucket_weights is None:
             raise HistogramError("cannot load from empty checkpoint")

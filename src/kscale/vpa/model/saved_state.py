@@ -104,6 +104,7 @@ def fork_state(state: RecommenderState) -> RecommenderState:
 
 
 def _collect_arrays(state: RecommenderState) -> dict[str, Any]:
+    """Return the columns of a state by the names that the file uses."""
     store = state.store
     arrays: dict[str, Any] = {name: getattr(store, name) for name in (*AGGREGATE_COLUMNS, *CONTAINER_COLUMNS)}
     for bank in ("cpu", "memory"):
@@ -117,10 +118,12 @@ def _collect_arrays(state: RecommenderState) -> dict[str, Any]:
 
 
 def _build_document(state: RecommenderState) -> dict[str, Any]:
+    """Return the part of a state that is no column as JSON data; aggregates are numbered."""
     aggregates: dict[int, Aggregate] = {}
     numbers: dict[int, int] = {}
 
     def number(aggregate: Aggregate | None) -> int | None:
+        """Return the number of an aggregate, a new one if needed; None for None."""
         if aggregate is None:
             return None
         aggregates.setdefault(id(aggregate), aggregate)
@@ -174,6 +177,7 @@ def _encode_aggregate(aggregate: Aggregate) -> dict[str, Any]:
 
 
 def _encode_vpa(vpa: Vpa, number: Any) -> dict[str, Any]:
+    """Encode a VPA. ``number`` returns the number of an aggregate."""
     return {
         "namespace": vpa.namespace,
         "name": vpa.name,
@@ -200,6 +204,7 @@ def _encode_vpa(vpa: Vpa, number: Any) -> dict[str, Any]:
 
 
 def _restore_state(arrays: Mapping[str, Any], document: Mapping[str, Any], threads: int) -> RecommenderState:
+    """Build a state from columns and document. Raises various errors for invalid ones."""
     state = RecommenderState(from_dict(document["options"], RecommenderOptions), threads=threads)
     state.store = _restore_store(state.options, arrays)
     state.observed = [(namespace, name) for namespace, name in document["observed"]]
@@ -225,6 +230,7 @@ def _restore_state(arrays: Mapping[str, Any], document: Mapping[str, Any], threa
 
 
 def _restore_store(options: RecommenderOptions, arrays: Mapping[str, Any]) -> AggregateStore:
+    """Build the store from the columns. Raises StateError for a column of another type."""
     store = AggregateStore(options)
     for bank in (store.cpu, store.memory):
         _fill_histograms(bank, arrays, "cpu" if bank is store.cpu else "memory")
@@ -238,6 +244,7 @@ def _restore_store(options: RecommenderOptions, arrays: Mapping[str, Any]) -> Ag
 
 
 def _fill_histograms(bank: Histograms, arrays: Mapping[str, Any], prefix: str) -> None:
+    """Set the columns of a bank of histograms."""
     for name in _HISTOGRAM_COLUMNS:
         setattr(bank, name, arrays[f"{prefix}.{name}"])
     bank.bind()
@@ -265,6 +272,7 @@ def _decode_aggregate(item: Mapping[str, Any]) -> Aggregate:
 
 
 def _decode_vpa(item: Mapping[str, Any], aggregates: list[Aggregate]) -> Vpa:
+    """Decode a VPA. ``aggregates``: by number."""
     selector = Selector(tuple(Requirement(k, op, tuple(v)) for k, op, v in item["selector"]), item["nothing"])
     conditions = [from_dict(condition, VerticalPodAutoscalerCondition) for condition in item["conditions"]]
     update, policy = item["updatePolicy"], item["resourcePolicy"]

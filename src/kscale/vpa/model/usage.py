@@ -146,6 +146,7 @@ def find_memory_evictions(event: Event) -> list[OutOfMemory]:
         return []
 
     def listed(annotation: str) -> list[str]:
+        """Return the entries of an annotation; empty if it is missing."""
         text = (event.metadata.annotations or {}).get(annotation)
         return [] if text is None else text.split(",")
 
@@ -176,6 +177,7 @@ def _is_oom_killed(ended: ContainerStateTerminated | None) -> bool:
 
 
 def _build_oom_kill(pod: Pod, container: str, ended: ContainerStateTerminated | None) -> OutOfMemory:
+    """Build the kill of a container, with the memory (bytes) that it requests; 0 without a request."""
     requests, _ = get_current_resources(pod, container)
     asked = (requests or {}).get(MEMORY)
     field = f"status.containerStatuses[{container}] ... terminated.finishedAt"
@@ -184,6 +186,7 @@ def _build_oom_kill(pod: Pod, container: str, ended: ContainerStateTerminated | 
 
 
 def _parse_oom_time(text: str | None, source: str, field: str) -> int:
+    """Parse a time to nanoseconds. Raises InputError, which names ``source`` and ``field``, for another text."""
     try:
         return from_text(text)
     except ValueError as error:

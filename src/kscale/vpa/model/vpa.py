@@ -57,9 +57,9 @@ def format_labels(labels: Mapping[str, str]) -> str:
 
 @dataclass(slots=True)
 class ContainerState:
-    """A container: its slot in the store, and the aggregate that it is bound to.
+    """A container: its slot in the store, and the aggregate that it is linked to directly (``bound``).
 
-    None stands for "whatever its key leads to", looked up anew for each sample.
+    ``bound`` None: samples go to the aggregate of the container's key, which is looked up for each sample.
     """
 
     slot: int
@@ -68,22 +68,22 @@ class ContainerState:
 
 @dataclass(slots=True, eq=False)
 class LabelSet:
-    """The labels of some pods of a namespace: who has them, what is aggregated of them, and which VPAs select them.
+    """The labels of some pods of a namespace: the pods that have them, their aggregates, and the VPAs that select them.
 
-    A selector is held against these, not against pods: there are far fewer.
+    Selectors are matched with label sets, not with pods, because there are far fewer label sets.
     """
 
     namespace: str
     labels: dict[str, str]
     key: str
     pods: dict[str, PodState] = field(default_factory=dict)
-    """By name."""
+    """Pods by name."""
     aggregates: dict[str, Aggregate] = field(default_factory=dict)
-    """By container."""
+    """Aggregates by container name."""
     vpas: list[str] = field(default_factory=list)
-    """Their names, in order: upstream walks a map, this order is the canonical one."""
+    """Names of the VPAs that select the labels, sorted. Upstream iterates over a map in random order."""
     placement_version: int = 0
-    """Another number whenever another container of these pods may feed another aggregate."""
+    """Number that changes whenever a container of these pods may feed another aggregate."""
 
 
 @dataclass(slots=True, eq=False)
@@ -139,7 +139,7 @@ class CachedPodRecommendation(NamedTuple):
 
 
 class CachedCapping(NamedTuple):
-    """Result of capping a recommendation (``raw``) by a policy and the maximum allowed."""
+    """Result of capping a recommendation (``raw``) by a policy and the maximum allowed amounts."""
 
     raw: RecommendedPodResources
     policy: PodResourcePolicy | None
@@ -148,7 +148,7 @@ class CachedCapping(NamedTuple):
 
 
 class CachedComparison(NamedTuple):
-    """Whether an observed recommendation and another one are the same."""
+    """Result of comparing an observed recommendation with another one."""
 
     observed: RecommendedPodResources | None
     other: RecommendedPodResources | None
@@ -174,7 +174,7 @@ class Vpa:
     conditions: dict[str, VerticalPodAutoscalerCondition] = field(default_factory=dict)
     recommendation: RecommendedPodResources | None = None
     label_sets: dict[str, LabelSet] = field(default_factory=dict)
-    """Those that it selects, by key."""
+    """Label sets that the VPA selects, by key."""
     aggregates: dict[AggregateKey, Aggregate] = field(default_factory=dict)
     initial_states: dict[str, Aggregate] = field(default_factory=dict)
     """Container name -> aggregate of the checkpoint."""

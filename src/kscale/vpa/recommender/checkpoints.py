@@ -75,6 +75,7 @@ class CheckpointError(KscaleError, ValueError):
 
 
 def _load_histogram(histogram: Histogram, saved: HistogramCheckpoint, field: str) -> None:
+    """Add the weights of a saved histogram. Raises InputError, which names ``field``, for invalid ones."""
     weights = {}
     for name, weight in (saved.bucket_weights or {}).items():
         bucket = parse_int64(name)
@@ -89,6 +90,7 @@ def _load_histogram(histogram: Histogram, saved: HistogramCheckpoint, field: str
 
 
 def _format_weight(weight: Any) -> str:
+    """Return an invalid weight as a short text."""
     return shorten(repr(weight), 40)
 
 
@@ -111,9 +113,10 @@ def _parse_time(text: str | None, field: str) -> int:
 
 
 def load_checkpoint(store: AggregateStore, row: int, status: VerticalPodAutoscalerCheckpointStatus) -> None:
-    """Load a checkpoint into an aggregate (``LoadFromCheckpoint``).
+    """Load a checkpoint into the aggregate of a row (``LoadFromCheckpoint``).
 
-    Raises :class:`CheckpointError`, and :class:`InputError` for invalid weights and times out of range.
+    Raises :class:`CheckpointError` for a checkpoint that upstream rejects, and :class:`InputError` for invalid weights
+    and times out of range.
     """
     if status.version != CHECKPOINT_VERSION:
         raise CheckpointError(f"unsupported checkpoint version {status.version}")
@@ -134,10 +137,10 @@ def load_checkpoints(
     *,
     strict: bool = True,
 ) -> list[str]:
-    """Load checkpoints into the VPAs that they belong to; texts of what could not be loaded come back.
+    """Load checkpoints into the VPAs that they belong to. Returns texts on those that could not be loaded.
 
-    Of a checkpoint that cannot be loaded nothing is taken in. ``strict``: raises :class:`InputError`, naming the object
-    and the field, for weights that are none and for times that cannot be expressed; those before it are loaded.
+    A checkpoint is loaded as a whole or not at all. ``strict``: raise :class:`InputError`, naming the object and the
+    field, for an invalid weight or a time out of range; earlier checkpoints are loaded then.
     """
     problems = []
     state.merge_plans = []  # checkpoints may add containers to merge
@@ -249,7 +252,10 @@ class CheckpointBatch:
             self._prepared[vpa] = _PreparedCheckpoints(samples, memory, cpu, rows[vpa], closes)
 
     def pop(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
-        """Return and remove the (container, checkpoint) pairs of a prepared VPA, by name."""
+        """Return the (container, checkpoint) pairs of a prepared VPA, sorted by container, and remove them.
+
+        A VPA is prepared again if one of its memory windows has closed meanwhile.
+        """
         if now >= self._prepared[vpa].until:
             self.prepare([vpa], now)
         samples, memory, cpu, rows, _ = self._prepared.pop(vpa)
@@ -261,7 +267,10 @@ class CheckpointBatch:
     def _take_out_open_windows(
         self, merged: AggregateStore, rows: dict[Vpa, dict[str, int]], now: Moment
     ) -> npt.NDArray[np.int64]:
-        """Subtract open memory windows, and return when each VPA's first one closes."""
+        """Subtract the peaks of open memory windows from ``merged``.
+
+        ``rows``: the row of each container by VPA. Returns when each VPA's first open window closes (nanoseconds).
+        """
         store = self._state.store
         slots_by_vpa = [self._state.slots_of(vpa) for vpa in rows]
         until = np.full(len(rows), _NEVER_TIME)
@@ -356,7 +365,7 @@ def _store_checkpoints_steps(
 def _prepare_checkpoints_steps(
     prepared: CheckpointBatch, vpa: Vpa, those: Sequence[Vpa], now: Moment
 ) -> StepsOf[Never, None]:
-    """Prepare the checkpoints of a batch of VPAs, unless another worker already did."""
+    """Prepare the checkpoints of the VPAs ``those``, unless another worker has prepared ``vpa`` meanwhile."""
     if vpa not in prepared:
         prepared.prepare(those, now)
     yield from ()
@@ -365,7 +374,7 @@ def _prepare_checkpoints_steps(
 def _write_vpa_checkpoints_steps(
     vpa: Vpa, prepared: CheckpointBatch, progress: Progress, diagnostics: list[str]
 ) -> StepsOf[Patch | Create, None]:
-    """Write the checkpoints of one VPA, by container name."""
+    """Write the checkpoints of one VPA, by container name. Errors are added to ``diagnostics``."""
     now = progress.now
     for container, status in prepared.pop(vpa, now):
         error = yield from _create_or_update_checkpoint_steps(vpa, container, status, progress)
@@ -379,7 +388,7 @@ def _write_vpa_checkpoints_steps(
 def _create_or_update_checkpoint_steps(
     vpa: Vpa, container: str, status: VerticalPodAutoscalerCheckpointStatus, progress: Progress
 ) -> StepsOf[Patch | Create, ApiError | None]:
-    """Write a checkpoint and return None or the error (``CreateOrUpdateVpaCheckpoint``)."""
+    """Write a checkpoint (``CreateOrUpdateVpaCheckpoint``). Returns None, or the error."""
     name = f"{vpa.name}-{container}"
     outcome = yield from progress.act(
         Patch(
@@ -446,6 +455,7 @@ def collect_checkpoints_steps(
 
 
 def _is_deleted_steps(namespace: str, name: str, progress: Progress) -> StepsOf[Get, bool]:
+    """Request a VPA and check whether it does not exist. An empty name never exists; other errors give False."""
     if not name:
         return True
     asked = Get(kind="VerticalPodAutoscaler", api_version=API_VERSION, namespace=namespace, name=name)

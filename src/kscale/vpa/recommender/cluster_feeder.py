@@ -136,7 +136,8 @@ def _resolve_selector_steps(
 ) -> StepsOf[GetScale, tuple[Selector, str]]:
     """Return the selector of a VPA's target and an empty text.
 
-    On errors, return a selector that matches nothing and the text of the ConfigUnsupported condition.
+    If the target cannot be resolved, return a selector that matches nothing and the text of the ConfigUnsupported
+    condition.
     """
     try:
         selector = yield from resolve_target_selector_steps(vpa, controllers, progress)
@@ -189,7 +190,7 @@ def load_pods_steps(
 
 @collector_paused()
 def load_pods(state: RecommenderState, pods: Sequence[Pod], now: int) -> None:
-    """Load pods in this order, each at most once."""
+    """Load pods into the state, in this order. With ``memory_saver`` pods that no VPA selects are skipped."""
     saver = state.options.memory_saver
     for pod in pods:
         labels = pod.metadata.labels or {}
@@ -339,7 +340,10 @@ def load_metrics_steps(
     progress: Progress,
     diagnostics: list[str],
 ) -> StepsOf[GetMetric | Observe, list[UsageError]]:
-    """Load usage (requested if None) and OOM kills, and return the rejected samples in order."""
+    """Load usage (requested if ``usage`` is None) and OOM kills.
+
+    Returns the rejected samples in order. Failed requests are added to ``diagnostics``.
+    """
     tally = ObservationTally()
     if usage is None:
         usage = yield from _request_usage_steps(state, progress, tally, diagnostics)
@@ -354,7 +358,10 @@ def load_metrics_steps(
 def _request_usage_steps(
     state: RecommenderState, progress: Progress, tally: ObservationTally, diagnostics: list[str]
 ) -> StepsOf[GetMetric, list[Usage]]:
-    """Request usage from metrics-server or external metrics, and return no usage on errors."""
+    """Request usage from metrics-server or external metrics.
+
+    If a request fails, returns an empty list and adds the error to ``diagnostics``.
+    """
     namespace = state.options.vpa_object_namespace
     response: PodUsage | PodMetricsList | ApiError
     if state.options.use_external_metrics:
@@ -376,6 +383,7 @@ def _request_usage_steps(
 
 
 def _convert_usage(answer: PodUsage | PodMetricsList) -> Usage:
+    """Convert a response of the metrics API to the recommender's input."""
     return convert_usage_columns(answer) if isinstance(answer, PodUsage) else convert_pod_metrics(answer.items)
 
 
@@ -433,7 +441,7 @@ def query_prometheus_steps(
 ) -> StepsOf[Within | Observe, Series]:
     """Query Prometheus with a timeout in nanoseconds, and observe the request under upstream's metric names.
 
-    Raises :class:`~kscale.errors.InputError` if the query fails.
+    Raises :class:`~kscale.errors.InputError` if the query fails or times out.
     """
     started = progress.now
 
@@ -460,6 +468,7 @@ def _add_history(
     labels: dict[tuple[str, str], LastLabels],
     now: Moment,
 ) -> list[str]:
+    """Add pods, containers and samples of the history to the state. Returns texts on rejected samples."""
     names: dict[ContainerName, int] = {
         name: i
         for i, name in enumerate(
@@ -487,7 +496,10 @@ def _add_history(
 
 
 def _to_amounts(values: npt.NDArray[np.float64]) -> _AmountArray:
-    """Convert floats to ``ResourceAmount``, truncated and clipped to 0..10^14. NaN becomes a value that is rejected."""
+    """Convert floats to ``ResourceAmount`` (int64), truncated and clipped to 0..10^14.
+
+    NaN becomes a value that the state rejects.
+    """
     is_number = ~np.isnan(values)
     cut = np.clip(np.where(is_number, values, 0.0), 0.0, _MAX_FLOAT_AMOUNT).astype(np.int64)
     return np.where(is_number, cut, _NAN_AMOUNT)

@@ -55,7 +55,7 @@ __all__ = [
 
 
 def round_up_to_scale(value: int, scale: int) -> int:
-    """Round up to a multiple of ``scale``. Raises ValueError with upstream's text unless it is positive."""
+    """Round up to a multiple of ``scale``. Raises ValueError with upstream's text if ``scale`` is not positive."""
     if scale <= 0:
         raise ValueError("scale must be greater than zero")
     return math.ceil(float(value) / float(scale)) * scale
@@ -70,7 +70,10 @@ def format_human_bytes(size: int) -> str:
 
 
 def format_resources(cpu: int, memory: int, controlled: tuple[str, ...], options: RecommenderOptions) -> ResourceList:
-    """Convert the controlled ones of CPU (millicores) and memory (bytes) to quantities, rounded by the options."""
+    """Convert CPU (millicores) and memory (bytes) to quantities, rounded by the options.
+
+    Only ``controlled`` resources are returned.
+    """
     result: ResourceList = {}
     if CPU in controlled:
         result[CPU] = to_cpu_quantity(_round_amount(cpu, options.round_cpu_millicores))
@@ -82,6 +85,7 @@ def format_resources(cpu: int, memory: int, controlled: tuple[str, ...], options
 
 
 def _round_amount(value: int, scale: int) -> int:
+    """Round up to a multiple of ``scale``; a scale that is not positive changes nothing."""
     if scale == 1 or value == 0 or scale <= 0:  # a scale that is not positive changes nothing, as upstream
         return value
     return round_up_to_scale(value, scale)
@@ -108,7 +112,10 @@ def get_minimum_resources(containers: npt.NDArray[np.int64], options: Recommende
 
 
 def get_minimum_amounts(containers: int, options: RecommenderOptions) -> dict[str, int | None]:
-    """Return the minimum of each resource of a container whose pod has so many ``containers``, rounded as a target."""
+    """Return the minimum (millicores, bytes) of each resource of a container, rounded as targets are.
+
+    ``containers``: number of containers of its pod, which share the pod's minimum.
+    """
     ((cpu, memory),) = get_minimum_resources(np.array([containers], np.int64), options).tolist()
     amounts = format_resources(cpu, memory, (CPU, MEMORY), options)
     return {resource: get_amount(amounts, resource) for resource in (CPU, MEMORY)}
@@ -193,7 +200,7 @@ class _CachedRecommendations(NamedTuple):
     """Last recommendations of containers (``names``) under ``policies``.
 
     - ``rows`` int64: rows of containers whose policy is not Off, with the controlled ``resources`` of each.
-    - ``unasked``: for CPU and for memory, a mask of those rows that do not control it.
+    - ``unasked``: for CPU and for memory, a mask of the ``rows`` that do not control the resource.
     - ``numbers`` int64[n]: number of containers that share the minimum of a pod.
     - ``amounts``: amounts of ``rows``, formatted under ``options`` in ``recommendations``, VPA by VPA.
     """
@@ -233,7 +240,7 @@ class _CachedRecommendations(NamedTuple):
 def _build_pod_recommendation(
     vpa: Vpa, amounts: list[_ContainerAmounts], options: RecommenderOptions
 ) -> RecommendedPodResources:
-    """Build the recommendation of amounts, reusing the cached object if they are unchanged."""
+    """Build a VPA's recommendation from amounts. The object of the last round is returned if nothing has changed."""
     cached = vpa.shown
     if cached is None or cached.options is not options or cached.amounts != amounts:
         containers = [
@@ -248,6 +255,8 @@ def _build_pod_recommendation(
 def _build_container_recommendation(
     name: str, amounts: list[list[int]], controlled: tuple[str, ...], options: RecommenderOptions
 ) -> RecommendedContainerResources:
+    """Build the recommendation of a container. ``amounts``: for CPU and memory, by TARGET, LOWER, UPPER."""
+
     def resources(which: int) -> ResourceList:
         return format_resources(amounts[0][which], amounts[1][which], controlled, options)
 

@@ -133,6 +133,7 @@ def run_once(state: RecommenderState, inputs: RecommenderRound, *, now: datetime
 
 
 def _respond_empty(action: Action) -> Any:
+    """Respond to an action as a cluster in which there is nothing more."""
     match action:
         case GetMetric(api="external"):
             return ExternalMetricValueList()

@@ -122,6 +122,7 @@ _TARGET_RESOURCES: Final = ("cpu", "memory")
 
 
 def _explain_vpa(vpa: VpaResult, options: RecommenderOptions) -> str:
+    """Explain the targets of all containers of a VPA, or why there is no recommendation."""
     containers = [] if vpa.recommendation is None else vpa.recommendation.container_recommendations
     if not containers:
         reasons = [f"{each.type}: {each.message or each.reason}" for each in vpa.status.conditions or ()]

@@ -73,9 +73,9 @@ class OOMKillHistory:
         return sum(len(kills) for own in self._by_container.values() for _, kills in own.values())
 
     def notice(self, state: RecommenderState, pods: Iterable[Pod], ooms: Iterable[OutOfMemory]) -> list[str]:
-        """Record kills, and those in the status of pods, while ``state`` contains the pods.
+        """Record kills, those in the list and those in the status of pods. Call this while ``state`` contains the pods.
 
-        Returns texts of what cannot be read.
+        Returns texts on kills that cannot be read.
         """
         problems: list[str] = []
         for oom in sorted((*ooms, *find_last_oom_kills(pods, problems)), key=attrgetter("time")):
@@ -94,7 +94,7 @@ class OOMKillHistory:
         return problems
 
     def forget(self, state: RecommenderState, before: Moment) -> None:
-        """Drop kills before a time, and those of removed pods that no VPA selects."""
+        """Drop kills before a time, and kills of label sets without pods that no VPA selects."""
         self._seen = {name: at for name, at in self._seen.items() if name[:2] in state.pods}
         for container_key, own in list(self._by_container.items()):
             remaining = {}
@@ -108,7 +108,7 @@ class OOMKillHistory:
                 del self._by_container[container_key]
 
     def get_max_bytes(self, vpa: Vpa, container: str) -> int:
-        """Return the bytes of the greatest kill of a container of a VPA's pods, or 0 without kills."""
+        """Return the greatest memory (bytes) of the kills of a container of a VPA's pods; 0 without kills."""
         own = self._by_container.get((vpa.namespace, container), {})
         return max(
             (kills[0].memory for label_set, kills in own.values() if vpa.selector.matches(label_set.labels)), default=0
@@ -116,7 +116,10 @@ class OOMKillHistory:
 
 
 def _insert_kill(kills: list[_OOMKillRecord], new: _OOMKillRecord) -> list[_OOMKillRecord]:
-    """Insert a kill in order of time, which leaves memory in descending order."""
+    """Return the kills with a new one, sorted by time.
+
+    Kills that a later one with at least as much memory supersedes are left out.
+    """
     remaining = [kill for kill in kills if kill.time > new.time or kill.memory > new.memory]
     if any(kill.time > new.time and kill.memory >= new.memory for kill in remaining):
         return remaining
@@ -157,7 +160,7 @@ class LatestAdvice(msgspec.Struct, frozen=True):
     failures: dict[Vpa, str] = {}
 
     def missing(self, vpa: Vpa) -> tuple[str, str] | None:
-        """Return reason and text of the condition of a VPA whose recommendation stays, or None."""
+        """Return (reason, text) of the condition of a VPA whose last advice failed, or that has none; else None."""
         if vpa in self.failures:
             return ("StrategyFailed", f"{self.failures[vpa]}; what was recommended stays")
         return None if vpa in self.by_vpa else _NO_SAMPLES_CONDITION
@@ -236,7 +239,7 @@ class StrategyAdvisor:
         self._problems: list[str] = []
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock in nanoseconds, so that remaining intervals stay equal."""
+        """Shift the stored times by ``by`` nanoseconds after the clock was set; remaining intervals stay equal."""
         self._last_requests = {
             vpa: request._replace(due_at=request.due_at + by) for vpa, request in self._last_requests.items()
         }
@@ -267,6 +270,7 @@ class StrategyAdvisor:
         return problems
 
     def _is_due(self, state: RecommenderState, vpa: Vpa, now: Moment) -> bool:
+        """Check whether a VPA is new, its interval is over, or it has usage of a new container."""
         request = self._last_requests.get(vpa)
         return (
             request is None
@@ -275,18 +279,21 @@ class StrategyAdvisor:
         )
 
     def _query_steps(self, state: RecommenderState, now: Moment) -> StepsOf[Within | Observe | Together, None]:
-        """Query waiting namespaces in parallel, as many as there is room for."""
+        """Query the waiting namespaces in parallel, as many at a time as the limit allows.
+
+        Namespaces whose last query failed come last.
+        """
         progress = Progress(now)
         warnings: dict[str, None] = {}
         try:
-            labels = yield from self._labels_steps(warnings, progress)
+            labels = yield from self._request_labels_steps(warnings, progress)
         except InputError as error:
             self._problems.append(f"Cannot get samples for the strategy {self._name}: {error}")
             self._pending.clear()  # until the next round
             return
         finally:
             self._is_reading_labels = False
-            self._warn(warnings)
+            self._add_warnings(warnings)
         names = sorted(self._pending, key=lambda name: (name in self._failed, self._last_attempts.get(name, 0), name))
         queue = deque(names)
         room = min(_MAX_CONCURRENT_NAMESPACES - len(self._in_progress), len(names))
@@ -295,7 +302,7 @@ class StrategyAdvisor:
     def _query_queue_steps(
         self, state: RecommenderState, labels: _Labels, queue: deque[str], now: Moment
     ) -> StepsOf[Within | Observe, None]:
-        """Query the namespaces of a queue in turn, except those already queried elsewhere."""
+        """Query the namespaces of a queue one after the other, except those that another queue has queried."""
         progress = Progress(now)
         while queue:
             if queue[0] in self._failed and self._is_retry_limit_reached:
@@ -312,20 +319,21 @@ class StrategyAdvisor:
     def _query_namespace_steps(
         self, state: RecommenderState, labels: _Labels, namespace: str, progress: Progress
     ) -> StepsOf[Within | Observe, None]:
+        """Query the samples of a namespace and update the advice of its VPAs; a failure is recorded."""
         used = {vpa: _find_used_containers(state, vpa) for vpa in _group_by_namespace(state).get(namespace, [])}
         warnings: dict[str, None] = {}
         try:
-            samples = yield from self._samples_steps(namespace, warnings, progress)
+            samples = yield from self._request_samples_steps(namespace, warnings, progress)
         except InputError as error:
             self._failed.add(namespace)
             self._problems.append(f"Cannot get samples of namespace {namespace} for the strategy {self._name}: {error}")
             return
         finally:
-            self._warn(warnings)
+            self._add_warnings(warnings)
         self._failed.discard(namespace)
         vpas = [vpa for vpa in _group_by_namespace(state).get(namespace, []) if vpa in used]
         sample_counts: Counter[str] = Counter()
-        self._problems += self._advise(state, vpas, _group_samples_by_vpa(state, labels, samples), sample_counts)
+        self._problems += self._update_advice(state, vpas, _group_samples_by_vpa(state, labels, samples), sample_counts)
         for vpa in vpas:
             self._last_requests[vpa] = _NamespaceRequest(used[vpa], self._in_progress[namespace] + self._interval)
         yield from progress.observe(
@@ -337,18 +345,25 @@ class StrategyAdvisor:
 
     @property
     def _is_retry_limit_reached(self) -> bool:
-        """Return True if the limit of concurrent retries is reached."""
+        """Return whether as many failed namespaces are being queried as may be at a time."""
         return len(self._failed & self._in_progress.keys()) >= _MAX_CONCURRENT_RETRIES
 
     @property
     def _name(self) -> str:
         return self._strategy.name or type(self._strategy).__name__
 
-    def _warn(self, warnings: Iterable[str]) -> None:
+    def _add_warnings(self, warnings: Iterable[str]) -> None:
+        """Add warnings of Prometheus to the problems, each once."""
         messages = (f"Prometheus warns of the samples for the strategy {self._name}: {text}" for text in warnings)
         self._problems += (text for text in messages if text not in self._problems)
 
-    def _labels_steps(self, warnings: dict[str, None], progress: Progress) -> StepsOf[Within | Observe, _Labels]:
+    def _request_labels_steps(
+        self, warnings: dict[str, None], progress: Progress
+    ) -> StepsOf[Within | Observe, _Labels]:
+        """Query the labels of all pods; empty if the strategy needs no samples.
+
+        Raises InputError if the query fails. ``warnings`` receives the texts of Prometheus as keys.
+        """
         if not self._strategy.needs_samples:
             return {}
         query = QueryPrometheus(
@@ -358,9 +373,13 @@ class StrategyAdvisor:
         warnings.update(dict.fromkeys(series.warnings))
         return last_labels(self._history, series)
 
-    def _samples_steps(
+    def _request_samples_steps(
         self, namespace: str, warnings: dict[str, None], progress: Progress
     ) -> StepsOf[Within | Observe, list[_ContainerSamples]]:
+        """Query the samples of a namespace; empty if the strategy needs none. Raises InputError if a query fails.
+
+        ``warnings`` receives the texts of Prometheus as keys.
+        """
         samples: list[_ContainerSamples] = []
         if not self._strategy.needs_samples:
             return samples
@@ -378,10 +397,13 @@ class StrategyAdvisor:
             samples += (_ContainerSamples(resource, key, values) for key, values in _iterate_samples(history, series))
         return samples
 
-    def _advise(
+    def _update_advice(
         self, state: RecommenderState, vpas: list[Vpa], usage: _UsageByVpa, sample_counts: Counter[str]
     ) -> list[str]:
-        """Update the advice of VPAs, count samples by resource in ``sample_counts``, and return texts of failures."""
+        """Update the advice of VPAs, and return texts of failures.
+
+        ``sample_counts`` receives the number of samples by resource.
+        """
         raw = recommend_pod_resources(state, vpas) if self._strategy.uses_recommendation else [None] * len(vpas)
         failures: dict[Vpa, str] = {}
         for vpa, recommendation in zip(vpas, raw, strict=True):
@@ -408,6 +430,7 @@ class StrategyAdvisor:
 
 
 def _group_by_namespace(state: RecommenderState) -> dict[str, list[Vpa]]:
+    """Return the observed VPAs by namespace."""
     groups: dict[str, list[Vpa]] = {}
     for vpa in state.observed_vpas():
         groups.setdefault(vpa.namespace, []).append(vpa)
@@ -415,7 +438,7 @@ def _group_by_namespace(state: RecommenderState) -> dict[str, list[Vpa]]:
 
 
 def _group_samples_by_vpa(state: RecommenderState, labels: _Labels, samples: list[_ContainerSamples]) -> _UsageByVpa:
-    """Group samples by the VPAs that select their pods."""
+    """Return the usage by VPA and container. A pod's samples go to each VPA that selects the pod."""
     grouped: _UsageByVpa = {}
     for resource, key, values in samples:
         pod_labels = labels.get((key.namespace, key.pod))
@@ -427,17 +450,17 @@ def _group_samples_by_vpa(state: RecommenderState, labels: _Labels, samples: lis
 
 
 def _find_used_containers(state: RecommenderState, vpa: Vpa) -> frozenset[str]:
-    """Return the containers with usage so far. Prometheus has no samples of others."""
+    """Return the names of the containers with a CPU sample. Prometheus has no samples of others."""
     return frozenset(key.container for key, own in vpa.aggregates.items() if not own.is_empty(state.store))
 
 
 def apply_advice(
     raw: RecommendedPodResources, advice: Mapping[str, StrategyAdvice], options: RecommenderOptions
 ) -> RecommendedPodResources:
-    """Replace the targets of upstream's recommendation by the strategy's requests.
+    """Return upstream's recommendation with the targets replaced by the strategy's requests.
 
-    Bounds are the strategy's, else upstream's, and always include the target. Resources without advice, and containers
-    without any, are left out.
+    Bounds are the strategy's, else upstream's, and are extended to include the target. Resources without advice, and
+    containers without any, are left out.
     """
     recommendations = []
     for item in raw.container_recommendations:
@@ -461,6 +484,7 @@ def apply_advice(
 def _format_advised_resources(
     cpu: int | None, memory: int | None, controlled: Iterable[str], options: RecommenderOptions
 ) -> ResourceList:
+    """Convert the advised ones (not None) of the controlled resources to quantities. CPU: millicores, memory: bytes."""
     advised = tuple(
         name for name, amount in ((CPU, cpu), (MEMORY, memory)) if amount is not None and name in controlled
     )
@@ -470,12 +494,13 @@ def _format_advised_resources(
 def _choose_bounds(
     advised: ResourceList, upstreams: ResourceList | None, target: ResourceList, choose: Callable[..., object]
 ) -> ResourceList:
+    """Return a bound for each target: ``choose`` (min or max) of the target and the strategy's or upstream's bound."""
     bounds = {**(upstreams or {}), **advised}
     return {name: choose(bounds.get(name, amount), amount) for name, amount in target.items()}  # type: ignore[misc]  # min or max of two quantities
 
 
 def _iterate_samples(history: PrometheusHistory, series: Series) -> Iterator[tuple[SeriesKey, np.ndarray]]:
-    """Yield the samples of each container, without non-finite values and with negative ones raised to 0."""
+    """Yield the samples of each container: without non-finite values, negative ones as 0."""
     bounds = np.searchsorted(series.series, np.arange(len(series.keys) + 1))
     for i, key in enumerate(container_keys(history, series)):
         values = series.value[bounds[i] : bounds[i + 1]]

@@ -93,6 +93,7 @@ def apply_vpa_policy(
 
 
 def _clamp_resources(resources: ResourceList | None, low: ResourceList, high: ResourceList) -> ResourceList | None:
+    """Return the resources within minimum and maximum; a zero bound counts as none, and the maximum wins."""
     if resources is None:
         return None
     result = dict(resources)
@@ -113,14 +114,14 @@ INTEGER_CPU_SUFFIX: Final = "_integerCPU"
 
 
 def get_container_name(key: str, prefix: str = INTEGER_CPU_PREFIX, suffix: str = INTEGER_CPU_SUFFIX) -> str:
-    """Return the text between prefix and suffix, empty if either is missing."""
+    """Return the text of ``key`` between prefix and suffix; empty if either is missing."""
     if not key.startswith(prefix) or not key.endswith(suffix):
         return ""
     return key.removeprefix(prefix).removesuffix(suffix)
 
 
 def find_integer_cpu_containers(annotations: Mapping[str, str] | None) -> set[str]:
-    """Return the containers whose annotation is exactly ``true``."""
+    """Return the names of the containers whose annotation for integer CPU is exactly ``true``."""
     names = {get_container_name(key) for key, value in (annotations or {}).items() if value == "true"}
     return names - {""}
 
@@ -128,7 +129,7 @@ def find_integer_cpu_containers(annotations: Mapping[str, str] | None) -> set[st
 def round_up_integer_cpu(
     recommendation: RecommendedPodResources, annotations: Mapping[str, str] | None
 ) -> RecommendedPodResources:
-    """Round CPU in target, bounds and uncapped target up to whole cores."""
+    """Round CPU in target, bounds and uncapped target of annotated containers up to whole cores."""
     chosen = find_integer_cpu_containers(annotations)
     if not chosen:
         return recommendation
@@ -241,6 +242,7 @@ def recommend_vpas(
 def _apply_strategy_advice(
     vpa: Vpa, raw: RecommendedPodResources, advice: LatestAdvice, options: RecommenderOptions
 ) -> RecommendedPodResources:
+    """Return the recommendation with the strategy's targets; the last recommendation of a VPA without advice."""
     own = advice.by_vpa.get(vpa)
     if own is None:
         return vpa.recommendation or RecommendedPodResources()
@@ -267,6 +269,8 @@ def _is_status_unchanged(vpa: Vpa, status: VerticalPodAutoscalerStatus) -> bool:
 
 
 def _write_status(result: VpaResult, diagnostics: list[str]) -> Machine:
+    """Return a step machine that writes a VPA's status. An error is stored in ``result.refusal``."""
+
     def machine(now: Moment) -> StepsOf[Patch, None]:
         outcome = yield from Progress(now).act(
             Patch(
@@ -296,7 +300,7 @@ def _encode_status(status: VerticalPodAutoscalerStatus) -> VerticalPodAutoscaler
 
 
 def _get_global_max(options: RecommenderOptions) -> ResourceList:
-    """Return the largest recommendation that the flags allow."""
+    """Return the largest recommendation of a container without ``maxAllowed``, by the flags."""
     limits = {
         CPU: options.container_recommendation_max_allowed_cpu,
         MEMORY: options.container_recommendation_max_allowed_memory,
@@ -305,7 +309,7 @@ def _get_global_max(options: RecommenderOptions) -> ResourceList:
 
 
 def _seconds_since_creation(vpa: Vpa, now: Moment) -> list[float]:
-    """Return the seconds since a VPA's creation, or nothing if it is unknown."""
+    """Return a list with the seconds since a VPA's creation; empty if the creation time is unknown."""
     try:
         created = from_text(vpa.created)
     except ValueError:
@@ -334,17 +338,19 @@ def _count_objects(state: RecommenderState, tally: ObservationTally) -> None:
 
 
 def is_equal_status(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:
-    """Compare as ``Semantic.DeepEqual`` does, quantities by value, times by instant, absent equal to empty."""
+    """Check equality as ``Semantic.DeepEqual`` does: quantities by value, times by instant, absent equal to empty."""
     return _is_equal_without_recommendation(a, b) and _is_equal_recommendation(a.recommendation, b.recommendation)
 
 
 def _is_equal_without_recommendation(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:
+    """Check whether observed generation and conditions are equal, times by instant."""
     return a.observed_generation == b.observed_generation and (
         a.conditions == b.conditions or _parse_conditions(a.conditions) == _parse_conditions(b.conditions)
     )
 
 
 def _is_equal_recommendation(a: RecommendedPodResources | None, b: RecommendedPodResources | None) -> bool:
+    """Check whether two recommendations are equal, quantities by value."""
     if a is None or b is None:
         return a is b
     return len(a.container_recommendations) == len(b.container_recommendations) and all(

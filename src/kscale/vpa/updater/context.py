@@ -78,20 +78,25 @@ class RateLimiter(msgspec.Struct):
         return cls(math.inf, 0) if limit <= 0 else cls(limit, burst, float(burst))
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, so that tokens arrive unchanged."""
+        """Shift the stored times by ``by`` nanoseconds after the clock was set, so that tokens arrive unchanged."""
         if self.last is not None:
             self.last += by
         if self.last_event is not None:
             self.last_event += by
 
     def _get_tokens(self, now: int) -> float:
+        """Return the number of tokens at a time; negative if tokens were taken in advance."""
         if self.last is None:
             return float(self.burst)
         elapsed = max(0, now - self.last)
         return min(self.tokens + float(elapsed) / _SECOND_NS * self.limit, float(self.burst))
 
     def wait(self, now: int, deadline: int | None = None, n: int = 1) -> int:
-        """Take ``n`` tokens: nanoseconds to wait for them. Raises :class:`RateLimitError`; nothing changes then."""
+        """Take ``n`` tokens, and return the nanoseconds to wait for them.
+
+        Raises :class:`RateLimitError`, and takes nothing, if ``n`` exceeds the burst or the wait would exceed the
+        ``deadline``.
+        """
         if n > self.burst and not math.isinf(self.limit):
             raise RateLimitError(f"rate: Wait(n={n}) exceeds limiter's burst {self.burst}")
         if deadline is not None and now >= deadline:
@@ -109,7 +114,7 @@ class RateLimiter(msgspec.Struct):
         return delay
 
     def cancel(self, event: int, now: int, n: int = 1) -> None:
-        """Give back the tokens of a wait that was to end at ``event``."""
+        """Give back the tokens of a wait that was to end at ``event`` (nanoseconds)."""
         if math.isinf(self.limit) or n == 0 or event < now or self.last_event is None:
             return
         restore = n - self.limit * (float(self.last_event - event) / _SECOND_NS)
@@ -139,7 +144,7 @@ class UpdaterState(msgspec.Struct, kw_only=True):
     in_place_limiter: RateLimiter | None = None
 
     def clock_set(self, by: int) -> None:
-        """Apply a change of the clock by so many nanoseconds, so that remaining waits are unchanged."""
+        """Shift the stored times by ``by`` nanoseconds after the clock was set; remaining waits stay equal."""
         self.last_in_place_attempts = {key: at + by for key, at in self.last_in_place_attempts.items()}
         for limiter in (self.eviction_limiter, self.in_place_limiter):
             if limiter is not None:
@@ -306,6 +311,7 @@ class LoopContext:
         return self.state.in_place_limiter
 
     def _build_limiter(self) -> RateLimiter:
+        """Build a limiter with the rate and burst of the options."""
         return RateLimiter.from_flags(self.options.eviction_rate_limit, self.options.eviction_rate_burst)
 
     def wait(self, limiter: RateLimiter) -> StepsOf[Wait, None]:

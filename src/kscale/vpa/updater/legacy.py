@@ -154,6 +154,7 @@ def _find_controlled_pods(pods: Iterable[Pod], vpas: Sequence[VpaWithSelector]) 
 
 
 def _update_vpa_steps(loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> StepsOf[UpdaterAction, None]:
+    """Evict the pods of a VPA that are due. Raises LoopStoppedError if the limiter cannot wait."""
     result, progress, controllers = loop.result, loop.progress, loop.inputs.controllers
     restriction = PodsRestriction(
         _drop_min_replicas(vpa), pods, controllers, loop.options, {}, replica_kinds=_EVICTABLE_KINDS
@@ -183,6 +184,7 @@ def _update_vpa_steps(loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[
 
 
 def _drop_min_replicas(vpa: VerticalPodAutoscaler) -> VerticalPodAutoscaler:
+    """Return the VPA without ``minReplicas``, which the updater of 2020 did not know."""
     if vpa.spec.update_policy is None:
         return vpa
     policy = msgspec.structs.replace(vpa.spec.update_policy, min_replicas=None)
@@ -190,6 +192,7 @@ def _drop_min_replicas(vpa: VerticalPodAutoscaler) -> VerticalPodAutoscaler:
 
 
 def _assess_pod(loop: LoopContext, pod: Pod, vpa: VerticalPodAutoscaler) -> PodPriority:
+    """Return the priority of a pod, ``accepted`` if the updater of 2020 would evict it."""
     try:
         fitted = cap_recommendation(vpa, pod, loop.inputs.limit_ranges).recommendation
     except CappingError as error:

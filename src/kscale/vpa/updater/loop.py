@@ -115,7 +115,7 @@ class VpaUpdate:
         for key, count in self._restriction.too_few.items():
             text = f"Too few replicas: {key.kind} {key.namespace}/{key.name} has {count} live pods"
             self._loop.result.details.append(text)
-        self._gauge("controlled_pods", len(self._pods))
+        self._add_to_gauge("controlled_pods", len(self._pods))
         self._note(*self._restriction.diagnostics)
         yield from self._progress.observe(*self._counters.present())
         available = self._pods
@@ -123,27 +123,27 @@ class VpaUpdate:
             available = [pod for pod in self._pods if not has_boost_in_progress(pod)]
             for pod in self._pods:
                 if has_boost_in_progress(pod):
-                    self._leave(pod, "StartupBoost", "its startup boost is in progress")
+                    self._record_unchanged(pod, "StartupBoost", "its startup boost is in progress")
         if mode in ("Off", "Initial"):
             for pod in available:
-                self._leave(pod, "Mode", f"update mode {mode}: running pods are left as they are")
+                self._record_unchanged(pod, "Mode", f"update mode {mode}: running pods are left as they are")
             return
         if mode == "InPlace" and not is_gate_enabled(options.feature_gates, IN_PLACE_GATE):
             self._note(f"{self._vpa.key}: update mode InPlace needs the feature gate InPlace")
             for pod in available:
-                self._leave(pod, "FeatureGate", "update mode InPlace needs the feature gate InPlace")
+                self._record_unchanged(pod, "FeatureGate", "update mode InPlace needs the feature gate InPlace")
             return
         to_evict: list[Pod] = []
         resizable = evictable = False
         if mode in ("InPlaceOrRecreate", "InPlace"):
-            chosen = self._sort_by_priority((yield from self._resizable(available)))
-            self._gauge("in_place_updatable_pods", len(chosen))
+            chosen = self._sort_by_priority((yield from self._filter_resizable(available)))
+            self._add_to_gauge("in_place_updatable_pods", len(chosen))
             resizable = bool(chosen)
             for priority in chosen:
                 yield from self._try_in_place(priority.pod, to_evict)
         else:
-            to_evict = [each.pod for each in self._sort_by_priority(self._evictable(available))]
-            self._gauge("evictable_pods", len(to_evict))
+            to_evict = [each.pod for each in self._sort_by_priority(self._filter_evictable(available))]
+            self._add_to_gauge("evictable_pods", len(to_evict))
             evictable = bool(to_evict)
         evicted = yield from self._evict_all(to_evict)
         for name, has in (
@@ -153,29 +153,33 @@ class VpaUpdate:
             ("vpas_with_evicted_pods", evicted),
         ):
             if has:
-                self._gauge(name, 1)
+                self._add_to_gauge(name, 1)
 
-    def _gauge(self, name: str, by: int) -> None:
+    def _add_to_gauge(self, name: str, by: int) -> None:
+        """Add ``by`` to a gauge under the VPA's labels."""
         self._loop.gauges.add(name, self._vpa, len(self._pods), by)
 
-    def _leave(self, pod: Pod, reason: str, message: str) -> None:
+    def _record_unchanged(self, pod: Pod, reason: str, message: str) -> None:
         """Record why a pod is unchanged, if explanations were requested."""
         if self._loop.explain:
             self._loop.result.unchanged.append(
                 UnchangedPod(namespace=pod.namespace, pod=pod.name, vpa=self._vpa.name, reason=reason, message=message)
             )
 
-    def _evictable(self, pods: Iterable[Pod]) -> Iterator[Pod]:
+    def _filter_evictable(self, pods: Iterable[Pod]) -> Iterator[Pod]:
+        """Yield the pods that may be evicted; record why the others may not."""
         for pod in pods:
             if self._can_evict(pod):
                 yield pod
             else:
-                self._leave(pod, *self._restriction.explain_block(pod))
+                self._record_unchanged(pod, *self._restriction.explain_block(pod))
 
     def _note(self, *texts: str) -> None:
+        """Add texts to the diagnostics."""
         self._loop.result.diagnostics += texts
 
     def _wait(self, limiter: RateLimiter, *failed: Observation) -> StepsOf[UpdaterAction, None]:
+        """Wait for a token. Raises LoopStoppedError, after observing ``failed``, if that is impossible."""
         try:
             yield from self._loop.wait(limiter)
         except RateLimitError as error:
@@ -186,13 +190,18 @@ class VpaUpdate:
     # -- checks ------------------------------------------------------------------------------------------------------
 
     def _can_evict(self, pod: Pod) -> bool:
+        """Check whether a pod may be evicted. As upstream, the check records a resizing pod's first attempt."""
         answer = self._restriction.can_evict(pod, self._progress.now)
         stats = self._restriction.stats(pod)
         if stats is not None and pod.status.phase != "Pending" and not stats.below_min_replicas:
             self._restriction.note_attempt(pod, self._progress.now)
         return answer
 
-    def _can_update_in_place(self, pod: Pod) -> str:
+    def _decide_in_place(self, pod: Pod) -> str:
+        """Return the decision on an in-place update, one of the ``IN_PLACE_*`` constants.
+
+        As upstream, the check records a resizing pod's first attempt.
+        """
         restriction, now = self._restriction, self._progress.now
         answer = restriction.can_update_in_place(pod, now, self._loop.state.infeasible_attempts)
         asked = restriction.mode != "InPlace" and pod.status.phase != "Pending" and restriction.has_recommendation
@@ -200,8 +209,8 @@ class VpaUpdate:
             restriction.note_attempt(pod, now)
         return answer
 
-    def _resizable(self, pods: Iterable[Pod]) -> StepsOf[UpdaterAction, list[Pod]]:
-        """Return the pods that may be resized or whose failed resize needs another action.
+    def _filter_resizable(self, pods: Iterable[Pod]) -> StepsOf[UpdaterAction, list[Pod]]:
+        """Return the pods that may be resized, and those whose failed resize needs another action.
 
         Upstream: ``filterNonInPlaceUpdatablePods``.
         """
@@ -209,19 +218,19 @@ class VpaUpdate:
         wanted = (IN_PLACE_INFEASIBLE, IN_PLACE_DEFERRED) if in_place_only else (IN_PLACE_EVICT,)
         resizable = []
         for pod in pods:
-            decision = self._can_update_in_place(pod)
+            decision = self._decide_in_place(pod)
             if decision == IN_PLACE_INFEASIBLE_CACHED:
                 yield from self._progress.emit(build_pod_event(pod, "InPlaceResizeSkipped", _SKIPPED_TEXT))
                 yield from self._progress.observe(self._counters.count_skipped())
-                self._leave(pod, "Infeasible", _SKIPPED_TEXT)
+                self._record_unchanged(pod, "Infeasible", _SKIPPED_TEXT)
             elif decision == IN_PLACE_APPROVED or decision in wanted:
                 resizable.append(pod)
             else:
-                self._leave(pod, *self._restriction.explain_block(pod))
+                self._record_unchanged(pod, *self._restriction.explain_block(pod))
         return resizable
 
     def _sort_by_priority(self, pods: Iterable[Pod]) -> list[PodPriority]:
-        """Return the pods to update, by descending priority (``getPodsUpdateOrder``)."""
+        """Return the pods to update, by descending priority (``getPodsUpdateOrder``), and add them to ``chosen``."""
         loop = self._loop
         assessed = [
             assess_pod(
@@ -254,13 +263,13 @@ class VpaUpdate:
         return chosen
 
     def _explain(self, assessed: Iterable[PodPriority], chosen: Collection[str]) -> None:
-        """Record why updatable pods are not updated."""
+        """Record why pods that may be updated are not updated. ``chosen``: keys of those that are."""
         now, options = self._progress.now, self._loop.options
         for item in assessed:
             if not item.accepted:
-                self._leave(item.pod, *explain_not_due(item, self._vpa, now=now, options=options))
+                self._record_unchanged(item.pod, *explain_not_due(item, self._vpa, now=now, options=options))
             elif item.pod.key not in chosen:
-                self._leave(item.pod, "EvictionRequirements", "the VPA's evictionRequirements do not hold")
+                self._record_unchanged(item.pod, "EvictionRequirements", "the VPA's evictionRequirements do not hold")
 
     # -- actions -----------------------------------------------------------------------------------------------------
 
@@ -278,13 +287,14 @@ class VpaUpdate:
             yield from self._progress.observe(self._counters.not_updated_in_place("UnboostError"))
 
     def _try_in_place(self, pod: Pod, to_evict: list[Pod]) -> StepsOf[UpdaterAction, None]:
-        """Decide again on an in-place update, and resize the pod. A pod that cannot be resized may be added to
-        ``to_evict``.
+        """Decide again on an in-place update, and resize the pod.
+
+        A pod that cannot be resized is added to ``to_evict``, unless the mode is InPlace.
         """
         in_place_only = self._restriction.mode == "InPlace"
-        decision = self._can_update_in_place(pod)
+        decision = self._decide_in_place(pod)
         if decision == IN_PLACE_INFEASIBLE_CACHED or (decision == IN_PLACE_DEFERRED and not in_place_only):
-            self._leave(pod, *self._restriction.explain_block(pod))
+            self._record_unchanged(pod, *self._restriction.explain_block(pod))
             return
         if decision == IN_PLACE_EVICT:
             to_evict.append(pod)
@@ -307,15 +317,16 @@ class VpaUpdate:
         self._note(f"resizing {pod.key}: {problem.message}")
         yield from self._progress.observe(self._counters.not_updated_in_place(reason))
         if in_place_only:
-            self._leave(pod, "Refused", problem.message)
+            self._record_unchanged(pod, "Refused", problem.message)
 
     def _remember_infeasible(self, pod: Pod) -> None:
+        """Store the recommendation that the pod's node has no room for."""
         recommendation = self._vpa.status.recommendation
         if recommendation is not None:
             self._loop.state.infeasible_attempts[pod.metadata.uid] = recommendation
 
     def _resize(self, pod: Pod) -> StepsOf[UpdaterAction, ApiError | None]:
-        """Apply an in-place resize to a pod (``InPlaceUpdate``). Returns None or an error."""
+        """Resize a pod in place (``InPlaceUpdate``). Returns None, or the error."""
         if not self._restriction.has_pod(pod):
             return ApiError(f"pod not suitable for in-place update {pod.name}: not in replicated pods map")
         limit_ranges = self._loop.inputs.limit_ranges
@@ -340,19 +351,19 @@ class VpaUpdate:
         some = False
         for i, pod in enumerate(pods):
             if not self._can_evict(pod):
-                self._leave(pod, *self._restriction.explain_block(pod))
+                self._record_unchanged(pod, *self._restriction.explain_block(pod))
                 continue
             waited_in_vain = self._counters.not_evicted("EvictionRateLimiterWaitFailed")
             try:
                 yield from self._wait(self._loop.eviction_limiter, waited_in_vain)
             except LoopStoppedError:
                 for each in pods[i:]:
-                    self._leave(each, "RateLimit", "the rate of evictions allows no more in this loop")
+                    self._record_unchanged(each, "RateLimit", "the rate of evictions allows no more in this loop")
                 raise
             problem = yield from self._evict(pod)
             if problem:
                 self._note(f"evicting {pod.key}: {problem}")
-                self._leave(pod, "Refused", problem)
+                self._record_unchanged(pod, "Refused", problem)
                 yield from self._progress.observe(self._counters.not_evicted("EvictionError"))
             else:
                 some = True
@@ -360,7 +371,7 @@ class VpaUpdate:
         return some
 
     def _evict(self, pod: Pod) -> StepsOf[UpdaterAction, str]:
-        """Evict a pod and return an empty text or the error."""
+        """Evict a pod. Returns an empty text, or the error."""
         if not self._restriction.has_pod(pod):
             return f"pod not suitable for eviction {pod.key}: not in replicated pods map"
         if not self._can_evict(pod):
@@ -469,6 +480,7 @@ def find_idle_pods(inputs: UpdaterRound, options: UpdaterOptions, now: Moment) -
         return []
 
     def steps() -> StepsOf[GetScale, list[ControlledPods]]:
+        """Find the controlled pods of the VPAs that loops ignore."""
         progress = Progress(now)
         selected = yield from resolve_vpa_selectors_steps(idle, inputs.controllers, progress)
         return (
@@ -499,6 +511,7 @@ def dry_run_loop(
     """Run a loop as if every action succeeded except those that ``refuse`` rejects, and return its result."""
 
     def respond(action: Action) -> Lease | ApiError:
+        """Respond with a fresh lease, and with NotFound to all other requests."""
         if isinstance(action, Get) and action.kind == "Lease":
             return Lease(
                 metadata=ObjectMeta(name=action.name, namespace=action.namespace),
@@ -511,6 +524,7 @@ def dry_run_loop(
 
 
 def _run_loop_steps(loop: LoopContext, timer: ExecutionTimer) -> StepsOf[UpdaterAction, None]:
+    """Run the steps of a loop, in upstream's order."""
     yield from _end_boosts_steps(loop)
     if not (yield from _is_admission_controller_alive_steps(loop)):
         return
@@ -546,7 +560,7 @@ def _end_boosts_steps(loop: LoopContext) -> StepsOf[UpdaterAction, None]:
     """End the startup boosts that have expired, whatever the update mode.
 
     Upstream's worker (``RunBoostWorker``) takes each pod from a queue and looks at the listed pods alone: resizes that
-    it has just begun do not count, and the admission controller need not be alive.
+    the worker has just begun do not count, and the admission controller need not be alive.
     """
     inputs, options = loop.inputs, loop.options
     if not is_gate_enabled(options.feature_gates, CPU_STARTUP_BOOST_GATE):

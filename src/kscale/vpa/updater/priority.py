@@ -44,11 +44,11 @@ __all__ = [
 T = TypeVar("T")
 
 _SHORT: Final = 12
-"""Up to so many elements are sorted by insertion, hence in a stable way."""
+"""Maximum number of elements that are sorted by insertion, and therefore in a stable way."""
 _MEDIAN_FROM: Final = 8
-"""From so many elements on the pivot is a median of three."""
+"""Minimum number of elements for which the pivot is a median of three."""
 _NINTHER_FROM: Final = 50
-"""From so many on it is a median of three medians, and a nearly sorted range is worth repairing."""
+"""Minimum number of elements for which the pivot is a median of three medians, and a repair is tried."""
 _ALL_SWAPPED: Final = 12
 """Swaps of a ninther when every comparison was the wrong way round: the range probably descends."""
 _REPAIRS: Final = 5
@@ -114,10 +114,12 @@ class _Sorting(Generic[T]):
             i -= 1
 
     def sort_by_insertion(self, begin: int, end: int) -> None:
+        """Sort the range by insertion."""
         for i in range(begin + 1, end):
             self.sink(i, begin)
 
     def sort_by_heap(self, begin: int, end: int) -> None:
+        """Sort the range by a heap."""
         size = end - begin
         for root in range((size - 1) // 2, -1, -1):
             self.sift(begin, root, size)
@@ -126,6 +128,7 @@ class _Sorting(Generic[T]):
             self.sift(begin, 0, last)
 
     def sift(self, begin: int, root: int, size: int) -> None:
+        """Restore the heap below ``root``. ``root`` and ``size`` are relative to ``begin``."""
         while (child := 2 * root + 1) < size:
             if child + 1 < size and self.less(begin + child, begin + child + 1):
                 child += 1
@@ -151,6 +154,7 @@ class _Sorting(Generic[T]):
         swaps = 0
 
         def median(i: int, j: int, k: int) -> int:
+            """Return the index of the median of three elements; each pair in the wrong order adds to ``swaps``."""
             nonlocal swaps
             if self.less(j, i):
                 i, j, swaps = j, i, swaps + 1
@@ -229,13 +233,13 @@ class EvictionAdmission(Protocol):
     """Filter of pods about to be updated."""
 
     def loop_init(self, pods: Iterable[Pod], controlled: Iterable[tuple[VerticalPodAutoscaler, list[Pod]]]) -> None:
-        """Look at the pods of a loop."""
+        """Prepare for a loop. ``controlled``: the pods of each VPA."""
 
     def admit(self, pod: Pod, recommendation: RecommendedPodResources | None) -> bool:
         """Return True if a pod may be updated."""
 
     def clean_up(self) -> None:
-        """Forget everything: there is no VPA."""
+        """Drop all state, as there is no VPA."""
 
 
 class ScalingDirectionAdmission:
@@ -276,13 +280,14 @@ class ScalingDirectionAdmission:
         return False
 
     def clean_up(self) -> None:
-        """Forget all requirements."""
+        """Drop all requirements."""
         self.requirements = {}
 
 
 def _is_requirement_met(
     requirement: EvictionRequirement, target: ResourceList, requests: Mapping[str, Quantity]
 ) -> bool:
+    """Check whether the target of any of the requirement's resources is higher (or lower) than the request."""
     zero = Quantity.zero()
     for name in requirement.resources:
         wanted, current = target.get(name, zero).milli_value(), requests.get(name, zero).milli_value()
@@ -362,7 +367,7 @@ class PodPriority(msgspec.Struct, kw_only=True):
 
 
 def _get_observed_containers(pod: Pod) -> set[str] | None:
-    """Return the containers that the webhook observed, or None if unknown, so that all count."""
+    """Return the containers that the webhook observed; None if that is unknown, so that all containers count."""
     text = (pod.metadata.annotations or {}).get(OBSERVED_CONTAINERS_ANNOTATION)
     if text is None:
         return None
@@ -373,12 +378,13 @@ def _get_observed_containers(pod: Pod) -> set[str] | None:
 
 
 def _index_by_container(recommendation: RecommendedPodResources | None) -> dict[str, RecommendedContainerResources]:
+    """Return the recommendations by container; of equal names the first counts."""
     items = recommendation.container_recommendations if recommendation is not None else []
     return {item.container_name: item for item in reversed(items)}
 
 
 def compute_priority(pod: Pod, recommendation: RecommendedPodResources | None) -> tuple[bool, bool, float]:
-    """Compute (outside the recommended range, scale up, relative difference) of a pod and its fitted recommendation."""
+    """Return (outside the recommended range, scale up, relative difference) of a pod and its fitted recommendation."""
     observed = _get_observed_containers(pod)
     items = _index_by_container(recommendation)
     outside = scale_up = False
@@ -408,9 +414,9 @@ def compute_priority(pod: Pod, recommendation: RecommendedPodResources | None) -
 
 
 def _is_quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: UpdaterOptions) -> bool:
-    """Return whether some container was killed for memory soon after it started, and not long ago.
+    """Return whether a container was killed for memory soon after its start, and not long ago.
 
-    With the profile ``1.8.0`` it counts however long ago it was.
+    With the profile ``1.8.0`` a kill counts however long ago it was. The threshold is the VPA's or the flag's.
     """
     policy = vpa.spec.update_policy
     threshold = duration(options.evict_after_oom_threshold)
@@ -428,20 +434,20 @@ def _is_quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: Updat
         if ended is None or ended.reason != _OOM_KILLED:
             continue
         if get_lifetime(ended.started_at, ended.finished_at) < threshold and (
-            options.profile == BEFORE_1_8_1 or _age(ended.finished_at, now) < threshold
+            options.profile == BEFORE_1_8_1 or _get_age_ns(ended.finished_at, now) < threshold
         ):
             return True
     return False
 
 
-def _age(time: str | None, now: int) -> int:
-    """Return the nanoseconds since an API time, saturated as Go's are."""
+def _get_age_ns(time: str | None, now: int) -> int:
+    """Return the nanoseconds since an API time; 2^63 - 1 for a missing time."""
     moment = from_text(time)
     return 2**63 - 1 if moment == ZERO_TIME else now - moment
 
 
 def get_lifetime(started: str | None, finished: str | None) -> int:
-    """Return the nanoseconds between two API times, saturated as in Go."""
+    """Return the nanoseconds between two API times; the limits of int64 if one is missing, as in Go."""
     begin, end = from_text(started), from_text(finished)
     if begin == end:
         return 0
@@ -480,6 +486,7 @@ def assess_pod(
 
 
 def _is_due(pod: Pod, priority: PodPriority, now: int, options: UpdaterOptions) -> bool:
+    """Check whether a pod with a recommendation needs an update now."""
     if priority.quick_oom:
         return priority.resource_diff != 0
     if priority.outside_recommended_range:

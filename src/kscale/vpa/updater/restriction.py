@@ -87,7 +87,7 @@ def is_infeasible(error: ApiError) -> bool:
 
 
 def is_resizing(pod: Pod) -> bool:
-    """Check whether the first of a pod's resize conditions is True."""
+    """Check whether the status of the first resize condition of a pod is True."""
     for condition in pod.status.conditions:
         if condition.type in (RESIZE_PENDING_CONDITION, RESIZE_IN_PROGRESS_CONDITION):
             return condition.status == "True"
@@ -145,6 +145,7 @@ def build_in_place_patches(
 def _build_resize_patches(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, now: int
 ) -> list[PatchOperation]:
+    """Build the patches of resources; containers whose boost has expired get their original resources back."""
     off = update_mode(vpa) == "Off"
     recommended = (
         [ContainerResources()] * len(pod.spec.containers)
@@ -226,6 +227,7 @@ class PodGroup:
 
 
 def _get_creator(pod: Pod) -> PodGroupKey:
+    """Return the controller of a pod; kind and name are empty without one."""
     owner = controller_of(pod.metadata)
     return (
         PodGroupKey(pod.namespace, owner.kind, owner.name) if owner is not None else PodGroupKey(pod.namespace, "", "")
@@ -300,6 +302,7 @@ class PodsRestriction:
         return self.options.in_place_skip_disruption_budget and self.mode in ("InPlaceOrRecreate", "InPlace")
 
     def _add_group(self, key: PodGroupKey, live: list[Pod], controllers: Controllers) -> None:
+        """Add a group of pods, or record in ``_refused`` why its pods may not be updated."""
         policy = self.vpa.spec.update_policy
         own = policy.min_replicas if policy is not None else None
         required = own if own is not None else self.options.min_replicas
@@ -334,7 +337,7 @@ class PodsRestriction:
             self._group_of[pod.key] = group
 
     def stats(self, pod: Pod) -> PodGroupStats | None:
-        """Return the statistics of the pod's group; None if the pod belongs to none."""
+        """Return the statistics of the pod's group; None if the pod is in no group that may be updated."""
         group = self._group_of.get(pod.key)
         return group.stats if group is not None else None
 
@@ -352,7 +355,8 @@ class PodsRestriction:
     def can_evict(self, pod: Pod, now: int) -> bool:
         """Check whether the pod may be evicted (``CanEvict``).
 
-        Pending pods always may, a resizing pod once its resize has been stuck for long enough.
+        False for a pod in no group. A pending pod may always be evicted, a resizing pod once its resize has been stuck
+        for long enough.
         """
         stats = self.stats(pod)
         if stats is None:
@@ -364,6 +368,7 @@ class PodsRestriction:
         return self._can_evict_resizing(pod, stats, now) if is_resizing(pod) else stats.disruptable
 
     def _can_evict_resizing(self, pod: Pod, stats: PodGroupStats, now: int) -> bool:
+        """Check whether the resize of a pod is stuck, so that the pod may be evicted."""
         if not is_resizing(pod) or not stats.disruptable:
             return False
         waited = now - self.last_attempts.get(pod.key, now)
@@ -381,7 +386,7 @@ class PodsRestriction:
     ) -> str:
         """Decide on an in-place update of the pod (``CanInPlaceUpdate``).
 
-        Returns one of the decisions of :mod:`kscale.vpa.updater.restriction`.
+        Returns one of the ``IN_PLACE_*`` constants of :mod:`kscale.vpa.updater.restriction`.
         """
         stats = self.stats(pod)
         in_place_only = self.mode == "InPlace"
