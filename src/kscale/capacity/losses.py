@@ -188,13 +188,17 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
     list of Loss
         One record per loss.
 
+    Raises
+    ------
+    InputError
+        If a part is not a pair.
+
     Notes
     -----
     DaemonSet and mirror pods go with their node. The other pods are scheduled by priority, then in order of appearance,
     each on the first node that takes it, starting behind the node that took the last pod. No homeless pods means that
     there is room for all; with homeless pods, another order might still have found room. Nothing is evicted, and
-    pending
-    pods stay pending.
+    pending pods stay pending.
     """
     named = []
     for part in parts:
