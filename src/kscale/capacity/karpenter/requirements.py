@@ -165,6 +165,7 @@ class Requirements(Mapping[str, Requirement]):
         self._add(requirements)
 
     def _add(self, requirements: Iterable[Requirement]) -> None:
+        """Intersect these requirements with others, in place."""
         for each in requirements:
             existing = self._by_key.get(each.key)
             self._by_key[each.key] = each if existing is None else each.intersection(existing)
@@ -218,12 +219,14 @@ class Requirements(Mapping[str, Requirement]):
 
 
 def _pick(choose: Callable[[int, int], int], first: int | None, second: int | None) -> int | None:
+    """Choose between two bounds; if one of them is None (no bound), return the other."""
     if first is None or second is None:
         return second if first is None else first
     return choose(first, second)
 
 
 def _is_within(value: str, least: int | None, most: int | None) -> bool:
+    """Check whether a value is an integer from ``least`` to ``most``; any value is, if both are None."""
     if least is None and most is None:
         return True
     if _INTEGER.fullmatch(value) is None:
