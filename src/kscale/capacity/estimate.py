@@ -63,7 +63,7 @@ class Estimated(msgspec.Struct, frozen=True):
     unmodelled: Sequence[str]
 
     def select_placed(self, names: Sequence[str]) -> list[str]:
-        """Return those of ``names`` that were placed, in their order."""
+        """Return the placed pods among ``names``, in the order of ``names``."""
         return [name for name in names if name in self.placed_pods]
 
 

@@ -105,7 +105,7 @@ def explain(
 
 
 def _fitting(snapshot: Snapshot, pod: Pod, nodes: Sequence[str]) -> list[str]:
-    """Return those of the nodes that would take the pod."""
+    """Return the names of the ``nodes`` that would take the pod."""
     fit = fit_pods(snapshot, pods=[pod])
     return [node for node in nodes if fit.verdict(pod.key, node).ok]
 

@@ -333,7 +333,7 @@ class RayExecutor(Executor):
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def share(self, value: Any) -> Reference:
-        """Put a value into Ray's store and return the reference that tasks carry instead."""
+        """Put a value into Ray's store and return the reference that tasks carry in place of the value."""
         return _InStore(secrets.token_hex(16), self._ray.put(value))
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

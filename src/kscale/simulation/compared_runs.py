@@ -252,7 +252,10 @@ _DEFAULTS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
 
 
 def _changed_defaults(then: AutoscalingOptions, today: AutoscalingOptions) -> list[FlagChange]:
-    """Return the changes that give release 1.3 today's value where the release accepts it, else the reverse."""
+    """Return the changes of differing defaults: release 1.3 gets the value of today.
+
+    If release 1.3 does not have this expander, the change gives the old value to the program of today.
+    """
     assert {*LEGACY_DEFAULTS} <= {*_DEFAULTS}
     changes = []
     for field, (rule, actions) in _DEFAULTS.items():

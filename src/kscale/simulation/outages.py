@@ -83,7 +83,10 @@ def _lose_zone(world: SimulatedWorld, outage: ZoneOutage) -> OutageUse:
 
 
 def _machines_in(pool: Pool, zone: str, world: SimulatedWorld) -> Iterator[str]:
-    """Yield the machines of a pool in a zone: booting ones by the group's template, the others by their nodes."""
+    """Yield the names of a pool's machines in a zone: by their node, or by the group's template if they have none.
+
+    Machines with an error are left out.
+    """
     for name, machine in pool.machines.items():
         node = world.api.find("Node", name)
         in_zone = zone_of_group(pool.group) if node is None else zone_of_node(node)

@@ -136,7 +136,7 @@ def read_table(text: str, source: str, catalogue_filter: CatalogueFilter, *, sto
 
 
 def _count_skipped(skipped: list[Problem]) -> dict[str, int]:
-    """Return the rows left out as texts with counts: the first ones by name, the others as one number."""
+    """Return numbers of skipped rows by text: the first rows each with their mistakes, the rest as one number."""
     by_row: dict[str, list[str]] = {}
     for problem in skipped:
         by_row.setdefault(problem.object, []).append(f"{problem.field}: {problem.message}")

@@ -429,7 +429,7 @@ class _Path:
         return record
 
     def _waiting_pod(self, pod: int) -> Pod:
-        """Return a pod as it waits for a node. Pods of a kind differ in name and UID, and share all else."""
+        """Return a pod as it waits for a node. Pods of a kind differ only in namespace, name and UID."""
         pods = self._evictions.pods
         kind = int(pods.kind_of[pod])
         exemplar = self._waiting_exemplars.get(kind)

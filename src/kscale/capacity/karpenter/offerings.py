@@ -271,7 +271,7 @@ def _used(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
 
 
 def remaining_of_pools(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """Return, by NodePool and resource, what its limits leave beside existing nodes and node claims without a node.
+    """Return, by NodePool and resource, what its limits allow in addition to nodes and node claims without a node.
 
     An amount is negative if the pool's nodes have more than the limit.
     """

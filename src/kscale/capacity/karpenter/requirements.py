@@ -208,7 +208,8 @@ class Requirements(Mapping[str, Requirement]):
     def is_compatible(self, others: Requirements, *, undefined: frozenset[str] = frozenset()) -> bool:
         """Check whether a node with these requirements can meet others.
 
-        Other labels than ``undefined`` have to be mentioned here, unless the others accept their absence.
+        A label in ``others`` must also be mentioned here, unless it is in ``undefined`` or ``others`` accepts its
+        absence.
         """
         for key, other in others.items():
             if key in undefined or key in self._by_key:

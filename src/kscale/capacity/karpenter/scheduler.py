@@ -423,7 +423,7 @@ class _Scheduler:
     def _with_topology(
         self, i: int, alternative: Alternative, requirements: Requirements, undefined: frozenset[str]
     ) -> Requirements | None:
-        """Return requirements together with those of the topology; None if no domain is left."""
+        """Return requirements narrowed to the domains that the topology allows the pod; None if no domain is left."""
         more = self._topology.requirements_for(i, alternative.topology, alternative.strict, requirements)
         if not more:
             return None if more is None else requirements

@@ -179,7 +179,7 @@ class Instance:
         self.cell_of = np.where(self.cell_of == FREE, 0, self.cell_of)
 
     def _shares_of_all(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return float64[C, 3]: one pod's cpu, memory and number as shares of those of all pods."""
+        """Return float64[C, 3]: the shares of one pod in the cpu, in the memory and in the number of all pods."""
         amounts = np.array(
             [[*(pod.occupancy.get(name, 0) for name in ("cpu", "memory")), 1] for pod in self.classes], dtype=np.float64
         ).reshape(-1, 3)

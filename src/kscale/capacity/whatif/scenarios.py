@@ -152,7 +152,7 @@ ExplainEdits = Callable[[str, str], Sequence[str]]
 
 
 def _explain_result(row: ScenarioRow, baseline: ScenarioRow) -> str:
-    """Return the numbers of a scenario, and those of its baseline that differ, in one line."""
+    """Return the numbers of a scenario in one line, each with the baseline's number if they differ."""
     parts = [f"{row.question}: {_compare(row.nodes, baseline.nodes)} nodes"]
     if row.cost is not None:
         parts.append(f"{_compare(row.cost, baseline.cost)} per hour")
