@@ -313,7 +313,8 @@ class _Budgets:
     def refuse(self, action: Action) -> ApiError | None:
         """Return the API server's refusal of an eviction; None if it is allowed.
 
-        An allowed eviction uses up a disruption of each budget that covers the pod. Other actions are always allowed.
+        An allowed eviction uses up a disruption of each budget that covers the pod, unless the pod is pending. Actions
+        other than evictions are always allowed.
         """
         pod = self._pods.get((action.namespace, action.name)) if isinstance(action, Evict) else None
         if pod is None or pod.status.phase == "Pending":  # pending pods are not protected
