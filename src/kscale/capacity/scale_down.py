@@ -187,7 +187,7 @@ class ScaleDownReport(Record, frozen=True):
     orphans: int = 0
 
     def summary(self) -> str:
-        """Return how many nodes can be deleted and drained now, and how many are unneeded."""
+        """Format one line: the result, the empty and the drained nodes to delete now, and the unneeded nodes."""
         return (
             f"{self.result}, {self.empty:,} empty and {self.drained:,} drained of {len(self.nodes):,} nodes, "
             f"{self.removable:,} unneeded"
