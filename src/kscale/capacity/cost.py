@@ -97,8 +97,7 @@ def set_prices(
     """Return the groups; those without a price get the catalogue's price of their template's instance type.
 
     Without a template, the type is that of the node that the group is modelled on, or of the first of its ``nodes``.
-    The
-    price stays None if it is unknown.
+    The price stays None if it is unknown.
     """
     result = []
     for group in groups:
@@ -110,6 +109,10 @@ def set_prices(
 
 
 def _model(group: NodeGroup, nodes: Sequence[Node]) -> Node | None:
+    """Return the node of the group's template, otherwise the node that the group is modelled on or its first member.
+
+    None if there is no such node.
+    """
     if group.template is not None:
         return group.template.node
     named = [node for node in nodes if node.metadata.name == group.from_node]
@@ -277,6 +280,7 @@ class CostReport(Record, frozen=True):
 
 
 def _explain_share(share: CostShare, report: CostReport) -> str:
+    """Return what the cost of a namespace or workload consists of, in one line."""
     parts = [f"{amount:,.4g} {resource}" for resource, amount in share.by_resource.items() if amount]
     pools = [f"{amount:,.4g} on {name or 'nodes of no group'}" for name, amount in share.by_pool.items() if amount]
     pods = "1 pod" if share.pods == 1 else f"{share.pods:,} pods"
@@ -292,6 +296,7 @@ def _explain_share(share: CostShare, report: CostReport) -> str:
 
 
 def _explain_pool(pool: PoolCost) -> str:
+    """Return what the cost of a node group consists of, in one line."""
     nodes = "1 node" if pool.nodes == 1 else f"{pool.nodes:,} nodes"
     requested = pool.cost - pool.idle
     share = f" ({requested / pool.cost:.1%})" if pool.cost else ""
@@ -309,6 +314,7 @@ _IDLE_RULES: Final = {
 
 
 def _explain_allocated(line: AllocatedCost, allocation: CostAllocation) -> str:
+    """Return what the cost of a team consists of, in one line."""
     digits = allocation.decimals
     amounts = (("requested", line.requested), ("idle", line.idle), ("storage", line.storage))
     usage = [] if line.by_usage is None else [f"by usage it would pay {line.by_usage:,.{digits}f}"]
@@ -427,6 +433,7 @@ def ideal_mix(
 
 
 def _resources(snapshot: Snapshot) -> list[str]:
+    """Return the resources that share a node's price: cpu, memory, and the GPU resources that the nodes have."""
     return [CPU, MEMORY, *(name for name in GPUS if name in snapshot.columns.allocatable)]
 
 
@@ -507,7 +514,11 @@ def _divide_cost(
     total: float,
     parts: _CostParts,
 ) -> list[CostShare]:
-    """Return one row per name, the most expensive first."""
+    """Return the cost of all pods with the same name, one row per name, the most expensive first.
+
+    ``names``, ``costs`` ($/h) and ``amounts`` (requested milli-cores and bytes) are those of each pod; ``total``: $/h
+    of all nodes.
+    """
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
     index = np.array([number[name] for name in names], dtype=np.int64)
     pods = Counter(names)
@@ -532,7 +543,10 @@ def _divide_cost(
 
 
 def _list_members(snapshot: Snapshot, groups: Sequence[NodeGroup]) -> dict[str, list[int]]:
-    """Return the rows of the nodes of each group; those of no group have the empty name, which is last."""
+    """Return the rows of the nodes by group; a node counts for the first group that has it.
+
+    The nodes of no group come last, under the empty name.
+    """
     index = snapshot.columns.index
     rest = dict.fromkeys(range(len(snapshot.nodes)))
     members: dict[str, list[int]] = {}
@@ -548,6 +562,10 @@ def _list_members(snapshot: Snapshot, groups: Sequence[NodeGroup]) -> dict[str, 
 def _pools(
     members: Mapping[str, Sequence[int]], price: NDArray[np.float64], requested: NDArray[np.float64]
 ) -> list[PoolCost]:
+    """Return the cost of each group that has nodes, the most expensive first.
+
+    ``members``: rows of the nodes by group. ``price``, ``requested``: $/h of each node, and the part that pods request.
+    """
     lines = []
     for name, rows in members.items():
         if rows:

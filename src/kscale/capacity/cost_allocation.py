@@ -182,6 +182,7 @@ class _Lines:
     lines: dict[str, _Line] = field(default_factory=dict)
 
     def line(self, name: str) -> _Line:
+        """Return the line of a name; adds an empty line if there is none."""
         return self.lines.setdefault(name, _Line())
 
 
@@ -237,7 +238,7 @@ def allocate_cost(
     groups = list(groups)
     names = _names_of_pods(cluster, by)
     lines = _Lines()
-    prices = [_over(price, hours) for price in prices_of(snapshot.columns.objects, groups, catalogue)]
+    prices = [_to_billionths(price, hours) for price in prices_of(snapshot.columns.objects, groups, catalogue)]
     pods_on = _placed(snapshot)
     counted = [name for pods, price in zip(pods_on, prices, strict=True) if price is not None for name, _ in pods]
     for name in counted:
@@ -251,13 +252,13 @@ def allocate_cost(
     return _report(lines, by, rule, hours, usage is not None, volumes, unpriced, unmeasured)
 
 
-def _over(price: float | None, hours: float) -> int | None:
+def _to_billionths(price: float | None, hours: float) -> int | None:
     """Return a price per hour as billionths for ``hours``; None if it is unknown."""
     return None if price is None else round(Fraction(repr(float(price))) * Fraction(repr(float(hours))) * _MONEY)
 
 
 def _placed(snapshot: Snapshot) -> list[list[tuple[str, int]]]:
-    """Return, for each node, the (name, class) of the pods on it."""
+    """Return, for each node, (name, class number) of the pods on it."""
     result: list[list[tuple[str, int]]] = [[] for _ in snapshot.columns.objects]
     placed = zip(snapshot.pods, snapshot.placed_node.tolist(), snapshot.placed_class.tolist(), strict=True)
     for name, node, number in placed:
@@ -283,6 +284,7 @@ def _divide_nodes(
     amount, idle_amount = ("requested", "idle") if usage is None else ("used", "idle_by_usage")
 
     def add(name: str, attribute: str, part: int) -> None:
+        """Add ``part`` (billionths) to an attribute of a line."""
         line = lines.line(name)
         setattr(line, attribute, getattr(line, attribute) + part)
 
@@ -314,7 +316,11 @@ def _divide_nodes(
 
 
 def _amount(snapshot: Snapshot, pod: str, number: int, name: str, usage: Mapping[str, PodUsage] | None) -> int:
-    """Return what a pod requests of a resource, or uses of it; GPUs are used if they are requested."""
+    """Return the amount of a resource that a pod requests or, with ``usage``, uses.
+
+    Milli-cores of cpu, bytes of memory, otherwise units. A pod without usage uses 0. GPUs count as requested in any
+    case. ``number``: class of the pod.
+    """
     if usage is not None and name in (CPU, MEMORY):
         measured = usage.get(pod)
         return 0 if measured is None else measured.cpu if name == CPU else measured.memory
@@ -322,13 +328,16 @@ def _amount(snapshot: Snapshot, pod: str, number: int, name: str, usage: Mapping
 
 
 def _names_of_pods(cluster: Cluster, by: str) -> dict[str, str]:
-    """Return the line of each pod by ``namespace/name``. Raises InputError for an unknown ``by``."""
+    """Return the name of each pod's line, by ``namespace/name`` of the pod. Raises InputError for an unknown ``by``."""
     name_of = _namer(cluster, by)
     return {f"{pod.namespace}/{pod.name}": name_of(pod) for pod in cluster.pods()}
 
 
 def _namer(cluster: Cluster, by: str) -> Callable[[Pod | PersistentVolumeClaim], str]:
-    """Return the function that names the line of a pod, or of a claim that no pod uses."""
+    """Return the function that names the line of a pod, or of a claim that no pod uses.
+
+    Raises InputError for an unknown ``by``.
+    """
     kind, colon, key = by.partition(":")
     if kind in ("label", "annotation") and colon and key:
         attribute = f"{kind}s"
@@ -398,7 +407,7 @@ def _divide_volumes(
 
 
 def _users_of_claims(cluster: Cluster) -> dict[str, list[str]]:
-    """Return the pods that use each claim, both as ``namespace/name``. Pods that have ended use none."""
+    """Return the pods that use each claim, pods and claims as ``namespace/name``. Pods that have ended use none."""
     users: dict[str, list[str]] = {}
     for pod in cluster.pods():
         if pod.status.phase in ("Succeeded", "Failed"):
@@ -472,6 +481,7 @@ def _report(
         used = list(apportion(amount, by_usage)) if amount else [0] * len(rows)
 
     def money(amount: int) -> float:
+        """Convert an amount in units of the last decimal to the currency."""
         return amount / float(10**decimals)
 
     allocated = [

@@ -259,6 +259,7 @@ class _State:
         }
 
     def totals(self) -> ClusterTotals:
+        """Return the sums of the dump. The cost is None if no node has a known price."""
         snapshot = self.snapshot
         known = [price for price in self.prices.values() if price is not None]
         placed = [pod for pod in self.pods.values() if pod.node is not None]
@@ -287,7 +288,7 @@ class _State:
         return states
 
     def verdicts(self) -> dict[str, tuple[str, frozenset[str]]]:
-        """Return (text, what is compared) of the verdict on each pending pod."""
+        """Return (text, what is compared) of the verdict on each pending pod, by ``namespace/name``."""
         snapshot = self.snapshot
         if not snapshot.pending:
             return {}
@@ -310,15 +311,17 @@ class _State:
 
 
 def _change_of(before: object, after: object) -> str:
+    """Return ``ADDED``, ``REMOVED`` or ``CHANGED``; None stands for an object that is missing in this dump."""
     return ADDED if before is None else REMOVED if after is None else CHANGED
 
 
 def _keys(first: Iterable[str], second: Iterable[str]) -> list[str]:
-    """Return the keys of both, those of the second first."""
+    """Return the distinct keys of both, those of ``second`` first."""
     return list(dict.fromkeys([*second, *first]))
 
 
 def _compare_nodes(first: _State, second: _State) -> list[NodeDiff]:
+    """Return a row for each node that was added or removed, or of which a compared field differs."""
     nodes = []
     old = {node.metadata.name: node for node in first.snapshot.columns.objects}
     new = {node.metadata.name: node for node in second.snapshot.columns.objects}
@@ -347,6 +350,7 @@ def _compare_nodes(first: _State, second: _State) -> list[NodeDiff]:
 
 
 def _count_pods(snapshot: Snapshot, name: str) -> int:
+    """Return the number of pods on a node; 0 if the snapshot has no such node."""
     index = snapshot.columns.index.get(name)
     return 0 if index is None else int(snapshot.pod_count[index])
 
@@ -363,6 +367,7 @@ def _describe_node(node: Node, price: float | None) -> dict[str, str]:
 
 
 def _compare_workloads(first: _State, second: _State) -> list[WorkloadDiff]:
+    """Return a row for each workload whose number of pods, pending pods or requests differ."""
     old, new = first.workloads(), second.workloads()
     nothing = _WorkloadState()
     rows = []
@@ -389,6 +394,7 @@ def _compare_workloads(first: _State, second: _State) -> list[WorkloadDiff]:
 
 
 def _compare_pods(first: _State, second: _State) -> list[PodDiff]:
+    """Return a row for each pod whose node or requests differ."""
     rows = []
     for key in _keys(first.pods, second.pods):
         before, after = first.pods.get(key), second.pods.get(key)
@@ -416,6 +422,7 @@ def _compare_pods(first: _State, second: _State) -> list[PodDiff]:
 
 
 def _compare_verdicts(first: _State, second: _State) -> list[VerdictDiff]:
+    """Return a row for each pod that is pending in one of the dumps and whose verdicts differ."""
     old, new = first.verdicts(), second.verdicts()
     rows = []
     for key in _keys(old, new):
@@ -428,7 +435,7 @@ def _compare_verdicts(first: _State, second: _State) -> list[VerdictDiff]:
 
 
 def _describe_other(state: _State, key: str) -> tuple[str, frozenset[str]]:
-    """Return the verdict on a pod that is not pending."""
+    """Return the verdict (text, what is compared) on a pod that is not pending: on a node, or absent."""
     pod = state.pods.get(key)
     text = ABSENT if pod is None else f"on {pod.node}"
     return text, frozenset({text})

@@ -130,7 +130,7 @@ class Evictions:
         return protected
 
     def covering(self, pod: int) -> list[int]:
-        """Return the positions of the budgets that cover a pod."""
+        """Return the positions in ``budgets`` of the PodDisruptionBudgets that cover a pod."""
         coverage = self._coverage
         begin = coverage.of_pod[pod]
         covering: list[int] = coverage.ids[coverage.start[begin] : coverage.start[begin + 1]].tolist()
@@ -177,9 +177,10 @@ class Evictions:
         return is_held
 
     def split_into_waves(self, pods: Sequence[int]) -> list[list[int]]:
-        """Split pods into as few waves as their budgets allow, in order: each allows its disruptions once a wave.
+        """Split pods into as few waves as their budgets allow, in order.
 
-        Between waves the evicted pods become ready elsewhere. Pods of an exhausted budget must not be among them.
+        In each wave, a budget allows its disruptions once; between waves the evicted pods become ready elsewhere. Pods
+        of an exhausted budget must not be among ``pods``.
         """
         waves: list[list[int]] = []
         used: dict[int, int] = {}
@@ -195,7 +196,10 @@ class Evictions:
 
 
 def get_protection(pod: Pod) -> str | None:
-    """Return the value of ``karpenter.sh/do-not-disrupt`` of an active pod if it can protect the pod, else None."""
+    """Return the value of ``karpenter.sh/do-not-disrupt`` if it can protect the pod, otherwise None.
+
+    A pod that has ended or is being deleted is not protected, nor is one with an invalid value.
+    """
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed"):
         return None
     value = pod_annotation(pod, DO_NOT_DISRUPT)
@@ -224,7 +228,7 @@ def _parse_protection(value: str) -> int | None:
 
 
 def node_hold(node: Node) -> tuple[str, str] | None:
-    """Return (reason, explanation) if an annotation or a taint says that a node is not to be removed, else None."""
+    """Return (reason, explanation) if an annotation or a taint forbids the removal of a node, otherwise None."""
     annotations = node.metadata.annotations or {}
     if annotations.get(SCALE_DOWN_DISABLED_KEY) == "true":
         return "ScaleDownDisabledAnnotation", f"annotated {SCALE_DOWN_DISABLED_KEY}=true"
@@ -280,6 +284,7 @@ def relocate(
     if record_of is None:
 
         def record_of(position: int) -> PodRecord:
+            """Return the record of a placed pod as it waits for a node."""
             return PodRecord(waiting(snapshot.placed[position].pod))
 
     index = snapshot.columns.index

@@ -63,7 +63,7 @@ class Estimated(msgspec.Struct, frozen=True):
     unmodelled: Sequence[str]
 
     def select_placed(self, names: Sequence[str]) -> list[str]:
-        """Return those of ``names`` that were placed, in their order."""
+        """Return the placed pods among ``names``, in the order of ``names``."""
         return [name for name in names if name in self.placed_pods]
 
 
@@ -112,6 +112,10 @@ def _convert_verdicts(verdicts: Mapping[str, Verdict]) -> dict[str, No]:
 
 
 def _convert_verdict(verdict: Verdict) -> No:
+    """Convert the verdict on an unscheduled pod.
+
+    A verdict without a failure means that the pod fits an empty node, but not beside the pods placed first.
+    """
     if verdict.ok:
         return No("", ["would fit an empty node, but not beside the pods placed first"])
     volumes = [_use_detail(number) for number in verdict.numbers if "volume" in number]
@@ -141,7 +145,10 @@ def find_pod(snapshot: Snapshot, name: str) -> Pod:
 
 
 def prefilter_failure(fit: FitResult, name: str, nodes: Sequence[Node]) -> str:
-    """Return the message of a PreFilter that rejects the pod before any node is checked; empty if none does."""
+    """Return the message of a PreFilter plug-in that rejects the pod before any node is checked.
+
+    Empty if none does, or if there are no nodes.
+    """
     if not nodes:
         return ""
     verdict = fit.verdict(name, nodes[0].name)
@@ -166,6 +173,7 @@ def find_first_rejection(fit: FitResult, pod: Pod, name: str, node: Node) -> Plu
 
 
 def _plugin_verdict(verdict: Verdict, pod: Pod, node: Node) -> PluginVerdict:
+    """Convert a verdict to its record, with shortages as quantities and the details of the failure."""
     return PluginVerdict(
         plugin=verdict.plugin,
         reasons=list(verdict.why),
@@ -194,7 +202,7 @@ def amount(resource: str, value: int) -> str:
 
 
 def _domain_detail(number: dict[str, Any]) -> str:
-    """Describe a topology failure: the domain, the counts and the matching pods."""
+    """Describe a topology failure (a verdict's ``numbers`` entry): the domain, the counts and the matching pods."""
     key, domain = number["topologyKey"], number["domain"]
     if domain is None:
         return f"the node has no label {key}"
@@ -213,8 +221,9 @@ def _domain_detail(number: dict[str, Any]) -> str:
 
 
 def _use_detail(number: dict[str, Any]) -> str:
-    """Describe a conflict over a port, disk, claim, driver or device request: how much is free and which pods use
-    it.
+    """Describe a conflict over a port, disk, claim, driver or device request (a verdict's ``numbers`` entry).
+
+    The text says how much is free and which pods use it.
     """
     if "volume" in number:
         bound = f"claim {number['claim']} is bound to volume {number['volume']}"
@@ -379,7 +388,7 @@ def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:
 
 
 def _line(snapshot: Snapshot, group: NodeGroup, result: Estimated, placements: bool) -> GroupEstimate:
-    """Build the line of one group."""
+    """Build the report's line of one group. ``placements``: whether the line says on which new node each pod is."""
     classes = [
         (demand(find_pod(snapshot, names[0])), len(names))
         for names in (result.select_placed(names) for names in result.pod_groups)

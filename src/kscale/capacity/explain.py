@@ -105,12 +105,13 @@ def explain(
 
 
 def _fitting(snapshot: Snapshot, pod: Pod, nodes: Sequence[str]) -> list[str]:
-    """Return those of the nodes that would take the pod."""
+    """Return the names of the ``nodes`` that would take the pod."""
     fit = fit_pods(snapshot, pods=[pod])
     return [node for node in nodes if fit.verdict(pod.key, node).ok]
 
 
 def _count_reasons(verdicts: Sequence[NodeVerdict]) -> Counter[str]:
+    """Count the nodes by the reasons of the plug-in at which upstream stops."""
     return Counter(reason for verdict in verdicts for reason in verdict.first.reasons)
 
 
@@ -136,6 +137,7 @@ def _list_blocking_pods(snapshot: Snapshot, name: str, fits_on: Sequence[str], e
 
 
 def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
+    """Build the result for a pod. ``parts``: fields of the record; omitted ones are empty."""
     blank: dict[str, Any] = {
         "node": None, "fits_on": [], "verdicts": [], "event": "", "nearest": None, "groups": [], "unmodelled": [],
         "gates": [], "taken_by": [], "fits_after_eviction": [],
@@ -189,8 +191,9 @@ def _with_one_replica(workload: KubeObject) -> KubeObject:
 
 
 def distance(verdict: NodeVerdict) -> tuple[int, float]:
-    """Return how far a node is from taking the pod: (number of rejections without shortage, largest relative
-    shortage).
+    """Return how far a node is from taking the pod; the smallest value is the nearest.
+
+    It is (number of rejections without a shortage, largest shortage as a part of its request).
     """
     rejections = [verdict.first, *verdict.also]
     ratios = [_ratio(shortage) for no in rejections for shortage in no.shortages]
@@ -217,7 +220,7 @@ def _ratio(shortage: Shortage) -> float:
 
 
 def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) -> tuple[list[GroupAnswer], list[str]]:
-    """Return (the result for each group, texts about what was not judged)."""
+    """Return (the result for each group, texts about the pod's features that were not evaluated)."""
     results = list(estimate.estimates(snapshot, [pod], groups))
     aware = results
     if any(result.unmodelled for result in results) and not snapshot.csi:
@@ -227,6 +230,7 @@ def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) ->
 
 
 def _group_answer(name: str, group: NodeGroup, result: estimate.Estimated, aware: estimate.Estimated) -> GroupAnswer:
+    """Build the result for one group. ``aware``: the estimate of a CSI-node-aware simulation."""
     allocatable = estimate.get_template(group).node.status.allocatable or {}
     no, no_if_aware = result.reasons.get(name), aware.reasons.get(name)
     rejection = no or no_if_aware

@@ -188,6 +188,7 @@ def _build_refused_fit(snapshot: Snapshot, workload: KubeObject, plugin: str, me
 
 
 def _line(workload: KubeObject, replicas: int, fit: int, **more: Any) -> WorkloadFit:
+    """Build the result of a workload: ``fit`` of its ``replicas`` fit. ``more``: further fields of the record."""
     kind = workload.kind or type(workload).__name__
     return WorkloadFit(
         name=workload.name, kind=kind, namespace=workload.namespace or "default", replicas=replicas, fit=fit, **more
@@ -195,13 +196,14 @@ def _line(workload: KubeObject, replicas: int, fit: int, **more: Any) -> Workloa
 
 
 def _name_of(workload: KubeObject) -> tuple[str, str]:
+    """Return (kind, ``namespace/name``)."""
     return workload.kind or type(workload).__name__, f"{workload.namespace or 'default'}/{workload.name}"
 
 
 def _one_more(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> tuple[Sequence[PodRecord], Snapshot]:
-    """Return one more replica than the workload has, with the snapshot that contains its claims.
+    """Return the record of one more replica of a workload, and the snapshot with its claims.
 
-    The list is empty for kinds without scalable replicas.
+    The list is empty for kinds without scalable replicas, and if the replicas are not equal.
     """
     if not isinstance(workload, (Deployment, ReplicaSet, ReplicationController)):
         return [], snapshot
@@ -222,6 +224,10 @@ def _replicas(
     scores: ScoreOptions | None,
     state: PlaceState,
 ) -> tuple[WorkloadFit, Snapshot, list[str], PlaceState]:
+    """Place the pods of a workload one after the other.
+
+    Returns (its result, snapshot with the placed pods, features that were not evaluated, state for the next workload).
+    """
     check_count(workload)
     pods, snapshot = _pods(with_volume_claims(snapshot, workload), workload, classes)
     if scores is None:
@@ -261,6 +267,10 @@ def _with_controller(snapshot: Snapshot, workload: KubeObject) -> Snapshot:
 def _daemonset(
     snapshot: Snapshot, workload: DaemonSet, classes: PodClasses, placements: bool
 ) -> tuple[WorkloadFit, Snapshot, list[str]]:
+    """Try a DaemonSet's pod on every node where it should run.
+
+    Returns (its result, snapshot with the placed pods, features that were not evaluated).
+    """
     nodes = [node for node in snapshot.columns.objects if should_run(workload, node)]
     (record,), snapshot_with_claims = with_pod_claims(snapshot, [daemonset_pod(workload, classes=classes)], classes)
     fit = fit_pods(snapshot_with_claims, pods=[record], nodes=[node.name for node in nodes])
@@ -291,8 +301,9 @@ def _daemonset(
 
 
 def summarize_rejections(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tuple[list[Rejection], str]:
-    """Group unplaced pods by rejection (its most frequent reasons first); return (rejections, event of the first
-    pod).
+    """Group unplaced pods by plug-in and reasons, the largest groups first.
+
+    Returns (rejections, kube-scheduler's event about the first pod); the event is empty if ``stays`` is.
     """
     if not stays:
         return [], ""

@@ -118,9 +118,8 @@ def loop_groups(
 
     A ``template`` stands for the cloud provider's: the loop prefers good nodes of the group to it. The template is
     fixed if the description has a ``from_node``, adds labels, taints or capacity to those of existing nodes, or if the
-    group does not exist yet. ``known``: ids of groups whose template an earlier loop cached; ``options`` and ``now`` as
-    in
-    :func:`~kscale.capacity.group_templates.with_templates`.
+    group does not exist yet. ``known``: ids of groups whose template an earlier loop cached. ``options`` and ``now``
+    are those of :func:`~kscale.capacity.group_templates.with_templates`.
 
     Raises InputError that names every group without a node to model new ones on, and if ``now`` is not a time.
     """

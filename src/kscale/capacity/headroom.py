@@ -232,7 +232,10 @@ def _first_pod(workload: KubeObject, classes: PodClasses) -> Pod:
 def _count_more_with_claims(
     snapshot: Snapshot, workload: KubeObject, pod: Pod, classes: PodClasses
 ) -> tuple[int, dict[str, int] | None, str]:
-    """Return, for a pod with its own claims: (how many more fit, number by node, why the next one does not)."""
+    """Return, for a pod with its own claims: (how many more fit, number by node, why the next one does not fit).
+
+    The number by node is None, and the text empty, if too many fit to list them.
+    """
     example: KubeObject = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
     if isinstance(workload, StatefulSet):
         # Uses another name, as claims of this name may exist and be bound.
@@ -254,7 +257,7 @@ def _count_more_with_claims(
 
 
 def _place_more_pods(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str, int], str]:
-    """Return (number of new pods by node, kube-scheduler's message about the next pod)."""
+    """Place ``more`` copies of the pod; return (their number by node, kube-scheduler's message on one more)."""
     unassigned = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
     placed = place(snapshot, pods=copies_of(unassigned, more + 1, f"{pod.key}-more", snapshot.interner))
     return dict(Counter(placed.placed.values())), summarize_rejections(

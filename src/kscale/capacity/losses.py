@@ -41,7 +41,7 @@ __all__ = [
 
 
 def waiting(pod: Pod) -> Pod:
-    """Return the pod as pending and unschedulable, without a node."""
+    """Return a copy of the pod that is pending and unschedulable, without a node."""
     unschedulable = Condition(type="PodScheduled", status="False", reason="Unschedulable")
     return msgspec.structs.replace(
         pod,
@@ -59,7 +59,7 @@ def is_lost_with_node(pod: Pod) -> bool:
 
 
 def smaller(group: NodeGroup, count: int, removed: Collection[str]) -> NodeGroup:
-    """Return the group without ``count`` lost nodes, named in ``removed``.
+    """Return the group without ``count`` lost nodes, whose names are among ``removed``.
 
     Its target size decreases, too: the cloud does not replace the nodes by itself.
     """
@@ -138,6 +138,7 @@ class _Pods:
 
     @classmethod
     def in_snapshot(cls, snapshot: Snapshot) -> _Pods:
+        """Prepare the placed pods of a snapshot. Pods of DaemonSets and mirror pods end with their node."""
         pods = get_moving_pods(snapshot)
         classes = pods.classes()
         session = Session(snapshot, classes, moving=True)
@@ -154,7 +155,11 @@ class _Pods:
         )
 
     def losses(self, parts: Sequence[Sequence[int]]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Simulate losses in the kernel: (number of pods that move, of homeless pods, the first homeless ones)."""
+        """Simulate each loss of ``parts`` (indices of its nodes) by itself, in the kernel.
+
+        Returns, for each loss: number of pods that move, number of homeless pods, and positions of the first homeless
+        ones (-1: none).
+        """
         result: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] = _removals.losses(
             self.session.engine,
             self.of,
@@ -167,7 +172,7 @@ class _Pods:
         return result
 
     def build_loss(self, name: str, pods: int, homeless: int, first: Iterable[int]) -> Loss:
-        """Build the record of a loss."""
+        """Build the record of a loss. ``first``: positions of homeless pods, -1 for none."""
         named = [self.names[i] for i in first if i >= 0] if homeless else []
         return Loss(name=name, pods=pods, homeless=homeless, first=named)
 
@@ -191,7 +196,7 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
     Raises
     ------
     InputError
-        If a part is not a pair.
+        If an item of ``parts`` is not a pair.
 
     Notes
     -----

@@ -105,7 +105,7 @@ def parse_type_name(name: str) -> TypeName:
 
 
 def instance_type_of(node: Node) -> str:
-    """Return the instance type in a node's labels; empty without one."""
+    """Return the instance type in a node's labels; empty if they name none."""
     labels = node.metadata.labels or {}
     return next((labels[key] for key in INSTANCE_TYPES if labels.get(key)), "")
 
@@ -148,7 +148,7 @@ class Architectures:
 
 
 def arch_of(node: Node) -> str:
-    """Return the architecture in a node's labels; empty without one."""
+    """Return the architecture in a node's labels; empty if they name none."""
     labels = node.metadata.labels or {}
     return next((labels[key] for key in _KEYS if labels.get(key)), "")
 
@@ -174,7 +174,10 @@ def architectures_of(cluster: Cluster) -> Architectures:
 
 
 def _get_named_architectures(pod: Pod) -> frozenset[str] | None:
-    """Return the architectures on which a pod may run by its node selector and affinity, None if they name none."""
+    """Return the architectures on which a pod may run by its node selector and affinity.
+
+    None if they name no architecture.
+    """
     wanted = {key: value for key, value in (pod.spec.node_selector or {}).items() if key in _KEYS}
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     selector = None if affinity is None else _reduce_to_architecture(affinity.required)

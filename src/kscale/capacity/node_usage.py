@@ -242,6 +242,7 @@ def _list_holding_pods(evictions: Evictions) -> dict[int, list[PodHold]]:
 
 
 def _hold_by_group(group: NodeGroup | None) -> tuple[str, str] | None:
+    """Return (reason, explanation) if a node of this group (None: of no group) cannot be removed, otherwise None."""
     if group is None:
         return unremovable_reasons.NOT_AUTOSCALED, "belongs to no node group"
     if group.size <= group.min_size:
@@ -253,7 +254,7 @@ def _hold_by_group(group: NodeGroup | None) -> tuple[str, str] | None:
 def _simulate_removals(
     snapshot: Snapshot, options: AutoscalingOptions, now: Moment, threads: int | None
 ) -> dict[str, UnremovableCandidate]:
-    """Simulate the removal of each node alone, and return those that fail because a pod fits nowhere."""
+    """Simulate the removal of each node alone; return the failures because a pod fits nowhere, by node name."""
     simulator = RemovalSimulator(
         snapshot,
         now=now,
@@ -283,6 +284,7 @@ class _Uses:
         self._usage = _read_usage(cluster, snapshot)
 
     def _add_limits(self, pod: Pod, n: int) -> None:
+        """Add a pod's limits to those of node ``n``, and count the pod for cpu and memory without a limit."""
         for name, amount in to_integers(pod_limits(pod)).items():
             self._column(self._limits, name)[n : n + 1] += amount  # as an array: sums wrap, as upstream's do
         pod_level = (pod.spec.resources.limits if pod.spec.resources is not None else None) or {}
@@ -291,6 +293,7 @@ class _Uses:
                 self._column(self._unlimited, name)[n] += 1
 
     def _column(self, table: dict[str, NDArray[np.int64]], name: str) -> NDArray[np.int64]:
+        """Return the column of a resource in a table (int64[nodes]); a new one is filled with 0."""
         if name not in table:
             table[name] = np.zeros(len(self._snapshot.nodes), dtype=np.int64)
         return table[name]
@@ -311,11 +314,15 @@ class _Uses:
 
     @staticmethod
     def _amount(table: Mapping[str, NDArray[np.int64]], name: str, n: int) -> int:
+        """Return the amount of a resource on node ``n``; 0 if the table has no such resource."""
         return int(table[name][n]) if name in table else 0
 
 
 def _read_usage(cluster: Cluster, snapshot: Snapshot) -> dict[int, dict[str, int]]:
-    """Return the usage of each measured node, by its index: NodeMetrics, else the sum of its PodMetrics."""
+    """Return the usage of each measured node, by its index and resource.
+
+    It is that of NodeMetrics, otherwise the sum of the PodMetrics of the node's pods.
+    """
     index = snapshot.columns.index
     usage: dict[int, dict[str, int]] = {}
     metrics: dict[str, PodMetrics] = {item.key: item for item in cluster.all("PodMetrics")}
@@ -332,6 +339,7 @@ def _read_usage(cluster: Cluster, snapshot: Snapshot) -> dict[int, dict[str, int
 
 
 def _add_up(rows: Sequence[NodeUsage]) -> NodeTotals:
+    """Add up the rows of all nodes."""
     others = dict.fromkeys(name for row in rows for name in row.others)
     return NodeTotals(
         nodes=len(rows),
@@ -348,6 +356,7 @@ def _add_up(rows: Sequence[NodeUsage]) -> NodeTotals:
 
 
 def _add_uses(uses: Iterable[ResourceUse]) -> ResourceUse:
+    """Add up the use of a resource. The usage is None if none is measured."""
     uses = list(uses)
     measured = [use.usage for use in uses if use.usage is not None]
     return ResourceUse(

@@ -168,6 +168,7 @@ def report_overview(
 
 
 def _summarize_nodes(snapshot: Snapshot, report: ScaleDownReport) -> list[OverviewNode]:
+    """Build the row of each node, in the order of the snapshot."""
     pods = snapshot.pod_count.tolist()
     used, allocatable = (
         {resource: table[resource].tolist() for resource in (CPU, MEMORY)}
@@ -219,11 +220,12 @@ def _summarize_pending(snapshot: Snapshot, plan: ScaleUpPlan) -> list[PendingSum
 
 
 def _scheduler_message(pod: Pod) -> str:
-    """Return what the scheduler has written about the pod; empty if it has not."""
+    """Return the scheduler's message about why the pod is not scheduled; empty if there is none."""
     condition = find(pod.status.conditions or (), "PodScheduled")
     return condition.message or "" if condition is not None and condition.status == "False" else ""
 
 
 def _oldest(snapshot: Snapshot, names: Iterable[str]) -> str | None:
+    """Return the oldest creation time of the named pods; None if no pod has one."""
     created = [pod.metadata.creation_timestamp for pod in map(snapshot.pod, names) if pod.metadata.creation_timestamp]
     return min(created, default=None)

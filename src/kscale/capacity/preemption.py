@@ -155,6 +155,7 @@ def preempt(
 
 
 def _list_victims(candidate: Candidate) -> list[VictimPod]:
+    """Return the pods that a candidate's preemption would evict."""
     return [
         VictimPod(
             pod=victim.record.key,
@@ -167,6 +168,7 @@ def _list_victims(candidate: Candidate) -> list[VictimPod]:
 
 
 def _write_start(started: int) -> str | None:
+    """Format the start time of a pod (nanoseconds since 1970); None if the pod has not started."""
     return None if started == NOT_STARTED else printed_time(started)
 
 
@@ -181,6 +183,7 @@ def _write_message(examination: Examination, result: str) -> str:
 
 
 def _judge_nodes(examination: Examination, best: Candidate | None) -> list[PreemptionNode]:
+    """Return the verdict on each node: candidates by rank, then nodes that fit, that fail, and that were not tried."""
     names = examination.snapshot.nodes
     rows = []
     for candidate in sorted(examination.candidates, key=Candidate.rank):

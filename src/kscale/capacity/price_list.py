@@ -48,7 +48,7 @@ class PriceRule(ApiStruct, forbid_unknown_fields=True):
     zone: str = ""
 
     def matches(self, kind: InstanceType) -> bool:
-        """Check whether the rule is about a type."""
+        """Check whether the rule selects a type."""
         if self.instance_type is not None:
             return fnmatchcase(kind.name, self.instance_type)
         return self.family is not None and fnmatchcase(parse_type_name(kind.name).family, self.family)
@@ -239,4 +239,5 @@ def prices_schema_text() -> str:
 
 
 def _requires(name: str) -> dict[str, Any]:
+    """Return a schema that requires a field with a value other than null."""
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}

@@ -113,6 +113,7 @@ def needed_nodes(option: RankOption, node: Node) -> int:
 
 
 def _amount(name: str, quantity: Quantity) -> int:
+    """Return milli-units of cpu, otherwise units."""
     return quantity.milli_value() if name == CPU else quantity.value()
 
 

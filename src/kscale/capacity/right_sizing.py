@@ -43,12 +43,13 @@ def replace_requests(
     """Return the pod with other requests.
 
     ``of_container`` returns the requests of each container, init containers included; ``of_pod`` those of the pod
-    level,
-    if the pod has any. Granted resources that the kubelet reported are removed, as they refer to the old requests.
+    level, if the pod has any. Granted resources that the kubelet reported are removed, as they refer to the old
+    requests.
     """
     spec, status = pod.spec, pod.status
 
     def changed(container: Container) -> Container:
+        """Return the container with its new requests."""
         resources = msgspec.structs.replace(container.resources, requests=of_container(container))
         return msgspec.structs.replace(container, resources=resources)
 
@@ -77,6 +78,7 @@ def replace_requests(
 
 
 def _clear_allocated_resources(status: ContainerStatus) -> ContainerStatus:
+    """Return the status without the resources that the kubelet has granted."""
     return msgspec.structs.replace(status, allocated_resources=None, resources=None)
 
 
@@ -147,6 +149,7 @@ def effect_on_pools(
 
 
 def _template_resized(group: NodeGroup, controllers: Controllers, advised: Advised) -> NodeGroup:
+    """Return the group with the recommended requests of its template's pods."""
     if group.template is None:
         return group
     pods = [apply_advice(pod, controllers, advised) for pod in group.template.pods]
@@ -154,6 +157,7 @@ def _template_resized(group: NodeGroup, controllers: Controllers, advised: Advis
 
 
 def _on_pools(cluster: Cluster, groups: Sequence[NodeGroup], options: MixOptions | None) -> PackedPools:
+    """Compute the cheapest mix of ``groups`` for all pods of a cluster, with the sums of the pods' requests."""
     plan = mix(cluster, groups, pods=ALL, options=options)
     requests = [demand(pod) for pod in cluster.pods()]
     return PackedPools(
@@ -199,6 +203,7 @@ def apply_advice(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
         return pod
 
     def recommended(container: Container) -> ResourceList | None:
+        """Return the container's requests, with the recommended ones in place of its own."""
         advice = recommendations.get(container.name)
         if advice is None:
             return container.resources.requests
@@ -213,7 +218,7 @@ def apply_advice(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
 
 
 def waiting(pod: Pod) -> Pod:
-    """Return the pod as if it were pending without a node."""
+    """Return a copy of the pod that is pending without a node."""
     return msgspec.structs.replace(
         pod,
         spec=msgspec.structs.replace(pod.spec, node_name=""),
@@ -222,7 +227,7 @@ def waiting(pod: Pod) -> Pod:
 
 
 def _nodes_for(empty: Snapshot, model: Node, daemons: list[Pod], pods: list[Pod]) -> tuple[int, set[str]]:
-    """Return (number of nodes, pods that fit none of them)."""
+    """Return (number of nodes like ``model`` that the pods need, names of the pods that fit none of them)."""
     template = NodeTemplate(node=model, pods=daemons)
     result = estimate(empty, [waiting(pod) for pod in pods], template=template, options=EstimateOptions())
     return result.node_count, set(result.unschedulable)

@@ -107,6 +107,7 @@ def draw_new_nodes(title: str, snapshot: Snapshot, nodes: Iterable[NewNode]) -> 
 def _drawn(
     names: Sequence[str], mark: Mark, allocatable: ResourceList, pods: Iterable[tuple[Pod, ResourceList]]
 ) -> DrawnNode:
+    """Build the drawing of nodes that look alike (``names``). ``pods``: each pod with its requests."""
     room = _room(allocatable)
     return DrawnNode(
         names=names,
@@ -122,20 +123,24 @@ def _drawn(
 
 
 def _room(allocatable: ResourceList) -> dict[str, float]:
+    """Return the allocatable amounts to draw: cpu (cores), memory (bytes) and extended resources, if more than 0."""
     drawn = [CPU, MEMORY, *(name for name in allocatable if is_extended(name))]
     return {name: amount for name in drawn if name in allocatable and (amount := _amount(name, allocatable[name])) > 0}
 
 
 def _amount(name: str, quantity: Quantity) -> float:
+    """Return cores of cpu, otherwise units (bytes of memory)."""
     return quantity.milli_value() / 1000 if name == CPU else float(quantity.value())
 
 
 def _format_amount(name: str, quantity: Quantity) -> str:
+    """Format an amount for the drawing: memory in GiB, cpu in cores."""
     amount = _amount(name, quantity)
     return f"{amount / 2**30:.1f} GiB" if name == MEMORY else f"{amount:g}"
 
 
 def _kind(pod: Pod) -> str:
+    """Return ``namespace/Kind/name`` of the pod's controller; without one, ``namespace/name`` of the pod."""
     owner = controller_of(pod.metadata)
     return pod.key if owner is None else f"{pod.metadata.namespace}/{owner.kind}/{owner.name}"
 
@@ -182,7 +187,7 @@ class ScaleDownReport(Record, frozen=True):
     orphans: int = 0
 
     def summary(self) -> str:
-        """Return how many nodes can be deleted and drained now, and how many are unneeded."""
+        """Format one line: the result, the empty and the drained nodes to delete now, and the unneeded nodes."""
         return (
             f"{self.result}, {self.empty:,} empty and {self.drained:,} drained of {len(self.nodes):,} nodes, "
             f"{self.removable:,} unneeded"
@@ -206,9 +211,8 @@ def report_scale_down(
     """Simulate one loop of scale-down and report every node; return (report, state for the next loop).
 
     ``deleting``, ``draining``: names of nodes that are already being deleted, without or with pods. Other parameters
-    and
-    errors are those of :func:`kscale.scale_down`; also raises InputError for a name that is not a node, or that is in
-    both.
+    and errors are those of :func:`kscale.scale_down`; also raises InputError for a name that is not a node, or that is
+    in both.
     """
     options = options or AutoscalingOptions()
     observed = snapshot
@@ -238,7 +242,7 @@ def report_scale_down(
     drained = _final_moves(plan.drain, snapshot)
     going_now = {*drained, *plan.delete_empty}
     nodes = [_node(name, plan, going_now, drained, groups, options, snapshot) for name in snapshot.nodes]
-    nodes = _with_homes_refused(nodes, plan, snapshot, options)
+    nodes = _add_refusal_reasons(nodes, plan, snapshot, options)
     going = [item for item in nodes if item.decision in ("delete empty", "drain")]
     report = ScaleDownReport(
         result=plan.result,
@@ -258,10 +262,10 @@ _REFUSALS = 20
 """Of so many nodes it is said why a pod fits on no other node: each is a look at all nodes."""
 
 
-def _with_homes_refused(
+def _add_refusal_reasons(
     nodes: list[ScaleDownNode], plan: ScaleDownPlan, snapshot: Snapshot, options: AutoscalingOptions
 ) -> list[ScaleDownNode]:
-    """Return the nodes; the first of those whose pods fit nowhere get the reason for it."""
+    """Return the nodes; the first ones whose pods fit nowhere get the reason of each node that refuses the pods."""
     if options.legacy:
         return nodes
     remaining, result = _REFUSALS, []
@@ -281,6 +285,7 @@ def _with_homes_refused(
 
 
 def _count_pods_without_controller(snapshot: Snapshot, now: datetime | Moment, options: AutoscalingOptions) -> int:
+    """Return how many placed pods have a controller that is not in the input; 0 if the options ignore controllers."""
     if not options.skip_nodes_with_custom_controller_pods:
         return 0
     pods = get_moving_pods(snapshot)
@@ -314,6 +319,7 @@ def _final_moves(drained: dict[str, dict[str, str]], snapshot: Snapshot) -> dict
 
 
 def _in_groups(names: Iterable[str], groups: Groups, snapshot: Snapshot) -> list[NodeInGroup]:
+    """Assign nodes, by name, to their groups. Raises InputError if there is no such node."""
     names = list(names)
     for name in names:
         if name not in snapshot.columns.index:
@@ -330,7 +336,10 @@ def _node(
     options: AutoscalingOptions,
     snapshot: Snapshot,
 ) -> ScaleDownNode:
-    """Build the row of one node."""
+    """Build the row of one node.
+
+    ``going_now``: nodes to delete now. ``drained``: new node of each pod, by drained node.
+    """
     group = None if name in groups.node_errors else groups.find_group_of_node(name)
     judged = plan.eligibility.get(name)
     used = judged.utilization if judged else None

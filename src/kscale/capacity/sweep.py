@@ -79,6 +79,7 @@ class _InFile(Reference):
     sizes: list[int]
 
     def load(self) -> Any:
+        """Map the file and unpickle the object; its arrays stay in the file."""
         with open(self.path, "rb") as file:
             content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         parts, start = [], 0
@@ -118,6 +119,7 @@ class Shared:
         self._resources.close()
 
     def reference(self) -> Reference:
+        """Return the reference that tasks carry in place of the object."""
         return _InFile(self.token, self.path, self.sizes)
 
 
@@ -132,7 +134,7 @@ def _resolve_reference(reference: Any) -> Any:
     return _there[reference.token]
 
 
-def _part(
+def _run_batch(
     function: Callable[[Any, list[S]], Iterable[R]], reference: Any, scenarios: list[S]
 ) -> list[tuple[R | None, Exception | None]]:
     """Run some scenarios in a worker: (result, None) or (None, exception) for each.
@@ -145,7 +147,7 @@ def _part(
     except Exception as error:  # noqa: BLE001  # any exception of the function is reported by scenario
         if len(scenarios) == 1:
             return [(None, error)]
-    return [answer for scenario in scenarios for answer in _part(function, base, [scenario])]
+    return [answer for scenario in scenarios for answer in _run_batch(function, base, [scenario])]
 
 
 @typed
@@ -197,17 +199,18 @@ def sweep(
     Closing the generator cancels calls that have not started.
     """
     count = 1 if executor is None else workers or (executor if isinstance(executor, int) else os.cpu_count() or 1)
-    sizes = _sizes(scenarios, count) if chunk is None else itertools.repeat(max(1, chunk))
+    sizes = _choose_batch_sizes(scenarios, count) if chunk is None else itertools.repeat(max(1, chunk))
     parts: Iterator[tuple[list[int], list[S]]] = _split_into_batches(scenarios, sizes)
     if executor is None:
         for indices, part in parts:
-            yield from _yield_results(indices, _part(function, base, part))
+            yield from _yield_results(indices, _run_batch(function, base, part))
         return
     make: Callable[[], Executor] | None = None
     if isinstance(executor, int):
         workers, count = executor, executor
 
         def make() -> Executor:
+            """Create the pool of worker processes."""
             return worker_processes(count)
 
     elif not isinstance(executor, Executor):
@@ -242,7 +245,7 @@ def _spread(
                     if part is None:
                         break
                     try:
-                        under_way[pool.submit(_part, function, reference, part[1])] = part
+                        under_way[pool.submit(_run_batch, function, reference, part[1])] = part
                     except BrokenExecutor:
                         to_retry.append(part)
                         raise
@@ -265,8 +268,8 @@ def _spread(
                 pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _sizes(scenarios: Iterable[S], workers: int) -> Iterator[int]:
-    """Yield the number of scenarios in each call."""
+def _choose_batch_sizes(scenarios: Iterable[S], workers: int) -> Iterator[int]:
+    """Yield the number of scenarios for each call; the iterator does not end."""
     if isinstance(scenarios, Sized):
         yield from itertools.repeat(min(_LARGEST, max(1, len(scenarios) // (workers * _CALLS))))
     size = 1
@@ -276,6 +279,7 @@ def _sizes(scenarios: Iterable[S], workers: int) -> Iterator[int]:
 
 
 def _split_into_batches(scenarios: Iterable[S], sizes: Iterator[int]) -> Iterator[tuple[list[int], list[S]]]:
+    """Yield (positions, scenarios) of each batch."""
     numbered = enumerate(scenarios)
     for size in sizes:
         part = list(itertools.islice(numbered, size))
@@ -285,6 +289,7 @@ def _split_into_batches(scenarios: Iterable[S], sizes: Iterator[int]) -> Iterato
 
 
 def _yield_results(indices: list[int], answers: list[tuple[R | None, Exception | None]]) -> Iterator[CompletedTask[R]]:
+    """Yield the results of a batch with the positions of its scenarios."""
     for index, (value, error) in zip(indices, answers, strict=True):
         yield CompletedTask(index, value, error)
 
@@ -297,6 +302,7 @@ class _InStore(Reference):
     store: Any
 
     def load(self) -> Any:
+        """Get the object from Ray's store."""
         return library("ray", "an executor over Ray").get(self.store)
 
 
@@ -327,7 +333,7 @@ class RayExecutor(Executor):
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def share(self, value: Any) -> Reference:
-        """Put a value into Ray's store and return the reference that tasks carry instead."""
+        """Put a value into Ray's store and return the reference that tasks carry in place of the value."""
         return _InStore(secrets.token_hex(16), self._ray.put(value))
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -340,6 +346,7 @@ class RayExecutor(Executor):
         return future
 
     def _set_result(self, future: Future[Any], done: Future[Any]) -> None:
+        """Set the result or the error of a call. A lost worker is a BrokenExecutor."""
         self._under_way.pop(future, None)
         error = done.exception()
         if error is None:

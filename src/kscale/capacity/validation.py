@@ -71,7 +71,7 @@ def refusals_of(obj: KubeObject, raw: msgspec.Raw | Mapping[str, Any] | None) ->
 
 
 def unserved_version(version: str) -> str:
-    """Return the message for an HPA of a version that was removed."""
+    """Return the message for an HPA of a version that Kubernetes has removed."""
     return f"{version} is not served since Kubernetes {_REMOVED[version]}: use autoscaling/v2"
 
 
@@ -83,10 +83,12 @@ def _read_plain_data(obj: KubeObject, raw: msgspec.Raw | Mapping[str, Any] | Non
 
 
 def _is_stored(data: Mapping[str, Any]) -> bool:
+    """Check whether the object has a resource version: the API server has stored it already."""
     return bool(data["metadata"].get("resourceVersion"))
 
 
 def _validate_hpa(data: dict[str, Any], type_: type[KubeObject]) -> list[Refusal]:
+    """Return the mistakes of an HPA. ``type_``: the struct with which its fields are compared."""
     version = data["apiVersion"]
     if version in _REMOVED:
         return [Refusal("apiVersion", unserved_version(version))]
@@ -99,6 +101,7 @@ def _validate_hpa(data: dict[str, Any], type_: type[KubeObject]) -> list[Refusal
 
 
 def _validate_vpa(obj: VerticalPodAutoscaler, data: dict[str, Any]) -> list[Refusal]:
+    """Return the mistakes of a VPA by the admission webhook and the schema, and their warnings."""
     if data["apiVersion"] != VPA_VERSION:
         return [Refusal("apiVersion", f"{data['apiVersion']} is not served: use {VPA_VERSION}")]
     admitted = admit_vpa(obj, obj if _is_stored(data) else None)
@@ -128,6 +131,7 @@ def _schema_errors(vpa: VerticalPodAutoscaler) -> list[FieldError]:
 
 
 def _validate_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Refusal]:
+    """Return the mistakes of a ScaledObject, and of the HPA that KEDA generates for it."""
     unknown = _unknown(data, ScaledObject)
     unknown += [Refusal("spec", text, is_warning=True) for text in irrelevant_settings(obj)]
     refused = [Refusal(field, text) for field, text in check_scaled_object_alone(obj)]
@@ -152,6 +156,7 @@ def _unknown(data: Mapping[str, Any], type_: type[KubeObject]) -> list[Refusal]:
 
 
 def _refusal(error: FieldError) -> Refusal:
+    """Convert an error; its text without the field."""
     return Refusal(error.field, str(error).partition(": ")[2])
 
 

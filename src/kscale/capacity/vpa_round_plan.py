@@ -138,6 +138,7 @@ _PODS_SHOWN = 5
 
 
 def _explain_planned(vpa: PlannedVPA) -> str:
+    """Return what the loop does for a VPA and why, in one line."""
     parts = [f"mode {vpa.mode}, target {vpa.target}"] if vpa.mode else []
     for verb, pods in (("evicts", vpa.evict), ("resizes", vpa.resize)):
         if pods:
@@ -280,6 +281,7 @@ def _list_admitted_containers(pod: Pod, patches: Sequence[PatchOperation]) -> li
             new.setdefault((int(parts[3]), parts[5]), {})[name] = str(patch.value)
 
     def texts(amounts: ResourceList | None) -> dict[str, str]:
+        """Format the amounts as quantities."""
         return {name: str(amount) for name, amount in (amounts or {}).items()}
 
     return [
@@ -309,7 +311,11 @@ class _Budgets:
             self._left[budget.key] = budget.status.disruptions_allowed
 
     def refuse(self, action: Action) -> ApiError | None:
-        """Return the API server's refusal of an eviction; None if it is allowed."""
+        """Return the API server's refusal of an eviction; None if it is allowed.
+
+        An allowed eviction uses up a disruption of each budget that covers the pod, unless the pod is pending. Actions
+        other than evictions are always allowed.
+        """
         pod = self._pods.get((action.namespace, action.name)) if isinstance(action, Evict) else None
         if pod is None or pod.status.phase == "Pending":  # pending pods are not protected
             return None
@@ -327,7 +333,7 @@ class _Budgets:
 
 
 def newest_time(cluster: Cluster) -> Moment | None:
-    """Return the newest timestamp in the pods and VPAs of a dump; None if there is none."""
+    """Return the newest timestamp in the pods and VPAs of a dump; None if they have no timestamp."""
     texts: list[str | None] = []
     for pod in cluster.pods():
         texts += [pod.status.start_time, *(item.last_transition_time for item in pod.status.conditions)]
@@ -369,6 +375,7 @@ def apply_recommendation(pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: Lim
     }
 
     def requests(container: Container) -> ResourceList | None:
+        """Return the container's requests, with the recommended ones in place of its own."""
         new = by_name.get(container.name)
         return container.resources.requests if new is None else {**(container.resources.requests or {}), **new}
 
@@ -376,18 +383,24 @@ def apply_recommendation(pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: Lim
 
 
 def _requests(pod: Pod) -> list[ResourceList]:
+    """Return the requests of each container."""
     return [container.resources.requests or {} for container in pod.spec.containers]
 
 
 def _plan(
     program: str, cluster: Cluster, vpas: Sequence[PlannedVPA], changed: dict[str, Pod], now: Moment
 ) -> VPARoundPlan:
+    """Build the plan, with the effect of the ``changed`` pods (by ``namespace/name``) on nodes."""
     effect = compare_packing(cluster, lambda pod: changed.get(pod.key, pod))
     anew = _put_anew(cluster, changed)
     return VPARoundPlan(now=to_text(now, fraction=True), program=program, vpas=vpas, effect=effect, anew=anew)
 
 
 def _put_anew(cluster: Cluster, changed: dict[str, Pod]) -> PutAnew:
+    """Reschedule the ``changed`` pods (by ``namespace/name``), one after the other.
+
+    Pods of DaemonSets and mirror pods stay on their nodes.
+    """
     after = cluster.copy()
     pending: list[str] = []
     for pod in changed.values():

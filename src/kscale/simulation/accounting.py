@@ -57,7 +57,7 @@ class Ledger:
             api.listen(kind, listener)
 
     def settle(self) -> None:
-        """Add the amounts up to the current time."""
+        """Add the amounts since the last call, up to the current time, to the integrals over time."""
         by, self._since = self._time.now - self._since, self._time.now
         if by:
             self.allocatable_time += self.allocatable * by
@@ -73,11 +73,12 @@ class Ledger:
         return [self._time.now - since for since, _ in self._pending.values()]
 
     def queue_length(self) -> QueueLength:
-        """Return how many pods waited at once, up to the time of the last :meth:`settle`."""
+        """Return how many pods waited at once, from the beginning to the last :meth:`settle`."""
         total = self._lengths.total()
         ordered = sorted(self._lengths.items())
 
         def at(percent: int) -> int:
+            """Return the number of waiting pods that was not exceeded for ``percent`` of the time."""
             passed = 0
             for length, time in ordered:
                 passed += time
@@ -99,6 +100,7 @@ class Ledger:
         return len(self._pending)
 
     def _node(self, old: Node | None, new: Node | None) -> None:
+        """Update the amounts after a change of a node; None: not yet or no longer there."""
         before, after = (0 if node is None else _cores(node) for node in (old, new))
         if before != after or (old is None) != (new is None):
             self.settle()
@@ -111,6 +113,7 @@ class Ledger:
             self._ungrouped.discard(old.name)
 
     def _pods(self, changes: Changes[Pod]) -> None:
+        """Update the amounts after changes of pods."""
         cache: dict[tuple[int, ...], int] = {}
         for _, old, new in changes:
             if old is not None and new is not None and old.spec is new.spec and (
@@ -129,6 +132,7 @@ class Ledger:
                 self._count(uid, _demand(pod, cache) if bound or waits else 0, bound=bound, waits=waits)
 
     def _count(self, key: str, cores: int, *, bound: bool, waits: bool) -> None:
+        """Replace what a pod (by UID) contributes. ``cores``: its request in thousandths of a core."""
         previous = self._cores.pop(key, None)
         if previous is not None:
             self.requested -= previous
@@ -149,6 +153,7 @@ class Ledger:
 
 
 def _cores(node: Node) -> int:
+    """Return the allocatable cpu of a node in thousandths of a core."""
     quantity = (node.status.allocatable or {}).get(CPU)
     return 0 if quantity is None else quantity.milli_value()
 
@@ -240,10 +245,14 @@ class JobOutcomes:
         api.listen("Pod", self._pods)
 
     def uses(self) -> list[JobUse]:
-        """Return the result of each job, sorted by name, without those that ended before the beginning."""
+        """Return the result of each job, sorted by name.
+
+        Jobs that had ended before the beginning are left out.
+        """
         return [self._build_job_use(job) for job in sorted(self._jobs.values(), key=lambda job: job.key)]
 
     def _build_job_use(self, job: _Job) -> JobUse:
+        """Build the record of a job."""
         return JobUse(
             job=job.key,
             outcome="deleted" if job.is_deleted else _outcome(job.status),
@@ -256,6 +265,7 @@ class JobOutcomes:
         )
 
     def _job(self, old: Job | None, new: Job | None) -> None:
+        """Track a job after a change; None: not yet or no longer there."""
         if new is None:
             if old is not None and (job := self._jobs.get(old.metadata.uid)) is not None:
                 job.is_deleted = job.end is None
@@ -270,6 +280,7 @@ class JobOutcomes:
             job.end = self._time.now
 
     def _pods(self, changes: Changes[Pod]) -> None:
+        """Count interruptions, and track the pods of jobs."""
         for _, old, new in changes:
             if new is None:
                 assert old is not None
@@ -286,6 +297,7 @@ class JobOutcomes:
                 self._follow(job, old, new, pod.metadata.uid)
 
     def _follow(self, job: _Job, old: Pod | None, new: Pod | None, uid: str) -> None:
+        """Update a job after a change of one of its pods: restarts, and time of completed and of lost work."""
         is_active = new is not None and _is_active(new)
         if old is None and is_active and job.open:
             job.open -= 1
@@ -304,17 +316,19 @@ class JobOutcomes:
             job.open += 1
 
     def _note_interruption(self, pod: Pod) -> None:
-        """Count a pod that was deleted because its node was."""
+        """Count a deleted pod if it was deleted because its node no longer exists."""
         node = pod.spec.node_name
         if node and _is_active(pod) and self._api.find("Node", node) is None:
             self.interrupted += not (is_daemonset_pod(pod) or is_mirror_pod(pod))
 
 
 def _is_active(pod: Pod) -> bool:
+    """Check whether a pod is neither finished nor being deleted."""
     return pod.metadata.deletion_timestamp is None and not is_finished(pod)
 
 
 def _outcome(status: JobStatus) -> str:
+    """Return ``complete``, ``failed``, ``suspended`` or ``running``, by the conditions of a job."""
     for condition, outcome in (("Complete", "complete"), ("Failed", "failed"), ("Suspended", "suspended")):
         if is_true(status.conditions, condition):
             return outcome
@@ -343,7 +357,7 @@ class IdealMixes:
         self._sums = dict.fromkeys(("paid", "ideal", "bound", "hpa", "packing", "ca", "boot"), 0.0)
 
     def observe(self) -> None:
-        """Add the current moment to the sums."""
+        """Sample the current moment: add its costs ($/h) to the sums."""
         pools = [pool for pool in self._world.cloud.pools.values() if pool.group.price is not None]
         nodes = self._world.api.get_all("Node")
         pods_by_node: dict[str, list[Pod]] = {}
@@ -384,9 +398,9 @@ class IdealMixes:
     def _cheapest(
         self, offers: Sequence[Offer], pods: Sequence[Pod], prices: Mapping[str, float]
     ) -> tuple[float, float]:
-        """Return the $/h of the cheapest nodes found for some pods, and a lower bound.
+        """Return ($/h of the cheapest nodes found for the pods, lower bound of it).
 
-        Pods that the mix does not place stay on their nodes, at their ``prices``.
+        Pods that the mix does not place stay on their nodes, at their ``prices`` ($/h by node name).
         """
         if not pods or not offers:
             return 0.0, 0.0
@@ -413,7 +427,10 @@ class IdealMixes:
                 yield from (pod.key for pod in pods[needed:])
 
     def _count_needed_pods(self, hpa: HorizontalPodAutoscaler, key: Key, pods: Sequence[Pod]) -> int | None:
-        """Return how many pods would bring usage to an HPA's targets; None if it also uses other metrics."""
+        """Return how many pods would bring usage to an HPA's targets, within its limits.
+
+        None if it cannot be computed: there are no pods, or the HPA also uses other metrics.
+        """
         counts = [self._count_replicas_for(spec, key, pods) for spec in hpa.spec.metrics or ()]
         needed = [count for count in counts if count is not None]
         if not pods or not needed or len(needed) < len(counts):
@@ -422,6 +439,10 @@ class IdealMixes:
         return min(max(*needed, minimum), hpa.spec.max_replicas)
 
     def _count_replicas_for(self, spec: MetricSpec, key: Key, pods: Sequence[Pod]) -> int | None:
+        """Return how many pods would bring the usage of one resource metric to its target.
+
+        None if the metric is of another type, or the usage is unknown.
+        """
         source, now = spec.resource, self._world.time.now
         if source is None or not pods:
             return None
@@ -439,7 +460,7 @@ class IdealMixes:
         return -(-used * self._world.load.pods.count_ready(key) * 100 // target)
 
     def summarize(self, hours: float) -> IdealMix | None:
-        """Return the totals for a run of ``hours``; None if no moment was sampled."""
+        """Return the totals for a run of ``hours``, from the mean of the samples; None if no moment was sampled."""
         if not self._moments:
             return None
         totals = {name: value * hours / self._moments for name, value in self._sums.items()}
@@ -447,13 +468,14 @@ class IdealMixes:
 
 
 def _offer_of(pool: Pool) -> Offer:
-    """Return the offer of a pool: up to its maximum size, or its current size if that is larger."""
+    """Return the offer of a pool, without minimum: up to its maximum size, or its current size if that is larger."""
     (offer,) = offers_of([pool.group], anew=True)
     limit = None if offer.most is None else max(offer.most, len(pool.machines))
     return msgspec.structs.replace(offer, least=0, most=limit)
 
 
 def _ends(pod: Pod) -> bool:
+    """Check whether a pod is finished or being deleted."""
     return pod.metadata.deletion_timestamp is not None or is_finished(pod)
 
 

@@ -63,7 +63,7 @@ _NAMED: Final = 3
 
 
 def provisioner_of(scenario: Scenario, values: Values) -> str:
-    """Return the program that adds and removes nodes; empty if none does. Mistakes are added to ``values``."""
+    """Return the program that adds and removes nodes; empty if there is none. Mistakes are added to ``values``."""
     controllers = scenario.controllers
     configured = [
         name
@@ -91,7 +91,7 @@ class SimulatedPools:
     warnings: Sequence[str]
 
     def state(self, groups: Iterable[NodeGroup]) -> KarpenterState:
-        """Return the state of Karpenter's controllers at the beginning. ``groups`` have their templates."""
+        """Return the state of Karpenter's controllers at the beginning. ``groups``: all groups, with templates."""
         by_name = {group.id: group for group in groups}
         own = [by_name[offering.group] for offering in self.converted.offerings]
         return KarpenterState(self.pools, OfferedPools(self.pools, self.converted, own), by_name, self.options)
@@ -146,7 +146,7 @@ def read_pools(entry: KarpenterEntry, values: Values, nodes: Sequence[Node], *, 
 
 
 def _members(converted: PoolGroups, nodes: Iterable[Node]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the nodes of each group, and the nodes of NodePools that belong to no group."""
+    """Return (nodes by group, nodes of NodePools that belong to no group), nodes by name."""
     groups = {
         (each.pool, each.kind.name, each.zone, each.capacity_type): each.group for each in reversed(converted.offerings)
     }
@@ -176,7 +176,7 @@ class Admitting:
         self._controller, self._world = controller, world
 
     def __call__(self, pod: Pod) -> Pod:
-        """Return the pod as it is stored after the review."""
+        """Return the pod as it is stored after the review; unchanged if the world has no VPA."""
         if not self._world.api.get_all("VerticalPodAutoscaler"):
             return pod
         now = self._world.time.now
@@ -196,6 +196,7 @@ class Admitting:
         return from_dict(json_patch(data, msgspec.json.decode(base64.b64decode(patch))), Pod) if patch else pod
 
     def _perform(self, action: Action, now: Moment) -> Outcome:
+        """Perform an action of the controller in the world; it takes no simulated time."""
         return msgspec.structs.replace(self._world.perform(action, now), at=now)
 
 
@@ -225,7 +226,7 @@ class Autoscalers:
         """Build the drivers, in the order of their ranks."""
         result: list[Driver[Any]] = []
         if (horizontal := self._options("horizontal", HPAOptions)) is not None:
-            self._check_goes_on("horizontal", "horizontal-pod-autoscaler-sync-period", horizontal)
+            self._check_interval("horizontal", "horizontal-pod-autoscaler-sync-period", horizontal)
             result.append(HorizontalAutoscaler(horizontal, repeats=True, aligned=True))
         if (recommender := self._options("vpa_recommender", RecommenderOptions)) is not None:
             result.append(VpaRecommender(recommender))
@@ -245,7 +246,7 @@ class Autoscalers:
         if autoscaling is None and flags is not None:
             autoscaling, frequent = self._autoscaling_options(flags)
         if autoscaling is not None:
-            self._check_goes_on("clusterAutoscaler", "scan-interval", autoscaling)
+            self._check_interval("clusterAutoscaler", "scan-interval", autoscaling)
             health = HealthCheck(HealthCheckOptions(), self.world.time.now)
             gpu_label = LEGACY_GPU_LABEL if autoscaling.legacy else DEFAULT_GPU_LABEL
             process = AutoscalerProcess(dra=False, frequent_loops=frequent, gpu_label=gpu_label)
@@ -254,13 +255,16 @@ class Autoscalers:
             result.append(driver)
         return result
 
-    def _check_goes_on(self, controller: str, flag: str, options: msgspec.Struct) -> None:
-        """Record a problem if an interval is zero, as time would not advance between rounds."""
+    def _check_interval(self, controller: str, flag: str, options: msgspec.Struct) -> None:
+        """Record a problem if the interval in field ``flag`` is zero: time would not advance between rounds."""
         if getattr(options, flag.replace("-", "_")) <= timedelta():
             self.values.wrong(f"controllers.{controller}.flags.{flag}", "between two rounds no time would pass")
 
     def _options(self, controller: str, struct: type[_T]) -> _T | None:
-        """Return the options of a controller; None if it does not run."""
+        """Return the options of a controller; None if the controller does not run.
+
+        ``controller``: its field in the scenario. Mistakes are added to ``values``.
+        """
         options: _T | None = self.given.get(controller)
         flags: ControllerFlags | None = getattr(self.controllers, controller)
         if options is not None or flags is None:
@@ -302,7 +306,7 @@ class Autoscalers:
             return AutoscalingOptions(), True
 
     def _check_expander(self, field: str, options: AutoscalingOptions) -> None:
-        """Check that the profile's release has the expander, before a loop uses it."""
+        """Record a problem if the profile's release does not have the expander."""
         try:
             check_scale_up_options(options)
         except AutoscalerError as error:

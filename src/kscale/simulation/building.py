@@ -104,7 +104,7 @@ def budget_problems(item: PodDisruptionBudget, source: str) -> list[Problem]:
 
 
 def _describe_wrong_share(value: int | str | None) -> str:
-    """Describe the mistake of a number or percentage of pods; empty if there is none."""
+    """Describe the mistake of a number or percentage of pods; empty if the value is valid or None."""
     if value is None or is_share(value):
         return f"{value} is more than 100%" if isinstance(value, str) and int(value[:-1]) > 100 else ""
     return f"{value} is negative" if isinstance(value, int) else f"{value!r} is no number and no percentage"
@@ -204,12 +204,14 @@ def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> 
 
 
 def _get_scale_target(item: KubeObject) -> Any:
+    """Return the reference to an HPA's scale target; None for objects of other kinds."""
     if isinstance(item, HorizontalPodAutoscaler | HorizontalPodAutoscalerV1):
         return item.spec.scale_target_ref
     return None
 
 
 def _read_plain_data(record: RawObject) -> dict[str, Any]:
+    """Return the data of a record, decoded."""
     if isinstance(record.data, msgspec.Raw):
         data: dict[str, Any] = msgspec.json.decode(record.data, type=dict[str, Any])
         return data
@@ -218,6 +220,7 @@ def _read_plain_data(record: RawObject) -> dict[str, Any]:
 
 
 def _read_custom_object(data: dict[str, Any]) -> CustomObject:
+    """Decode a custom object; without a namespace it is in ``default``."""
     named = from_dict(data, CustomObject)
     if named.metadata.namespace:
         return named
@@ -225,7 +228,7 @@ def _read_custom_object(data: dict[str, Any]) -> CustomObject:
 
 
 def _list_unscaled_kinds(found: CustomObjects) -> dict[str, str]:
-    """Return why the objects of kinds without a scale create no pods, by kind."""
+    """Return, by kind, why the objects of kinds without a scale create no pods."""
     scaled = {(item.group, item.kind) for item in found.resources}
     return {
         item.kind: f"there is no CustomResourceDefinition of {item.kind} with a scale"
@@ -248,7 +251,10 @@ def _scale_problem(target: CustomObject, resource: CustomResource) -> str:
 
 
 def _check_scale_targets(objects: Sequence[KubeObject], found: CustomObjects) -> None:
-    """Drop objects of kinds without a scale, and add a warning for each HPA whose target cannot be simulated."""
+    """Drop objects of kinds without a scale, and add a warning for each HPA whose target cannot be simulated.
+
+    Changes ``found`` in place.
+    """
     scaled = {(entry.group, entry.kind): entry for entry in reversed(found.resources)}
     found.objects = [entry for entry in found.objects if (group_of(entry.api_version), entry.kind) in scaled]
     built_in = {(entry.group, entry.kind) for entry in BUILT_IN}
@@ -284,6 +290,7 @@ _DEFINITION_KIND: Final = "CustomResourceDefinition.apiextensions.k8s.io"
 
 
 def _list_workload_keys(objects: Sequence[KubeObject]) -> set[Key]:
+    """Return (kind, namespace, name) of each object."""
     return {(item.kind or type(item).__name__, item.namespace or "default", item.name) for item in objects}
 
 
@@ -398,6 +405,10 @@ class _Builder:
         self._report = LoadReport()  # report of reading the scenario's own objects
 
     def build(self, more: Iterable[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
+        """Build the world and its autoscalers. ``more``: objects, or paths of files with objects.
+
+        Raises InputError with all mistakes of the scenario.
+        """
         scenario, values, more = self.scenario, self.values, list(more)
         horizon = values.duration(scenario.horizon, "horizon", least=1)
         if horizon > LAST_TIME - self.begin:
@@ -467,6 +478,7 @@ class _Builder:
         )
 
     def _check(self) -> None:
+        """Raise InputError if there are problems."""
         if self.values.problems:
             raise InputError(self.values.problems)
 
@@ -513,14 +525,17 @@ class _Builder:
         return [self._admit(item) for item in complete_objects(initial, later)]
 
     def _is_custom(self, item: KubeObject) -> bool:
-        """Check whether :meth:`_custom` reads the object, and count it as skipped here if so."""
+        """Check whether the object is custom, which :meth:`_custom` reads; counts such an object as skipped here."""
         if not isinstance(item, CustomWorkload):
             return False
         self._report.skipped[custom_kind_key(group_of(item.api_version), item.kind)] += 1
         return True
 
     def _custom(self, objects: Sequence[KubeObject], more: Sequence[str | KubeObject]) -> CustomObjects:
-        """Return the custom resources that HPAs scale, which create pods like workloads."""
+        """Return the custom resources that HPAs scale, which create pods like workloads.
+
+        Raises InputError for mistakes.
+        """
         files = [str(self.values.folder / name) for name in self.scenario.cluster]
         named = [entry for entry in more if isinstance(entry, str)]
         try:
@@ -534,7 +549,7 @@ class _Builder:
         return custom
 
     def _list_ignored_objects(self, objects: Sequence[KubeObject], custom: CustomObjects) -> list[str]:
-        """Return which objects have no effect in the simulation, and why."""
+        """Return a text on each kind of objects that have no effect in the simulation, and why."""
         scheduled = [item.key for item in objects if isinstance(item, CronJob) and not item.spec.suspend]
         texts = []
         if scheduled:
@@ -558,7 +573,10 @@ class _Builder:
                 self.values.problems.append(Problem(text, *arrivals.places["Pod", taken]))
 
     def _admit(self, item: KubeObject) -> KubeObject:
-        """Return the object as the API server stores it; mistakes of an HPA are recorded."""
+        """Return the object as the API server stores it.
+
+        Mistakes of an HPA are recorded, and the HPA is returned unchanged.
+        """
         if isinstance(item, HorizontalPodAutoscaler | HorizontalPodAutoscalerV1):
             admission = admit(item)
             if admission.hpa is None or admission.errors:
@@ -569,7 +587,10 @@ class _Builder:
         return item
 
     def _pools(self, objects: Sequence[KubeObject], provisioner: str) -> SimulatedPools | None:
-        """Read the NodePools if they are what nodes come from: with Karpenter, and without other groups."""
+        """Read the NodePools if nodes come from them: with Karpenter, or if there are no other groups; otherwise None.
+
+        Raises InputError for mistakes.
+        """
         entry = self.scenario.controllers.karpenter
         if entry is None or not (provisioner == KARPENTER or (not self.scenario.groups and not self._more_groups)):
             return None
@@ -579,7 +600,7 @@ class _Builder:
         return pools
 
     def _groups(self, objects: Sequence[KubeObject], pools: SimulatedPools | None) -> list[NodeGroup]:
-        """Read the node groups and complete them with templates and target sizes."""
+        """Read the node groups and complete them with templates and target sizes. Raises InputError for mistakes."""
         nodes = [item for item in objects if isinstance(item, Node)]
         names = {node.name for node in nodes}
         entries, folder = self.scenario.groups, self.values.folder
@@ -605,7 +626,7 @@ class _Builder:
     def _machines(
         self, groups: Sequence[NodeGroup], pools: SimulatedPools | None, provisioner: str
     ) -> dict[str, GroupTimes]:
-        """Read the times of the machines of each group."""
+        """Read the times of the machines of each group, by group id."""
         group_ids = {group.id for group in groups}
         pool_of = {each.group: each.pool for each in pools.converted.offerings} if pools is not None else {}
         times_by_group: dict[str, GroupTimes] = {}
@@ -628,7 +649,7 @@ class _Builder:
         return result
 
     def _group_times(self, entry: MachineEntry, field: str) -> GroupTimes:
-        """Read the times of a group's machines."""
+        """Read the times of a group's machines. ``field``: of the entry, for problems."""
         values = self.values
         if not 0 <= entry.failures <= 1:
             values.wrong(f"{field}.failures", "a share is between 0 and 1")
@@ -652,6 +673,7 @@ class _Builder:
         )
 
     def _outages(self, groups: Sequence[NodeGroup], objects: Sequence[KubeObject]) -> list[ZoneOutage]:
+        """Read the outages. Records a problem for a zone without nodes and node groups."""
         zones = {zone_of_group(group) for group in groups}
         zones |= {zone_of_node(item) for item in objects if isinstance(item, Node)}
         outages = []
@@ -663,6 +685,7 @@ class _Builder:
         return outages
 
     def _period(self, given: OutOfStock | OutageEntry, field: str) -> tuple[Moment, Moment]:
+        """Return (begin, end) as moments. Records a problem if the end is not after the beginning."""
         begin, end = (
             self.values.duration(given.begin, f"{field}.begin"),
             self.values.duration(given.end, f"{field}.end"),
@@ -672,7 +695,7 @@ class _Builder:
         return self.begin + begin, self.begin + end
 
     def _times(self, objects: Sequence[KubeObject]) -> Callable[[Pod], PodTimes]:
-        """Return a function that returns the times of a pod."""
+        """Return the function that returns the times of a pod. Mistakes are recorded."""
         workload_keys = _list_workload_keys(objects)
         times_by_workload: dict[str, PodTimes] = {}
         for i, entry in enumerate(self.scenario.pods):
@@ -703,6 +726,7 @@ class _Builder:
         )
 
     def _pipeline(self) -> Pipeline:
+        """Read the times of the metrics pipeline."""
         values, metrics = self.values, self.scenario.metrics
         return Pipeline(
             scrape=values.duration(metrics.scrape, "metrics.scrape", least=1000 * _MILLISECOND),
@@ -713,6 +737,7 @@ class _Builder:
     # -- load ---------------------------------------------------------------------------------------------------------
 
     def _key(self, text: str, field: str) -> Key:
+        """Parse ``Kind/namespace/name`` of a workload; returns empty texts after a mistake, which is recorded."""
         parts = text.split("/")
         if len(parts) == 3 and parts[0] not in self._workloads and (reason := self._explain_no_pods(parts[0])):
             self.values.wrong(field, f"{text} makes no pods: {reason}")
@@ -730,7 +755,7 @@ class _Builder:
         return "no HPA scales it, or it has no CustomResourceDefinition with a scale" if custom else ""
 
     def _load(self, objects: Sequence[KubeObject]) -> dict[Key, tuple[dict[str, Usage], Queue | None]]:
-        """Read the load of each workload: usage by resource, and its queue."""
+        """Read the load of each workload: (usage by resource, its queue or None)."""
         values = self.values
         workload_keys = _list_workload_keys(objects)
         result: dict[Key, tuple[dict[str, Usage], Queue | None]] = {}

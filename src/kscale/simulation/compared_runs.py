@@ -120,8 +120,7 @@ def with_profiles(
     A flag is left out if the program of the profile has no such flag. A value is left out (``NAME=VALUE``) if the
     program of the profile refuses it and the program of the other profile accepts it; a value that both refuse stays,
     and fails when the scenario is built. ``changes``: further flags of the Cluster Autoscaler or the updater, each for
-    the
-    program with its profile.
+    the program with its profile.
     """
     controllers, left_out = scenario.controllers, []
     for name, profile in profiles.items():
@@ -149,11 +148,13 @@ def with_profiles(
 
 
 def _format_field(name: str) -> str:
+    """Return a field's name in camel case, as in scenario files."""
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
 
 
 def _has_flag(controller: str, profile: str, flag: str) -> bool:
+    """Check whether the program with this profile has a flag."""
     field = flag.replace("-", "_")
     if controller == "cluster_autoscaler":
         return field in LEGACY_FLAGS if profile == LEGACY else field not in LEGACY_ONLY_OPTIONS
@@ -163,14 +164,14 @@ def _has_flag(controller: str, profile: str, flag: str) -> bool:
 
 
 def _split_flag_value(flag: str, value: _Value) -> list[Any]:
-    """Return the entries of a flag that is read entry by entry, else the value itself in a list."""
+    """Return the entries of a flag that is read entry by entry; for any other flag, the value itself in a list."""
     if flag != _GATES:
         return [value]
     return [part for text in (value if isinstance(value, list) else [str(value)]) for part in text.split(",")]
 
 
 def _accepts_value(controller: str, profile: str, flag: str, value: _Value) -> bool:
-    """Check whether a program accepts the value of a flag that it has."""
+    """Check whether the program with this profile accepts the value of a flag that it has."""
     try:
         if controller == "cluster_autoscaler" and flag != _FREQUENT:
             check_scale_up_options(_build_autoscaling_options(profile, {flag: value}))
@@ -182,6 +183,7 @@ def _accepts_value(controller: str, profile: str, flag: str, value: _Value) -> b
 
 
 def _build_autoscaling_options(profile: str, flags: Mapping[str, _Value]) -> AutoscalingOptions:
+    """Build the Cluster Autoscaler's options from flags. Raises InputError if it refuses them."""
     texts = [
         f"{name}={str(entry).lower() if isinstance(entry, bool) else entry}"
         for name, value in flags.items()
@@ -234,6 +236,7 @@ def flag_changes(scenario: Scenario, name: str) -> list[FlagChange]:
 
 
 def _build_current_change(rule: str, flag: str, value: _Value, actions: frozenset[str]) -> FlagChange:
+    """Build the change of a flag of today's program."""
     name = "vpa_updater" if rule == "admission-status" else "cluster_autoscaler"
     shown = str(value).lower() if isinstance(value, bool) else value
     return FlagChange(name, rule, CURRENT, flag, value, actions, f"today's {PROGRAMS[name]} with --{flag}={shown}")
@@ -249,7 +252,10 @@ _DEFAULTS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
 
 
 def _changed_defaults(then: AutoscalingOptions, today: AutoscalingOptions) -> list[FlagChange]:
-    """Return the changes that give release 1.3 today's value where the release accepts it, else the reverse."""
+    """Return the changes of differing defaults: release 1.3 gets the value of today.
+
+    If release 1.3 does not have this expander, the change gives the old value to the program of today.
+    """
     assert {*LEGACY_DEFAULTS} <= {*_DEFAULTS}
     changes = []
     for field, (rule, actions) in _DEFAULTS.items():
@@ -343,6 +349,11 @@ def run_scenario(
 
 
 def _listen_to_programs(setup: Setup) -> tuple[list[LoopFact], dict[str, list[ScalerStatus]], list[str]]:
+    """Record what the programs of a setup report while it runs.
+
+    Returns three collections that are filled during the run: loops of the Cluster Autoscaler, statuses of HPAs by
+    target, and diagnostics of the updater.
+    """
     loops: list[LoopFact] = []
     statuses: dict[str, list[ScalerStatus]] = {}
     diagnostics: list[str] = []
@@ -351,26 +362,30 @@ def _listen_to_programs(setup: Setup) -> tuple[list[LoopFact], dict[str, list[Sc
             started = setup.world.time.now
 
             def loop(now: Moment, trigger: str, report: LoopReport, begun: Moment = started) -> None:
+                """Record a loop of the Cluster Autoscaler."""
                 loops.append(_build_loop_fact(now, trigger, report, begun, loops[-1] if loops else None))
 
             driver.heard = loop
         elif isinstance(driver, VpaUpdater):
 
-            def told(result: UpdaterResult) -> None:
+            def note_diagnostics(result: UpdaterResult) -> None:
+                """Record the updater's diagnostics, each text once."""
                 diagnostics.extend(text for text in result.diagnostics if text not in diagnostics)
 
-            driver.heard = told
+            driver.heard = note_diagnostics
 
-    def scaled(changes: Sequence[tuple[str, Any, Any]]) -> None:
+    def note_statuses(changes: Sequence[tuple[str, Any, Any]]) -> None:
+        """Record the statuses of changed HPAs."""
         for _, _, hpa in changes:
             if isinstance(hpa, HorizontalPodAutoscaler):
                 _note_status(hpa, setup.world.time.now, statuses)
 
-    setup.world.api.listen("HorizontalPodAutoscaler", scaled)
+    setup.world.api.listen("HorizontalPodAutoscaler", note_statuses)
     return loops, statuses, diagnostics
 
 
 def _note_status(hpa: HorizontalPodAutoscaler, now: Moment, statuses: dict[str, list[ScalerStatus]]) -> None:
+    """Add the condition ScalingActive of an HPA, if it has one, to ``statuses`` (by target)."""
     active = next((condition for condition in hpa.status.conditions or () if condition.type == "ScalingActive"), None)
     if active is not None:
         target = f"{hpa.metadata.namespace}/{hpa.spec.scale_target_ref.name}"
@@ -382,7 +397,10 @@ def _note_status(hpa: HorizontalPodAutoscaler, now: Moment, statuses: dict[str, 
 def _build_loop_fact(
     now: Moment, trigger: str, report: LoopReport, started: Moment, before: LoopFact | None
 ) -> LoopFact:
-    """Return the facts of one loop's report; facts that the loop did not determine are those of the loop before."""
+    """Return the facts of one loop's report.
+
+    Facts that the loop did not determine are those of the loop ``before``.
+    """
     unneeded = frozenset[str]() if before is None else before.unneeded
     reasons: Mapping[str, str] = {} if before is None else before.reasons
     plan = report.scale_down
@@ -406,7 +424,10 @@ _ENDINGS = {
 
 
 def _describe_loop_end(now: Moment, report: LoopReport, started: Moment) -> tuple[str, str]:
-    """Return how a loop ended, and the rule of its release that ended it or kept it from deleting nodes."""
+    """Return (how a loop ended, rule of its release by which it ended or deleted no node; empty if there is none).
+
+    ``started``: when the program started.
+    """
     if report.error is not None:
         return report.error.message, ""
     if report.ended:
@@ -454,7 +475,7 @@ class Pair(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Return whether one run has no such decision, or the decisions differ in time or amount."""
+        """Check whether one run has no such decision, or the decisions differ in time or amount."""
         apart = self.get_delay
         return apart is None or apart >= SAME_TIME or format_request(self.one) != format_request(self.other)
 
@@ -471,6 +492,7 @@ def pair_decisions(old: FinishedRun, new: FinishedRun) -> list[Pair]:
 
 
 def _group_by_key(ran: FinishedRun) -> dict[Key, list[Decision]]:
+    """Return the accepted decisions of a run by their subject, in order of time."""
     decisions: dict[Key, list[Decision]] = {}
     for entry in ran.run.decisions.entries:
         if entry.error is None:
@@ -492,7 +514,7 @@ def _split_deletions(decision: Decision) -> Iterator[Decision]:
 
 
 def _get_decision_key(decision: Decision) -> Key | None:
-    """Return the subject of a decision.
+    """Return the subject of a decision: (autoscaler, action, what the action is about).
 
     None for a decision that is part of another one: the taints, cordons and evictions of a deletion.
     """
@@ -514,7 +536,10 @@ def _get_decision_key(decision: Decision) -> Key | None:
 
 
 def format_request(decision: Decision | None) -> str:
-    """Return what a decision requested: a change of size, a number of replicas, a pod."""
+    """Return what a decision requested: a change of size, a number of replicas, or a pod.
+
+    Empty for None, and for any other action.
+    """
     if decision is None:
         return ""
     arguments = decision.arguments

@@ -78,6 +78,7 @@ _NEW_LOOP: Final = "core/static_autoscaler.go RunOnce"
 
 
 def _rule(name: str, legacy: str, current: str, legacy_source: str, current_source: str) -> ReleaseRule:
+    """Build a rule."""
     return ReleaseRule(
         id=name, legacy=legacy, current=current, legacy_source=legacy_source, current_source=current_source
     )
@@ -330,7 +331,7 @@ def explain(program: str, old: FinishedRun, new: FinishedRun, changes: Sequence[
 
 
 def _qualify_cause(cause: Cause, accepted: Sequence[FlagChange]) -> Cause:
-    """Return a cause that applies once earlier differences are removed."""
+    """Return the cause of a difference that remains after the ``accepted`` changes; the evidence names them."""
     if not accepted:
         return cause
     return cause._replace(evidence=f"{cause.evidence} (beside {' and '.join(change.text for change in accepted)})")
@@ -342,7 +343,10 @@ def _qualify_cause(cause: Cause, accepted: Sequence[FlagChange]) -> Cause:
 def _needed_changes(
     first: Pair, changes: Sequence[FlagChange], accepted: Sequence[FlagChange], rerun: Rerun
 ) -> list[FlagChange]:
-    """Return the fewest changed flags with which a difference disappears, most important first; empty if none help."""
+    """Return the fewest changed flags with which a difference disappears, most important first.
+
+    Empty if no flags help. ``accepted``: changes that remove earlier differences.
+    """
     action = first.key[1]
     candidates = [item for item in changes if item not in accepted and (not item.actions or action in item.actions)]
     until = max(from_text(item.at) for item in (first.one, first.other) if item is not None) + 2 * SAME_TIME
@@ -362,7 +366,10 @@ def _needed_changes(
 
 
 def _check_agreement(first: Pair, runs: tuple[FinishedRun, FinishedRun]) -> tuple[bool, int | None]:
-    """Return whether two runs agree in a decision and all before it; and how far apart they decide it."""
+    """Return (whether two runs agree in a decision and in all before it, nanoseconds between them in this decision).
+
+    The second value is None if one of the runs has no such decision.
+    """
     pairs = pair_decisions(*runs)
     same = next((pair for pair in pairs if pair.name == first.name), None)
     earlier = any(pair.differs and pair.first < first.first for pair in pairs)
@@ -372,6 +379,7 @@ def _check_agreement(first: Pair, runs: tuple[FinishedRun, FinishedRun]) -> tupl
 
 
 def _explain_by_flags(pair: Pair, needed: Sequence[FlagChange], new: FinishedRun) -> Cause:
+    """Return the cause of a difference that disappears with changed flags."""
     rule, *also = (change.rule for change in needed)
     texts = [change.text for change in needed]
     if len(needed) > 1:
@@ -384,7 +392,7 @@ def _explain_by_flags(pair: Pair, needed: Sequence[FlagChange], new: FinishedRun
 
 
 def _find_trigger(decision: Decision, ran: FinishedRun) -> str:
-    """Return the trigger of the last loop up to a decision that was not started by a timer; empty if there was none."""
+    """Return the trigger of the last loop up to a decision that no timer started; empty if there is no such loop."""
     moment = from_text(decision.at)
     started = (loop.trigger for loop in reversed(ran.loops) if loop.at <= moment)
     return next((trigger for trigger in started if trigger and not trigger.endswith("timer")), "")
@@ -394,7 +402,10 @@ def _find_trigger(decision: Decision, ran: FinishedRun) -> str:
 
 
 def _explain_by_reports(pair: Pair, old: FinishedRun, new: FinishedRun, *, earlier: bool) -> Cause | None:
-    """Return what the programs' reports prove; ``earlier``: whether the runs differ before the decision."""
+    """Return the cause that the programs' reports prove; None if they prove none.
+
+    ``earlier``: whether the runs also differ before this decision.
+    """
     by, action, _ = pair.key
     if by == "vpa-updater":
         return _explain_update(pair, new)
@@ -410,11 +421,15 @@ def _explain_by_reports(pair: Pair, old: FinishedRun, new: FinishedRun, *, earli
 
 
 def _is_sooner(decision: Decision, other: Decision | None) -> bool:
+    """Check whether a decision is earlier than another one; always, if there is no other."""
     return other is None or from_text(decision.at) < from_text(other.at)
 
 
 def _explain_update(pair: Pair, new: FinishedRun) -> Cause | None:
-    """Return why only one updater evicts or resizes a pod, if today's reported it or only today's resizes."""
+    """Return why only one updater evicts or resizes a pod; None if nothing reported proves it.
+
+    The cause is a report of today's updater, or that only today's resizes.
+    """
     if pair.key[1] == "Resize" and pair.one is None:
         return Cause("in-place", "the updater of 2020 resizes no pod")
     silent = next((text for text in new.said if text.startswith(("Error getting Adm", "Admission"))), "")
@@ -424,9 +439,8 @@ def _explain_update(pair: Pair, new: FinishedRun) -> Cause | None:
 def _explain_rescale(pair: Pair, old: FinishedRun, new: FinishedRun, *, earlier: bool) -> Cause | None:
     """Return why an HPA has another size or another time, by the conditions that both controllers wrote.
 
-    Without an earlier difference both controllers see the same pods and metrics. If both found their metrics valid in
-    that
-    round, only the calculation can differ.
+    None if they do not prove it. Without an earlier difference both controllers see the same pods and metrics. If both
+    found their metrics valid in that round, only the calculation can differ.
     """
     before, after = old.statuses_of(pair.key[2]), new.statuses_of(pair.key[2])
     end = pair.first + SAME_TIME - 1
@@ -444,18 +458,20 @@ def _explain_rescale(pair: Pair, old: FinishedRun, new: FinishedRun, *, earlier:
 
 
 def _find_last_status(statuses: Sequence[ScalerStatus], at: Moment) -> ScalerStatus | None:
+    """Return the last status up to a moment; None if there is none."""
     return next((status for status in reversed(statuses) if status.at <= at), None)
 
 
 def _format_size_at(decision: Decision | None, end: Moment) -> str:
+    """Return the size that a decision requested; ``no other size`` if there is none up to ``end``."""
     return "no other size" if decision is None or from_text(decision.at) > end else format_request(decision)
 
 
 def _explain_deletion(pair: Pair, old: FinishedRun, new: FinishedRun) -> Cause | None:
     """Return why a node is deleted later or not at all by release 1.3, or seconds later today.
 
-    What release 1.3 reported about its loop while today's program deleted the node counts only if the node was unneeded
-    then.
+    None if nothing proves it. What release 1.3 reported about its loop while today's program deleted the node counts
+    only if the node was unneeded at that time.
     """
     one, other = pair.one, pair.other
     if other is not None and _is_sooner(other, one):
@@ -475,16 +491,18 @@ def _explain_deletion(pair: Pair, old: FinishedRun, new: FinishedRun) -> Cause |
 
 
 def _is_delayed(nanoseconds: int) -> bool:
+    """Check whether a time (nanoseconds) is as long as today's delay between taint and deletion."""
     minimum, maximum = _DELETE_DELAY
     return minimum <= nanoseconds <= maximum
 
 
 def _get_deleted_node(decision: Decision) -> str:
+    """Return the name of the node that a decision deletes."""
     return str(decision.arguments["nodes"][0])
 
 
 def _find_taint_time(decision: Decision, ran: FinishedRun) -> Moment | None:
-    """Return when a node got the taint of its deletion; None if it got none."""
+    """Return when a node got the taint of its deletion; None if it did not get the taint."""
     moment, node = from_text(decision.at), _get_deleted_node(decision)
     for entry in reversed(ran.run.decisions.entries):
         args = entry.arguments
@@ -512,6 +530,7 @@ def format_messages_of_both(pair: Pair, old: FinishedRun, new: FinishedRun) -> s
 
 
 def _format_loop_messages(ran: FinishedRun, at: Moment, node: str) -> str:
+    """Return how the last loop up to a moment ended, and what it says about the node (empty: no node)."""
     loop = ran.loop_at(at)
     if loop is None:
         return "no loop yet"
@@ -630,6 +649,7 @@ def compare_profiles(
     def run(
         label: str, profiles: Mapping[str, str], changes: Sequence[FlagChange] = (), until: Moment | None = None
     ) -> FinishedRun:
+        """Run the scenario with these profiles and changed flags, at most until a moment."""
         progress(label)
         return run_scenario(
             scenario, profiles, changes=changes, until=until, source=source, folder=Path(folder), stop=stop
@@ -682,9 +702,11 @@ class _Reruns:
         }
 
     def __call__(self, changes: Sequence[FlagChange], until: Moment | None) -> tuple[FinishedRun, FinishedRun]:
+        """Return the runs of the old and of today's program with changed flags, at least up to ``until``."""
         return self._run_with(LEGACY, changes, until), self._run_with(CURRENT, changes, until)
 
     def _run_with(self, profile: str, changes: Sequence[FlagChange], until: Moment | None) -> FinishedRun:
+        """Return the run with a profile and those of the changes that are for the profile; runs it if there is none."""
         own_changes = [change for change in changes if change.profile == profile]
         flags = frozenset(change.flag for change in own_changes)
         for end in (None, until):
@@ -696,6 +718,7 @@ class _Reruns:
 
 
 def _summarize_run(profile: str, ran: FinishedRun, profiles: Mapping[str, str]) -> ComparedRun:
+    """Build the record of a run."""
     report = ran.run.report
     return ComparedRun(
         profile=profile,
@@ -760,4 +783,5 @@ _UNPROVEN: Final = Cause(FOLLOWS, "")
 
 
 def _get_seconds_since(decision: Decision | None, begin: Moment) -> float | None:
+    """Return the seconds from ``begin`` to a decision; None if there is no decision."""
     return None if decision is None else (from_text(decision.at) - begin) / SECOND

@@ -81,7 +81,7 @@ class KarpenterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def nomination(self) -> int:
-        """Return for how many nanoseconds a node on which a pending pod was placed is not disrupted."""
+        """Return how long a node on which a pending pod was placed is not disrupted, in nanoseconds."""
         return max(2 * duration(self.batch_max_duration), 10 * SECOND)
 
 
@@ -93,6 +93,7 @@ class Observed(NamedTuple):
 
 
 def _observe(stores: Stores) -> Observed:
+    """Return the snapshot and the disruption budgets of the stores."""
     budgets = [each for each in stores.objects("PodDisruptionBudget") if isinstance(each, PodDisruptionBudget)]
     return Observed(stores.snapshot(), budgets)
 
@@ -169,7 +170,7 @@ class KarpenterState:
 
     @property
     def deleting(self) -> set[str]:
-        """Return the nodes that are marked for deletion."""
+        """Return the names of the nodes that are marked for deletion."""
         started = {name for command in self.commands if command.is_started for name in command.nodes}
         return started | self.draining.keys() | self.deleted
 
@@ -187,7 +188,10 @@ class KarpenterState:
             self.deleted.discard(old.name)
 
     def note_pod(self, change: Change, now: Moment) -> None:
-        """Note that a pod was bound to a node, ended, or began to terminate there."""
+        """Note when a pod was bound to a node, ended, or began to terminate there.
+
+        Pods of DaemonSets do not count.
+        """
         old, new = change.old, change.new
         if not isinstance(old, Pod) or not isinstance(new, Pod) or not new.spec.node_name or is_daemonset_pod(new):
             return
@@ -202,7 +206,7 @@ class KarpenterState:
             self.events[new.spec.node_name] = now
 
     def consolidatable(self, nodes: Iterable[Node], now: Moment) -> set[str]:
-        """Return the nodes without pod events for the ``consolidateAfter`` of their NodePool."""
+        """Return the names of the nodes without pod events for the ``consolidateAfter`` of their NodePool."""
         waits = {
             pool.name: parse_duration(pool.spec.disruption.consolidate_after)
             for pool in self.pools.pools
@@ -217,7 +221,11 @@ class KarpenterState:
         return result
 
     def _machine_steps(self, progress: Progress) -> StepsOf[Refresh, Machines]:
-        """Return the current machines; the cloud returns the identical groups while nothing has changed."""
+        """Return the current machines.
+
+        The cloud returns the identical groups while nothing has changed; then the machines of the last call are
+        returned.
+        """
         groups = (yield from progress.act(Refresh())).value
         if self.machines is None or self.machines.groups is not groups:
             self.machines = Machines.of(groups)
@@ -261,7 +269,7 @@ class KarpenterState:
         return ""
 
     def nominate(self, nodes: Collection[str], now: Moment) -> None:
-        """Keep nodes on which pending pods were placed from being disrupted for a while."""
+        """Keep nodes on which pending pods were placed from being disrupted for the nomination time."""
         self.nominated.update(dict.fromkeys(nodes, now + self.options.nomination))
 
 
@@ -309,6 +317,7 @@ class Provisioner:
                 self._trigger(change.new.metadata.uid or change.new.name, now)
 
     def _trigger(self, key: str, now: Moment) -> None:
+        """Add a pod or node to the batch, which begins or extends the batch. No effect for one that is in it."""
         if key in self._batch:
             return
         self._batch.add(key)
@@ -316,7 +325,10 @@ class Provisioner:
         self._last = now
 
     def next_due(self) -> Moment | None:
-        """Return the end of the batch, or of the one that pods which stay pending begin; None without such pods."""
+        """Return when the current batch ends, or the next try of pods that stayed pending.
+
+        None without a batch and without such pods.
+        """
         due = [] if self._first is None else [min(self._last + self._idle, self._first + self._longest)]
         if self._tried and not self._tried.isdisjoint(self._pending | self._state.deleting):
             due.append(self._retry + self._idle)
@@ -343,6 +355,7 @@ class Provisioner:
 
 
 def _is_tainted(node: Node) -> bool:
+    """Check whether a node has the taint of disrupted nodes."""
     return any(taint.key == DISRUPTED.key and taint.effect == DISRUPTED.effect for taint in node.spec.taints)
 
 
@@ -370,7 +383,7 @@ class Disrupter:
             self._state.note_pod(change, now)
 
     def next_due(self) -> Moment | None:
-        """Return when nodes are looked at again."""
+        """Return when the nodes are checked again."""
         return self._due
 
     def observe(self, stores: Stores, now: Moment) -> Observed:
@@ -379,7 +392,7 @@ class Disrupter:
         return _observe(stores)
 
     def steps(self, sight: Observed, now: Moment) -> Steps[None]:
-        """Try the methods in order until one disrupts something. Each command is validated after 15 seconds."""
+        """Try the methods in order until one disrupts something. Each command is validated again after 15 seconds."""
         state, progress = self._state, Progress(now)
         view = yield from state.view_steps(progress, sight)
         inputs = _inputs(view)
@@ -403,7 +416,10 @@ class Disrupter:
         self._due = progress.now + _POLLING
 
     def _start_steps(self, progress: Progress, view: ClusterView, command: Command) -> StepsOf[Any, bool]:
-        """Taint the nodes, launch their replacement, and hand them over to the terminator; False if that failed."""
+        """Taint the nodes, launch their replacement, and hand them over to the terminator.
+
+        Returns False, with the taints removed, if the replacement could not be launched.
+        """
         names = [candidate.name for candidate in command.candidates]
         running = RunningCommand(names, "", progress.now)
         self._state.commands.append(running)  # before the first change of a node, by which the terminator wakes up
@@ -422,7 +438,7 @@ class Disrupter:
 
 
 def _inputs(view: ClusterView) -> tuple[Any, ...]:
-    """Return what decides whether a look for nodes to disrupt can have another result than the last one."""
+    """Return the inputs of a search for nodes to disrupt: the same inputs lead to the same result."""
     managed = view.managed
     allowed = [count_allowed(view, reason) for reason in dict.fromkeys(method.reason for method in METHODS)]
     sets = (managed.deleting, managed.nominated, managed.consolidatable, managed.unavailable, managed.requested)
@@ -430,11 +446,12 @@ def _inputs(view: ClusterView) -> tuple[Any, ...]:
 
 
 def _is_same(inputs: tuple[Any, ...], last: tuple[Any, ...] | None) -> bool:
+    """Check whether inputs are those of the last search: the identical snapshot, and otherwise equal."""
     return last is not None and inputs[0] is last[0] and inputs[1:] == last[1:]
 
 
 def _taint_steps(progress: Progress, view: ClusterView, name: str, *, add: bool) -> StepsOf[Patch, None]:
-    """Add the taint of disrupted nodes, or remove it."""
+    """Add the taint of disrupted nodes to a node, or remove the taint. A node that does not exist is ignored."""
     index = view.snapshot.columns.index
     if name not in index:
         return
@@ -474,7 +491,7 @@ class Terminator:
         return _observe(stores)
 
     def steps(self, sight: Observed, now: Moment) -> Steps[None]:
-        """Advance each disruption by as much as is possible now."""
+        """Advance each disruption as far as it can be advanced now."""
         progress, state = Progress(now), self._state
         view = yield from state.view_steps(progress, sight)
         yield from self._advance_commands(progress, view)
@@ -487,7 +504,10 @@ class Terminator:
                 del state.requested[machine]
 
     def _advance_commands(self, progress: Progress, view: ClusterView) -> StepsOf[Patch, None]:
-        """Begin to drain the nodes of commands whose replacement is initialized; give up those that take too long."""
+        """Begin to drain the nodes of commands whose replacement is initialized.
+
+        Commands whose replacement takes too long are given up; their nodes lose the taint.
+        """
         state, now = self._state, progress.now
         nodes = {node.spec.provider_id: node.name for node in view.snapshot.columns.objects}
         waiting = []
@@ -506,7 +526,10 @@ class Terminator:
         state.commands = waiting
 
     def _drain_steps(self, progress: Progress, view: ClusterView, name: str) -> StepsOf[Any, None]:
-        """Evict the pods of a node; once they are gone, delete its machine."""
+        """Evict the pods of a node. Once no pod is left to wait for, delete the node's machine.
+
+        The machine is deleted at the earliest ``_MIN_DRAIN`` after the beginning of the drain.
+        """
         state = self._state
         group = view.managed.group_of.get(name)
         if group is None:

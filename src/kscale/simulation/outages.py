@@ -30,17 +30,17 @@ class ZoneOutage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def zone_of_node(node: Node) -> str:
-    """Return the zone of a node, or an empty text."""
+    """Return the zone in a node's labels; empty without one."""
     return (node.metadata.labels or {}).get(ZONE, "")
 
 
 def zone_of_group(group: NodeGroup) -> str:
-    """Return the zone of a group's template, or an empty text."""
+    """Return the zone of a group's template; empty without one."""
     return "" if group.template is None else zone_of_node(group.template.node)
 
 
 def with_outages(times: GroupTimes, zone: str, outages: list[ZoneOutage]) -> GroupTimes:
-    """Return the behaviour of a group's machines with no stock during the outages of its zone."""
+    """Return the behaviour of a group's machines, out of stock also during the outages of its zone."""
     periods = tuple((each.begin, each.end) for each in outages if each.zone == zone)
     return msgspec.structs.replace(times, out_of_stock=(*times.out_of_stock, *periods)) if periods else times
 
@@ -50,6 +50,7 @@ def schedule_outages(world: SimulatedWorld, outages: list[ZoneOutage]) -> list[O
     uses: list[OutageUse] = []
 
     def begin(outage: ZoneOutage) -> None:
+        """Begin an outage, and record its effect."""
         uses.append(_lose_zone(world, outage))
 
     for outage in outages:
@@ -58,6 +59,7 @@ def schedule_outages(world: SimulatedWorld, outages: list[ZoneOutage]) -> list[O
 
 
 def _lose_zone(world: SimulatedWorld, outage: ZoneOutage) -> OutageUse:
+    """Delete all machines and nodes in a zone; return the record of the outage."""
     nodes = {name: node for name, node in world.api.get_all("Node").items() if zone_of_node(node) == outage.zone}
     pods = sum(
         pod.spec.node_name in nodes
@@ -81,7 +83,10 @@ def _lose_zone(world: SimulatedWorld, outage: ZoneOutage) -> OutageUse:
 
 
 def _machines_in(pool: Pool, zone: str, world: SimulatedWorld) -> Iterator[str]:
-    """Yield the machines of a pool in a zone: booting ones by the group's template, the others by their nodes."""
+    """Yield the names of a pool's machines in a zone: by their node, or by the group's template if they have none.
+
+    Machines with an error are left out.
+    """
     for name, machine in pool.machines.items():
         node = world.api.find("Node", name)
         in_zone = zone_of_group(pool.group) if node is None else zone_of_node(node)

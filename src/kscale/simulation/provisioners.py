@@ -120,6 +120,7 @@ def compare_provisioners(
 
 
 def _summarize(names: Sequence[str], reports: Sequence[SimulationReport]) -> list[ProvisionerRun]:
+    """Build the record of each run."""
     return [
         ProvisionerRun(
             provisioner=name,

@@ -34,10 +34,12 @@ class TimesByOwner:
         self._times, self._usual, self._endless = times, usual, replace(usual, work=None)
 
     def __call__(self, pod: Pod) -> PodTimes:
+        """Return the times of a pod."""
         owner = controller_of(pod.metadata)
         return self._usual if owner is None else self._find(owner.kind, pod, owner.name)
 
     def _find(self, kind: str, pod: Pod, name: str) -> PodTimes:
+        """Return the times of a pod that the workload (``kind``, ``name``) owns."""
         namespace = pod.metadata.namespace
         times = self._times.get(f"{kind}/{namespace}/{name}")
         if times is None and kind == "ReplicaSet" and "pod-template-hash" in (pod.metadata.labels or {}):
@@ -53,16 +55,17 @@ _IS_DEFAULT: Final = {"storageclass.kubernetes.io/is-default-class": "true"}
 
 
 def complete_objects(objects: Sequence[KubeObject], later: Sequence[KubeObject] = ()) -> list[KubeObject]:
-    """Return the objects of a cluster with missing objects that they need.
+    """Return the objects of a cluster together with missing objects that they need.
 
-    Added are ReplicaSets between Deployments and their pods, and storage classes of StatefulSets, also of those in
-    ``later``. Their volumes are created where the pod is.
+    Added are ReplicaSets between Deployments and their pods, and storage classes of StatefulSets, also of StatefulSets
+    in ``later``. The volumes of these classes are created where the pod is.
     """
     named = [_with_uid(item) if isinstance(item, Deployment) else item for item in objects]
     return [*named, *_replica_sets(named), *_storage_classes([*named, *later])]
 
 
 def _with_uid(held: Deployment) -> Deployment:
+    """Return the Deployment with a UID, derived from its name if it has none."""
     meta = held.metadata
     uid = meta.uid or derived_uid("Deployment", meta.namespace or "default", meta.name)
     return replace(held, metadata=replace(meta, uid=uid))
@@ -71,7 +74,7 @@ def _with_uid(held: Deployment) -> Deployment:
 def _replica_sets(objects: Iterable[KubeObject]) -> list[ReplicaSet]:
     """Build the missing ReplicaSets that own pods of a Deployment.
 
-    The one with the newest pod has the Deployment's current template.
+    The ReplicaSet with the newest pod has the Deployment's current template.
     """
     known_uids = {item.metadata.uid for item in objects if isinstance(item, ReplicaSet)}
     deployments = [item for item in objects if isinstance(item, Deployment)]
@@ -93,6 +96,7 @@ def _replica_sets(objects: Iterable[KubeObject]) -> list[ReplicaSet]:
 
 
 def _selects(deployment: Deployment, pod: Pod) -> bool:
+    """Check whether a Deployment's selector matches a pod in its namespace; False if the selector is invalid."""
     if (deployment.metadata.namespace or "default") != (pod.metadata.namespace or "default"):
         return False
     try:
@@ -102,11 +106,15 @@ def _selects(deployment: Deployment, pod: Pod) -> bool:
 
 
 def _get_newest_creation(pods: list[Pod]) -> str:
+    """Return the newest creation time of the pods (RFC 3339), empty if unknown."""
     return max(pod.metadata.creation_timestamp or "" for pod in pods)
 
 
 def _replica_set(deployment: Deployment, pods: list[Pod], *, is_current: bool) -> ReplicaSet:
-    """Build the ReplicaSet that owns the pods, under the name in their owner reference."""
+    """Build the ReplicaSet that owns the pods, under the name in the pods' owner reference.
+
+    ``is_current``: whether it has the Deployment's current template.
+    """
     pod = pods[0]
     owner = controller_of(pod.metadata)
     assert owner is not None
@@ -131,8 +139,8 @@ def _replica_set(deployment: Deployment, pods: list[Pod], *, is_current: bool) -
     )
 
 
-def _free(name: str, taken: Container[str]) -> str:
-    """Return the name, or the first free name with a number appended."""
+def _find_free_name(name: str, taken: Container[str]) -> str:
+    """Return the name, or the first name with a number appended that is not taken."""
     numbered = (f"{name}-{number}" for number in count(1))
     return next(candidate for candidate in chain([name], numbered) if candidate not in taken)
 
@@ -147,7 +155,7 @@ def _storage_classes(objects: Iterable[KubeObject]) -> list[StorageClass]:
         for claim in item.spec.volume_claim_templates if isinstance(item, StatefulSet) else ():
             name = claim.spec.storage_class_name
             if name is None and default is None:
-                missing[_free(_STANDARD, names)] = _IS_DEFAULT
+                missing[_find_free_name(_STANDARD, names)] = _IS_DEFAULT
             elif name and name not in names:
                 missing.setdefault(name, None)
     return [

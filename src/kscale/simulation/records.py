@@ -53,9 +53,10 @@ class DecisionLog:
         self.refused: Counter[str] = Counter()
 
     def listening(self, by: str, perform: Perform) -> Perform:
-        """Return a ``perform`` for one autoscaler that also logs its actions that change something."""
+        """Return a ``perform`` for one autoscaler (``by``) that also logs actions that change something."""
 
         def performing(action: Action, now: Moment) -> Outcome:
+            """Perform an action, and log it if it changes something."""
             outcome = perform(action, now)
             if changes_something(action):
                 self._note(by, action, now, outcome)
@@ -64,6 +65,7 @@ class DecisionLog:
         return performing
 
     def _note(self, by: str, action: Action, now: Moment, outcome: Outcome) -> None:
+        """Add an entry, and count the action as done or refused."""
         name = type(action).__name__
         (self.done if outcome.error is None else self.refused)[name] += 1
         if isinstance(action, DeleteNodes):  # their names are enough

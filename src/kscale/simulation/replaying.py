@@ -116,6 +116,7 @@ def replay_decisions(recorded: Sequence[Decision], setup: Setup, **more: Any) ->
 
 
 def _group_by_autoscaler(decisions: Iterable[Decision]) -> Mapping[str, Sequence[Decision]]:
+    """Return the decisions by autoscaler, in order."""
     result: dict[str, list[Decision]] = {}
     for decision in decisions:
         result.setdefault(decision.by, []).append(decision)
@@ -123,6 +124,7 @@ def _group_by_autoscaler(decisions: Iterable[Decision]) -> Mapping[str, Sequence
 
 
 def _replay(name: str, old: Sequence[Decision], now: Sequence[Decision]) -> AutoscalerReplay:
+    """Compare the decisions of one autoscaler up to the first difference."""
     shorter = min(len(old), len(now))
     same = next((i for i in range(shorter) if old[i] != now[i]), shorter)
     return AutoscalerReplay(

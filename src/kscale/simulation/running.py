@@ -55,12 +55,13 @@ __all__ = ["Simulation", "Simulator", "Timeline", "simulate", "storing_current_v
 
 
 def storing_current_versions(perform: Perform) -> Perform:
-    """Return a ``perform`` that converts objects to the version that the world stores.
+    """Return a ``perform`` that first converts objects to the version that the world stores.
 
     The HPA controller of older releases writes its status as autoscaling/v1; the world has HPAs as autoscaling/v2.
     """
 
     def performing(action: Action, now: Moment) -> Outcome:
+        """Perform an action, with an HPA of autoscaling/v1 converted."""
         if isinstance(action, WriteStatus) and isinstance(action.object, HorizontalPodAutoscalerV1):
             action = replace(action, object=from_v1(action.object))
         return perform(action, now)
@@ -72,7 +73,8 @@ _CORES = "_cores"
 Column = NDArray[np.int64] | NDArray[np.float64] | list[str]
 
 
-def _column(name: str, values: list[Any]) -> Column:
+def _build_column(name: str, values: list[Any]) -> Column:
+    """Convert the values of a column: texts as they are, float64 if the name ends with ``_cores``, otherwise int64."""
     if values and isinstance(values[0], str):
         return values
     return np.array(values, np.float64) if name.endswith(_CORES) else np.array(values, np.int64)
@@ -97,7 +99,7 @@ class Timeline:
 
     def columns(self) -> dict[str, Column]:
         """Return all columns by name."""
-        return {name: _column(name, values) for name, values in self._rows.items()}
+        return {name: _build_column(name, values) for name, values in self._rows.items()}
 
     def write(self, path: Path) -> None:
         """Write a Parquet file; times are timestamps in UTC.
@@ -221,6 +223,7 @@ class _Run:
         self.drives = [self._drive(driver, DRIVERS + i, skip=skip) for i, driver in enumerate(setup.drivers)]
 
     def _drive(self, driver: Driver[Any], rank: int, *, skip: bool) -> VirtualDrive:
+        """Prepare a driver to run in the world. ``skip``: skip rounds that cannot change anything."""
         world = self.world
         stores = world.stores(driver.watches)
         perform = self.log.listening(driver.name, storing_current_versions(world.perform))
@@ -229,23 +232,25 @@ class _Run:
         return VirtualDrive(driver, stores, world.time, perform, rank=rank, inputs=inputs)
 
     def run(self, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> Simulation:
+        """Run the world to its horizon, or until ``stop`` returns True."""
         world, end = self.world, self.begin + self.setup.horizon
         world.begin()
-        world.time.at(world.time.now, self._sample, rank=HAPPENINGS)
+        world.time.at(world.time.now, self._record_sample, rank=HAPPENINGS)
         for number in range(self.looks):
             moment = self.begin + self.setup.horizon * (2 * number + 1) // (2 * self.looks)
             world.time.at(moment, self.mixes.observe, rank=HAPPENINGS)
         with collector_relaxed():
-            interrupted = self._until(end, stop, progress)
+            interrupted = self._run_until(end, stop, progress)
         for drive in self.drives:
             drive.stop()
         return Simulation(
             report=self._report(interrupted), timeline=self.timeline, workloads=self.workloads, decisions=self.log
         )
 
-    def _until(self, end: Moment, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> bool:
-        """Run the world up to a moment; return whether the run was interrupted. Raises InputError if time stands
-        still.
+    def _run_until(self, end: Moment, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> bool:
+        """Run the world up to a moment; return whether the run was interrupted.
+
+        Raises InputError if the simulated time does not advance.
         """
         world, stands = self.world, 0
         while (due := world.time.next_due) is not None and due <= end:
@@ -263,9 +268,11 @@ class _Run:
         return False
 
     def _pods(self, changes: Changes[Pod]) -> None:
+        """Count changes of pods."""
         self.pod_events += len(changes)
 
-    def _sample(self) -> None:
+    def _record_sample(self) -> None:
+        """Add the current state to the timelines of cluster and workloads, and schedule the next sample."""
         world, ledger = self.world, self.ledger
         machines = sum(pool.billed_count for pool in world.cloud.pools.values())
         self.timeline.add(
@@ -280,7 +287,7 @@ class _Run:
             status, name = job.status, f"Job/{job.namespace}/{job.name}"
             counts = status.active, status.succeeded, status.failed
             self.workloads.add(world.time.now, name, status.active, status.ready or 0, *counts)
-        world.time.at(world.time.now + self.setup.sample, self._sample, rank=HAPPENINGS)
+        world.time.at(world.time.now + self.setup.sample, self._record_sample, rank=HAPPENINGS)
 
     # -- report -------------------------------------------------------------------------------------------------------
 
@@ -350,6 +357,10 @@ class _Run:
         )
 
     def _groups(self, now: Moment) -> list[GroupUse]:
+        """Return the usage and cost of each group up to ``now``.
+
+        If the groups stand for NodePools, groups that never had a machine are left out.
+        """
         cloud = self.world.cloud
         paid = cloud.paid(now)
         result = []
@@ -372,6 +383,7 @@ class _Run:
         return result
 
     def _pending(self) -> PendingPods:
+        """Return how long pods waited and how many, up to the current time."""
         ledger = self.ledger
         waits = [*ledger.waits, *ledger.waiting()]
         return PendingPods(
@@ -388,6 +400,7 @@ class _Run:
 
 
 def _list_recommendations(vpa: VerticalPodAutoscaler) -> list[Recommended]:
+    """Return the recommendation of a VPA for each container; empty without a recommendation."""
     recommendation = vpa.status.recommendation
     return [
         Recommended(
@@ -402,10 +415,12 @@ def _list_recommendations(vpa: VerticalPodAutoscaler) -> list[Recommended]:
 
 
 def _texts(amounts: ResourceList | None) -> dict[str, str]:
+    """Format the amounts as quantities."""
     return {name: str(amount) for name, amount in (amounts or {}).items()}
 
 
 def _hours(nanoseconds: int) -> float:
+    """Convert nanoseconds to hours."""
     return nanoseconds / _HOUR
 
 
@@ -413,7 +428,8 @@ _HOUR_OF_SIMULATOR = "1h"
 _LONGEST = 120  # maximum of characters for a decision's arguments
 
 
-def _for_an_hour() -> Scenario:
+def _create_default_scenario() -> Scenario:
+    """Return an empty scenario of one hour."""
     return Scenario(api_version="kscale.dev/v1alpha1", kind="Simulation", horizon=_HOUR_OF_SIMULATOR)
 
 
@@ -427,7 +443,7 @@ class Simulator:
     Autoscaler changes anything, for an hour. ``source``, ``folder``: those of the scenario.
     """
 
-    scenario: Scenario = field(default_factory=_for_an_hour)
+    scenario: Scenario = field(default_factory=_create_default_scenario)
     source: str = ""
     folder: str | os.PathLike[str] = "."
 

@@ -331,12 +331,15 @@ class Values:
         self.problems: list[Problem] = []
 
     def wrong(self, field: str, message: str, step: int | None = None) -> None:
-        """Record a mistake of a field; ``step``: index of a signal's step."""
+        """Record a mistake of a field; ``step``: index of a signal's step, None if the field has no steps."""
         place = field if step is None else f"{field}.steps[{step}]"
         self.problems.append(Problem(message, self.source, field=place))
 
     def duration(self, text: str, field: str, *, least: int = 0, step: int | None = None) -> int:
-        """Parse a Go duration to nanoseconds; after a mistake, or for less than ``least``, return ``least``."""
+        """Parse a Go duration to nanoseconds.
+
+        After a mistake, which is recorded, and for less than ``least`` nanoseconds, returns ``least``.
+        """
         try:
             nanoseconds = parse_duration(text)
         except ValueError as error:
@@ -412,9 +415,10 @@ class Values:
         return signals_Signal.constant(0)
 
     def _rows(self, given: SignalEntry, field: str, repeat: int) -> tuple[list[int], list[int]]:
-        """Read (nanoseconds, thousandths) from a file; its first row is the beginning.
+        """Read (moments in nanoseconds, amounts in thousandths) from a file; its first row is the beginning.
 
-        Events end with the last bin, unless the signal repeats there. Raises ValueError for unusable rows.
+        Events end with the last bin, unless the signal repeats (after ``repeat`` nanoseconds, 0: never) by then. Raises
+        ValueError for unusable rows.
         """
         path = self.folder / str(given.file)
         if given.bin is not None:
@@ -439,7 +443,7 @@ class Values:
 
 
 def options_of(struct: type[_T], flags: Mapping[str, Any], given: Mapping[str, Any], values: Values, field: str) -> _T:
-    """Build an options struct from ``given`` and the flags, which have upstream's names.
+    """Build an options struct from ``given`` (by field) and the flags (by upstream's name).
 
     Mistakes are added to ``values``; if the options are refused as a whole, the result has default values.
     """
@@ -476,7 +480,10 @@ def options_of(struct: type[_T], flags: Mapping[str, Any], given: Mapping[str, A
 
 
 def _gates(given: Any) -> dict[str, bool]:
-    """Parse feature gates as in Go's flags: ``A=true,B=false``, or a list of such texts. Raises ValueError."""
+    """Parse feature gates as in Go's flags: ``A=true,B=false``, or a list of such texts.
+
+    Raises ValueError for any other text.
+    """
     gates: dict[str, bool] = {}
     for part in ",".join(given if isinstance(given, list) else [str(given)]).split(","):
         name, _, value = part.partition("=")

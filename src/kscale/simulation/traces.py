@@ -180,11 +180,12 @@ def openb_rows(path: str | os.PathLike[str], kind: type[_T]) -> dict[str, _T]:
 
 
 def _strip_cells(cells: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the cells that are not empty, stripped."""
+    """Return the cells that are not empty, by column, without surrounding spaces."""
     return {column: text.strip() for column, text in cells if text.strip()}
 
 
 def _text(path: Path) -> str:
+    """Read a text file, decompressed if it is gzip. Raises InputError if it cannot be read as UTF-8."""
     try:
         raw = read_file(path)
         return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
@@ -216,14 +217,15 @@ class Arrivals:
     places: Mapping[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
 
     def times(self, usual: Callable[[Pod], PodTimes]) -> Callable[[Pod], PodTimes]:
-        """Return a function of pods' times that uses the trace's run times.
+        """Return a function from pods to their times that uses the trace's run times.
 
-        Other times, and those of other pods, come from ``usual``.
+        All other times, and the times of pods that are not in the trace, come from ``usual``.
         """
         if not self.work:
             return usual
 
         def times(pod: Pod) -> PodTimes:
+            """Return the times of a pod."""
             usual_times, work = usual(pod), self.work.get(pod.key)
             return usual_times if work is None else structs_replace(usual_times, work=DurationDistribution.fixed(work))
 
@@ -239,6 +241,7 @@ class Arrivals:
 
     @cached_property
     def _namespaces(self) -> frozenset[str]:
+        """Return the namespaces of the trace's pods."""
         return frozenset(pod.namespace for _, pod in self.pods)
 
     def enter(self, world: SimulatedWorld) -> None:
@@ -248,6 +251,7 @@ class Arrivals:
 
 
 def _add_pods(world: SimulatedWorld, pods: Sequence[Pod]) -> None:
+    """Add pods to a world."""
     for pod in pods:
         world.add(pod)
 
@@ -276,14 +280,17 @@ def openb_arrivals(entry: OpenbEntry | None, values: Values, begin: Moment, end:
     rows |= {("Pod", f"openb/{pod.name}"): (str(values.folder / entry.pods), row, "name") for _, row, pod in arriving}
     return Arrivals(
         pods=[(time, from_dict(pod.manifest(), Pod)) for time, _, pod in arriving],
-        work={f"openb/{pod.name}": work for _, _, pod in arriving if (work := _work(pod)) is not None},
+        work={f"openb/{pod.name}": work for _, _, pod in arriving if (work := _get_run_time(pod)) is not None},
         nodes=[from_dict(node.manifest(), Node) for node in nodes.values()],
         places=rows,
     )
 
 
-def _work(pod: OpenbPod) -> int | None:
-    """Return the pod's run time in nanoseconds, from scheduling to deletion; None if a time is missing."""
+def _get_run_time(pod: OpenbPod) -> int | None:
+    """Return the pod's run time in nanoseconds, from scheduling to deletion; None if a time is missing.
+
+    Without a time of scheduling, the run time begins with the creation.
+    """
     since = pod.creation_time if pod.scheduled_time is None else pod.scheduled_time
     if pod.deletion_time is None or since is None:
         return None
@@ -352,7 +359,7 @@ class SimkubeObjects:
 
     @property
     def applied_later(self) -> list[KubeObject]:
-        """Return the objects applied after the beginning, each as often as it is applied."""
+        """Return the objects applied after the beginning, each as often as the trace applies the object."""
         return [item for _, applied, _ in self.later for item in applied]
 
     @property
@@ -361,7 +368,7 @@ class SimkubeObjects:
         return [item for _, _, deleted in self.later for item in deleted]
 
     def admit(self, admit: _Admit) -> SimkubeObjects:
-        """Return a copy in which later objects are as the API server stores them, by ``admit``."""
+        """Return a copy whose later objects are as the API server stores them. ``admit`` converts one object."""
         later = [(time, [admit(item) for item in applied], deleted) for time, applied, deleted in self.later]
         return replace(self, later=later)
 
@@ -372,6 +379,7 @@ class SimkubeObjects:
 
 
 def _apply_changes(world: SimulatedWorld, applied: Sequence[KubeObject], deleted: Sequence[KubeObject]) -> None:
+    """Apply and delete objects in a world."""
     for item in applied:
         world.apply(item)
     for item in deleted:
@@ -393,10 +401,11 @@ def simkube_objects(name: str, values: Values, begin: Moment, end: Moment) -> Si
         return SimkubeObjects()
 
     def objects(given: Sequence[Mapping[str, Any]], field: str) -> list[KubeObject]:
+        """Decode the objects of an event; mistakes are added to ``values``, and such objects are left out."""
         result: list[KubeObject] = []
         for i, data in enumerate(given):
             try:
-                result.append(_object(data))
+                result.append(_decode_object(data))
             except InputError as error:
                 place = f"{field}[{i}]"
                 values.problems += [replace(problem, source=str(source), object=place) for problem in error.problems]
@@ -419,10 +428,10 @@ def simkube_objects(name: str, values: Values, begin: Moment, end: Moment) -> Si
     return SimkubeObjects(first=list(first.values()), later=later)
 
 
-def _object(data: Mapping[str, Any]) -> KubeObject:
+def _decode_object(data: Mapping[str, Any]) -> KubeObject:
     """Decode an applied object, without status and node.
 
-    Raises InputError also for lists of objects, and for cron jobs, which are not simulated.
+    Raises InputError if it cannot be decoded, for a list of objects, and for cron jobs, which are not simulated.
     """
     metadata = data.get("metadata")
     manifest = {key: value for key, value in data.items() if key != "status"}

@@ -136,7 +136,7 @@ def read_table(text: str, source: str, catalogue_filter: CatalogueFilter, *, sto
 
 
 def _count_skipped(skipped: list[Problem]) -> dict[str, int]:
-    """Return the rows left out as texts with counts: the first ones by name, the others as one number."""
+    """Return numbers of skipped rows by text: the first rows each with their mistakes, the rest as one number."""
     by_row: dict[str, list[str]] = {}
     for problem in skipped:
         by_row.setdefault(problem.object, []).append(f"{problem.field}: {problem.message}")
@@ -199,13 +199,16 @@ class _Row:
     is_tiny: bool = False
 
     def wrong(self, column: str, message: str) -> None:
+        """Add a problem with the cell of a column; an empty column stands for the whole row."""
         self.problems.append(Problem(message, source=self.source, object=self.name, field=column))
 
     def text(self, column: str) -> str:
+        """Return a cell without surrounding spaces; empty if the row has no such cell."""
         cell = self.cells.get(column)
         return cell.strip() if isinstance(cell, str) else ""
 
     def count(self, column: str) -> int:
+        """Parse a cell as a whole number. Adds a problem and returns 0 for any other text."""
         text = self.text(column)
         if not (text.isascii() and text.isdigit()):
             self.wrong(column, f'"{text}" is not a whole number' if text else "the cell is empty")
@@ -213,7 +216,7 @@ class _Row:
         return int(text)
 
     def cores(self, name: str) -> int:
-        """Return the number of usable cores: ``vcpus_available``, else by the name of an Azure type."""
+        """Return the usable cores: ``vcpus_available``, otherwise ``vcpu`` reduced by the name of an Azure type."""
         cores = self.count("vcpu")
         if not self.text("vcpus_available"):
             return constrained_cores(name, cores)
@@ -223,6 +226,10 @@ class _Row:
         return available
 
     def quantity(self, column: str) -> Quantity | None:
+        """Parse a cell as a quantity; None if it is empty.
+
+        Adds a problem and returns None if it is invalid or negative.
+        """
         text = self.text(column)
         if not text:
             return None
@@ -237,6 +244,10 @@ class _Row:
         return amount
 
     def prices(self, prefix: str) -> dict[str, float]:
+        """Return the prices in the columns that begin with ``prefix``, by the rest of the column's name (the region).
+
+        Empty cells are left out. Adds a problem for each cell that is not a price.
+        """
         prices = {}
         for column in self.cells:
             if not isinstance(column, str) or not column.startswith(prefix):
@@ -252,6 +263,7 @@ class _Row:
         return prices
 
     def instance_type(self, catalogue_filter: CatalogueFilter) -> InstanceType | None:
+        """Convert the row; None if it has mistakes, which are added to ``problems``."""
         if None in self.cells or None in self.cells.values():
             self.wrong("", f"{'more' if None in self.cells else 'fewer'} cells than the header has columns")
             return None
@@ -298,7 +310,10 @@ class _Row:
     def get_allocatable(
         self, catalogue_filter: CatalogueFilter, capacity: Mapping[str, Quantity], arch: str
     ) -> dict[str, Quantity]:
-        """Return the allocatable cpu and memory by the overhead formula (Azure's for its tables); empty without one."""
+        """Return the allocatable cpu and memory by the overhead formula (Azure's for its tables).
+
+        Empty without a formula.
+        """
         default = Overhead.AKS if _OF_AZURE in self.cells else Overhead.NONE
         formula = default if catalogue_filter.overhead is None else catalogue_filter.overhead
         if formula is Overhead.NONE:
@@ -379,6 +394,7 @@ def read_google_prices(text: str, source: str, catalogue_filter: CatalogueFilter
 
 
 def _machines(on_demand: dict[str, float], spot: dict[str, float]) -> Iterable[Machine | str]:
+    """Yield the machine of each name with its prices ($/h), or the name alone if its shape is unknown."""
     for name in dict.fromkeys((*on_demand, *spot)):
         shape = shape_of(name)
         if shape is None:
@@ -537,6 +553,7 @@ def read_dump(data: Any, source: str, catalogue_filter: CatalogueFilter) -> Cata
 
 
 def _items(data: Any, source: str) -> tuple[str, list[Any]]:
+    """Return (field of the dump that holds the entries, or empty; entries). Raises InputError if there is no list."""
     prefix = ""
     if isinstance(data, Mapping) and "InstanceTypes" in data:
         prefix, data = "InstanceTypes", data["InstanceTypes"]
@@ -548,11 +565,12 @@ def _items(data: Any, source: str) -> tuple[str, list[Any]]:
 
 
 def _arch(names: Iterable[str]) -> str:
-    """Return the Kubernetes name of the first architecture that nodes support; empty if there is none."""
+    """Return the Kubernetes name of the first architecture that nodes support; empty if no name is of such a one."""
     return next((_ARCH[name.lower()] for name in names if name.lower() in _ARCH), "")
 
 
 def _read_aws_type(item: _Ec2Type, catalogue_filter: CatalogueFilter) -> _Found:
+    """Convert an entry of AWS's dump; a text is the reason for which the entry is left out."""
     arch = _arch(item.processor_info.supported_architectures)
     if not arch:
         return "of another architecture"
@@ -571,6 +589,10 @@ def _read_aws_type(item: _Ec2Type, catalogue_filter: CatalogueFilter) -> _Found:
 
 
 def _read_azure_sku(item: _AzureSku, catalogue_filter: CatalogueFilter) -> _Found:
+    """Convert an entry of Azure's dump; a text is the reason for which the entry is left out.
+
+    Raises ValueError if a capability is missing or is not a number.
+    """
     has = {capability.name: capability.value for capability in item.capabilities}
     arch = _arch([has.get("CpuArchitectureType", "x64")])
     if not arch:
@@ -587,6 +609,7 @@ def _read_azure_sku(item: _AzureSku, catalogue_filter: CatalogueFilter) -> _Foun
 
 
 def _read_gce_type(item: _GceType, catalogue_filter: CatalogueFilter) -> _Found:
+    """Convert an entry of Google's dump; a text is the reason for which the entry is left out."""
     arch = _arch([item.architecture])
     if not arch:
         return "of another architecture"
@@ -601,6 +624,10 @@ def _read_gce_type(item: _GceType, catalogue_filter: CatalogueFilter) -> _Found:
 
 
 def _read_karpenter_type(item: _KarpenterType, catalogue_filter: CatalogueFilter) -> _Found:
+    """Convert a type of Karpenter's dump; a text is the reason for which the type is left out.
+
+    A region has the lowest price of its zones. Raises ValueError if cpu or memory is missing.
+    """
     if "linux" not in item.operating_systems:
         return "not for Linux"
     if item.architecture not in ARCHITECTURES:

@@ -190,12 +190,14 @@ def path_of(name: str) -> Path:
 
 
 def _folder() -> Path:
+    """Return the folder of imported catalogues, which need not exist."""
     return data_directory() / "catalogues"
 
 
 def is_stored(source: str | os.PathLike[str]) -> bool:
-    """Check whether a source is the file of an imported catalogue, or the name of one without a local file of that
-    name.
+    """Check whether a source is the file or the name of an imported catalogue.
+
+    A local file of that name takes precedence over the imported catalogue.
     """
     path = Path(source)
     return path.parent == _folder() or (not path.exists() and path.name in list_catalogues())
@@ -307,6 +309,10 @@ def read_prices(source: str | os.PathLike[str] | bytes) -> Prices:
 
 
 def _text(source: str | os.PathLike[str] | bytes) -> tuple[str, str]:
+    """Return (name for problems, text) of a source, decompressed if it is gzip.
+
+    Raises InputError if it cannot be read, is empty, or is not UTF-8 text.
+    """
     name, raw = ("<bytes>", source) if isinstance(source, bytes) else (str(source), _file(Path(source)))
     try:
         text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
@@ -335,6 +341,7 @@ def _file(path: Path) -> bytes:
 
 
 def _header(text: str) -> list[str]:
+    """Return the cells of the first line; an empty list if the line is malformed CSV."""
     try:
         return next(csv.reader(text.splitlines()[:1]), [])
     except csv.Error:
@@ -342,6 +349,7 @@ def _header(text: str) -> list[str]:
 
 
 def _json(text: str, source: str) -> Any:
+    """Decode JSON. Raises InputError for a syntax error, and for values that are nested too deeply."""
     try:
         return msgspec.json.decode(text)
     except RecursionError:

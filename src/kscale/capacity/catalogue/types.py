@@ -84,8 +84,9 @@ def allocatable(of: Overhead, cpu: int, memory: int, pods: int, arch: str) -> tu
 
 
 def _steps_of_cpu(cpu: int) -> int:
-    """Return reserved milli-cores: 6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the
-    rest.
+    """Return the reserved milli-cores of ``cpu`` milli-cores, rounded up.
+
+    6 % of the first core, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest.
     """
     remaining, reserved = cpu, 0
     for width, share in ((1_000, 600), (1_000, 100), (2_000, 50)):
@@ -96,11 +97,10 @@ def _steps_of_cpu(cpu: int) -> int:
 
 
 def _steps_of_memory(memory: int) -> int:
-    """Return reserved bytes.
+    """Return the reserved bytes of ``memory`` bytes.
 
-    255 MiB below one GiB; else 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the next 112, 2
-    %
-    of the rest.
+    255 MiB below one GiB. Otherwise 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the next
+    112, and 2 % of the rest, rounded up.
     """
     gib = 1024 * _MIB
     if memory < gib:
@@ -143,10 +143,9 @@ class InstanceType:
     gpu_name: str = ""
 
     def price(self, region: str = "", *, spot: bool = False) -> float | None:
-        """Return the price per hour in a region (spelled with ``-`` or ``_``), or in the type's first region; None if
-        unknown.
+        """Return the price per hour in a region; None if it is unknown.
 
-        ``spot`` selects the spot price.
+        ``region`` is spelled with ``-`` or ``_``; empty: the type's first region. ``spot`` selects the spot price.
         """
         prices = self.spot_prices if spot else self.prices
         if not region:
@@ -158,9 +157,8 @@ class InstanceType:
     ) -> Node:
         """Build a ready node of this type.
 
-        The node has the labels that every cloud sets (those of ``zone`` and ``region`` if they are given), and
-        ``labels`` on
-        top.
+        The node has the labels that every cloud sets (those of ``zone`` and ``region`` if they are given) and
+        ``labels``, which override them.
         """
         node_name = name or self.name
         well_known = {
@@ -226,7 +224,7 @@ class Catalogue(Mapping[str, InstanceType]):
         )
 
     def check_region(self, region: str) -> None:
-        """Raise InputError if no type has a price in the region; empty = each type's first region."""
+        """Raise InputError if no type has a price in the region. An empty region is always valid."""
         if region and region.replace("_", "-") not in self.regions:
             text = f'no prices of region "{region}": there are {", ".join(self.regions) or "none"}'
             raise InputError(Problem(text, source=self.source))
@@ -359,7 +357,7 @@ class Machine:
 
 
 def gpu_resource(gpu_name: str) -> str:
-    """Return the resource name of the device plug-in by the GPU's maker."""
+    """Return the resource name of the device plug-in for a GPU, by the maker in the GPU's name."""
     return "amd.com/gpu" if gpu_name.lower().startswith(("radeon", "amd")) else "nvidia.com/gpu"
 
 

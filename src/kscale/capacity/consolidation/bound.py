@@ -23,7 +23,7 @@ _MOST_KINDS = 300
 
 
 def list_misplaced_pods(moves: Moves) -> set[int]:
-    """Return the pods that could not be scheduled to the node that they run on today.
+    """Return the positions of the pods that could not be scheduled to the node that they run on today.
 
     A node may have changed since, or be overcommitted. No statement about schedulable pods holds for these.
     """
@@ -46,17 +46,19 @@ def bound_cost(
     *,
     effort: int,
 ) -> tuple[float | None, str]:
-    """Return a lower bound of the $/h of all nodes on which ``pods`` can run, or None and the reason.
+    """Return (lower bound of the $/h of all nodes on which ``pods`` can run, empty), or (None, why there is none).
 
-    Nodes may be of the offers, and of the kinds of the existing nodes, as many as exist. Every path ends at such nodes.
-    Constraints that keep pods and nodes where they are only make a cluster more expensive, so that the bound ignores
-    them: budgets, drain rules, group sizes. ``pods``: running pods of ``snapshot``, as they wait for a node.
+    The nodes may be new ones of the offers, and existing ones: as many of each kind as there are. Every path ends at
+    such nodes. Constraints that keep pods and nodes where they are (budgets, drain rules, group sizes) only make a
+    cluster more expensive, so the bound ignores them.
+
+    ``pods``: running pods of ``snapshot``, as they wait for a node. ``effort`` 0: no bound.
     """
     if not effort:
         return None, "not computed"
     if any(price is None for price in prices):
         return None, "some nodes have no known price"
-    existing = _offer_existing(snapshot, [price or 0.0 for price in prices])
+    existing = _build_existing_offers(snapshot, [price or 0.0 for price in prices])
     if len(existing) > _MOST_KINDS:
         return None, f"there are {len(existing):,} kinds of nodes"
     new = [
@@ -70,8 +72,12 @@ def bound_cost(
     return bound_cost_of_nodes(empty, [*new, *existing], list(empty.pending), options), ""
 
 
-def _offer_existing(snapshot: Snapshot, prices: Sequence[float]) -> list[Offer]:
-    """Return an offer for each kind of existing nodes, with as many nodes as exist."""
+def _build_existing_offers(snapshot: Snapshot, prices: Sequence[float]) -> list[Offer]:
+    """Build one offer for each group of interchangeable nodes, with their number as the maximum.
+
+    They are interchangeable if price, allocatable, taints, labels that pods use, and the classes of pods that end with
+    the node are equal. ``prices``: $/h of each node of the snapshot.
+    """
     keys = _list_label_keys(snapshot)
     own: dict[int, list[Pod]] = {}
     for position, node in enumerate(snapshot.placed_node.tolist()):
@@ -115,7 +121,7 @@ def _offer_existing(snapshot: Snapshot, prices: Sequence[float]) -> list[Offer]:
 
 
 def _list_label_keys(snapshot: Snapshot) -> set[str]:
-    """Return the label keys of nodes that constraints of the pods name, apart from the host name's."""
+    """Return zone, region and the label keys of nodes that constraints of the pods name, except the host name."""
     keys: set[str] = set()
     for pod in snapshot.placed_classes:
         keys.update(pod.node_selector or ())

@@ -91,7 +91,10 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 def allowed_nodes(budgets: Iterable[DisruptionBudget], now: Moment, total: int, reason: str) -> int | None:
-    """Return how many of ``total`` nodes may be disrupted at a moment for a reason; None if no budget says."""
+    """Return how many of ``total`` nodes may be disrupted at a moment for a reason.
+
+    None if no active budget limits this number.
+    """
     limits = [
         share_of(budget.nodes if "%" in budget.nodes else int(budget.nodes), total, up=True)
         for budget in budgets
@@ -121,7 +124,7 @@ class _Schedule(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _parse_schedule(text: str) -> _Schedule:
-    """Parse a cron schedule of five fields, or a descriptor such as ``@daily``. Raises ValueError."""
+    """Parse a cron schedule of five fields, or a descriptor such as ``@daily``. Raises ValueError for another text."""
     fields = _DESCRIPTORS.get(text.strip(), text).split()
     if len(fields) != len(_FIELDS):
         raise ValueError(f'"{text}" is not a cron schedule: minute, hour, day of month, month and day of week')
@@ -165,13 +168,14 @@ def _parse_part(part: str, low: int, high: int, names: Sequence[str]) -> tuple[S
 
 
 def _parse_value(text: str, low: int, names: Sequence[str]) -> int | None:
+    """Return the value of a number, or of one of ``names`` (the first is ``low``); None for any other text."""
     if text.lower() in names:
         return names.index(text.lower()) + low
     return int(text) if text.isascii() and text.isdecimal() else None
 
 
 def _find_last_time(schedule: _Schedule, now: Moment) -> Moment | None:
-    """Return the last time of a schedule up to a moment, or None if it has none."""
+    """Return the last time of a schedule up to a moment; None if there is none within the days that are searched."""
     at = to_datetime(now - now % SECOND)
     for back in range(_LONGEST):
         day = at.date() - timedelta(days=back)

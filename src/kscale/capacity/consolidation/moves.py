@@ -92,14 +92,14 @@ class _Charge:
         return _Charge(self.allowed, self.pods, self.waves, dict(self.used))
 
     def waves_with(self, pods: int, covered: Mapping[int, int]) -> int:
-        """Return the number of waves with more pods, of which each budget covers so many."""
+        """Return the number of waves if ``pods`` more are evicted. ``covered``: how many of them each budget covers."""
         waves = max(self.waves, 1 if pods else 0)
         for budget, count in covered.items():
             waves = max(waves, -(-(self.used.get(budget, 0) + count) // self.allowed[budget]))
         return waves
 
     def add(self, pods: int, covered: Mapping[int, int]) -> None:
-        """Charge more pods."""
+        """Charge ``pods`` more evictions. ``covered``: how many of them each budget covers."""
         self.waves = self.waves_with(pods, covered)
         self.pods += pods
         for budget, count in covered.items():
@@ -150,7 +150,7 @@ class Moves:
         self._free = [self._free_of(i) for i in range(len(offers))]
 
     def _free_of(self, offer: int) -> NDArray[np.float64]:
-        """Return the free cpu and memory of an empty node of an offer."""
+        """Return the free cpu (milli-cores) and memory (bytes) of an empty node of an offer: float64[2]."""
         amounts = dict(zip(self.session.resources, self.session.template_room(offer)[1], strict=True))
         return np.array([amounts.get(CPU, 0), amounts.get(MEMORY, 0)], dtype=np.float64)
 
@@ -165,7 +165,7 @@ class Moves:
         return movers
 
     def _covered(self, node: int) -> Counter[int]:
-        """Return how many of the pods of a node that move each PodDisruptionBudget covers."""
+        """Return how many of the pods to move off a node each PodDisruptionBudget covers. Do not modify the result."""
         covered = self._covered_on.get(node)
         if covered is None:
             covered = Counter(budget for pod in self.movers(node) for budget in self.evictions.covering(pod))
@@ -179,7 +179,7 @@ class Moves:
         self._shares_of.pop(node, None)
 
     def is_candidate(self, node: int, limits: Limits) -> bool:
-        """Return whether a node may be removed as far as its price, its group, its NodePool and its pods allow."""
+        """Check whether a node may be removed as far as its price, its group, its NodePool and its pods allow."""
         group = self.group_of[node]
         if not self.alive[node] or self.is_new[node] or not self.prices[node] or group is None:
             return False
@@ -188,7 +188,7 @@ class Moves:
         return limits.spare.get(group, 0) > 0 and not any(self.held[pod] for pod in self.pods_on[node])
 
     def apply(self, removed: Sequence[int], added: Sequence[tuple[int, str]], targets: Mapping[int, str]) -> None:
-        """Follow a step: add nodes (offer, name), move pods to the nodes ``targets``, remove nodes."""
+        """Follow a step: add nodes (offer, name), move pods (``targets``: node name by pod), and remove nodes."""
         engine = self.engine
         for offer, name in added:
             engine.add(self.session.templates[offer], len(self.names))
@@ -215,7 +215,7 @@ class Moves:
     # -- proposals ---------------------------------------------------------------------------------------------------
 
     def propose_empty(self, limits: Limits) -> list[int]:
-        """Return nodes without pods to move, the most expensive first."""
+        """Return the nodes without pods to move that the limits allow to remove, the most expensive first."""
         limits = limits.copy()
         nodes = [n for n in range(len(self.names)) if self.is_candidate(n, limits) and not self.movers(n)]
         chosen: list[int] = []
@@ -227,7 +227,10 @@ class Moves:
         return chosen
 
     def propose_removals(self, limits: Limits, failed: Collection[int]) -> list[int]:
-        """Return nodes whose pods fit together on the nodes that stay, by saving per eviction."""
+        """Return nodes that the limits allow to remove, and whose pods fit together on the nodes that stay.
+
+        Those with the highest price per pod come first. Nodes in ``failed`` are left out. The engine is not changed.
+        """
         limits = limits.copy()
         order = sorted(
             (n for n in range(len(self.names)) if n not in failed and self.is_candidate(n, limits)),
@@ -257,7 +260,11 @@ class Moves:
         return chosen
 
     def propose_replacements(self, limits: Limits, failed: Collection[int]) -> list[Replacement]:
-        """Return replacements of nodes by one new node each, which save most per node."""
+        """Return replacements of nodes by one new node each, which the limits allow.
+
+        The nodes with the highest estimated saving are tried first, except those in ``failed``. The engine is not
+        changed.
+        """
         limits = limits.copy()
         gains = {
             n: gain
@@ -306,7 +313,10 @@ class Moves:
         receivers: Collection[int],
         most: int,
     ) -> Replacement | None:
-        """Return the replacement of a node, and of others together with it, that saves most; None if none saves."""
+        """Return the replacement of ``seed``, and of ``others`` together with it, that saves most; None if none saves.
+
+        ``receivers``: nodes that have received pods in this step; ``most``: maximum number of replaced nodes.
+        """
         best: Replacement | None = None
         tried = 0
         for offer in self._rank_offers(seed):
@@ -331,7 +341,11 @@ class Moves:
         receivers: Collection[int],
         most: int,
     ) -> Replacement | None:
-        """Move the pods of nodes, in order, while they fit with one new node of an offer. None if the first fails."""
+        """Return the replacement of nodes, tried in ``order``, whose pods fit with one new node of an offer.
+
+        None if the first node cannot be replaced, or if the evictions cost more than they save. The engine is not
+        changed.
+        """
         limits = limits.copy()
         trial = charge.copy()
         receiving = set(receivers)
@@ -375,7 +389,10 @@ class Moves:
     def _admit(
         self, node: int, limits: Limits, charge: _Charge, receivers: Collection[int], *, first: bool
     ) -> list[int] | None:
-        """Return the pods to move off a node if the limits of the step allow its removal, else None."""
+        """Return the pods to move off a node if the limits of the step allow its removal, otherwise None.
+
+        For the ``first`` node of a step, ``limits.waves`` may be lowered to the waves that this node needs.
+        """
         if node in receivers or not self.is_candidate(node, limits):
             return None
         movers = self.movers(node)
@@ -391,7 +408,7 @@ class Moves:
         return movers
 
     def _take(self, node: int, movers: Sequence[int], limits: Limits, charge: _Charge) -> None:
-        """Count a node as removed."""
+        """Count a node as removed: lowers ``limits`` and charges its ``movers``."""
         limits.spare[self.group_of[node] or ""] -= 1
         limits.pools[self.pool_of[node]] -= 1
         charge.add(len(movers), self._covered(node))
@@ -429,7 +446,10 @@ class Moves:
     # -- estimates ---------------------------------------------------------------------------------------------------
 
     def _shares(self, node: int) -> list[float]:
-        """Return which share of an empty node of each offer the pods of a node that move need."""
+        """Return, for each offer, the share of an empty node that the pods to move off a node need.
+
+        It is the larger share of cpu and memory, and infinite if the offer has none of one of them.
+        """
         shares = self._shares_of.get(node)
         if shares is not None:
             return shares
@@ -440,12 +460,15 @@ class Moves:
         return shares
 
     def _estimate_gain(self, node: int) -> float:
-        """Estimate the saving if the pods of a node paid for their share of the cheapest offer only."""
+        """Estimate the saving ($/h) if the pods of a node paid for their share of the cheapest offer only."""
         costs = [share * offer.price for share, offer in zip(self._shares(node), self.offers, strict=True)]
         return (self.prices[node] or 0.0) - min(costs, default=np.inf)
 
     def _rank_offers(self, node: int) -> list[int]:
-        """Return offers by the cost of the share that the pods of a node need; first the cheapest that holds them."""
+        """Return the offers whose needed share costs less than the node, the cheapest share first.
+
+        Before them comes the cheapest offer that holds all pods to move and costs less than the node, if there is one.
+        """
         shares = self._shares(node)
         price = self.prices[node] or 0.0
         alone = [i for i, offer in enumerate(self.offers) if shares[i] <= 1 and offer.price < price]

@@ -212,7 +212,7 @@ class _Path:
         return [HeldNode(node=names[n], reason=each[0], why=each[1]) for n, each in enumerate(blocks) if each]
 
     def _find_block(self, node: int) -> tuple[str, str] | None:
-        """Return the reason and explanation if the price, the group or a pod of a node keeps it, else None."""
+        """Return (reason, explanation) if the price, the group or a pod of a node keeps it, otherwise None."""
         moves = self._moves
         if moves.prices[node] is None:
             return "NoPrice", "its price is not known"
@@ -224,11 +224,12 @@ class _Path:
     def _find_young(self, rules: AutoscalingOptions) -> NDArray[np.bool_]:
         """Return which pods must not be evicted a second time: bool[pods].
 
-        A pod that is created again is young. kube-system pods without budget, and pods that are protected for some time
-        after their start, are held then.
+        A pod that is created again is young. Therefore pods with an annotation that protects them after their start
+        keep their node, and pods of kube-system if the rules skip nodes with system pods.
         """
 
         def is_young(pod: Pod) -> bool:
+            """Check whether a new pod of this kind keeps its node."""
             value = pod_annotation(pod, DO_NOT_DISRUPT)
             system = pod.metadata.namespace == "kube-system"
             return (value is not None and value != "false") or (system and rules.skip_nodes_with_system_pods)
@@ -240,7 +241,7 @@ class _Path:
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def run(self) -> str:
-        """Take steps until nothing is left to do, and return why the path ends."""
+        """Take steps until nothing is left to do, and return why the path ends (``ConsolidationPlan.stopped``)."""
         options = self._options
         last, tried = self._time, None
         while len(self.steps) < options.max_steps:
@@ -263,7 +264,7 @@ class _Path:
         return "max-steps"
 
     def _allowed(self, reason: str) -> tuple[int, dict[str, int]]:
-        """Return how many nodes a step may remove for a reason, in all and of each NodePool."""
+        """Return how many nodes a step may remove for a reason: in total, and by NodePool (empty: of no pool)."""
         alive = self._moves.alive
         total = sum(alive)
         allowed = allowed_nodes(self._budgets, self._time, total, reason)
@@ -271,13 +272,16 @@ class _Path:
         return total if allowed is None else allowed, pools
 
     def _list_waiting(self) -> frozenset[int]:
+        """Return the nodes that the ``consolidateAfter`` of their NodePool protects at the current time."""
         return self._pools.list_waiting(self._time, self._moves.alive)
 
     def _limits(self, reason: str) -> Limits:
+        """Return the limits of the next step, which removes nodes for ``reason``."""
         options = self._options
         hours = options.payback / timedelta(hours=1)
 
         def is_worthwhile(price: float, evictions: int) -> bool:
+            """Check whether a saving of ``price`` ($/h) repays the evictions within the payback time."""
             return price * hours > evictions * options.eviction_cost
 
         nodes, pools = self._allowed(reason)
@@ -293,7 +297,10 @@ class _Path:
         )
 
     def _next_step(self) -> tuple[str, _Checked | None]:
-        """Return the kind of the next step and the step; ("wait", None) if more may be allowed at another time."""
+        """Return the kind of the next step and the step.
+
+        ("wait", None) if more may be allowed at another time, ("", None) if nothing is left to do.
+        """
         moves = self._moves
         empty = moves.propose_empty(self._limits(EMPTY))
         if empty and (checked := self._check([Replacement(empty)])) is not None:
@@ -339,7 +346,10 @@ class _Path:
         return None
 
     def _check_smaller(self, parts: Sequence[Replacement]) -> _Checked | None:
-        """Check a step; if a pod would be pending, the first half of its parts, and so on."""
+        """Check a step; if a pod would be pending, check the first half of its parts, and so on.
+
+        None if even the first part alone leaves a pod pending.
+        """
         count = len(parts)
         while count:
             checked = self._check(parts[:count])
@@ -349,7 +359,10 @@ class _Path:
         return None
 
     def _check_fewer_nodes(self, replacement: Replacement) -> _Checked | None:
-        """Check a replacement with fewer old nodes, as long as it saves and repays its evictions."""
+        """Check a replacement with fewer and fewer old nodes, as long as it saves and repays its evictions.
+
+        None if no such replacement is possible.
+        """
         offer = self._offers[replacement.offer or 0]
         worthwhile = self._limits(UNDERUTILIZED).worthwhile
         count = len(replacement.nodes) // 2
@@ -416,7 +429,7 @@ class _Path:
         return record
 
     def _waiting_pod(self, pod: int) -> Pod:
-        """Return a pod as it waits for a node. Pods of a kind differ in name and UID, and share all else."""
+        """Return a pod as it waits for a node. Pods of a kind differ only in namespace, name and UID."""
         pods = self._evictions.pods
         kind = int(pods.kind_of[pod])
         exemplar = self._waiting_exemplars.get(kind)
@@ -436,11 +449,12 @@ class _Path:
         return name
 
     def _saving(self, checked: _Checked) -> float:
+        """Return what a step saves ($/h)."""
         removed = sum(self._prices[self._moves.names[node]] for node in checked.removed)
         return removed - sum(self._offers[offer].price for offer, _ in checked.added)
 
     def _take(self, kind: str, checked: _Checked) -> None:
-        """Make a step part of the path."""
+        """Make a step part of the path: record it, and change the cluster, the limits and the time."""
         moves = self._moves
         home = {pod: moves.names[node] for node in checked.removed for pod in moves.pods_on[node]}
         new_price = sum(self._offers[offer].price for offer, _ in checked.added)
@@ -497,7 +511,10 @@ class _Path:
         self._time += self._step_time
 
     def _list_bounded_pods(self) -> list[int]:
-        """Return the pods that the bound is about: those that run and would be created again, on a node they fit."""
+        """Return the positions of the pods that the bound is about.
+
+        They are not being deleted, would be created again if evicted, and fit the node that they are on.
+        """
         pods = self._evictions.pods
         lost = np.array(
             [is_lost_with_node(each) or each.metadata.deletion_timestamp is not None for each in pods.exemplars],
@@ -511,7 +528,7 @@ class _Path:
     # -- result ------------------------------------------------------------------------------------------------------
 
     def build_plan(self, cluster: Cluster, stopped: str) -> ConsolidationPlan:
-        """Build the plan, with the bound."""
+        """Build the plan, with the bound of ``cluster``. ``stopped``: why the path ended."""
         nodes = self._first.columns.objects
         bound, why = bound_cost(
             cluster,
@@ -549,7 +566,7 @@ class _Path:
 
 
 def _name_template(template: NodeTemplate, name: str) -> NodeTemplate:
-    """Return a template as the node with a name, with its pods on it."""
+    """Return a copy of a template whose node is called ``name``, with the template's pods on it."""
     replace = msgspec.structs.replace
     labels = {**(template.node.metadata.labels or {}), HOSTNAME: name}
     node = replace(template.node, metadata=replace(template.node.metadata, name=name, uid=name, labels=labels))

@@ -38,7 +38,7 @@ class PoolDisruption(msgspec.Struct, frozen=True, kw_only=True):
     consolidate_after: timedelta | None = timedelta(0)
 
     def problems(self, field: str) -> list[Problem]:
-        """Return the mistakes. ``field`` names the pool in problems."""
+        """Return the mistakes of the rules. ``field`` names the pool in problems."""
         result = [each for i, item in enumerate(self.budgets) for each in item.problems(f"{field}.budgets[{i}]")]
         if self.consolidate_after is not None and self.consolidate_after < timedelta(0):
             result.append(Problem(f"{self.consolidate_after} is negative", field=f"{field}.consolidate_after"))
@@ -68,7 +68,7 @@ class PoolRules:
         return name if name in self._pools else ""
 
     def add_node(self, pool: str, now: Moment) -> None:
-        """Add a new node of a pool."""
+        """Add a new, initialized and ready node of a pool. ``now`` counts as its last pod event."""
         self.pool_of.append(pool)
         self._last_events.append(now)
         self._counts.append(True)
@@ -98,7 +98,7 @@ class PoolRules:
         return result
 
     def list_waiting(self, now: Moment, alive: Sequence[bool]) -> frozenset[int]:
-        """Return the nodes whose last pod event is less than ``consolidateAfter`` ago."""
+        """Return the numbers of the nodes whose last pod event is less than ``consolidateAfter`` ago."""
         return frozenset(
             node
             for node, pool in enumerate(self.pool_of)
@@ -109,7 +109,10 @@ class PoolRules:
         )
 
     def may_be_allowed_later(self, reason: str, allowed: Mapping[str, int]) -> bool:
-        """Return whether a pool that allows no disruption for a reason now may allow one at another time."""
+        """Check whether a pool that allows no disruption for a reason now may allow one at another time.
+
+        ``allowed``: how many nodes of each pool may be disrupted now.
+        """
         return any(
             not allowed[name] and pool.consolidate_after is not None and (reason == EMPTY or not pool.only_empty)
             for name, pool in self._pools.items()

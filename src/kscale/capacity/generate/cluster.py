@@ -40,6 +40,7 @@ _CLAIMS = 1 << 40  # first child number of claims; those of pods start at 0
 
 
 def _meta(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
+    """Build ``metadata`` with the creation time of all generated objects. An empty namespace is left out."""
     meta: dict[str, Any] = {"name": name, "creationTimestamp": CREATED}
     if namespace:
         meta["namespace"] = namespace
@@ -47,8 +48,9 @@ def _meta(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
 
 
 def preamble(namespaces: list[str], nodes: list[Node], volumes_per_node: int) -> Iterator[dict[str, Any]]:
-    """Yield cluster-wide objects except nodes: namespaces, priority classes, the storage class, its driver and
-    CSINodes.
+    """Yield the cluster-wide objects except nodes.
+
+    These are namespaces, priority classes, the storage class, its CSI driver and the CSINodes.
     """
     for namespace in namespaces:
         labels = {"kubernetes.io/metadata.name": namespace}
@@ -125,7 +127,7 @@ def controllers_of(workload: Workload) -> Iterator[dict[str, Any]]:
     else:
         spec = {"replicas": workload.replicas, "selector": selector, "template": template}
         yield {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec, "status": counts}
-        yield _replica_set(workload, template, counts)
+        yield _build_replica_set(workload, template, counts)
     if workload.disrupts:
         yield {
             "apiVersion": "policy/v1",
@@ -141,7 +143,8 @@ def controllers_of(workload: Workload) -> Iterator[dict[str, Any]]:
         }
 
 
-def _replica_set(workload: Workload, template: dict[str, Any], counts: dict[str, int]) -> dict[str, Any]:
+def _build_replica_set(workload: Workload, template: dict[str, Any], status: dict[str, int]) -> dict[str, Any]:
+    """Build the ReplicaSet of a Deployment, with the pod template's spec and the status."""
     labels = {**pod_labels(workload), "pod-template-hash": workload.template_hash}
     owner = {
         "apiVersion": "apps/v1",
@@ -158,10 +161,11 @@ def _replica_set(workload: Workload, template: dict[str, Any], counts: dict[str,
         "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
     }
     meta = _meta(name, workload.namespace, uid=workload.owner_uid, labels=labels, ownerReferences=[owner])
-    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": spec, "status": counts}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": spec, "status": status}
 
 
 def _claim_spec(workload: Workload) -> dict[str, Any]:
+    """Build the spec of a pod's claim, without the name of its volume."""
     return {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": "gp3",
@@ -252,10 +256,9 @@ def generate(
 
     Notes
     -----
-    Running pods are placed legally: requests, taints, selectors, spread, anti-affinity and host ports hold. Pending
-    pods
-    have several reasons: too large for any node, a taint, a zone without nodes, lack of room; some are only recent and
-    would fit.
+    Running pods are placed legally: requests, taints, selectors, spread, anti-affinity and host ports hold. Pods are
+    pending for several reasons: too large for any node, a taint, a zone without nodes, lack of room; some are only
+    recent and would fit.
     """
     if nodes < 1 or pods < 0 or not 0 <= (pending or 0) <= pods:
         raise InputError("generate: needs nodes >= 1, pods >= 0 and 0 <= pending <= pods")
@@ -319,6 +322,7 @@ class GeneratedCluster:
             yield from self._pods(workload, rng)
 
     def _pods(self, workload: Workload, rng: SplitMix64) -> Iterator[str]:
+        """Yield the pods of a workload as JSON texts, running ones first."""
         running = template_of(pod_manifest(workload, running=True, lean=self._lean))
         pending = template_of(pod_manifest(workload, running=False, lean=self._lean)) if workload.pending else running
         owner = f"{workload.name}-{workload.template_hash}" if workload.kind == "Deployment" else workload.name
@@ -394,6 +398,10 @@ class _Builder:
         self._typical = min(60, max(8, n_pods // 400))
 
     def build(self, pending: int, lean: bool) -> GeneratedCluster:
+        """Draw the system's workloads, then others until all pods but ``pending`` run, then workloads of pending pods.
+
+        Raises InputError if the nodes cannot hold the pods.
+        """
         left = self._n_pods - pending
         for workload, replicas in system_workloads(len(self.nodes), min(left, self._n_pods * 15 // 100), self._rng):
             if workload.kind == "DaemonSet":
@@ -424,11 +432,12 @@ class _Builder:
         return GeneratedCluster(self.pools, self.nodes, self._workloads, self.max_pods, self._seed, lean)
 
     def _add_workload(self, workload: Workload) -> None:
+        """Add a workload to the cluster unless it has no pods."""
         if workload.replicas:
             self._workloads.append(workload)
 
     def _draw(self, left: int) -> tuple[Workload, int]:
-        """Draw a workload sized so that the remaining ``left`` pods fill the remaining room."""
+        """Draw (workload, number of pods), sized so that the remaining ``left`` pods fill the remaining room."""
         free = self._placement.ordinary_free
         cpu, memory = (int(free[r]) * 92 // 100 // max(left, 1) for r in (0, 1))
         cap = self._placement.largest

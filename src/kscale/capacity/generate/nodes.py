@@ -46,7 +46,7 @@ class SplitMix64:
         self._state = seed & _MASK
 
     def bits(self) -> int:
-        """Return the next 64 random bits."""
+        """Return the next 64 random bits as an integer."""
         self._state = state = (self._state + 0x9E3779B97F4A7C15) & _MASK
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -57,11 +57,11 @@ class SplitMix64:
         return (self.bits() * n) >> 64
 
     def between(self, least: int, most: int) -> int:
-        """Return a random integer in [least, most]."""
+        """Return a random integer from ``least`` to ``most``, both included."""
         return least + self.below(most - least + 1)
 
     def percent(self, chance: int) -> bool:
-        """Return True in ``chance`` of 100 draws."""
+        """Return True with a probability of ``chance`` percent."""
         return self.below(100) < chance
 
     def choice(self, options: Sequence[T]) -> T:
@@ -69,7 +69,10 @@ class SplitMix64:
         return options[self.below(len(options))]
 
     def choose_weighted(self, options: Sequence[tuple[T, int]]) -> T:
-        """Return one of the options with probability proportional to its weight. Raises ValueError for bad weights."""
+        """Return one of the options with probability proportional to its weight.
+
+        Raises ValueError if all weights are 0.
+        """
         target = self.below(sum(weight for _, weight in options))
         for option, weight in options:
             if target < weight:
@@ -271,7 +274,7 @@ class Node:
 def make_pools(n_nodes: int) -> list[tuple[Pool, int]]:
     """Distribute ``n_nodes`` nodes over the pools by share: (pool, number of nodes), without empty pools.
 
-    Remaining nodes go to the largest remainders first, ties in the order of the table.
+    Remaining nodes go to the largest remainders first; ties go to the first pool in the table.
     """
     exact = [pool.share * n_nodes for pool in _POOLS]
     sizes = [share // 100 for share in exact]

@@ -35,6 +35,7 @@ def template_of(manifest: dict[str, Any]) -> Callable[[dict[str, str]], str]:
     pattern = _TOKEN.sub("%s", text.replace("%", "%%"))
 
     def fill(values: dict[str, str]) -> str:
+        """Return the JSON text with the values of the variables."""
         return pattern % tuple([values[name] for name in order])
 
     return fill
@@ -46,6 +47,7 @@ def pod_labels(workload: Workload) -> dict[str, str]:
 
 
 def _tolerations(workload: Workload) -> list[dict[str, Any]]:
+    """Build the tolerations of the workload's pods, with those that admission adds to every pod."""
     if "*" in workload.tolerates:
         return [{"operator": "Exists"}]
     declared = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in workload.tolerates]
@@ -53,6 +55,10 @@ def _tolerations(workload: Workload) -> list[dict[str, Any]]:
 
 
 def _affinity(workload: Workload) -> dict[str, Any]:
+    """Build the affinity of the workload's pods; empty if they have none.
+
+    The pods of a DaemonSet are bound to a node by a placeholder for its name.
+    """
     affinity: dict[str, Any] = {}
     if workload.kind == "DaemonSet":
         fields = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["@@node@@"]}]}
@@ -89,6 +95,7 @@ def _affinity(workload: Workload) -> dict[str, Any]:
 
 
 def _node_selector(workload: Workload) -> dict[str, str]:
+    """Build the node selector: the workload's only class of nodes, and its first zone; empty without them."""
     selector = {"workload-class": workload.classes[0]} if len(workload.classes) == 1 else {}
     if workload.zones:
         selector["topology.kubernetes.io/zone"] = workload.zones[0]
@@ -96,6 +103,10 @@ def _node_selector(workload: Workload) -> dict[str, str]:
 
 
 def _container(workload: Workload, container: Container, first: bool, lean: bool) -> dict[str, Any]:
+    """Build a container. The ``first`` one has the GPUs, the host port and the volume.
+
+    ``lean`` omits what no autoscaler reads.
+    """
     requests = {"cpu": f"{container.cpu}m", "memory": f"{container.memory_mib}Mi"}
     limits = {"memory": requests["memory"]}
     if first and workload.gpu:
@@ -139,6 +150,7 @@ def _container(workload: Workload, container: Container, first: bool, lean: bool
 
 
 def _volumes(workload: Workload, lean: bool) -> list[dict[str, Any]]:
+    """Build the volumes: the pod's claim, and the service account's token unless ``lean``."""
     volumes: list[dict[str, Any]] = []
     if workload.storage_gib:
         volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": "data-@@name@@"}})
@@ -205,6 +217,7 @@ def pod_template(workload: Workload) -> dict[str, Any]:
 
 
 def _status(workload: Workload, running: bool, lean: bool) -> dict[str, Any]:
+    """Build the status of a running or of an unschedulable pod. ``lean`` omits what no autoscaler reads."""
     if not running:
         condition = {
             "type": "PodScheduled",
@@ -271,6 +284,7 @@ def _build_field_set(value: Any) -> dict[str, Any]:
 
 
 def _entry(manager: str, subresource: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Build an entry of ``managedFields``; an empty subresource is left out."""
     entry: dict[str, Any] = {"manager": manager, "operation": "Update", "apiVersion": "v1", "time": CREATED}
     entry |= {"fieldsType": "FieldsV1", "fieldsV1": fields}
     return entry | ({"subresource": subresource} if subresource else {})

@@ -133,14 +133,14 @@ class Workload:
 
     @property
     def demand(self) -> NDArray[np.int64]:
-        """Return the amounts of :data:`RESOURCES` that one pod requests: int64[RESOURCES]."""
+        """Return what one pod requests: int64[RESOURCES], in the order and the units of :data:`RESOURCES`."""
         cpu = sum(container.cpu for container in self.containers)
         memory = sum(container.memory_mib for container in self.containers)
         return np.array([cpu, memory, 1, self.gpu, int(self.storage_gib > 0)], dtype=np.int64)
 
     @property
     def per_node(self) -> int:
-        """Return the maximum number of its pods on one node (0 = no limit)."""
+        """Return the maximum number of the workload's pods on one node: 1, or 0 for no limit."""
         return int(self.anti_affinity == "required" or self.host_port > 0)
 
     def selects(self, pool: Pool) -> bool:
@@ -153,15 +153,17 @@ class Workload:
 
 
 def _image(namespace: str, name: str, rng: SplitMix64) -> str:
+    """Draw the reference of a container image, with a random version."""
     return f"registry.example.com/{namespace}/{name}:v{rng.between(1, 9)}.{rng.below(30)}.{rng.below(10)}"
 
 
 def _create_workload(kind: str, namespace: str, name: str, containers: list[Container], rng: SplitMix64) -> Workload:
+    """Create a workload with random UIDs and a random template hash."""
     uid = rng.uid()
     return Workload(kind, namespace, name, uid, rng.uid() if kind == "Deployment" else uid, rng.suffix(10), containers)
 
 
-def _sizes(budget_cpu: int, budget_memory: int, rng: SplitMix64) -> tuple[int, int]:
+def _draw_requests(budget_cpu: int, budget_memory: int, rng: SplitMix64) -> tuple[int, int]:
     """Draw a container's requests (milli-cores, MiB) near the budget: mostly below, sometimes far above."""
     base = sum(cpu <= budget_cpu for cpu in _CPU) - 1
     step = rng.choose_weighted(((-3, 10), (-2, 16), (-1, 22), (0, 22), (1, 16), (2, 8), (3, 4), (4, 2)))
@@ -178,14 +180,13 @@ def draw_workload(
 ) -> tuple[Workload, int]:
     """Draw an ordinary workload and its number of pods.
 
-    ``budget_*`` (milli-cores, MiB) are what an average pod may request for the cluster to fill up evenly, ``typical``
-    is
-    an ordinary number of replicas. ``index`` makes the name unique.
+    ``budget_*`` (milli-cores, MiB) are what an average pod may request for the cluster to fill up evenly. ``typical``
+    is an ordinary number of replicas. ``index`` makes the name unique.
     """
     namespace = rng.choice(_TEAMS)
     name = f"{rng.choice(_FLAVOUR)}-{rng.choice(_WHAT)}-{index}"
     kind = rng.choose_weighted((("Deployment", 80), ("StatefulSet", 11), ("Job", 9)))
-    cpu, memory = _sizes(budget_cpu, budget_memory, rng)
+    cpu, memory = _draw_requests(budget_cpu, budget_memory, rng)
     containers = [Container("app", _image(namespace, name.rsplit("-", 1)[0], rng), cpu, memory)]
     if kind != "Job" and cpu >= 100 and rng.percent(30):
         containers.append(Container("istio-proxy", "registry.example.com/istio/proxyv2:1.29.1", 10, 40))
@@ -231,6 +232,10 @@ def _constrain(workload: Workload, index: int, replicas: int, rng: SplitMix64) -
 
 
 def _build_critical_workload(kind: str, name: str, image: str, cpu: int, memory_mib: int, rng: SplitMix64) -> Workload:
+    """Build a workload of kube-system with a critical priority. A DaemonSet tolerates all taints.
+
+    ``cpu`` is in milli-cores.
+    """
     image = f"602401143452.dkr.ecr.us-east-1.amazonaws.com/eks/{image}"
     workload = _create_workload(kind, "kube-system", name, [Container(name, image, cpu, memory_mib)], rng)
     workload.priority_class = "system-node-critical" if kind == "DaemonSet" else "system-cluster-critical"
@@ -298,7 +303,10 @@ class Placement:
         self.largest: tuple[int, int] = (int(self.free[:, 0].max()), int(self.free[:, 1].max()))
 
     def eligible(self, workload: Workload, zone: str = "", *, taints: bool = True) -> _Nodes:
-        """Return the indices of nodes that the workload's selectors, zones and (if ``taints``) tolerations allow."""
+        """Return the indices of the nodes that the workload's selectors, zones and tolerations allow.
+
+        ``zone``: only nodes in this zone. ``taints``: whether tolerations count.
+        """
         zones = (zone,) if zone else workload.zones
         key = (workload.classes, zones, workload.tolerates if taints else None)
         nodes = self._cache.get(key)
@@ -315,20 +323,20 @@ class Placement:
         return nodes
 
     def room(self, workload: Workload, nodes: _Nodes) -> _Nodes:
-        """Return how many more pods of the workload each of the nodes can take."""
+        """Return how many more pods of the workload each of the nodes can take, by free resources alone."""
         demand = workload.demand
         used = np.flatnonzero(demand)
         return np.asarray((self.free[np.ix_(nodes, used)] // demand[used]).min(axis=1))
 
     def place_everywhere(self, workload: Workload) -> _Nodes:
-        """Place one pod on every eligible node with room, as a DaemonSet does; return those nodes."""
+        """Place one pod on every eligible node with room, as a DaemonSet does; return the indices of those nodes."""
         nodes = self.eligible(workload)
         nodes = nodes[self.room(workload, nodes) > 0]
         self._subtract(nodes, np.ones(len(nodes), dtype=np.int64), workload)
         return nodes
 
     def place(self, workload: Workload, replicas: int, rng: SplitMix64) -> _Nodes:
-        """Place up to ``replicas`` pods by all their rules; return the node of each placed pod."""
+        """Place up to ``replicas`` pods by all their rules; return the node index of each placed pod."""
         if workload.spread != "DoNotSchedule":
             return self._fill(workload, self.eligible(workload), replicas, rng)
         # All zones that the selectors allow count, even if tainted or full: their pod counts may differ by at most one.
@@ -347,6 +355,10 @@ class Placement:
         return np.concatenate(remaining) if remaining else _NONE
 
     def _fill(self, workload: Workload, nodes: _Nodes, replicas: int, rng: SplitMix64) -> _Nodes:
+        """Place up to ``replicas`` pods on some of the nodes, from a random node on; return the node index of each.
+
+        Pods are distributed over as many nodes as possible, within the limit per node.
+        """
         if not nodes.size or not replicas:
             return _NONE
         start, window = rng.below(len(nodes)), 4 * replicas + 64
@@ -369,7 +381,7 @@ class Placement:
         return np.repeat(window_nodes, take)
 
     def _subtract(self, nodes: _Nodes, pods: _Nodes, workload: Workload) -> None:
-        """Subtract so many pods' resources from each of the nodes, which must be distinct."""
+        """Subtract the resources of pods from the nodes, which must be distinct. ``pods``: number on each node."""
         self.free[nodes] -= pods[:, None] * workload.demand
         self.ordinary_free -= int(pods[self._ordinary[nodes]].sum()) * workload.demand
 
@@ -423,6 +435,7 @@ def usage_of(
     times = END - (np.arange(count, dtype=np.int64)[::-1] * step).astype(np.int64)
 
     def each() -> Iterator[UsageOfContainer]:
+        """Yield the usage of each container of the running pods."""
         for pod in pods:
             if pod.status.phase != "Running":
                 continue
@@ -491,6 +504,7 @@ def write_usage(
 
 
 def _write_csv(path: Path, times: npt.NDArray[np.int64], each: Iterable[UsageOfContainer]) -> int:
+    """Write usage as CSV; return the number of rows."""
     rows = 0
     with replacing(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as file:
         file.write("time,namespace,pod,container,cpu_cores,memory_bytes\n")
@@ -503,6 +517,7 @@ def _write_csv(path: Path, times: npt.NDArray[np.int64], each: Iterable[UsageOfC
 
 
 def _write_parquet(path: Path, times: npt.NDArray[np.int64], each: Iterable[UsageOfContainer]) -> int:
+    """Write usage as Parquet; return the number of rows. Raises MissingExtraError without the extra ``[data]``."""
     pa, pq = library("pyarrow", "writing Parquet"), library("pyarrow.parquet", "writing Parquet")
     text = pa.dictionary(pa.int32(), pa.string())
     schema = pa.schema([
@@ -523,9 +538,11 @@ def _tables(pa: Any, schema: Any, times: npt.NDArray[np.int64], each: Iterable[U
     batch: list[UsageOfContainer] = []
 
     def table() -> Any:
+        """Build a table of the usage in the current batch."""
         n = len(times)
 
         def named(texts: list[str]) -> Any:
+            """Encode a text column as dictionary: each text is repeated for all times."""
             # Each text must occur once: with duplicates the writer falls back from dictionary encoding, and reading
             # becomes many times slower.
             numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}

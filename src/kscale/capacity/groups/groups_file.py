@@ -66,8 +66,7 @@ def read_plain(raw: bytes, source: str, what: str, number: str = _NUMBER) -> Any
     """Decode a file's bytes (JSON or YAML, compressed or not) to plain data.
 
     ``what`` and ``number`` name the expected content and how many, for the message about an empty file. Raises
-    InputError
-    with ``source`` and the position.
+    InputError with ``source`` and the position.
     """
     unpacked_text = decompress(raw, source)
     if isinstance(unpacked_text, Problem):
@@ -117,6 +116,7 @@ class GroupTemplate(Node):
         counts = Counter((item.spec.driver, item.spec.pool.name) for item in self.resource_slices)
 
         def complete(item: ResourceSlice) -> ResourceSlice:
+            """Return the slice; its pool gets the number of its slices if the file does not state it."""
             pool = item.spec.pool
             if pool.resource_slice_count:
                 return item
@@ -180,6 +180,7 @@ class GroupEntry(ApiStruct, forbid_unknown_fields=True):
 
 
 def _quantity_schema(type_: type) -> dict[str, Any]:
+    """Return the JSON Schema of a Quantity. Raises NotImplementedError for any other type."""
     if type_ is Quantity:
         return {"type": ["string", "number"], "description": "A quantity such as 500m, 2 or 16Gi."}
     raise NotImplementedError(type_)
@@ -289,7 +290,7 @@ def _add_constraints(definitions: dict[str, Any]) -> None:
 
 
 def _require_field(name: str, **some: int) -> dict[str, Any]:
-    """Return a schema that requires a field which is not null; ``some`` are further constraints on it."""
+    """Return a schema that requires a field with a value other than null. ``some``: more constraints on it."""
     return {"required": [name], "properties": {name: {"not": {"type": "null"}, **some}}}
 
 
@@ -393,7 +394,7 @@ def groups_from(
     if not data:
         raise InputError(Problem(_NO_GROUP, source))
     problems: list[Problem] = []
-    shelf = _Shelf(Path(folder), catalogue)
+    catalogues = _CatalogueCache(Path(folder), catalogue)
     groups: list[NodeGroup] = []
     first: dict[str, int] = {}
     owner: dict[str, int] = {}
@@ -419,7 +420,7 @@ def groups_from(
                 mistakes.append(Problem(text, source, place, f"nodes[{position}]"))
             owner.setdefault(name, index)
         try:
-            template, price = shelf.template(entry) if not mistakes else (None, None)
+            template, price = catalogues.template(entry) if not mistakes else (None, None)
         except InputError as error:
             field = "instanceType" if isinstance(error, KeyError) else "catalogue"
             mistakes += [Problem(str(problem), source, place, field) for problem in error.problems]
@@ -432,6 +433,7 @@ def groups_from(
 
 
 def _group(entry: GroupEntry, template: NodeTemplate | None, price: float | None) -> NodeGroup:
+    """Build the node group of an entry. The entry's own price takes precedence over ``price``."""
     return NodeGroup(
         id=entry.id,
         min_size=entry.min,
@@ -540,6 +542,7 @@ def _unknown_fields(data: Any, type_: msgspec.inspect.Type, path: str) -> Iterat
 
 
 def _labels(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, str]]:
+    """Yield (field, message) for each invalid key or value of some labels."""
     for key, value in (labels or {}).items():
         for error in qualified_name_errors(key):
             yield field, f"{go_quote(key)}: {error}"
@@ -548,6 +551,7 @@ def _labels(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, st
 
 
 def _limits(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+    """Yield (field, message) for each negative size, and if ``min`` is more than ``max``."""
     for field, size in (("min", entry.min), ("max", entry.max), ("target", entry.target)):
         if size is not None and size < 0:
             yield field, f"{size} is negative"
@@ -556,6 +560,7 @@ def _limits(entry: GroupEntry) -> Iterator[tuple[str, str]]:
 
 
 def _additions(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+    """Yield (field, message) for each mistake in labels, selector, taints, capacity, price and options."""
     yield from _labels("labels", entry.labels)
     yield from _labels("nodeSelector", entry.node_selector)
     for i, taint in enumerate(entry.taints):
@@ -576,7 +581,7 @@ def _additions(entry: GroupEntry) -> Iterator[tuple[str, str]]:
                 yield f"options.{field}", f"{value} is negative or not a number"
 
 
-class _Shelf:
+class _CatalogueCache:
     """Cache of the catalogues that a file names; each is read once."""
 
     def __init__(self, folder: Path, default: str | os.PathLike[str] | Catalogue | None) -> None:
@@ -597,6 +602,10 @@ class _Shelf:
         return kind.template(zone=entry.zone, region=entry.region), kind.price(entry.region)
 
     def _catalogue(self, named: str | None) -> Catalogue:
+        """Return the catalogue of a file name (relative to the folder), or the default one; each is read once.
+
+        Raises InputError if there is neither a name nor a default.
+        """
         if named is not None:
             path = self._folder / named
         elif self._default is None:

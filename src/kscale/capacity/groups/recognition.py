@@ -101,7 +101,7 @@ def recognise_groups(nodes: Iterable[Node], *, now: datetime | Moment | None = N
     signs: dict[tuple[str, str], _Rule] = {}
     others: list[str] = []
     for node in nodes:
-        match = _sign(node)
+        match = _match_rule(node)
         if match is None:
             others.append(node.metadata.name)
             continue
@@ -137,8 +137,9 @@ def _name_by_zone(node: Node, pool: str) -> str:
 
 
 def _name_by_owner(node: Node, owner: str) -> str | None:
-    """Return kind/namespace/name of the Cluster API owner, as the autoscaler's provider writes it; None if it cannot
-    scale.
+    """Return kind/namespace/name of the Cluster API owner, as the autoscaler's provider writes it.
+
+    None if the autoscaler cannot scale the owner.
     """
     annotations = node.metadata.annotations or {}
     kind = annotations.get("cluster.x-k8s.io/owner-kind", "MachineSet")
@@ -173,7 +174,8 @@ _RULES = (
 )
 
 
-def _sign(node: Node) -> tuple[_Rule, str] | None:
+def _match_rule(node: Node) -> tuple[_Rule, str] | None:
+    """Return (rule, group id) of the first rule that recognises the node's group; None if no rule does."""
     for rule in _RULES:
         signs = node.metadata.annotations if rule.annotation else node.metadata.labels
         value = (signs or {}).get(rule.key)
@@ -300,6 +302,7 @@ def group_template(
 
 
 def _example(group: NodeGroup, nodes: Iterable[Node], now: Moment | None) -> Node:
+    """Return the node that new nodes of the group are modelled on. Raises InputError if there is none."""
     place = f"node group {group.id}"
     if group.from_node is not None:
         for node in nodes:

@@ -53,6 +53,7 @@ _EPHEMERAL_PREFIX = "readiness.k8s.io/"
 
 
 def _is_ephemeral(taint: Taint, startup: Sequence[Taint]) -> bool:
+    """Check whether a node loses a taint when it starts: a well-known one, or one of the ``startup`` taints."""
     if (taint.key, taint.value, taint.effect) in _EPHEMERAL or taint.key.startswith(_EPHEMERAL_PREFIX):
         return True
     return any((taint.key, taint.effect) == (other.key, other.effect) for other in startup)
@@ -67,7 +68,10 @@ def is_initialized(node: Node, pool: NodePool) -> bool:
 
 
 def is_provisionable(pod: Pod) -> bool:
-    """Check whether Karpenter provisions capacity for a pod: the scheduler has refused it, and it preempts nothing."""
+    """Check whether Karpenter provisions capacity for a pod.
+
+    The scheduler must have refused the pod; pods that preempt others, DaemonSet and mirror pods do not count.
+    """
     refused = any(each.type == "PodScheduled" and each.reason == "Unschedulable" for each in pod.status.conditions)
     return (
         refused
@@ -159,7 +163,7 @@ class ClusterView:
         return pool if node.name in self.managed.group_of else None
 
     def is_initialized(self, name: str) -> bool:
-        """Check whether pods can be bound to a node: all nodes that Karpenter does not manage, and initialized ones."""
+        """Check whether pods can be bound to a node: it is initialized, or Karpenter does not manage it."""
         return name not in self.managed.group_of or name in self.managed.initialized
 
     @cached_property
@@ -170,11 +174,11 @@ class ClusterView:
     # -- pods of a node ----------------------------------------------------------------------------------------------
 
     def reschedulable(self, node: str) -> list[Pod]:
-        """Return the pods of a node that will need another one, whether they may be evicted now or not."""
+        """Return the pods of a node that will need another node, whether they may be evicted now or not."""
         return [pod for pod in self.pods_by_node.get(node, ()) if _is_replaced(pod)]
 
     def currently_reschedulable(self, node: str) -> list[Pod]:
-        """Return the pods of a node that will need another one and that nothing protects for an indefinite time."""
+        """Return the pods of a node that will need another node and that nothing protects for an indefinite time."""
         return [
             pod
             for pod in self.reschedulable(node)
@@ -187,6 +191,10 @@ class ClusterView:
         return any(is_protected(pod, self.now) for pod in pods) or any(map(self._is_held, pods))
 
     def _is_held(self, pod: Pod) -> bool:
+        """Check whether disruption budgets forbid the eviction of a pod now.
+
+        False for a pod that a drain does not evict.
+        """
         if not is_evictable(pod, self.now):
             return False
         budgets = self._covering(pod)
@@ -199,6 +207,7 @@ class ClusterView:
         )
 
     def _covering(self, pod: Pod) -> list[PodDisruptionBudget]:
+        """Return the disruption budgets that cover a pod."""
         return [
             budget
             for budget in self.budgets
@@ -252,7 +261,7 @@ class ClusterView:
         return replace(template, node=node, pods=pods)
 
     def _without_ephemeral_taints(self, name: str) -> Node:
-        """Return a node without the taints that it will lose when it is initialized."""
+        """Return a copy of a node without the taints that it will lose when it is initialized."""
         node = self.snapshot.columns.objects[self.snapshot.columns.index[name]]
         pool = self.pool_of(node)
         startup = [] if pool is None else pool.spec.template.spec.startup_taints
@@ -261,12 +270,15 @@ class ClusterView:
 
 
 def is_evictable(pod: Pod, now: Moment) -> bool:
-    """Check whether a pod is evicted when its node is drained."""
+    """Check whether a drain of the pod's node evicts the pod."""
     return _is_active(pod) and not tolerates_disruption(pod) and not is_mirror_pod(pod) and not is_protected(pod, now)
 
 
 def is_drained(pod: Pod) -> bool:
-    """Check whether a node's drain waits until a pod has left. Pods of DaemonSets end with the machine."""
+    """Check whether a node's drain waits until a pod has left.
+
+    It does not wait for pods of DaemonSets, mirror pods, pods that have ended, or pods that tolerate the disruption.
+    """
     has_ended = pod.status.phase in ("Succeeded", "Failed")
     return not has_ended and not tolerates_disruption(pod) and not is_mirror_pod(pod) and not is_daemonset_pod(pod)
 
@@ -283,11 +295,15 @@ def _is_active(pod: Pod) -> bool:
 
 
 def _is_replaced(pod: Pod) -> bool:
-    """Check whether a pod on a node will need another one: active pods, and terminating ones of a StatefulSet."""
+    """Check whether a pod on a node will need another node: active pods, and terminating ones of a StatefulSet.
+
+    False for a pod that is not created again when its node is lost.
+    """
     owner = controller_of(pod.metadata)
     return not is_lost_with_node(pod) and (_is_active(pod) or (owner is not None and owner.kind == "StatefulSet"))
 
 
 def _blocks_always(budget: PodDisruptionBudget) -> bool:
+    """Check whether a budget never allows a disruption: at most 0 pods unavailable, or 100 % available."""
     spec = budget.spec
     return spec.max_unavailable in (0, "0%") or spec.min_available == "100%"

@@ -77,7 +77,7 @@ class Candidate:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no pod makes the disruption cost anything."""
+        """Check whether no pod adds to the node's cost of disruption."""
         return self.cost <= _BASE_COST
 
 
@@ -117,6 +117,7 @@ def find_candidates(view: ClusterView, method: Method) -> list[Candidate]:
 
 
 def _allows(pool: NodePool, method: Method) -> bool:
+    """Check whether a NodePool's disruption rules allow a method."""
     disruption = pool.spec.disruption
     if disruption.consolidate_after == _NEVER:
         return False
@@ -124,6 +125,7 @@ def _allows(pool: NodePool, method: Method) -> bool:
 
 
 def _make_candidate(view: ClusterView, node: Node, pool: NodePool) -> Candidate:
+    """Build the candidate of a node; a node without a known price counts as free of charge."""
     labels = node.metadata.labels or {}
     pods = view.reschedulable(node.name)
     group = view.groups.get(view.managed.group_of[node.name])
@@ -173,7 +175,7 @@ def count_allowed(view: ClusterView, reason: str) -> dict[str, int]:
 
 
 def find_command(view: ClusterView, method: Method) -> Command | None:
-    """Return what a method would disrupt now; None for nothing."""
+    """Return what a method would disrupt now; None if it would disrupt nothing."""
     candidates = find_candidates(view, method)
     if not candidates:
         return None
@@ -202,7 +204,10 @@ def _interleave(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _find_most_together(view: ClusterView, candidates: Sequence[Candidate]) -> Command | None:
-    """Search for the most first candidates, at least two, that can be removed together (upstream's binary search)."""
+    """Search for the most candidates, from the first on, that can be removed together (upstream's binary search).
+
+    At least two; None if there is no such command.
+    """
     low, high = 1, min(len(candidates), _MOST_TOGETHER + 1) - 1
     best = None
     while low <= high:
@@ -218,9 +223,10 @@ def _find_most_together(view: ClusterView, candidates: Sequence[Candidate]) -> C
 
 
 def _replace_by_other_type(command: Command, replacement: PlannedClaim) -> Command | None:
-    """Leave out types of the replacement that cost as much as a removed node of one of these types, or more.
+    """Return the command without those types of the replacement that do not pay; None if no type is left.
 
-    Keeping that node and removing the others would move fewer pods.
+    A type does not pay if it costs at least as much as a removed node of one of the replacement's types: to keep that
+    node and remove the others would move fewer pods.
     """
     prices: dict[str, float] = {}
     for candidate in command.candidates:
@@ -254,7 +260,10 @@ def consolidate(view: ClusterView, method: Method, candidates: Sequence[Candidat
 
 
 def _simulate(view: ClusterView, candidates: Sequence[Candidate]) -> Placement | None:
-    """Return where pods would go if candidates were gone; None if a pod of theirs would not have a ready node."""
+    """Return where pods would go if the candidates were removed.
+
+    None if a pod of the candidates would be unschedulable, or would go to a node that is not initialized.
+    """
     moving = [pod for each in candidates for pod in view.currently_reschedulable(each.name)]
     placement = view.place(moving, without={each.name for each in candidates})
     moved = {pod.key for pod in moving}
@@ -266,7 +275,10 @@ def _simulate(view: ClusterView, candidates: Sequence[Candidate]) -> Placement |
 
 
 def _cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | None:
-    """Return the claim with the types whose most expensive offering costs less than a price; None if there is none."""
+    """Return the claim with only the types whose most expensive offering costs less than ``price``; None if none does.
+
+    None also if these types are too few for ``minValues``.
+    """
     worst: dict[str, float] = {}
     for offering in claim.offerings:
         cost = float("inf") if offering.price is None else offering.price
@@ -282,9 +294,9 @@ def _cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | None:
 def is_valid(view: ClusterView, command: Command) -> Command | None:
     """Return what is still right about a command some time after it was found; None if nothing is.
 
-    Empty nodes are judged each for itself. A consolidation must still be possible as a whole: the same nodes are
-    candidates, budgets allow all of them, and their pods need a node exactly if they did before, which the types of
-    the replacement still suit.
+    Each empty node is checked by itself. A consolidation must still be possible as a whole: the same nodes are
+    candidates, budgets allow all of them, and their pods need a new node exactly if they did before, for which the
+    types of the replacement are still suitable.
     """
     current = {each.name: each for each in find_candidates(view, command.method)}
     allowed: Mapping[str, int] = count_allowed(view, command.method.reason)

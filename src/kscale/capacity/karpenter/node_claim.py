@@ -63,13 +63,13 @@ class Daemon:
 
     @classmethod
     def of(cls, pod: Pod) -> Daemon:
-        """Read what a node needs to know about the pod of a DaemonSet."""
+        """Build the record of a DaemonSet's pod: its required terms, requests and host ports."""
         return cls(pod, strict_requirements(pod), {**to_integers(occupancy(pod)), PODS: 1}, host_ports(pod))
 
     def runs_on_type(
         self, template: Requirements, taints: Sequence[Taint], of_type: Requirements, undefined: frozenset[str]
     ) -> bool:
-        """Check whether the pod runs on nodes of a type that a NodePool launches."""
+        """Check whether the pod runs on new nodes of a type (``of_type``) that a NodePool (``template``) launches."""
         if not tolerates_all(self.pod.spec.tolerations, taints, comparison_operators=True):
             return False
         return any(
@@ -78,7 +78,7 @@ class Daemon:
         )
 
     def runs_on_node(self, labels: Requirements, taints: Sequence[Taint], effects: Sequence[str]) -> bool:
-        """Check whether the pod runs on a node that exists."""
+        """Check whether the pod runs on an existing node. ``effects``: of the taints that it must tolerate."""
         return tolerates_all(self.pod.spec.tolerations, taints, effects=effects, comparison_operators=True) and any(
             labels.is_compatible(term) for term in self.terms
         )
@@ -122,6 +122,7 @@ class OfferedPools:
         self._domains: dict[str, DomainGroup] = {}
 
     def _types_of(self, pool: str, converted: PoolGroups, templates: Mapping[str, NodeGroup]) -> Iterator[_OfferedType]:
+        """Yield the instance types of a NodePool, each with its offerings. ``templates``: the groups by id."""
         by_type: dict[str, list[PoolOffering]] = defaultdict(list)
         for offering in self.offerings:
             if offering.pool == pool:
@@ -274,19 +275,19 @@ class NodeClaimTemplate:
         return self._capacities[name]
 
     def within_limits(self) -> NDArray[np.bool_]:
-        """Return bool[types]: those that the limits leave room for."""
+        """Return bool[types]: the types of which the NodePool's limits allow another node."""
         allowed = np.ones(len(self.types), dtype=bool)
         for name, amount in self.remaining.items():
             allowed &= self._capacity_of(name) <= amount
         return allowed
 
     def take(self, types: NDArray[np.bool_]) -> None:
-        """Take a new node from the limits. The largest type counts, as any of the types may be launched."""
+        """Take a new node from the limits. The largest of ``types`` counts, as any of them may be launched."""
         for name in self.remaining:
             self.remaining[name] -= int(self._capacity_of(name)[types].max())
 
     def suitable(self, requirements: Requirements) -> NDArray[np.bool_]:
-        """Return bool[types]: those that have an offering which meets the requirements."""
+        """Return bool[types]: the types that have an offering which meets the requirements."""
         key = frozenset(each for each in requirements.values() if each.key != HOSTNAME)
         mask = self._masks.get(key)
         if mask is None:
@@ -295,18 +296,19 @@ class NodeClaimTemplate:
         return mask
 
     def _suits(self, number: int, requirements: Requirements) -> bool:
+        """Check whether a type, by number, has an offering which meets the requirements."""
         if self.types[number].requirements.find_conflict(requirements) is not None:
             return False
         return any(requirements.is_compatible(needs, undefined=self.undefined) for _, needs in self.offerings[number])
 
     def free_of_ports(self, ports: HostPorts) -> NDArray[np.bool_]:
-        """Return bool[types]: those on which no pod of a DaemonSet uses one of the host ports."""
+        """Return bool[types]: the types on which no pod of a DaemonSet uses one of the host ports."""
         return np.array(
             [not any(share_ports(ports, other) for other in taken) for taken in self._daemon_ports], dtype=bool
         )
 
     def has_minimum_values(self, requirements: Requirements, types: NDArray[np.bool_]) -> bool:
-        """Check whether the types have as many different values of each label as ``minValues`` demands."""
+        """Check whether the selected types have as many different values of each label as ``minValues`` demands."""
         chosen = [self.types[i] for i in np.flatnonzero(types).tolist()]
         for key, each in requirements.items():
             if each.min_values is not None:
@@ -330,16 +332,19 @@ class NodeClaim:
 
     @property
     def hostname(self) -> str:
-        """Return the name that stands for the node's host name."""
+        """Return the placeholder for the node's host name."""
         return f"hostname-placeholder-{self.number:04}"
 
     def has_room(self, request: NDArray[np.int64]) -> bool:
-        """Check whether one of the types has room for a pod."""
+        """Check whether one of the types has room for a pod. ``request``: int64[resources] of the pod."""
         fits = (self.template.rooms >= self.request + request).all(axis=1)
         return bool((self.types & fits).any())
 
     def plan(self, names: Sequence[str]) -> PlannedClaim:
-        """Return what the claim may become, in the order in which Karpenter launches. ``names``: those of all pods."""
+        """Return what the claim may become; offerings are in the order in which Karpenter launches.
+
+        ``names``: the names of all pods of the round.
+        """
         template, undefined = self.template, self.template.undefined
         chosen = np.flatnonzero(self.types).tolist()
         offerings = [

@@ -165,10 +165,12 @@ class NodeClaim(KubeObject):
 
 
 def _requirement(item: NodePoolRequirement) -> Requirement:
+    """Convert a requirement of a NodePool."""
     return requirement(item.key, item.operator, item.values, item.min_values)
 
 
 def _label(key: str, value: str) -> Requirement:
+    """Return the requirement that a label has this value."""
     return requirement(key, Operator.IN, [value])
 
 
@@ -192,7 +194,7 @@ class NodePools:
 
 
 def has_node_pools(path: str | os.PathLike[str]) -> bool:
-    """Check whether a file holds objects of Karpenter rather than a groups file; False if it cannot be read."""
+    """Check whether a file holds objects of Karpenter, not a groups file; False if it cannot be read."""
     try:
         raw = decompress(read_file(path), str(path))
     except OSError:
@@ -280,6 +282,7 @@ def node_pools_from(data: Sequence[Any], *, source: str = "") -> NodePools:
 
 
 def _items(data: Sequence[Any]) -> Iterator[Any]:
+    """Yield the objects in documents: the items of a List and of a list, otherwise the document itself."""
     for document in data:
         if isinstance(document, dict) and str(document.get("kind", "")).endswith("List"):
             yield from document.get("items") or ()
@@ -312,6 +315,7 @@ def _mistakes(pool: NodePool) -> Iterator[tuple[str, str]]:
 
 
 def _mistakes_of_disruption(disruption: Disruption) -> Iterator[tuple[str, str]]:
+    """Yield (field, message) for each mistake in the disruption rules."""
     if _DURATION.fullmatch(disruption.consolidate_after) is None:
         yield "spec.disruption.consolidateAfter", f'"{disruption.consolidate_after}" is neither a duration nor Never'
     if disruption.consolidation_policy not in _POLICIES:
@@ -328,12 +332,14 @@ def _mistakes_of_disruption(disruption: Disruption) -> Iterator[tuple[str, str]]
 
 
 def _convert_budget(budget: Budget) -> DisruptionBudget:
+    """Convert a NodePool's budget to the budget of a consolidation path."""
     return DisruptionBudget(
         nodes=budget.nodes, schedule=budget.schedule, duration=budget.duration, reasons=budget.reasons
     )
 
 
 def _mistakes_of(item: NodePoolRequirement) -> Iterator[str]:
+    """Yield a message for each mistake of a requirement."""
     if not item.key:
         yield "key is empty"
     if item.operator not in tuple(Operator):

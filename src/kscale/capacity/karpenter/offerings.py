@@ -73,7 +73,7 @@ class PoolGroups:
     left: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def left_by_limits(self, pool: str) -> Mapping[str, int]:
-        """Return what the limits of a NodePool leave, by resource; negative if its nodes have more than that."""
+        """Return what the limits of a NodePool leave, by resource; negative if its nodes exceed a limit."""
         return self.left.get(pool) or self.remaining(pool)
 
     def remaining(self, pool: str) -> dict[str, int]:
@@ -111,7 +111,7 @@ def labels_of_type(kind: InstanceType) -> dict[str, str]:
 def requirements_of_type(
     kind: InstanceType, zones: Iterable[str], region: str, capacity_types: Iterable[str] = ()
 ) -> Requirements:
-    """Return what is true of nodes of an instance type; labels that the catalogue does not know are left out."""
+    """Return what is true of nodes of an instance type. Labels that the catalogue does not know are left out."""
     labels = {INSTANCE_TYPE: [kind.name], ARCH: [kind.arch], OS: ["linux"], REGION: [region] if region else []}
     labels |= {ZONE: [zone for zone in zones if zone], CAPACITY_TYPE: list(capacity_types)}
     labels |= {key: [value] for key, value in labels_of_type(kind).items()}
@@ -215,20 +215,20 @@ def groups_of_pools(
 
 
 def _of_cloud(pool: NodePool, kinds: Sequence[InstanceType]) -> list[InstanceType]:
-    """Return the types of the cloud that the pool's node class belongs to; all if it is no known class."""
+    """Return the types of the cloud that the pool's node class belongs to; all types if the class is not known."""
     cloud = _CLOUD_OF_CLASS.get(pool.spec.template.spec.node_class_ref.kind)
     return [kind for kind in kinds if cloud is None or parse_type_name(kind.name).cloud in (None, cloud)]
 
 
 def _named_zones(zone: Requirement) -> list[str]:
-    """Return the zones that a requirement names, or an empty one that stands for any."""
+    """Return the zones that a requirement names, sorted; if there are none, an empty text for any zone."""
     return sorted(zone.values) if zone.operator is Operator.IN else [""]
 
 
 def _assume(
     pool: NodePool, required: Requirements, offerings: Sequence[PoolOffering], assumptions: dict[str, None]
 ) -> None:
-    """Add a text for each requirement on a provider's label that the catalogue does not say."""
+    """Add to ``assumptions`` a text for each requirement on a provider's label that the catalogue does not know."""
     known = {key for offering in offerings for key in labels_of_type(offering.kind)}
     gpus = {key for key in required if key.endswith(("-gpu-count", "-gpu-name"))}
     for key in required:
@@ -239,16 +239,21 @@ def _assume(
 
 
 def _is_class(pool: NodePool, key: str) -> bool:
+    """Check whether a label is the one by which nodes of the pool name their node class."""
     reference = pool.spec.template.spec.node_class_ref
     return key == f"{reference.group}/{reference.kind.lower()}"
 
 
 def _used(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """Return what nodes, and node claims without a node, have of each resource, by pool."""
+    """Return what nodes, and node claims without a node, have of each resource, by NodePool.
+
+    The number of both has the name ``nodes``.
+    """
     result: dict[str, dict[str, int]] = {}
     named = set()
 
     def add(pool: str, amounts: Mapping[str, int]) -> None:
+        """Count a node with these amounts for a pool."""
         entry = result.setdefault(pool, {"nodes": 0})
         for name, amount in {**amounts, "nodes": 1}.items():
             entry[name] = entry.get(name, 0) + amount
@@ -266,7 +271,7 @@ def _used(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
 
 
 def remaining_of_pools(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """Return what the limits of each NodePool leave beside nodes, and node claims without a node, by resource.
+    """Return, by NodePool and resource, what its limits allow in addition to nodes and node claims without a node.
 
     An amount is negative if the pool's nodes have more than the limit.
     """
@@ -275,7 +280,7 @@ def remaining_of_pools(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dic
 
 
 def _left(pool: NodePool, used: Mapping[str, int]) -> dict[str, int]:
-    """Return how much of each limited resource new nodes of the pool may have."""
+    """Return how much of each limited resource new nodes of the pool may have; negative if the limit is exceeded."""
     limits = dict(pool.spec.limits or {})
     amounts = {"nodes": limits.pop("nodes").value()} if "nodes" in limits else {}
     amounts |= to_integers(limits)

@@ -45,7 +45,7 @@ class PoolOffers:
     converted: PoolGroups
 
     def restrict(self, groups: Sequence[NodeGroup]) -> PoolOffers:
-        """Return the offers whose groups are among ``groups``, at the prices of those."""
+        """Return the offers whose groups are among ``groups``, with the prices of ``groups``."""
         by_name = {group.id: group for group in groups}
         offerings = [
             replace(each, price=by_name[each.group].price) for each in self.converted.offerings if each.group in by_name
@@ -188,6 +188,7 @@ def count_by_group(claims: Sequence[PlannedClaim]) -> dict[str, int]:
 
 
 def _record(claim: PlannedClaim) -> KarpenterClaim:
+    """Build the record of a planned node; it has the cheapest of its offerings."""
     best = claim.offerings[0]
     return KarpenterClaim(
         node_pool=claim.pool,

@@ -125,7 +125,10 @@ def strict_requirements(pod: Pod) -> list[Requirements]:
 
 
 def _expressions(term: NodeSelectorTerm) -> list[Requirement]:
-    """Return a term's requirements. Malformed ones, and those on the names of nodes, are met by no new node."""
+    """Return a term's requirements on labels.
+
+    A malformed requirement, or one on the names of nodes, becomes one that no new node meets.
+    """
     result = []
     for each in term.match_expressions:
         is_bound = each.operator in (Operator.GT, Operator.LT)
@@ -135,4 +138,5 @@ def _expressions(term: NodeSelectorTerm) -> list[Requirement]:
 
 
 def _is_one_integer(values: Sequence[str]) -> bool:
+    """Check whether there is exactly one value, and it is an integer."""
     return len(values) == 1 and values[0].lstrip("+-").isdecimal() and values[0].isascii()

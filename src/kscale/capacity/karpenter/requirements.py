@@ -165,6 +165,7 @@ class Requirements(Mapping[str, Requirement]):
         self._add(requirements)
 
     def _add(self, requirements: Iterable[Requirement]) -> None:
+        """Intersect these requirements with others, in place."""
         for each in requirements:
             existing = self._by_key.get(each.key)
             self._by_key[each.key] = each if existing is None else each.intersection(existing)
@@ -207,7 +208,8 @@ class Requirements(Mapping[str, Requirement]):
     def is_compatible(self, others: Requirements, *, undefined: frozenset[str] = frozenset()) -> bool:
         """Check whether a node with these requirements can meet others.
 
-        Other labels than ``undefined`` have to be mentioned here, unless the others accept their absence.
+        A label in ``others`` must also be mentioned here, unless it is in ``undefined`` or ``others`` accepts its
+        absence.
         """
         for key, other in others.items():
             if key in undefined or key in self._by_key:
@@ -218,12 +220,14 @@ class Requirements(Mapping[str, Requirement]):
 
 
 def _pick(choose: Callable[[int, int], int], first: int | None, second: int | None) -> int | None:
+    """Choose between two bounds; if one of them is None (no bound), return the other."""
     if first is None or second is None:
         return second if first is None else first
     return choose(first, second)
 
 
 def _is_within(value: str, least: int | None, most: int | None) -> bool:
+    """Check whether a value is an integer from ``least`` to ``most``; any value is, if both are None."""
     if least is None and most is None:
         return True
     if _INTEGER.fullmatch(value) is None:

@@ -165,7 +165,7 @@ class _ExistingNode:
     remaining: dict[str, int]
 
     def has_room(self, amounts: Mapping[str, int]) -> bool:
-        """Check whether the node has room. As in Karpenter, a node that lacks anything takes no pod."""
+        """Check whether the node has room. As in Karpenter, a node that lacks any resource takes no pod at all."""
         remaining = self.remaining
         if any(amount < 0 for amount in remaining.values()):
             return False
@@ -220,7 +220,7 @@ class _Scheduler:
     # -- input -------------------------------------------------------------------------------------------------------
 
     def _find_shapes(self) -> Iterator[_Shape]:
-        """Yield the shape of each pod."""
+        """Yield the shape of each pod; equal pods share one."""
         shapes: dict[tuple[int, str], _Shape] = {}
         for number, record in zip(self._class_of, self._records, strict=True):
             pod = self._classes[number]
@@ -277,7 +277,7 @@ class _Scheduler:
 
     @cached_property
     def _requested_by_daemons(self) -> dict[int, Counter[str]]:
-        """Return what the pods of DaemonSets on each node request."""
+        """Return what the pods of DaemonSets on each node request, by position of the node."""
         result: dict[int, Counter[str]] = {}
         if self._daemons:
             for node, record in zip(self._snapshot.placed_node.tolist(), self._snapshot.placed, strict=True):
@@ -288,6 +288,7 @@ class _Scheduler:
 
     @cached_property
     def _topology_nodes(self) -> list[TopologyNode]:
+        """Return the existing nodes as the topology sees them."""
         result = []
         for node in self._snapshot.columns.objects:
             labels = node.metadata.labels or {}
@@ -297,6 +298,7 @@ class _Scheduler:
 
     @cached_property
     def _topology(self) -> Topology:
+        """Return the topology, with the placed pods counted and the groups of all pods to place created."""
         snapshot = self._snapshot
         classes = snapshot.interner.classes
         placed = [
@@ -313,7 +315,7 @@ class _Scheduler:
 
     @cached_property
     def _world(self) -> tuple[Fork, list[int]]:
-        """Return a copy of the snapshot on which pods are placed, and the number there of each pod's class."""
+        """Return (copy of the snapshot on which pods are placed, the copy's number for the class of each pod)."""
         world = fork(self._snapshot, self._records, profile=SchedulerProfile(disabled_filters=_OWN_RULES))
         return world, world.session.classes_of(self._snapshot.classify(self._records)).tolist()
 
@@ -347,14 +349,15 @@ class _Scheduler:
         )
 
     def _sort_key(self, i: int) -> tuple[int, int, str, str]:
+        """Return the key by which pods are placed: most cpu first, then most memory, oldest, UID."""
         amounts, metadata = self._classes[self._class_of[i]].occupancy, self._records[i].pod.metadata
         created = str(metadata.creation_timestamp or "")
         return -amounts.get(CPU, 0), -amounts.get(MEMORY, 0), created, metadata.uid
 
     def _add(self, i: int) -> bool:
-        """Place a pod on an existing node, a claim or a new claim; False if nothing takes it.
+        """Place a pod on an existing node, an open claim or a new claim; False if nothing takes the pod.
 
-        Its preferences are requirements at first, and are dropped one at a time.
+        The pod's preferences are requirements at first, and are dropped one at a time.
         """
         shape = self._shape_of[i]
         if shape.is_hopeless:
@@ -369,7 +372,10 @@ class _Scheduler:
         return False
 
     def _add_to_existing(self, i: int, shape: _Shape, which: int) -> bool:
-        """Place a pod on the first existing node that takes it."""
+        """Place a pod on the first existing node that takes it; False if none does.
+
+        ``which``: position of the alternative among those of the shape.
+        """
         nodes = self._nodes
         if not nodes:
             return False
@@ -402,7 +408,10 @@ class _Scheduler:
     def _requirements_on(
         self, i: int, shape: _Shape, alternative: Alternative, node: _ExistingNode
     ) -> Requirements | None:
-        """Return the requirements of an existing node together with those of a pod; None if they do not meet."""
+        """Return the requirements of an existing node together with those of a pod.
+
+        None if the node does not take the pod.
+        """
         taints = node.node.taints
         if not _tolerates(shape, alternative, taints) or not node.has_room(shape.amounts):
             return None
@@ -414,7 +423,7 @@ class _Scheduler:
     def _with_topology(
         self, i: int, alternative: Alternative, requirements: Requirements, undefined: frozenset[str]
     ) -> Requirements | None:
-        """Return requirements together with those of the topology; None if no domain is left."""
+        """Return requirements narrowed to the domains that the topology allows the pod; None if no domain is left."""
         more = self._topology.requirements_for(i, alternative.topology, alternative.strict, requirements)
         if not more:
             return None if more is None else requirements
@@ -424,7 +433,7 @@ class _Scheduler:
         return tightened
 
     def _add_to_claim(self, i: int, shape: _Shape, which: int) -> bool:
-        """Add the pod to the claim with the fewest pods that takes it."""
+        """Add the pod to the claim with the fewest pods that takes it; False if none does."""
         self._sort_claims()
         alternative, refusing = shape.alternatives[which], shape.refusing[which]
         only_tightens = shape.only_tightens[which]
@@ -461,7 +470,7 @@ class _Scheduler:
         order.insert(find(order, count, key=lambda each: len(each.members)), claim)
 
     def _add_to_new_claim(self, i: int, shape: _Shape, which: int) -> bool:
-        """Open a claim of the first NodePool that takes the pod."""
+        """Open a claim of the first NodePool that takes the pod; False if none does."""
         for template in self._templates:
             allowed = template.within_limits()
             if not template.can_meet_minimum_values or not allowed.any():
@@ -476,13 +485,14 @@ class _Scheduler:
         return False
 
     def _open(self, template: NodeClaimTemplate, types: NDArray[np.bool_]) -> NodeClaim:
+        """Build a claim without pods. It is not added to the claims."""
         request = np.zeros(len(self._resources), dtype=np.int64)
         claim = NodeClaim(template, template.requirements, types, request, len(self._claims))
         claim.requirements = claim.requirements.with_([requirement(HOSTNAME, Operator.IN, [claim.hostname])])
         return claim
 
     def _try(self, i: int, claim: NodeClaim, shape: _Shape, alternative: Alternative) -> bool:
-        """Add a pod to a claim if the claim takes it."""
+        """Add a pod to a claim; False if the claim does not take the pod."""
         labels = len(claim.requirements)
         if self._find_refusal(i, claim, shape, alternative) is not None:
             return False
@@ -499,7 +509,7 @@ class _Scheduler:
         return True
 
     def _find_refusal(self, i: int, claim: NodeClaim, shape: _Shape, alternative: Alternative) -> str | None:
-        """Return why a claim does not take a pod; None if it does, and narrow the claim to the pod."""
+        """Return why a claim does not take a pod; None if it does, after narrowing the claim to what suits the pod."""
         template = claim.template
         if not _tolerates(shape, alternative, template.taints):
             return "taints"
@@ -526,11 +536,12 @@ class _Scheduler:
     # -- reasons -----------------------------------------------------------------------------------------------------
 
     def _explain(self, i: int, shape: _Shape) -> str:
-        """Return why each NodePool refuses a pod without its preferences."""
+        """Return why each NodePool refuses a pod without its preferences, in one line."""
         alternative = shape.alternatives[-1]
         return "; ".join(f"{each.name}: {self._find_reason(i, each, shape, alternative)}" for each in self._templates)
 
     def _find_reason(self, i: int, template: NodeClaimTemplate, shape: _Shape, alternative: Alternative) -> str:
+        """Return why a NodePool refuses a pod, in words."""
         everything = np.ones(len(template.types), dtype=bool)
         if not template.types:
             return "the cloud has no capacity for its types"
@@ -562,6 +573,7 @@ class _Scheduler:
         everything: NDArray[np.bool_],
         within: NDArray[np.bool_],
     ) -> str:
+        """Return why no instance type of a NodePool suits a pod. ``within``: types that the limits allow."""
         suits = template.suitable(template.requirements.with_(alternative.requirements.values()))
         if not suits.any():
             return "no type meets the pod's requirements"
@@ -576,6 +588,7 @@ class _Scheduler:
 
 
 def _tolerates(shape: _Shape, alternative: Alternative, taints: Sequence[Taint]) -> bool:
+    """Check whether pods of a shape tolerate the taints that count for an alternative."""
     return tolerates_all(shape.pod.tolerations, taints, effects=alternative.effects, comparison_operators=True)
 
 

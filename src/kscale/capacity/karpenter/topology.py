@@ -77,7 +77,7 @@ class PodTopology:
 
     @property
     def only_tightens(self) -> bool:
-        """Check whether other pods never make room: a node that refuses such a pod refuses all later ones."""
+        """Check whether other pods never make room: a node that refuses such a pod also refuses it later."""
         return not self.affinity and all(each.topology_key == HOSTNAME for each in self.spread)
 
 
@@ -114,6 +114,7 @@ class _NodeFilter:
     effects: Sequence[str] = ALL_EFFECTS
 
     def matches(self, taints: Sequence[Taint], requirements: Requirements) -> bool:
+        """Check whether a node with these taints and requirements counts."""
         if (
             self.honors_affinity
             and self.requirements
@@ -163,7 +164,11 @@ class _TopologyGroup:
     def next_domains(
         self, pod: int, is_selected: bool, pod_domains: Requirement, node_domains: Requirement, choose: DomainChoice
     ) -> Requirement:
-        """Return the domains that a pod may go to. ``is_selected``: whether the group counts the pod."""
+        """Return the requirement that selects the domains to which a pod may go.
+
+        ``is_selected``: whether the group counts the pod. ``pod_domains``, ``node_domains``: what the pod and the node
+        allow.
+        """
         match self.type:
             case TopologyType.SPREAD:
                 domain = self._next_spread(pod, is_selected, pod_domains, node_domains, choose)
@@ -177,6 +182,7 @@ class _TopologyGroup:
     def _next_spread(
         self, pod: int, is_selected: bool, pod_domains: Requirement, node_domains: Requirement, choose: DomainChoice
     ) -> str | None:
+        """Return the domain with the fewest pods that keeps the maximum skew; None if no domain does."""
         if self.key == HOSTNAME and len(node_domains.values) == 1:
             # Another node can always be created, so that the smallest count is zero.
             (host,) = node_domains.values
@@ -194,6 +200,10 @@ class _TopologyGroup:
         return choose(pod, self.key, [domain for domain in valid if counts[domain] == fewest])
 
     def _minimum(self, domains: Requirement) -> int:
+        """Return the number of pods to compare with: of the allowed domain with the fewest.
+
+        0 for host names, and if there are fewer domains than ``minDomains``.
+        """
         if self.key == HOSTNAME:
             return 0
         counts = [count for domain, count in self.domains.items() if domains.allows(domain)]
@@ -204,6 +214,10 @@ class _TopologyGroup:
     def _next_affinity(
         self, pod: int, is_selected: bool, pod_domains: Requirement, node_domains: Requirement, choose: DomainChoice
     ) -> Collection[str]:
+        """Return the allowed domains with pods of the group.
+
+        If there is no such pod yet and the group counts this pod, return one allowed domain.
+        """
         if self.key == HOSTNAME and len(node_domains.values) == 1:
             (host,) = node_domains.values
             if not pod_domains.allows(host):
@@ -227,12 +241,13 @@ class _TopologyGroup:
         return (choose(pod, self.key, anywhere),) if anywhere else ()
 
     def _is_first(self, pod_domains: Requirement) -> bool:
-        """Check whether no pod of the group is in a domain that the pod may go to."""
+        """Check whether no pod of the group is in a domain to which the pod may go."""
         return len(self.domains) == len(self.empty) or not any(
             count > 0 and pod_domains.allows(domain) for domain, count in self.domains.items()
         )
 
     def _next_anti_affinity(self, pod_domains: Requirement, node_domains: Requirement) -> Collection[str]:
+        """Return the allowed domains without pods of the group."""
         if self.key == HOSTNAME and len(node_domains.values) == 1:
             (host,) = node_domains.values
             return () if self.domains.get(host, 0) else (host,)
@@ -303,6 +318,10 @@ class Topology:
         return owned
 
     def _keys(self, pod: PodTopology) -> Iterator[tuple[Any, Callable[[], _TopologyGroup]]]:
+        """Yield (key, function that creates the group) for each constraint and term of a pod.
+
+        Pods with equal keys share a group.
+        """
         for constraint in pod.spread:
             selector = _with_label_keys(constraint, pod.labels)
             node_filter = _NodeFilter(
@@ -332,6 +351,7 @@ class Topology:
                 selector: LabelSelector | None = selector,
                 node_filter: _NodeFilter = node_filter,
             ) -> _TopologyGroup:
+                """Create the group of the spread constraint."""
                 skew, minimum = constraint.max_skew, constraint.min_domains
                 return self._make(
                     TopologyType.SPREAD, constraint.topology_key, pod, namespaces, selector, skew, minimum, node_filter
@@ -345,15 +365,18 @@ class Topology:
     def _term(
         self, kind: TopologyType, term: PodAffinityTerm, pod: PodTopology
     ) -> tuple[Any, Callable[[], _TopologyGroup]]:
+        """Return (key, function that creates the group) for a term of affinity or anti-affinity."""
         namespaces = self._namespaces_of(term, pod.namespace)
 
         def make() -> _TopologyGroup:
+            """Create the group of the term."""
             skew = 2**31 - 1
             return self._make(kind, term.topology_key, pod, namespaces, term.label_selector, skew, None, _NodeFilter())
 
         return (kind, term.topology_key, namespaces, _selector_key(term.label_selector)), make
 
     def _namespaces_of(self, term: PodAffinityTerm, own: str) -> frozenset[str]:
+        """Return the namespaces of a term. ``own``: the pod's, which counts if the term names and selects none."""
         if term.namespace_selector is None:
             return frozenset(term.namespaces or (own,))
         selector = compile_selector(term.namespace_selector)
@@ -371,6 +394,10 @@ class Topology:
         min_domains: int | None,
         node_filter: _NodeFilter,
     ) -> _TopologyGroup:
+        """Create a group without pods, with the domains that the NodePools offer to a pod.
+
+        A group with an invalid selector counts no pod.
+        """
         try:
             compiled = compile_selector(selector)
         except SelectorError:
@@ -392,7 +419,10 @@ class Topology:
         )
 
     def _inverse_groups(self, pod: PodTopology) -> list[_TopologyGroup]:
-        """Return the groups that keep other pods away from a pod with required anti-affinity."""
+        """Return the groups that keep other pods away from a pod with required anti-affinity.
+
+        Missing groups are created.
+        """
         groups: dict[int, _TopologyGroup] = {}
         for term in pod.required_anti_affinity:
             key, make = self._term(TopologyType.ANTI_AFFINITY, term, pod)
@@ -403,7 +433,7 @@ class Topology:
         return list(groups.values())
 
     def _count(self, group: _TopologyGroup) -> None:
-        """Add the domains of nodes, and count the pods on them."""
+        """Add the domains of the existing nodes to a new group, and count the pods on them."""
         matches = [group.node_filter.matches(node.taints, node.requirements) for node in self._nodes]
         for node, counts in zip(self._nodes, matches, strict=True):
             if counts and group.key in node.labels:
@@ -444,7 +474,7 @@ class Topology:
         return result
 
     def _selected(self, inverse: bool, pod: PodTopology) -> list[_TopologyGroup]:
-        """Return the groups that select a pod."""
+        """Return the groups, or the ``inverse`` groups, that count a pod."""
         groups = self._inverse if inverse else self._groups
         key = inverse, id(pod)
         cached = self._selecting.get(key)
@@ -454,7 +484,7 @@ class Topology:
         return cached[1]
 
     def record(self, pod: PodTopology, taints: Sequence[Taint], node: Requirements) -> None:
-        """Count a pod that was placed on a node with these requirements."""
+        """Count a pod that was placed on a node with these taints and requirements."""
         for group in self._selected(False, pod):
             if not group.node_filter.matches(taints, node):
                 continue
@@ -465,14 +495,14 @@ class Topology:
             group.record(node.of(group.key).values)
 
     def register(self, key: str, domain: str) -> None:
-        """Add a domain to the groups of a label."""
+        """Add a domain (a value of the label ``key``) to the groups of that label."""
         for group in (*self._groups.values(), *self._inverse.values()):
             if group.key == key:
                 group.register(domain)
 
 
 def _with_label_keys(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> LabelSelector | None:
-    """Return the selector of a constraint together with its ``matchLabelKeys``."""
+    """Return the selector of a constraint, narrowed by the pod's values of its ``matchLabelKeys``."""
     selector = constraint.label_selector
     more = [
         LabelSelectorRequirement(key=key, operator="In", values=[labels[key]])
@@ -487,6 +517,7 @@ def _with_label_keys(constraint: TopologySpreadConstraint, labels: Mapping[str, 
 
 
 def _filter_requirements(pod: PodTopology) -> list[Requirements]:
+    """Return the alternatives of which a node must meet one: node selector and a term of the node affinity."""
     base = [requirement(key, Operator.IN, [value]) for key, value in pod.node_selector.items()]
     if pod.terms is None:
         return [Requirements(base)]
@@ -494,6 +525,7 @@ def _filter_requirements(pod: PodTopology) -> list[Requirements]:
 
 
 def _selector_key(selector: LabelSelector | None) -> Any:
+    """Return a hashable key that is equal for selectors that upstream's hash does not distinguish."""
     if selector is None:
         return None
     expressions = frozenset((each.key, each.operator, _odd(each.values)) for each in selector.match_expressions)
@@ -501,10 +533,11 @@ def _selector_key(selector: LabelSelector | None) -> Any:
 
 
 def _tolerations_key(pod: PodTopology) -> Any:
+    """Return a hashable key that is equal for pods whose tolerations upstream's hash does not distinguish."""
     fields = ((each.key, each.operator, each.value, each.effect, each.toleration_seconds) for each in pod.tolerations)
     return _odd(fields), tuple(pod.effects)
 
 
 def _odd(items: Iterable[Any]) -> frozenset[Any]:
-    """Return the items that come an odd number of times: upstream's hash of a list as a set cancels equal pairs."""
+    """Return the items that occur an odd number of times: upstream's hash of a list as a set cancels equal pairs."""
     return frozenset(item for item, count in Counter(items).items() if count % 2)

@@ -90,8 +90,7 @@ def check(
 
     A pod that does not fit its planned node is tried on any other node (existing nodes only if ``existing``), then on a
     new node of the cheapest offer that is still allowed. ``class_of`` int64[n]: if one pod of a class is unplaceable,
-    so
-    are the others; ``room``: how many more nodes of each offer are allowed.
+    the other pods of the class are, too. ``room``: how many more nodes of each offer are allowed.
     """
     used = sorted({*planned.offer.tolist()})
     every = sorted({*used, *(i for i in range(len(offers)) if room.has(i))})
@@ -115,7 +114,10 @@ def _check_with(
     existing: bool,
     complete: bool,
 ) -> CheckedPlacement | None:
-    """Check a plan with the templates of some offers; None if a pod needs a new node and these are not ``complete``."""
+    """Check a plan with the templates of some offers.
+
+    None if a pod needs a new node and these offers are not all (``complete`` is False).
+    """
     place_of = {offer: i for i, offer in enumerate(templates)}
     world = fork(snapshot, records, templates=[offers[i].template for i in templates])
     existing_count = len(snapshot.nodes)
@@ -160,7 +162,10 @@ def _on_new_node(
     result: CheckedPlacement,
     number: list[int],
 ) -> int | None:
-    """Add a new node for the pod and return its number; None if no allowed offer's node takes the pod."""
+    """Add a new node of the first offer in ``cheapest`` whose node takes the pod; return the node's number.
+
+    None if no allowed offer's node takes the pod. The node is added to ``number``, ``room`` and ``result``.
+    """
     for offer in cheapest:
         if not room.has(offer):
             continue

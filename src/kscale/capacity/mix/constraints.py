@@ -88,7 +88,7 @@ class Cells:
 
 
 def cells_of(keys: Sequence[str], offers: Sequence[dict[str, str]], nodes: Sequence[dict[str, str]]) -> Cells:
-    """Group offers and nodes into cells by labels; a single cell if no key distinguishes offers."""
+    """Group offers and nodes into cells by labels; there is a single cell if no key distinguishes offers."""
     used, left_out = [], []
     for key in keys:
         values = {labels.get(key) for labels in offers}
@@ -104,6 +104,7 @@ def cells_of(keys: Sequence[str], offers: Sequence[dict[str, str]], nodes: Seque
     number = {values: i for i, values in enumerate(seen)}
 
     def of(labels: dict[str, str]) -> int:
+        """Return the number of the cell with these labels; :data:`FREE` if there is none."""
         return number.get(tuple(labels.get(key) for key in used), FREE)
 
     return Cells(
@@ -147,9 +148,8 @@ def assign(
     float64[C, R]: a pod's share of the total request of each resource.
 
     A pod goes to the allowed cell with the least load of its resources, so that all cells get the same mixture: pods
-    with
-    different requests fill nodes best. A pod that the rules allow nowhere is assigned by load alone; the exact check
-    decides whether it can be placed.
+    with different requests fill nodes best. A pod that the rules allow nowhere is assigned by load alone; the exact
+    check decides whether it can be placed.
     """
     giants = [NodeTemplate(node=_build_cell_node(i, labels)) for i, labels in enumerate(cells.labels)]
     disabled = frozenset(plugin.name for plugin in PROFILE) - set(_JUDGED)
@@ -182,6 +182,7 @@ def assign(
 
 
 def _build_cell_node(number: int, labels: dict[str, str]) -> Node:
+    """Build an empty node with practically unlimited room, which stands for a cell."""
     name = f"kscale-cell-{number}"
     room = {resource: Quantity(amount) for resource, amount in _ROOM.items()}
     return Node(
@@ -191,7 +192,7 @@ def _build_cell_node(number: int, labels: dict[str, str]) -> Node:
 
 
 def _restrict_rules(pod: Pod, keys: Sequence[str], number: int) -> Pod:
-    """Return the pod under a new name, with only those rules that count by some of the keys."""
+    """Return the pod under a new name, with only the affinity and spread rules over some of the keys."""
     replace = msgspec.structs.replace
     spec = pod.spec
     spread = spec.topology_spread_constraints
@@ -212,6 +213,7 @@ def _restrict_rules(pod: Pod, keys: Sequence[str], number: int) -> Pod:
 
 
 def _terms(affinity: PodAffinity | None, keys: Sequence[str]) -> PodAffinity | None:
+    """Return the required terms over some of the keys; None if the pod has no such affinity."""
     if affinity is None:
         return None
     required = [term for term in affinity.required if term.topology_key in keys]
@@ -249,7 +251,10 @@ def rules_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context) -
 
 
 def _ports(classes: Sequence[PodClass]) -> list[Rule]:
-    """Return one rule per host port and address; a pod that uses the port on every address counts for all of them."""
+    """Return one rule per host port and address.
+
+    A pod that uses the port on every address counts for each address.
+    """
     users: dict[tuple[str, int], dict[str, list[int]]] = {}
     for c, pod in enumerate(classes):
         for ip, protocol, port in pod.ports:
@@ -262,7 +267,7 @@ def _ports(classes: Sequence[PodClass]) -> list[Rule]:
 
 
 def _anti_affinity(classes: Sequence[PodClass], ctx: Context) -> list[Rule]:
-    """Return one rule per host name anti-affinity term that also matches some of the pods that carry it."""
+    """Return one rule per host name anti-affinity term that also matches some of the pods that have the term."""
     carriers: dict[Term, list[int]] = {}
     for c, pod in enumerate(classes):
         for term in carried_terms(pod):
@@ -282,7 +287,10 @@ def _anti_affinity(classes: Sequence[PodClass], ctx: Context) -> list[Rule]:
 
 
 def conflicts_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context) -> list[Conflict]:
-    """Return one conflict per host name anti-affinity term that matches only pods that do not carry it."""
+    """Return one conflict per host name anti-affinity term that matches only pods that do not have the term.
+
+    ``counts``: number of pods of each class.
+    """
     carriers: dict[Term, list[int]] = {}
     for c, pod in enumerate(classes):
         for term in carried_terms(pod) if counts[c] else ():
@@ -299,13 +307,11 @@ def conflicts_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Contex
 
 
 def _spread(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context, apart: int) -> list[Rule]:
-    """Return rules for the hard constraints over host names: on each node at most max skew pods that have the
-    constraint.
+    """Return rules for the hard constraints over host names: on each node, at most max skew pods with the constraint.
 
     This is sufficient as long as these pods are placed before others, and some node has none. ``apart``: number of pods
     that cannot share nodes anyway. If no more pods than that have constraints, one per node satisfies all constraints,
-    and
-    a single rule suffices.
+    and a single rule suffices.
     """
     rows: dict[object, tuple[int, list[int]]] = {}
     carriers: list[int] = []
@@ -365,7 +371,7 @@ class Shapes:
 
     @property
     def differs(self) -> bool:
-        """Return whether a plan has to obey more constraints than a bound."""
+        """Check whether a plan has to obey more constraints than a bound."""
         return bool(self.strict.any() or (self.strict_limit < np.minimum(self.limit, self.count)).any())
 
     def kinds(self, capacity: NDArray[np.int64], cost: NDArray[np.int64], limits: Limits, *, strict: bool) -> BinKinds:

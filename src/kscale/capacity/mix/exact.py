@@ -51,8 +51,9 @@ class SmallMix:
         self.is_small = have_solver() and 0 < len(instance.class_of) <= _PODS and self._enumerate()
 
     def _enumerate(self) -> bool:
-        """Compute the fillings of every kind and the rules over zones; return False if that is impossible or too
-        large.
+        """Compute the fillings of every kind and the rules over zones.
+
+        Returns False if this is impossible or too large.
         """
         instance = self._instance
         if any(pod.affinity for pod in self._pods()):
@@ -72,12 +73,13 @@ class SmallMix:
         return True
 
     def _pods(self) -> Iterable[Any]:
+        """Return the classes of the pods to place, each once."""
         return (self._instance.classes[c] for c in np.unique(self._instance.class_of).tolist())
 
     def plan(self, effort: Effort, max_types: int | None = None) -> PlannedPlacement | None:
         """Return the cheapest plan that leaves the fewest pods out, with at most ``max_types`` types.
 
-        None if the instance is not small, or the search ends before it finds a plan.
+        None if the instance is not small, or if the effort is spent before a plan is found.
         """
         if not self.is_small or effort.is_exhausted:
             return None
@@ -122,11 +124,13 @@ class _Zones:
 
     @classmethod
     def of(cls, instance: Instance) -> _Zones:
+        """Group the offers and existing nodes of an instance into zones."""
         present = [instance.classes[c] for c in np.unique(instance.class_of).tolist()]
         keys = tuple(topology_keys(present, instance.ctx))
         numbers: dict[tuple[str | None, ...], int] = {}
 
         def zone_of(node: Node) -> int:
+            """Return the number of a node's zone; a new zone gets the next number."""
             labels = node.metadata.labels or {}
             return numbers.setdefault(tuple(labels.get(key) for key in keys), len(numbers))
 
@@ -168,7 +172,7 @@ class _Spread:
 def _fillings(kinds: BinKinds, kind: int, conflicts: Sequence[Conflict] = ()) -> NDArray[np.int64] | None:
     """Return int64[N, K]: the maximal contents of a bin of a kind; None if there are too many.
 
-    ``conflicts``: pairs of sets of classes; no bin holds classes of both sets.
+    ``conflicts``: pairs of sets of classes that no bin holds together.
     """
     limits = np.minimum(kinds.most[kind], kinds.count).astype(np.int64)
     used = np.flatnonzero(limits)
@@ -255,6 +259,7 @@ def _spread_of(instance: Instance, zones: _Zones) -> list[_Spread]:
 
 
 def _selects(pod: Any, node: Node) -> bool:
+    """Check whether a pod's node selector and affinity match a node."""
     return selects(pod, NodeFacts.of(node, None, dra=False))
 
 
@@ -332,12 +337,17 @@ class _Program:
                     self._row(0.0, self._infinity, {**cover.get((s, z), {}), **wanted})
 
     def _variable(self, most: float, cost: float = 0.0) -> int:
+        """Add an integer column from 0 to ``most``; return its number."""
         self._highs.addVar(0.0, float(most))
         self._cost.append(cost)
         self._highs.changeColIntegrality(len(self._cost) - 1, self._integer)
         return len(self._cost) - 1
 
     def _row(self, low: float, high: float, terms: Mapping[int, float]) -> None:
+        """Add a row: the weighted sum of columns (column -> weight) is from ``low`` to ``high``.
+
+        Without columns, no row is added.
+        """
         if terms:
             columns, values = np.fromiter(terms, np.int32, len(terms)), np.fromiter(terms.values(), float, len(terms))
             self._highs.addRow(low, high, len(terms), columns, values)
@@ -403,47 +413,58 @@ class _Program:
                 self._row(-self._infinity, float(high), terms)
 
     def add_rule(self, weights: Mapping[tuple[int, int], int], most: int) -> None:
-        """Limit the weighted number of pods of some classes in some cells."""
+        """Limit the weighted number of pods: the sum over (class, zone) is at most ``most``."""
         self._row(-self._infinity, float(most), {self.there[key]: float(w) for key, w in weights.items()})
 
     def solve(self, effort: Effort) -> NDArray[np.int64] | None:
-        """Return the values of all columns: with the fewest unplaced pods, then the least cost; None if none were
-        found.
+        """Return the values of all columns, with the fewest unplaced pods, then the least cost.
+
+        None if no solution was found.
         """
         highs = self._highs
 
-        def look(event: Any) -> None:
+        def interrupt(event: Any) -> None:
+            """Interrupt the solver when the time is over."""
             event.interrupt(effort.out_of_time())
 
-        highs.cbMipInterrupt.subscribe(look)
+        highs.cbMipInterrupt.subscribe(interrupt)
         try:
             return self._fewest_then_cheapest(effort)
         finally:
             highs.disableCallbacks()
 
     def _fewest_then_cheapest(self, effort: Effort) -> NDArray[np.int64] | None:
+        """Solve with all pods placed; if that is infeasible, minimize unplaced pods first, then the cost.
+
+        Returns the values of all columns; None if no solution was found.
+        """
         highs = self._highs
         without = np.array(list(self.missing.values()), dtype=np.int32)
         none = np.zeros(len(without))
         highs.changeColsBounds(len(without), without, none, none)
-        self._price(self._cost)
+        self._set_costs(self._cost)
         values = self._run(effort)
         if values is not None or highs.getModelStatus() != self._status.kInfeasible:
             return values
         counts = np.array([self._count[c] for c in self.missing], dtype=np.float64)
         highs.changeColsBounds(len(without), without, none, counts)
-        self._price(np.isin(np.arange(len(self._cost)), without).astype(np.float64))
+        self._set_costs(np.isin(np.arange(len(self._cost)), without).astype(np.float64))
         values = self._run(effort)
         if values is None:
             return None
         self._row(0.0, float(values[without].sum()), dict.fromkeys(without.tolist(), 1.0))
-        self._price(self._cost)
+        self._set_costs(self._cost)
         return self._run(effort)
 
-    def _price(self, cost: Sequence[float] | NDArray[np.float64]) -> None:
+    def _set_costs(self, cost: Sequence[float] | NDArray[np.float64]) -> None:
+        """Set the costs of all columns."""
         self._highs.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), np.array(cost, dtype=np.float64))
 
     def _run(self, effort: Effort) -> NDArray[np.int64] | None:
+        """Run the solver, and return the values of all columns.
+
+        None if it found no solution, or if the time is over.
+        """
         self._highs.run()
         nodes = max(0, int(self._highs.getInfo().mip_node_count))
         effort.spend(2_000 + (1 + nodes) * len(self._cost))

@@ -28,9 +28,8 @@ def resource_prices(kinds: BinKinds) -> NDArray[np.float64]:
     """Compute prices of resources, float64[R], in cost per unit.
 
     No bin's resources are worth more than the bin costs, and all items together are worth as much as possible.
-    Resources
-    play against kinds of bins, with multiplicative weights: S. Arora, E. Hazan, S. Kale, "The multiplicative weights
-    update method", Theory of Computing 8 (2012).
+    Resources play against kinds of bins, with multiplicative weights: S. Arora, E. Hazan, S. Kale, "The multiplicative
+    weights update method", Theory of Computing 8 (2012).
     """
     total = kinds.demand.astype(np.float64).T @ kinds.count
     paid = kinds.cost > 0
@@ -148,14 +147,14 @@ def best_first_fit(packing: Packing, prices: NDArray[np.float64], effort: Effort
         other = packing.copy()
         fill(other, urgent, effort)
         latest = other.merge_equal_bins()
-        best = _better(best, latest, kinds)
+        best = _choose_better(best, latest, kinds)
     for kind in _promising(packing):
         if effort.is_exhausted:
             return best
         other = packing.copy()
         first_fit(other, kind, effort)
         fill(other, prices, effort)
-        best = _better(best, other.merge_equal_bins(), kinds)
+        best = _choose_better(best, other.merge_equal_bins(), kinds)
     if not best.missing.any():
         return best
     for q in np.flatnonzero(np.isfinite(kinds.high) & (kinds.rows > 0).any(axis=1)).tolist():
@@ -163,16 +162,17 @@ def best_first_fit(packing: Packing, prices: NDArray[np.float64], effort: Effort
         fill(
             other, np.ones(kinds.classes), effort, np.maximum(kinds.rows[q], 0) + kinds.cost / (kinds.cost.sum() + 1.0)
         )
-        best = _better(best, other.merge_equal_bins(), kinds)
+        best = _choose_better(best, other.merge_equal_bins(), kinds)
     return best
 
 
-def _better(one: Packed, second: Packed, kinds: BinKinds) -> Packed:
+def _choose_better(one: Packed, second: Packed, kinds: BinKinds) -> Packed:
+    """Return the better packing; ``one`` if neither is better."""
     return second if second.before(one, kinds) else one
 
 
 def _promising(packing: Packing) -> list[int]:
-    """Return the kinds that are cheapest alone and, if rows limit the bins, those that need the fewest bins."""
+    """Return the kinds that promise the lowest cost and, if rows limit the bins, those that promise the fewest bins."""
     kinds = packing.kinds
     holdable = (kinds.most > 0) @ packing.rest
     bins = (kinds.demand.T.astype(np.float64) @ packing.rest / np.maximum(kinds.capacity, 1)).max(axis=1)
@@ -293,10 +293,9 @@ class _Bins:
         self._room = np.maximum(kinds.capacity[kind], 1).astype(np.float64)
 
     def place(self, k: int, count: int, where: NDArray[np.bool_]) -> int:
-        """Put up to ``count`` items of class ``k`` into the bins that ``where`` (bool[N]) selects; return the number
-        placed.
+        """Put up to ``count`` items of class ``k`` into the bins that ``where`` (bool[N]) selects.
 
-        Each item goes into the bin whose weighted load grows least.
+        Each item goes into the bin whose weighted load grows least. Returns the number of items placed.
         """
         placed = 0
         demand = self.kinds.demand[k]
@@ -336,8 +335,7 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
     """Build an integer packing by diving: round the linear program, fix some bins, solve again.
 
     The columns of ``master`` are those of ``kinds``. Every bin becomes the cheapest kind that holds its content. When
-    the
-    effort is spent, the remaining items are packed greedily. Items are left out only if the limits allow no bin.
+    the effort is spent, the remaining items are packed greedily. Items are left out only if the limits allow no bin.
     """
     packing = Packing(kinds)
     solved = master.solve()
@@ -345,14 +343,14 @@ def dive(kinds: BinKinds, master: Master, effort: Effort, *, threads: int = 1) -
     few = kinds.only(chosen)
     while packing.rest.any():
         packing.worth = solved.ask
-        if not _fix_integer_parts(packing, master, solved) and not _best(packing, master, solved):
+        if not _fix_integer_parts(packing, master, solved) and not _fix_best_bin(packing, master, solved):
             break
         if not packing.rest.any():
             break
         if effort.is_exhausted:
             break
         master.restrict(*packing.get_remaining())
-        solved = _priced_again(packing, master, chosen, few, effort, threads)
+        solved = _price_again(packing, master, chosen, few, effort, threads)
     packing.worth = solved.ask
     return best_first_fit(packing, solved.prices, effort)
 
@@ -381,7 +379,7 @@ def _fix_integer_parts(packing: Packing, master: Master, solved: Solved) -> bool
     return any_fixed
 
 
-def _best(packing: Packing, master: Master, solved: Solved) -> bool:
+def _fix_best_bin(packing: Packing, master: Master, solved: Solved) -> bool:
     """Fix the bin that is worth most for its cost among the used columns; return whether a bin was fixed.
 
     Bins of other columns with a value close to 1 are fixed with it.
@@ -407,9 +405,13 @@ def _best(packing: Packing, master: Master, solved: Solved) -> bool:
     return fixed > 0
 
 
-def _priced_again(
+def _price_again(
     packing: Packing, master: Master, chosen: NDArray[np.intp], few: BinKinds, effort: Effort, threads: int
 ) -> Solved:
+    """Add columns of the ``chosen`` kinds for the remaining items, a few rounds, and return the last solution.
+
+    ``few``: the instance with only the chosen kinds.
+    """
     kinds = packing.kinds
     for _ in range(_ROUNDS):
         solved = master.solve()
@@ -433,7 +435,7 @@ _CLOSE = 5e-4  # plans this close to the linear program are not improved
 def cheaper(kinds: BinKinds, master: Master, packed: Packed, effort: Effort) -> Packed:
     """Return the better of ``packed`` and an integer program over the columns of ``master`` and ``packed``.
 
-    The program's packing is returned only if it leaves out no more items and costs less. ``master`` is that of
+    The program's packing is returned only if it leaves out no more items and is better. ``master`` must belong to
     ``kinds``; do not use it afterwards.
     """
     master.restrict(kinds.count, kinds.available, kinds.least, kinds.low, kinds.high)
@@ -446,12 +448,12 @@ def cheaper(kinds: BinKinds, master: Master, packed: Packed, effort: Effort) -> 
     effort.spend(5_000 + nodes * len(master.kind))
     if copies is None:
         return packed
-    candidate = _bins(kinds, master, copies, effort)
+    candidate = _build_packing(kinds, master, copies, effort)
     return candidate if candidate.before(packed, kinds) else packed
 
 
-def _bins(kinds: BinKinds, master: Master, copies: NDArray[np.int64], effort: Effort) -> Packed:
-    """Build the packing of the chosen columns.
+def _build_packing(kinds: BinKinds, master: Master, copies: NDArray[np.int64], effort: Effort) -> Packed:
+    """Build the packing of the chosen columns. ``copies``: how often each column is used.
 
     Items that the columns contain more often than they exist are left out of the last bins.
     """

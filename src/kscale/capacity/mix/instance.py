@@ -179,7 +179,7 @@ class Instance:
         self.cell_of = np.where(self.cell_of == FREE, 0, self.cell_of)
 
     def _shares_of_all(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return float64[C, 3]: one pod's cpu, memory and number as shares of those of all pods."""
+        """Return float64[C, 3]: the shares of one pod in the cpu, in the memory and in the number of all pods."""
         amounts = np.array(
             [[*(pod.occupancy.get(name, 0) for name in ("cpu", "memory")), 1] for pod in self.classes], dtype=np.float64
         ).reshape(-1, 3)
@@ -188,7 +188,7 @@ class Instance:
         return shares
 
     def _get_affinity_number(self, c: int) -> int:
-        """Return a number that is equal for classes with the same affinity terms and namespace."""
+        """Return a number that is equal for classes with the same affinity terms in the same namespace."""
         if not hasattr(self, "_affine"):
             self._affine: dict[object, int] = {}
         pod = self.classes[c]
@@ -198,6 +198,10 @@ class Instance:
     # -- kinds -------------------------------------------------------------------------------------------------------
 
     def _make_kinds(self, counts: NDArray[np.int64]) -> None:
+        """Set the kinds of bins and their sources, shapes of pods, conflicts, and the instances of plan and bound.
+
+        Bins are of one kind if offers and nodes do not differ in anything that counts.
+        """
         resources, demand, room = self._amounts()
         self.resources = resources
         existing, total = len(self.snapshot.nodes), len(self.snapshot.nodes) + len(self.offers)
@@ -259,9 +263,9 @@ class Instance:
         )
 
     def _find_compensating_cells(self) -> NDArray[np.int64]:
-        """Return int64[Q]: for each row, the cell that compensates what minima exceed.
+        """Return int64[Q]: for each row, the cell whose nodes compensate for minima that exceed the row's limit.
 
-        It is the cell with the most pods among those with offers for the row.
+        It is the cell with the most pods among those with offers that lower the row's sum.
         """
         pods = np.bincount(self.cell_of, minlength=max(1, len(self.cells)))
         chosen = np.zeros(len(self.plan.rows), dtype=np.int64)
@@ -271,7 +275,7 @@ class Instance:
         return chosen
 
     def _part_of_limits(self, cells: int) -> NDArray[np.float64]:
-        """Return float64[Q]: the first cells' part of each row's limit, by their share of the pods."""
+        """Return float64[Q]: the part of each row's limit for the first ``cells`` cells, by their share of the pods."""
         pods = len(self.cell_of)
         share = float((self.cell_of < cells).sum() / pods) if pods else float(cells > 0)
         return np.floor(self.plan.high * share + 1e-9)
@@ -303,7 +307,7 @@ class Instance:
         return resources, np.ascontiguousarray(np.maximum(demand[:, used], 0)), np.ascontiguousarray(amounts[:, used])
 
     def available(self, source: Source) -> int:
-        """Return how many bins a source has."""
+        """Return how many bins a source has; :data:`UNLIMITED` if there is no limit."""
         if source.nodes:
             return len(source.nodes)
         offers = [self.offers[n] for n in source.offers]
@@ -374,13 +378,16 @@ class Instance:
             raise InputError(f"spot_share: the minimum of {names} is more than a share of {share:g} allows")
 
     def free_of_offer(self, number: int) -> NDArray[np.float64]:
-        """Return float64[(cpu, memory, pods)] that is free for pods on a new node."""
+        """Return float64[(cpu, memory, pods)] that is free for pods on a new node (milli-cores, bytes, number)."""
         session = self._judge.session
         slots, amounts = session.template_room(number)
         return _build_resource_vector(dict(zip(session.resources, amounts, strict=True)), slots)
 
     def allocatable_of_offer(self, number: int) -> NDArray[np.float64]:
-        """Return float64[(cpu, memory, pods)] allocatable of a new node, for all pods including DaemonSets."""
+        """Return float64[(cpu, memory, pods)] allocatable of a new node, for all pods including DaemonSets.
+
+        Milli-cores, bytes, number.
+        """
         amounts = self.offers[number].template.node.status.allocatable or {}
         pods = amounts[PODS].value() if PODS in amounts else 0
         return _build_resource_vector(to_integers(amounts), pods)
@@ -392,7 +399,10 @@ def select_records(records: Sequence[PodRecord], positions: NDArray[np.int64]) -
 
 
 def _spot_weight(offer: Offer, share: Fraction) -> int:
-    """Return a node's weight in the row that limits the share of spot; the row's sum must be at most 0."""
+    """Return a node's weight in the row that limits the share of spot.
+
+    The limit holds while the sum of all weights is at most 0.
+    """
     cpu = _size(offer, CPU)
     if offer.capacity_type == SPOT:
         return cpu * (share.denominator - share.numerator)
@@ -405,16 +415,20 @@ def _size(offer: Offer, resource: str) -> int:
 
 
 def _shared_weight(offer: Offer, shared: SharedLimit) -> int:
-    """Return what a node of the offer counts towards a shared limit."""
+    """Return what a node of the offer counts towards a shared limit; 0 if the limit is not about the offer."""
     return _size(offer, shared.resource) if offer.name in shared.offers else 0
 
 
 def _build_resource_vector(amounts: Mapping[str, int], pods: int) -> NDArray[np.float64]:
+    """Return float64[(cpu, memory, pods)] of amounts by resource; ``pods``: number of pods."""
     return np.array([amounts.get(CPU, 0), amounts.get(MEMORY, 0), pods], dtype=np.float64)
 
 
 def _capacity(node: Node, resource: str) -> int:
-    """Return a node's capacity of a resource, or its allocatable amount if the template has no capacity."""
+    """Return a node's capacity of a resource, otherwise its allocatable amount; 0 if it has neither, 1 for ``nodes``.
+
+    Milli-units of cpu, otherwise units.
+    """
     if resource == "nodes":
         return 1
     amounts = {**(node.status.allocatable or {}), **(node.status.capacity or {})}

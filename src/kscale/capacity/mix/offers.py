@@ -114,7 +114,10 @@ def offers_of(groups: Iterable[NodeGroup | Offer], *, anew: bool = False) -> lis
 
 
 def _offer(group: NodeGroup, problems: list[Problem], *, anew: bool) -> Offer | None:
-    """Build the offer of a node group; None, with a problem, if it has no template or price."""
+    """Build the offer of a node group.
+
+    None if the group has no template or price, or is invalid; adds a problem then.
+    """
     place = f"node group {group.id}"
     if group.template is None:
         problems.append(Problem("has no template node", object=place))

@@ -95,9 +95,9 @@ class Packing:
         return copies
 
     def cheapest(self, pattern: NDArray[np.int64], instead_of: int = -1) -> int:
-        """Return the cheapest kind with a bin left that holds the pattern, or -1 if there is none.
+        """Return the cheapest kind of which a bin is left and which holds the pattern; -1 if there is none.
 
-        With ``instead_of`` a kind, only kinds that take no more of any row than that kind, and are worth no more.
+        If ``instead_of`` is a kind: only kinds that take no more of any row than that kind, and are worth no more.
         """
         fits = self.kinds.can_hold(pattern)
         if instead_of >= 0:
@@ -114,8 +114,9 @@ class Packing:
     def get_remaining(
         self,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Return what remains: (items of each class, bins of each kind, bins still required, low and high of the
-        rows).
+        """Return what remains: items of each class, bins of each kind, required bins, and the bounds of the rows.
+
+        int64[K], int64[T], int64[T], and float64[Q] twice (low, high).
         """
         kinds = self.kinds
         available = np.where(kinds.available == UNLIMITED, UNLIMITED, kinds.available - self.used)
@@ -135,8 +136,7 @@ class Packing:
         """Make every balance of kinds hold, one bin at a time, the cheapest change first.
 
         A change is a bin of another kind with the same content, or one more bin that stays empty. If no change helps,
-        bins
-        are unpacked.
+        bins are unpacked.
         """
         rows, cost = self.kinds.rows, self.kinds.cost
         for q in np.flatnonzero(~self._plain).tolist():
@@ -199,8 +199,7 @@ def assign_pods_to_nodes(
     """Turn every bin into a node and every item into a pod.
 
     ``cell_of`` int64[n] and ``sources`` override the instance's cells. Of a kind's offers, the one with the fewest
-    nodes
-    so far gets the next node. Minimum nodes that no bin uses come last, empty.
+    nodes so far gets the next node. Minimum nodes that no bin uses come last, empty.
     """
     cell_of = instance.cell_of if cell_of is None else cell_of
     sources = instance.sources if sources is None else sources
@@ -236,9 +235,13 @@ def assign_pods_to_nodes(
 
 
 def _next_offer(offers: Sequence[Offer], source: Source, used: Sequence[int]) -> int:
-    """Return the offer of a kind's next node: one that has nodes left, then the one used least."""
+    """Return the offer of a kind's next node: among those with nodes left, the one with the fewest nodes so far.
+
+    ``used``: number of nodes of each offer so far.
+    """
 
     def is_full(i: int) -> bool:
+        """Check whether an offer has no more nodes for this source."""
         offer = offers[i]
         if source.minimum:
             return used[i] >= offer.least
@@ -248,6 +251,7 @@ def _next_offer(offers: Sequence[Offer], source: Source, used: Sequence[int]) ->
 
 
 def _group_by_shape(pods: NDArray[np.int64], shape: NDArray[np.int64]) -> dict[int, list[int]]:
+    """Return the pods by shape; ``shape`` is that of each pod."""
     pods_by_shape: dict[int, list[int]] = {}
     for pod, s in zip(pods.tolist(), shape.tolist(), strict=True):
         pods_by_shape.setdefault(s, []).append(pod)

@@ -101,11 +101,12 @@ def plan_of(
 
 
 def _gap(cost: float, bound: float) -> float:
+    """Return the relative distance of a cost from its bound (0.05: 5 % above), at six decimals; 0 without a bound."""
     return round(cost / bound - 1.0, 6) + 0.0 if bound > 0 else 0.0  # avoids a negative zero
 
 
 def _lines(instance: Instance, checked: CheckedPlacement) -> list[MixLine]:
-    """Build a line for each offer of the plan."""
+    """Build a line for each type and capacity type of the new nodes, the highest cost first."""
     existing = len(instance.snapshot.nodes)
     offers = instance.offers
     total = sum(offers[node.offer].price for node in checked.nodes)
@@ -146,6 +147,7 @@ def _lines(instance: Instance, checked: CheckedPlacement) -> list[MixLine]:
 
 
 def _count_names(names: Iterable[str]) -> dict[str, int]:
+    """Count the names that are not empty, sorted by name."""
     return dict(sorted(Counter(name for name in names if name).items()))
 
 
@@ -191,11 +193,11 @@ def list_relaxed_constraints(instance: Instance) -> list[str]:
         except SelectorError:
             keys = set()
         for key in sorted(keys):
-            counts[f"spread over {_word(key)}"] += count
+            counts[f"spread over {_name_key(key)}"] += count
         for key in sorted({term.topology_key for term in pod.affinity}):
-            counts[f"affinity within {_word(key)}"] += count
+            counts[f"affinity within {_name_key(key)}"] += count
         for key in sorted({term.topology_key for term in pod.anti_affinity} - {HOSTNAME}):
-            counts[f"anti-affinity within {_word(key)}"] += count
+            counts[f"anti-affinity within {_name_key(key)}"] += count
         if pod.has_claims:
             counts["volumes (limits of nodes, zones of unbound claims)"] += count
         if pod.claims:
@@ -203,11 +205,13 @@ def list_relaxed_constraints(instance: Instance) -> list[str]:
     return [f"{label}: {count:,} pods" for label, count in counts.items()]
 
 
-def _word(key: str) -> str:
+def _name_key(key: str) -> str:
+    """Return the word for a topology key: ``zone``, ``region``, ``node``, otherwise the key."""
     return {ZONE: "zone", REGION: "region", HOSTNAME: "node"}.get(key, key)
 
 
 def _planned_nodes(instance: Instance, checked: CheckedPlacement) -> list[PlannedNode]:
+    """Return the record of each new node, with its pods."""
     existing = len(instance.snapshot.nodes)
     pods: list[list[str]] = [[] for _ in checked.nodes]
     for i, node_index in enumerate(checked.node.tolist()):
@@ -227,6 +231,7 @@ def _planned_nodes(instance: Instance, checked: CheckedPlacement) -> list[Planne
 
 
 def _placed(instance: Instance, checked: CheckedPlacement) -> dict[str, str]:
+    """Return the node of each placed pod, by ``namespace/name``."""
     names = [*instance.snapshot.nodes, *(node.name for node in checked.nodes)]
     return {instance.records[i].key: names[node] for i, node in enumerate(checked.node.tolist()) if node >= 0}
 
@@ -381,6 +386,7 @@ class _Result:
 
     @property
     def cost(self) -> float:
+        """Return the price of the new nodes ($/h)."""
         return sum(offer.price for offer in self.nodes)
 
     @property
@@ -398,23 +404,26 @@ class _Result:
 
     @property
     def homeless(self) -> int:
+        """Return the number of pods that have no node."""
         return len(self.checked.left) + len(self.instance.nowhere)
 
     @property
     def breaks_limits(self) -> bool:
-        """Return whether the nodes exceed a limit or the share of spot."""
+        """Check whether the nodes exceed a limit or the share of spot."""
         counts = np.bincount([node.offer for node in self.checked.nodes], minlength=len(self.instance.offers))
         return bool((self.instance.offer_rows @ counts > self.instance.high).any())
 
 
 def _best(results: Sequence[_Result]) -> _Result:
-    """Return the best result: within the limits, then with the fewest unplaced pods, then the cheapest; ties: the
-    first.
+    """Return the best result: within the limits, then with the fewest unplaced pods, then the cheapest.
+
+    The first of equal results.
     """
     return min(results, key=lambda result: (result.breaks_limits, result.homeless, round(result.cost, 9)))
 
 
 def _build_plan(instance: Instance, budget: Budget) -> _Result:
+    """Solve an instance, and check the plan."""
     parts = [instance.cell(number) for number in range(max(1, len(instance.cells)))]
     solution = solve(instance.bound, instance.plan, parts, budget)
     planned = assign_pods_to_nodes(instance, solution.packed)
@@ -452,6 +461,7 @@ class _StartPlans:
 
     @cached_property
     def _claims(self) -> PlannedPlacement:
+        """Return the plan by Karpenter's rule."""
         return plan_by_claims(self._instance)
 
     def check(self, best: _Result, max_types: int | None = None) -> list[_Result]:
@@ -510,7 +520,9 @@ def _with_few_types(
             alternatives = [item for item in sets if len(item[0]) <= number][-1]
             limited = dataclasses.replace(budget, prove=False)
             if number != max_types:
-                limited = dataclasses.replace(limited, bound=_part(limited.bound), plan=_part(limited.plan))
+                limited = dataclasses.replace(
+                    limited, bound=_get_point_effort(limited.bound), plan=_get_point_effort(limited.plan)
+                )
             candidates = _solve_exactly(unrestricted, small, limited, number)
             if not candidates:
                 candidates = []
@@ -529,11 +541,13 @@ def _with_few_types(
     return unrestricted, [*points, _point(None, unrestricted)], unrestricted
 
 
-def _part(effort: int | None) -> int:
+def _get_point_effort(effort: int | None) -> int:
+    """Return the effort for one point of the curve. ``effort``: the effort of the whole plan, None = unlimited."""
     return _POINT if effort is None else effort // _SHARE
 
 
 def _point(number: int | None, result: _Result) -> TypesPoint:
+    """Build a point of the curve. ``number``: maximum number of types, None = no limit."""
     return TypesPoint(
         types=number, cost=round_money(result.cost), chosen=result.types, unschedulable_count=result.homeless
     )
@@ -550,7 +564,7 @@ def _check_plan(instance: Instance, planned: PlannedPlacement, *, only_planned_t
     if only_planned_types:
         types = {offers[i].type for i in planned.offer.tolist()}
     limits = [offer.most if offer.type in types else 0 for offer in offers]
-    checked = _checked_once(instance, planned, limits)
+    checked = _check_once(instance, planned, limits)
     if not any(instance.classes[c].spread for c in np.unique(instance.class_of).tolist()):
         return checked
     planned_count = len(planned.offer)
@@ -559,13 +573,14 @@ def _check_plan(instance: Instance, planned: PlannedPlacement, *, only_planned_t
             break
         planned_count = len(checked.nodes)
         offer = np.array([node.offer for node in checked.nodes], dtype=np.int64)
-        checked = _checked_once(instance, PlannedPlacement(offer, checked.node), limits)
+        checked = _check_once(instance, PlannedPlacement(offer, checked.node), limits)
     checked.added = len(checked.nodes) - len(planned.offer)
     checked.moved = int(((planned.node >= 0) & (checked.node >= 0) & (planned.node != checked.node)).sum())
     return checked
 
 
-def _checked_once(instance: Instance, planned: PlannedPlacement, most: Sequence[int | None]) -> CheckedPlacement:
+def _check_once(instance: Instance, planned: PlannedPlacement, most: Sequence[int | None]) -> CheckedPlacement:
+    """Check a plan with the exact predicates. ``most``: maximum number of nodes of each offer, None = no limit."""
     offers = instance.offers
     room = RemainingNodes(most, instance.offer_rows, instance.high)
     for offer in planned.offer.tolist():

@@ -196,7 +196,7 @@ class MixPlan(Record, frozen=True, dict=True):
         ]
 
     def with_offers(self, offers: Iterable[Offer]) -> MixPlan:
-        """Store the ``offers`` that the plan uses, for :attr:`groups`, and return the plan."""
+        """Store those of ``offers`` that the plan uses, for :attr:`groups`, and return the plan itself."""
         self.__dict__["_offers"] = {offer.name: offer for offer in offers if offer.name in self.offers}
         return self
 
@@ -206,6 +206,7 @@ class MixPlan(Record, frozen=True, dict=True):
 
 
 def _restore_plan(fields: dict[str, Any], offers: list[Offer] | None) -> MixPlan:
+    """Build a plan from its fields, with the offers that it uses; for pickle."""
     plan = MixPlan(**fields)
     return plan if offers is None else plan.with_offers(offers)
 
@@ -373,6 +374,10 @@ def node_class_of(offers: Iterable[Offer]) -> tuple[str, str, str]:
 
 
 def _cloud_of(offer: Offer) -> str | None:
+    """Return the name of an offer's cloud, by its node's provider ID and labels, otherwise by its type.
+
+    None if neither is of a known cloud.
+    """
     node = offer.template.node
     keys = tuple(node.metadata.labels or ())
     for name, cloud in _CLOUDS.items():

@@ -36,8 +36,7 @@ def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
     """Return the kinds that no other kind can replace, as int64[n] in ascending order.
 
     A kind replaces another if it is as cheap, holds as much of everything and is available without limit. Of equal
-    kinds
-    the first stays. A packing of least cost needs no other kinds, so a bound over these holds for all.
+    kinds the first stays. A packing of least cost needs no other kinds, so a bound over these holds for all.
     """
     order = _order_by_cost(kinds)
     order = order[_is_useful(kinds)[order]]
@@ -49,7 +48,7 @@ def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
     others = np.zeros(0, dtype=np.intp)  # those of them that can replace other kinds
 
     def replaceable(some: NDArray[np.intp], by: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return bool[n]: which kinds one of the others can replace; each of those is as cheap."""
+        """Return bool[n]: which of ``some`` kinds one of the kinds ``by`` can replace; all of ``by`` are as cheap."""
         result = np.zeros(len(some), dtype=bool)
         for first in range(0, len(by), _BATCH):
             part, open_ones = by[first : first + _BATCH], np.flatnonzero(~result)
@@ -95,7 +94,7 @@ def candidates(kinds: BinKinds) -> NDArray[np.intp]:
         better[s] = False
         better &= (kinds.rows == kinds.rows[:, [s]]).all(axis=0)
         others = np.flatnonzero(better)
-        times = _times(kinds.capacity[others], kinds.capacity[s])
+        times = _count_fitting(kinds.capacity[others], kinds.capacity[s])
         if kinds.rows[:, s].any():
             times = np.minimum(times, 1)
         ok = (times >= 1) & (kinds.cost[others] <= times * kinds.cost[s])
@@ -120,8 +119,8 @@ def _order_by_cost(kinds: BinKinds) -> NDArray[np.intp]:
     return np.lexsort((np.arange(kinds.size), -kinds.capacity.sum(axis=1), kinds.cost))
 
 
-def _times(large: NDArray[np.int64], small: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return int64[n]: how many of the small bin fit into each large one, limited to what a comparison needs."""
+def _count_fitting(large: NDArray[np.int64], small: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return int64[n]: how many of the small bin fit into each large one, up to the maximum that a comparison needs."""
     used = small > 0
     if not used.any():
         return np.ones(len(large), dtype=np.int64)
@@ -176,8 +175,8 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
     """Compute a packing for each cell and a lower bound of the cost.
 
     ``kinds`` is the instance of the bound, ``strict`` that of the plan (the same object if they do not differ).
-    ``cells``
-    are the parts that are packed separately. Without a solver, packs greedily and uses the weaker volume bound.
+    ``cells`` are the parts that are packed separately. Without a solver, packs greedily and uses the weaker volume
+    bound.
     """
     bound_effort = Effort(budget.bound, budget.stop_bound)
     plan_effort = Effort(budget.plan, budget.stop_plan)
@@ -245,7 +244,10 @@ def _bound_by_resources(kinds: BinKinds) -> Proof:
 
 
 def _columns(work: Generation, kinds: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Return (kind, content) of every generated filling, the most useful first; ``kinds`` maps to all kinds."""
+    """Return (kind, content) of every generated filling, the most useful first.
+
+    ``kinds``: the number among all kinds of each kind of ``work``.
+    """
     master = work.master
     if work.solved is None or not master.kind:
         return np.zeros(0, dtype=np.intp), np.zeros((0, master.kinds.classes), dtype=np.int64)
@@ -256,8 +258,9 @@ def _columns(work: Generation, kinds: NDArray[np.intp]) -> tuple[NDArray[np.intp
 def _select_columns(
     columns: tuple[NDArray[np.intp], NDArray[np.int64]], kinds: NDArray[np.intp], size: int
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Return the most useful columns of ``kinds`` (a subset of ``size`` kinds), with kinds as positions in the
-    subset.
+    """Return the most useful columns of ``kinds`` (a subset of ``size`` kinds).
+
+    The kinds of the result are positions in the subset.
     """
     place = np.full(size, -1, dtype=np.intp)
     place[kinds] = np.arange(len(kinds))
@@ -347,14 +350,14 @@ def choose_few_types(
     first; ``must``: types that are in every set. Returns the sets in order of size.
     """
     names = np.array([name or "" for name in type_of])
-    cost = _alone(kinds)
+    cost = _estimate_costs_alone(kinds)
     by_type = {name: float(cost[names == name].min()) for name in dict.fromkeys(names.tolist()) if name}
     good = sorted(by_type, key=lambda name: (by_type[name], name))[:_ALONE]
     candidates = [name for name in dict.fromkeys([*used, *good]) if name not in must][:_CANDIDATES]
     chosen = must
     sets = [[chosen]] if chosen else []
     while candidates and len(chosen) < most:
-        values = [_value(kinds, _members(names, chosen | {name}), threads) for name in candidates]
+        values = [_estimate_cost(kinds, _select_kinds(names, chosen | {name}), threads) for name in candidates]
         order = np.argsort(values, kind="stable")[:_ALTERNATIVES].tolist()
         worth = [at for at in order if values[at] <= _WORTH_A_PLAN * values[order[0]]]
         sets.append([chosen | {candidates[at]} for at in worth])
@@ -362,8 +365,11 @@ def choose_few_types(
     return sets
 
 
-def _alone(kinds: BinKinds) -> NDArray[np.float64]:
-    """Return float64[T]: the cost if all bins had one kind and no class shared a bin; misfits have a high cost."""
+def _estimate_costs_alone(kinds: BinKinds) -> NDArray[np.float64]:
+    """Return float64[T]: the cost if all bins had one kind and no class shared a bin.
+
+    A class that the kind does not hold adds a high cost.
+    """
     limit = np.minimum(kinds.most, kinds.count).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         per_item = np.where(limit > 0, kinds.cost[:, None] / limit, 1e3 * float(kinds.cost.max(initial=1)))
@@ -371,12 +377,13 @@ def _alone(kinds: BinKinds) -> NDArray[np.float64]:
     return total
 
 
-def _members(names: NDArray[np.str_], types: frozenset[str]) -> NDArray[np.intp]:
+def _select_kinds(names: NDArray[np.str_], types: frozenset[str]) -> NDArray[np.intp]:
+    """Return the kinds of the types, and existing nodes (empty name). ``names``: type of each kind."""
     result: NDArray[np.intp] = np.flatnonzero(np.isin(names, ["", *types]))
     return result
 
 
-def _value(kinds: BinKinds, members: NDArray[np.intp], threads: int) -> float:
+def _estimate_cost(kinds: BinKinds, members: NDArray[np.intp], threads: int) -> float:
     """Estimate the cost of all items in bins of these kinds; each item that fits none adds a high cost."""
     part = kinds.only(members)
     if have_solver():

@@ -85,7 +85,10 @@ class SingleTypes:
 
     @cached_property
     def _remaining(self) -> tuple[Snapshot, PodRows | list[str], dict[str, str], int]:
-        """Return the pods that existing nodes leave: (snapshot, pods, node of each other pod, cursor)."""
+        """Place pods on existing nodes.
+
+        Returns (snapshot after it, remaining pods, node name by placed pod, cursor of the next scan of nodes).
+        """
         instance = self._instance
         snapshot = instance.snapshot
         records = select_records(instance.asked, np.sort(instance.positions))  # the order decides ties
@@ -102,6 +105,7 @@ class SingleTypes:
 
     @cached_property
     def _candidates(self) -> list[tuple[float, list[int]]]:
+        """Return (lower bound of the cost, offers) of the types that hold every remaining pod, the cheapest first."""
         instance = self._instance
         existing = self._remaining[2]
         waiting = np.ones(len(instance.records), dtype=bool)
@@ -156,7 +160,7 @@ class SingleTypes:
     def _join(
         self, parts: Sequence[tuple[int, EstimateResult]], existing: Mapping[str, str], snapshot: Snapshot
     ) -> StartPlan:
-        """Return the nodes of several estimates as one plan."""
+        """Return the nodes of several estimates (offer, estimate), with pods on ``existing`` nodes, as one plan."""
         nodes: list[tuple[str, Sequence[str]]] = []
         on_existing = dict(existing)
         for offer, part in parts:
@@ -200,7 +204,7 @@ def _unplaced(result: EstimateResult) -> PodRows | list[str]:
 
 
 def _keeps_limits(instance: Instance, parts: Sequence[tuple[int, EstimateResult]]) -> bool:
-    """Check whether limits allow the nodes beside the minima of the other offers."""
+    """Check whether limits allow the nodes of ``parts`` (offer, estimate) beside the minima of the other offers."""
     counts = np.array([each.least for each in instance.offers], dtype=np.int64)
     for offer, part in parts:
         counts[offer] = max(counts[offer], part.node_count)
@@ -252,6 +256,7 @@ def _has_hard_spread(instance: Instance) -> bool:
 
 
 def _most_nodes(instance: Instance, offer: int) -> float:
+    """Return the maximum number of nodes of an offer; infinity without a maximum."""
     most = instance.offers[offer].most
     return float("inf") if most is None else float(most)
 
@@ -282,7 +287,7 @@ def plan_by_claims(instance: Instance) -> PlannedPlacement:
 
 
 def _order_pods(instance: Instance, rank_of_class: NDArray[np.int64], pods: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return pods, by position, by rank, then by creation time and UID where shapes of one rank differ."""
+    """Return ``pods`` (positions) by rank, then by creation time and UID where shapes of one rank differ."""
     rank = rank_of_class[instance.class_of[pods]]
     shapes = instance.shapes.of_class[instance.class_of[pods]]
     pairs = np.unique(np.stack([rank, shapes]), axis=1)
@@ -370,7 +375,7 @@ class _Claims:
         self._seen[shape] = len(self.claims)
 
     def _can_hold(self, claim: _Claim, shape: int) -> bool:
-        """Check whether a bin takes an item of another shape than its last."""
+        """Check whether a bin takes an item of another shape than its last one; prepares the bin for that shape."""
         if any(size > free for size, free in zip(self._demand[shape], claim.room, strict=True)):
             return False
         self._turn_to(claim, shape)

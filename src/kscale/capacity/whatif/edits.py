@@ -86,10 +86,7 @@ class SharedCluster:
     """A cluster and its snapshot, shared by all scenarios with the same nodes and pods."""
 
     def __init__(self, cluster: Cluster, lost: frozenset[str] = frozenset()) -> None:
-        """Create the place.
-
-        ``lost`` holds the names of pods whose nodes an edit removed.
-        """
+        """Share a cluster. ``lost``: names of the pods whose nodes an edit removed."""
         self.cluster = cluster
         self.lost = lost
 
@@ -138,9 +135,8 @@ class World:
 def zones_of(group: NodeGroup, world: World, members: Iterable[Node]) -> frozenset[str]:
     """Return the zones in which new nodes of a group are created, as far as they are known.
 
-    The zone comes from the template, or from the labels that the description adds or selects by, or else from the
-    labels
-    of ``members``.
+    The zone comes from the template, or from the labels that the description adds or selects by, otherwise from the
+    labels of ``members``.
     """
     template = world.templates.get(group.id) or group.template
     described = (None if template is None else template.node.metadata.labels, group.labels, group.node_selector)
@@ -176,7 +172,7 @@ class Nodes:
         return cls(members, group_of, {node.metadata.name: price_of(node, (), world.catalogue) for node in ungrouped})
 
     def beside(self, world: World) -> float | None:
-        """Return the $/h of the nodes that belong to no growing group: those of retired groups and those without group.
+        """Return the $/h of the nodes that belong to no current group: of retired groups, and without group.
 
         None if one of their prices is unknown.
         """
@@ -239,6 +235,7 @@ def group_names(groups: Iterable[NodeGroup], pattern: str, retired: Iterable[Nod
 
 
 def _matching(groups: Iterable[NodeGroup], pattern: str) -> list[str]:
+    """Return the ids of the groups whose id equals or matches a pattern."""
     return [group.id for group in groups if fnmatchcase(group.id, pattern) or group.id == pattern]
 
 
@@ -247,8 +244,9 @@ _OF_MACHINE = ("kubernetes.io/", "beta.kubernetes.io/", INSTANCE_TYPE)
 
 
 def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
-    """Return a world with groups added, removed or changed. Raises InputError if nothing is changed or a group is
-    unknown.
+    """Return a world with groups added, removed or changed.
+
+    Raises InputError if the edit changes nothing, or if a group is unknown or invalid.
     """
     if not (edit.add or edit.remove or edit.set):
         raise InputError("add, remove or set something")
@@ -333,7 +331,10 @@ def _change_group(group: NodeGroup, change: SetGroup, world: World, templates: d
 
 
 def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
-    """Return the world with the prices of groups scaled, or taken from a catalogue."""
+    """Return the world with the prices of groups scaled, or taken from a catalogue.
+
+    Raises InputError if the edit names nothing, or if a group or a catalogue has no price.
+    """
     if edit.catalogue is None and (edit.region or not edit.scale):
         raise InputError("name a catalogue, or scale something")
     groups, standing = list(world.groups), dict(world.standing)
@@ -374,7 +375,7 @@ def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
 def _types_of(world: World) -> tuple[dict[str, str], dict[str, str]]:
     """Return the instance types by group id: (of a new node, of the existing nodes).
 
-    The second mapping includes removed groups. Empty text: unknown, or the group has no nodes.
+    The second mapping includes removed groups. A text is empty if the type is unknown, or if the group has no nodes.
     """
     nodes = world.place.snapshot.columns.objects
     olds: dict[str, str] = {}
@@ -388,6 +389,7 @@ def _types_of(world: World) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _type_of(nodes: Iterable[Node]) -> str:
+    """Return the instance type of the first node that has one; empty if none has."""
     return next(filter(None, map(instance_type_of, nodes)), "")
 
 
@@ -422,12 +424,15 @@ def change_scheduler(world: World, edit: str, folder: Path) -> World:
 
 
 def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
-    """Return the world with pods added, removed, or with workloads scaled."""
+    """Return the world with pods added, removed, or with workloads scaled.
+
+    Raises InputError if the edit changes nothing or selects no pods.
+    """
     if not edit.add and not edit.scale and edit.remove is None and edit.namespace is None:
         raise InputError("add, scale or remove something")
     cluster = world.place.cluster.copy()
     if edit.remove is not None:
-        removed = list(_chosen(world.place, edit.namespace, edit.remove))
+        removed = list(_select_pods(world.place, edit.namespace, edit.remove))
         if not removed:
             raise InputError(f'pods.remove: no pod has the labels "{edit.remove}"')
         for pod in removed:
@@ -435,7 +440,7 @@ def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
     elif edit.namespace is not None:
         raise InputError("pods.namespace is of use with remove only")
     if edit.scale:
-        _scale(world.place, cluster, edit)
+        _scale_workloads(world.place, cluster, edit)
     for name in edit.add:
         objects = [loaded.obj for loaded in load_objects(str(folder / name))]
         for workload in workloads_in(objects, name):
@@ -447,11 +452,16 @@ def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
     return replace(world, place=SharedCluster(cluster, world.place.lost))
 
 
-def _scale(place: SharedCluster, cluster: Cluster, edit: PodsEdit) -> None:
+def _scale_workloads(place: SharedCluster, cluster: Cluster, edit: PodsEdit) -> None:
+    """Remove or add pods of workloads in ``cluster`` until they have the sizes of the edit.
+
+    New pods are pending copies of a workload's first pod; pending pods are removed first. Raises InputError for a
+    negative size.
+    """
     controllers = _controllers(place)
     running: dict[str, list[Pod]] = {}
     for pod in cluster.pods():
-        parent = _parent(pod, controllers)
+        parent = _get_topmost_owner(pod, controllers)
         if parent and pod.status.phase not in ("Succeeded", "Failed"):
             running.setdefault(parent, []).append(pod)
     for name, key in _workloads(edit.scale, running):
@@ -489,10 +499,12 @@ def _workloads(scale: Iterable[str], running: Mapping[str, Sequence[Pod]]) -> li
 
 
 def _controllers(place: SharedCluster) -> Controllers:
+    """Return the controllers of the pods' owners in the cluster."""
     return read_controllers(place.cluster)
 
 
-def _parent(pod: Pod, controllers: Controllers) -> str:
+def _get_topmost_owner(pod: Pod, controllers: Controllers) -> str:
+    """Return ``namespace/Kind/name`` of a pod's topmost owner; empty if it has none or the owner cannot be resolved."""
     try:
         parent = find_topmost_owner(pod, controllers)
     except TargetError:
@@ -500,7 +512,8 @@ def _parent(pod: Pod, controllers: Controllers) -> str:
     return "" if parent is None else f"{parent.namespace}/{parent.kind}/{parent.name}"
 
 
-def _chosen(place: SharedCluster, namespace: str | None, selector: str | None) -> Iterable[Pod]:
+def _select_pods(place: SharedCluster, namespace: str | None, selector: str | None) -> Iterable[Pod]:
+    """Yield the pods in a namespace with labels; None: any. Raises InputError for an invalid selector."""
     try:
         wanted: Selector | None = parse_selector(selector) if selector else None
     except SelectorError as error:
@@ -596,7 +609,7 @@ def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
     if bool(amounts) == bool(edit.recommendation):
         raise InputError("requests: give cpu, memory or both, or a recommendation")
     cluster = world.place.cluster.copy()
-    chosen = list(_chosen(world.place, edit.namespace, edit.selector))
+    chosen = list(_select_pods(world.place, edit.namespace, edit.selector))
     if not chosen:
         raise InputError("requests: no pod is meant")
     if edit.recommendation is not None:
@@ -612,6 +625,10 @@ def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
 
 
 def _apply_recommendations(place: SharedCluster, pods: Iterable[Pod], path: Path) -> list[Pod]:
+    """Return the pods with the requests of a report of ``kscale recommend -o json``.
+
+    Raises InputError if the file cannot be read.
+    """
     try:
         report = msgspec.json.decode(read_file(path), type=RecommendationReport)
     except OSError as error:
@@ -623,6 +640,7 @@ def _apply_recommendations(place: SharedCluster, pods: Iterable[Pod], path: Path
 
 
 def _amount(name: str, text: str) -> Fraction | Quantity:
+    """Parse a factor (``x0.8``) or a quantity. Raises InputError for any other text and for negative quantities."""
     if text.startswith("x"):
         return factor_in(text, f"requests.{name}")
     try:
@@ -643,6 +661,7 @@ def _replace_requests(pod: Pod, changes: dict[str, Fraction | Quantity]) -> Pod:
     factors = {name: change for name, change in changes.items() if isinstance(change, Fraction)}
 
     def changed(name: str, old: Quantity) -> Quantity:
+        """Scale an amount by the resource's factor, if it has one; rounded up."""
         if name not in factors:
             return old
         if name == CPU:
@@ -650,6 +669,7 @@ def _replace_requests(pod: Pod, changes: dict[str, Fraction | Quantity]) -> Pod:
         return Quantity(str(math.ceil(old.value() * factors[name])))
 
     def scaled(requests: ResourceList) -> ResourceList:
+        """Scale all amounts that have a factor."""
         return {name: changed(name, old) for name, old in requests.items()}
 
     amounts = {name: change for name, change in changes.items() if isinstance(change, Quantity)}
@@ -696,6 +716,7 @@ def get_digest_text(edit: Edit, question: Question) -> str:
 
 
 def _only_prices(edit: GroupsEdit) -> bool:
+    """Check whether an edit sets nothing but prices of groups."""
     return not edit.remove and not edit.add and all(change.set_fields == {"price"} for change in edit.set.values())
 
 

@@ -112,7 +112,7 @@ class DecisionCache:
         self._simulates = simulate
         self._bound = bound
         self._mix_options = mix_options or MixOptions()
-        self._kept: defaultdict[tuple[str, ...], dict[Any, Any]] = defaultdict(dict, cached or {})
+        self._cached: defaultdict[tuple[str, ...], dict[Any, Any]] = defaultdict(dict, cached or {})
 
     def decide(self, world: World, question: Question) -> tuple[Decision, float | None, float | None]:
         """Decide a question for a world: (decision, $/h of the nodes after it, lower bound of that cost).
@@ -132,10 +132,11 @@ class DecisionCache:
 
     def forget(self, digest: tuple[str, ...]) -> None:
         """Drop the cached results of a digest that no later world has."""
-        self._kept.pop(digest, None)
+        self._cached.pop(digest, None)
 
-    def _once(self, world: World, key: Any, make: Any) -> Any:
-        cached = self._kept[world.digest]
+    def _get_or_compute(self, world: World, key: Any, make: Any) -> Any:
+        """Return the cached result of a key for the world's digest; compute it with ``make`` if there is none."""
+        cached = self._cached[world.digest]
         if key in cached:
             self.shared += 1
         else:
@@ -143,7 +144,8 @@ class DecisionCache:
         return cached[key]
 
     def _nodes(self, world: World) -> Nodes:
-        cached, key = self._kept[world.digest], ("nodes", id(world.catalogue))
+        """Return the existing nodes by group, cached by the world's digest and catalogue."""
+        cached, key = self._cached[world.digest], ("nodes", id(world.catalogue))
         if key not in cached:
             cached[key] = world.catalogue, Nodes.of(world)  # a reference, so that no other catalogue gets the same id()
         nodes: Nodes = cached[key][1]
@@ -151,7 +153,7 @@ class DecisionCache:
 
     @staticmethod
     def _with_templates(world: World) -> list[NodeGroup]:
-        """Return the groups, each with its template if one is known."""
+        """Return the groups, each with its template if a template is known."""
         return [
             _change_group_fields(group, template=world.templates.get(group.id, group.template))
             for group in world.groups
@@ -159,7 +161,7 @@ class DecisionCache:
 
     def _with_prices(self, world: World) -> list[NodeGroup]:
         """Return the groups with their templates and the world's current prices."""
-        cached = self._kept[world.digest]
+        cached = self._cached[world.digest]
         if "templates" not in cached:
             groups = self._with_templates(world)
             described = with_templates(world.place.cluster, world.place.snapshot, groups, options=world.options)
@@ -170,15 +172,16 @@ class DecisionCache:
     def _bound_of(
         self, world: World, question: Question, decided: Decision, nodes: Nodes, cost: float | None
     ) -> float | None:
-        """Return a lower bound of the $/h of the nodes after any decision that places the same pods; None if
-        unknown.
+        """Return a lower bound of the $/h of the nodes after any decision that places the same pods.
+
+        None if it is unknown. ``cost``: $/h after this decision, None = unknown.
         """
         new = decided.bound
         if question is not Question.MIX:
             if not self._bound or question in (Question.SCALE_DOWN, Question.HEADROOM):
                 return None
             key = "bound", question, tuple(world.prices.items()), tuple(decided.change.items())
-            new = self._once(world, key, lambda: self._bound_cost(world, question, decided))
+            new = self._get_or_compute(world, key, lambda: self._bound_cost(world, question, decided))
         current_cost = nodes.cost(world, {})
         if current_cost is None or new is None:
             return None
@@ -189,9 +192,8 @@ class DecisionCache:
         """Return a proven lower bound of the $/h of new nodes for the pods that a decision places; None without proof.
 
         Neither decision raises a group to its minimum, an estimate also ignores maxima, and upcoming nodes cost
-        nothing.
-        The autoscaler assumes that similar groups have equal nodes; if several similar groups differ, nothing is
-        proven.
+        nothing. The autoscaler assumes that similar groups have equal nodes; if several similar groups differ, nothing
+        is proven.
         """
         names = list(decided.placed())
         cutoff = world.options.expendable_pods_priority_cutoff
@@ -199,7 +201,7 @@ class DecisionCache:
             cutoff = EXPENDABLE_CUTOFF
         snapshot = drop_expendable_pods(world.place.snapshot, cutoff)
         described = self._with_prices(world)
-        if requests_tpus(snapshot, names) or not _agree(described, decided.change):
+        if requests_tpus(snapshot, names) or not _have_equal_nodes(described, decided.change):
             return None
         offers = [_replace(offer, least=0) for offer in offers_of(described)]
         if not offers:
@@ -219,17 +221,16 @@ class DecisionCache:
         """Decide a scale-up, reusing what other scenarios computed.
 
         The options do not depend on prices or on the choice among them. If nothing else differs, only the expander
-        runs, and
-        the plan of the option that it chooses is reused.
+        runs, and the plan of the option that it chooses is reused.
         """
         if world.offers is not None:
             key = "karpenter", tuple(world.prices.items())
-            decision: Decision = self._once(world, key, lambda: self._karpenter(world, world.offers))
+            decision: Decision = self._get_or_compute(world, key, lambda: self._karpenter(world, world.offers))
             return decision
         names = world.options.expander_names
         if world.options.legacy or world.options.salvo_scale_up or GRPC_EXPANDER in names:
             return _build_plan_decision(world, _plan(world))
-        cached = self._kept[world.digest]
+        cached = self._cached[world.digest]
         options = cached.get("options")
         if options is None:
             plan = _plan(world)
@@ -244,7 +245,9 @@ class DecisionCache:
                 inputs = replace(inputs, prices=build_group_prices(world.groups, options[2], inputs, amounts))
             chosen = expand(options[0], names, inputs).best
             best = chosen.group if chosen is not None else None
-        decided: Decision = self._once(world, ("scale-up", best), lambda: _build_plan_decision(world, _plan(world)))
+        decided: Decision = self._get_or_compute(
+            world, ("scale-up", best), lambda: _build_plan_decision(world, _plan(world))
+        )
         return decided
 
     def _karpenter(self, world: World, offers: PoolOffers) -> Decision:
@@ -264,13 +267,15 @@ class DecisionCache:
     # -- the others ------------------------------------------------------------------------------------------------
 
     def _scale_down(self, world: World) -> Decision:
-        decided: Decision = self._once(world, "scale-down", lambda: _scaled_down(world))
+        """Decide an exhaustive scale-down."""
+        decided: Decision = self._get_or_compute(world, "scale-down", lambda: _scaled_down(world))
         return decided
 
     def _estimate(self, world: World) -> Decision:
+        """Decide for the group that takes most pods, then costs least, as if it were the only group."""
         lost = bool(world.place.lost)
         named = lost or self._bound
-        report = self._once(
+        report = self._get_or_compute(
             world, "estimate", lambda: estimate_groups(world.place.snapshot, self._with_prices(world), placements=named)
         )
         prices = world.prices
@@ -298,11 +303,14 @@ class DecisionCache:
         return replace(decided, placed=lambda: placed, remaining=partial(_explain_rejections, report))
 
     def _mix(self, world: World) -> Decision:
+        """Decide the cheapest mix of the groups; existing nodes only, if no group is left."""
         if not world.groups:  # all groups are lost or removed
             return self._on_existing(world)
         key = "mix", tuple(world.prices.items())
         options = self._mix_options
-        plan = self._once(world, key, lambda: mix(world.place.snapshot, self._with_prices(world), options=options))
+        plan = self._get_or_compute(
+            world, key, lambda: mix(world.place.snapshot, self._with_prices(world), options=options)
+        )
         facts = {name: _build_fact(f"{count:,} new nodes of {name}") for name, count in plan.offers.items()}
         existing = len(world.place.snapshot.nodes)
         lost = set(plan.unschedulable)
@@ -319,7 +327,9 @@ class DecisionCache:
             facts = {"groups": _build_fact(f"no node group is left: {_pods(len(unplaced))} stay pending")}
             return replace(_build_decision(world, 0, {}, len(unplaced), unplaced, facts=facts), rebuilt=0.0)
         key = "rebuild", tuple(world.prices.items())
-        plan = self._once(world, key, lambda: mix(cluster, self._with_prices(world), pods=ALL, options=options))
+        plan = self._get_or_compute(
+            world, key, lambda: mix(cluster, self._with_prices(world), pods=ALL, options=options)
+        )
         facts = {name: _build_fact(f"{count:,} nodes of {name}") for name, count in plan.offers.items()}
         members = self._nodes(world).members
         change = {name: plan.offers.get(name, 0) - members.get(name, 0) for name in {**members, **plan.offers}}
@@ -339,7 +349,8 @@ class DecisionCache:
         return replace(decided, bound=None if unplaced else 0.0)
 
     def _headroom(self, world: World) -> Decision:
-        decided: Decision = self._once(world, "headroom", lambda: _headroom_of(world))
+        """Decide headroom: how many pods the worst loss leaves without a node."""
+        decided: Decision = self._get_or_compute(world, "headroom", lambda: _headroom_of(world))
         return decided
 
     def _simulate(self, world: World) -> Decision:
@@ -355,7 +366,7 @@ class DecisionCache:
             if world.standing.get(group.id, group.price) != group.price:
                 raise InputError(f"node group {group.id}: a simulation does not tell nodes at two prices apart")
         priced = tuple(world.prices.items()) if "price" in names else ()
-        decided: Decision = self._once(
+        decided: Decision = self._get_or_compute(
             world, ("simulate", tuple(names), priced), lambda: _simulate(world, self._with_templates(world), simulate)
         )
         return decided
@@ -377,6 +388,7 @@ def _build_fact(text: str) -> tuple[str, str]:
 
 
 def _pods(count: int) -> str:
+    """Format a number of pods: ``1 pod``, ``2 pods``."""
     return "1 pod" if count == 1 else f"{count:,} pods"
 
 
@@ -384,10 +396,12 @@ _replace = msgspec.structs.replace
 
 
 def _change_group_fields(group: NodeGroup, **changes: Any) -> NodeGroup:
+    """Return the group with some fields changed."""
     return msgspec.structs.replace(group, **changes)
 
 
 def _plan(world: World) -> ScaleUpPlan:
+    """Decide a scale-up of the world by the Cluster Autoscaler's loop."""
     return scale_up(
         world.place.cluster,
         world.groups,
@@ -398,8 +412,9 @@ def _plan(world: World) -> ScaleUpPlan:
 
 
 def _options_of(plan: ScaleUpPlan) -> tuple[Sequence[Any], Any, Any]:
-    """Return what the expander read: (options, expander input, templates); ((), None, None) if the expander did not
-    run.
+    """Return what the expander read: (options, expander input, templates).
+
+    ((), None, None) if the expander did not run.
     """
     first_round = plan.rounds[0] if plan.rounds else None
     if first_round is None or first_round.expander_input is None:
@@ -408,6 +423,7 @@ def _options_of(plan: ScaleUpPlan) -> tuple[Sequence[Any], Any, Any]:
 
 
 def _build_plan_decision(world: World, plan: ScaleUpPlan) -> Decision:
+    """Build the decision of a scale-up plan, with its facts."""
     change: dict[str, int] = {}
     for info in (*plan.scale_ups, *plan.min_sizes):
         change[info.group] = change.get(info.group, 0) + info.new - info.current
@@ -483,15 +499,15 @@ def _list_placed_pods(plan: ScaleUpPlan) -> list[str]:
     return list(dict.fromkeys([*plan.placed, *(name for name in plan.triggered if name not in unplaced)]))
 
 
-def _agree(groups: Sequence[NodeGroup], change: Mapping[str, int]) -> bool:
-    """Check whether new nodes of all the groups that grow have equal room."""
+def _have_equal_nodes(groups: Sequence[NodeGroup], change: Mapping[str, int]) -> bool:
+    """Check whether the new nodes of all groups that grow have equal allocatable resources."""
     grown = [group.template for group in groups if change.get(group.id, 0) > 0]
     rooms = [None if template is None else template.node.status.allocatable for template in grown]
     return all(room == rooms[0] for room in rooms)
 
 
 def _scaled_down(world: World) -> Decision:
-    """Answer which nodes an exhaustive scale-down removes."""
+    """Decide which nodes an exhaustive scale-down removes."""
     report, _ = report_scale_down(
         world.place.snapshot, world.groups, now=world.now, options=world.options, exhaustive=True
     )
@@ -536,6 +552,7 @@ def _explain_nodes_that_stay(report: ScaleDownReport) -> list[str]:
 
 
 def _simulate(world: World, groups: Sequence[NodeGroup], simulate: Simulate) -> Decision:
+    """Run a simulation of the world, and build its decision."""
     result = simulate(world.place.cluster, groups, world.options, moment(world.now))
     facts = {f"decision {number}": _build_fact(text) for number, text in enumerate(result.decisions)}
     facts["waiting"] = _build_fact(
@@ -548,7 +565,7 @@ def _simulate(world: World, groups: Sequence[NodeGroup], simulate: Simulate) -> 
 
 
 def _cost_an_hour(simulated: Simulated, world: World, nodes: Nodes) -> float | None:
-    """Return the average $/h of a simulation; None if some price is unknown."""
+    """Return the average $/h of a simulation; None if the price of some node is unknown."""
     beside, prices = nodes.beside(world), world.prices
     used = {name: hours for name, hours in simulated.node_hours.items() if hours}
     if beside is None or any(prices[name] is None for name in used):
@@ -588,7 +605,10 @@ def _build_decision(
     removed: tuple[str, ...] = (),
     facts: dict[str, tuple[str, str]] | None = None,
 ) -> Decision:
-    """Build a decision; ``left`` holds the pods that stay unscheduled, as far as the question counts them."""
+    """Build a decision. ``left``: names of the pods that stay unscheduled, as far as the question counts them.
+
+    ``change``: nodes added to (or, negative, removed from) each group.
+    """
     return Decision(
         nodes=nodes,
         change=change,

@@ -102,15 +102,16 @@ class LaterScenarios:
             self._digests[digest] += 1
 
     def has_later_prefix(self, beginning: tuple[str, ...]) -> bool:
-        """Count a scenario that applied these first edits; return whether a later scenario begins with them too."""
-        return _one_less(self._beginnings, beginning)
+        """Count a scenario that applied these first edits; return whether a later one begins with the same edits."""
+        return _decrement(self._beginnings, beginning)
 
     def has_later_world(self, digest: tuple[str, ...]) -> bool:
         """Count a world of this digest as decided; return whether a later world has the same digest."""
-        return _one_less(self._digests, digest)
+        return _decrement(self._digests, digest)
 
 
-def _one_less(ahead: Counter[tuple[str, ...]], key: tuple[str, ...]) -> bool:
+def _decrement(ahead: Counter[tuple[str, ...]], key: tuple[str, ...]) -> bool:
+    """Subtract one from a count; return whether more than 0 remain. A count of 0 is removed."""
     ahead[key] -= 1
     if ahead[key] > 0:
         return True
@@ -204,6 +205,7 @@ class _Baseline:
     models: list[dict[str, NodeTemplate]] = field(default_factory=list)
 
     def is_of(self, snapshot: Snapshot, objects: list[KubeObject], groups: list[NodeGroup]) -> bool:
+        """Check whether the baseline is of this state: the same snapshot and objects, and equal groups."""
         return (
             snapshot is self.snapshot
             and groups == self.groups
@@ -297,7 +299,10 @@ class _Decider:
         self._ahead = LaterScenarios(scenarios)
 
     def decide(self, scenario: Scenario) -> tuple[ScenarioRow, Decision]:
-        """Decide a scenario and compare it with its baseline."""
+        """Decide a scenario and compare it with its baseline: (row of the report, decision).
+
+        Raises InputError for an edit without effect, and for a condition on an unknown value.
+        """
         question = question_of(scenario)
         if question not in self._rows_by_question:
             self._rows_by_question[question] = self._decide_world(BASELINE, self._world, question)
@@ -316,6 +321,10 @@ class _Decider:
         return msgspec.structs.replace(row, differs=_first_difference(before, decided), crossed=crossed), decided
 
     def _decide_world(self, name: str, world: World, question: Question) -> tuple[ScenarioRow, Decision]:
+        """Decide a question for a world: (row of the report, decision).
+
+        Drops cached results that no later scenario needs.
+        """
         decided, cost, bound = self.answers.decide(world, question)
         if not self._ahead.has_later_world(world.digest):
             self.answers.forget(world.digest)
@@ -359,7 +368,10 @@ _SHOWN = 4
 
 
 def _explain_edits(base: Base, scenarios: Mapping[str, Scenario], name: str, question: str) -> list[str]:
-    """Return what each edit of a scenario changes, one after the other, and what the decision leaves as it is."""
+    """Return a text on each edit of a scenario and what it changes, and texts on pods or nodes that stay as they are.
+
+    Edits are applied one after the other.
+    """
     scenario = scenarios.get(name, Scenario(name=name, question=Question(question)))  # the baseline has no edits
     parts = [
         Scenario(name=name, edits=scenario.edits[:count], question=scenario.question)
@@ -403,7 +415,7 @@ def _format_edit(edit: Edit) -> str:
 
 
 def _add_model_templates(made: World, world: World, models: list[dict[str, NodeTemplate]]) -> World:
-    """Add a template for each group that lost its last node, modelled on the nodes that the base has."""
+    """Add to the world ``made`` a template for each group that lost its last node, modelled on the base's nodes."""
     nodes = made.place.snapshot.columns.objects
     without_nodes = [
         group.id
@@ -424,7 +436,7 @@ def _add_model_templates(made: World, world: World, models: list[dict[str, NodeT
 
 
 def _first_difference(baseline: Decision, now: Decision) -> str:
-    """Describe the first decision that differs from the baseline's; empty if none differs."""
+    """Describe the first decision in ``now`` that differs from the baseline's; empty if none differs."""
     for subject in dict.fromkeys((*now.facts, *baseline.facts)):
         (value, text), (old, before_text) = now.facts.get(subject, _NOTHING), baseline.facts.get(subject, _NOTHING)
         if value != old:

@@ -152,7 +152,7 @@ ExplainEdits = Callable[[str, str], Sequence[str]]
 
 
 def _explain_result(row: ScenarioRow, baseline: ScenarioRow) -> str:
-    """Return the numbers of a scenario, and those of its baseline that differ, in one line."""
+    """Return the numbers of a scenario in one line, each with the baseline's number if they differ."""
     parts = [f"{row.question}: {_compare(row.nodes, baseline.nodes)} nodes"]
     if row.cost is not None:
         parts.append(f"{_compare(row.cost, baseline.cost)} per hour")
@@ -166,10 +166,12 @@ def _explain_result(row: ScenarioRow, baseline: ScenarioRow) -> str:
 
 
 def _compare(value: float, before: float | None) -> str:
+    """Format a value, with the baseline's in brackets if it differs and is known."""
     return _format_number(value) + (f" (baseline {_format_number(before)})" if before not in (None, value) else "")
 
 
 def _format_number(value: float) -> str:
+    """Format an integer with thousands separators, any other number with two decimals, too."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
@@ -212,9 +214,7 @@ class Condition:
     percent: bool
 
     def is_known(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
-        """Check whether the values that the condition compares are known in ``row`` and, if it needs it,
-        ``baseline``.
-        """
+        """Check whether the values that the condition compares are known in ``row`` and, if needed, ``baseline``."""
         rows = (row, baseline) if self.relative or self.percent else (row,)
         return all(self._get_metric(compared_row) is not None for compared_row in rows)
 
@@ -250,8 +250,7 @@ def parse_condition(text: str) -> Condition:
     ----------
     text : str
         A metric (nodes, cost, bound, pending, homeless, waited), then ``>``, ``>=``, ``<`` or ``<=``, then a number.
-        With
-        ``+``, ``-`` or ``%`` the number is the change from the baseline.
+        With ``+``, ``-`` or ``%`` the number is the change from the baseline.
 
     Raises
     ------
@@ -493,8 +492,7 @@ def combine_variations(texts: Iterable[str], scenarios: Iterable[Scenario] = ())
     ``texts`` have the form PATH=VALUES: ``groups.ID.FIELD=...`` (min, max, target, price, instanceType),
     ``flags.NAME=...``, ``prices.ID=x0.5,...``, ``pods.NAMESPACE/KIND/NAME=...`` (a size or a factor),
     ``requests.cpu=x0.8,...``. Values are separated by commas; ``A..B:N`` are N numbers from A to B. Raises InputError
-    if
-    a text has another form, or for more than a million combinations.
+    if a text has another form, or for more than a million combinations.
     """
     axes = [list(_axis(text)) for text in texts]
     if math.prod(len(axis) for axis in axes) > _MOST:
@@ -527,6 +525,10 @@ def _axis(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _values(text: str, expression: str) -> Iterator[str]:
+    """Yield the values of a ``--vary`` text: parts between commas, and the numbers of ``A..B:N``.
+
+    Raises InputError, which quotes ``expression``, for a malformed range.
+    """
     for part in text.split(","):
         if ".." not in part:
             yield part
@@ -544,6 +546,7 @@ def _values(text: str, expression: str) -> Iterator[str]:
 
 
 def _edit(kind: str, rest: str, value: str, text: str) -> dict[str, Any]:
+    """Build an edit as plain data. Raises InputError, which quotes ``text``, for an unknown kind or field."""
     match kind:
         case "flags":
             return {"flags": {rest: value}}
@@ -563,6 +566,10 @@ def _edit(kind: str, rest: str, value: str, text: str) -> dict[str, Any]:
 
 
 def _number(value: str, field: str, text: str) -> Any:
+    """Parse the value of a group's field: int for sizes, float for prices; an instance type stays a text.
+
+    Raises InputError for any other text.
+    """
     if field == "instanceType":
         return value
     try:
@@ -635,4 +642,5 @@ def options_in(edit: Mapping[str, Any], question: Question) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
+    """Format a value as in a flag: ``true`` and ``false`` for bool."""
     return str(value).lower() if isinstance(value, bool) else str(value)
