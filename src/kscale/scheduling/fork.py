@@ -200,18 +200,18 @@ class Fork:
     def checksum(self) -> int:
         """Return a checksum of the state; equal states have equal checksums.
 
-        It includes every counter, topology domain, host port, volume reference and device claim.
+        The state includes every counter, topology domain, host port, volume reference and device claim.
         """
         return self.engine.checksum()
 
     def _set_logged(self, table: dict[Any, int], key: Any, value: int) -> None:
-        """Set an entry, and log the old one if there is a fork to revert to."""
+        """Set an entry of ``table``, and log the old one if there is a level to revert."""
         if self._marks:
             self._log.append((table, key, table.get(key)))
         table[key] = value
 
     def _add_to(self, table: dict[Any, int], key: Any, amount: int) -> None:
-        """Add an amount to an entry."""
+        """Add an amount to an entry of ``table``; see :meth:`_set_logged`."""
         self._set_logged(table, key, table.get(key, 0) + amount)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class Fork:
         return n
 
     def _check_node(self, node: Any) -> int:
-        """Return the number of a node. Raises InputError for others."""
+        """Return ``node`` if it is the number of a node. Raises InputError for any other value."""
         count = self.engine.nodes
         if isinstance(node, int) and 0 <= node < count:
             return node
@@ -482,6 +482,7 @@ class Fork:
             raise InputError(f"pod {pod!r} is on node {self.node_name(node)!r} already: take it off first")
 
     def _place(self, pod: str | int, number: int, node: int) -> None:
+        """Place a pod of class ``number`` on a node, without checks."""
         self.engine.place(number, node)
         if isinstance(pod, str):
             self._set_logged(self._at, pod, node)

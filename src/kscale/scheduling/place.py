@@ -150,7 +150,7 @@ class PlaceResult(Result):
         return self._keys_with_outcome(_packing.NOT_TRIED)
 
     def _keys_with_outcome(self, outcome: int) -> list[str]:
-        """Return the keys of the pods with an outcome."""
+        """Return the keys of the pods whose ``node`` has this value, in the order they were tried."""
         which = np.flatnonzero(self.node == outcome)
         if isinstance(self.records, PodRows):
             return self.records.take(which).keys

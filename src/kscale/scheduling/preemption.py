@@ -232,6 +232,7 @@ def examine(
 
 
 def _pending_record(snapshot: Snapshot, pod: str) -> PodRecord:
+    """Return the record of a pending pod. Raises InputError if the snapshot has no such pending pod."""
     if pod not in snapshot.pending:
         raise InputError(f"no pending pod {pod!r} in the snapshot")
     return snapshot.record(pod)
@@ -274,6 +275,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def violation_count(self) -> int:
+        """Return how many of the evictions violate a disruption budget."""
         return len(self.violating)
 
     def rank(self) -> tuple[int, int, int, int, int]:
@@ -312,7 +314,10 @@ class _DryRun:
         self._begins = np.searchsorted(snapshot.placed_node[self._lower], np.arange(len(snapshot.nodes) + 1))
 
     def on(self, node: int) -> Candidate | tuple[str, ...]:
-        """Return a node's candidate with its victims; the reasons if evictions there do not help or are not needed."""
+        """Return a node's candidate with its victims, or the reasons why no eviction there helps or is needed.
+
+        The reasons are empty if texts are not wanted (``explain``).
+        """
         lower, engine = self._less_important(node), self._session.engine
         if not lower:
             return (NO_VICTIMS,)
@@ -375,7 +380,10 @@ class _Budgets:
         return cls(snapshot.informers.budgets if budgets is None else budgets)
 
     def split(self, pods: Sequence[Victim]) -> tuple[list[Victim], list[Victim]]:
-        """Split pods into those whose eviction violates a budget and the others, if they are evicted in this order."""
+        """Split pods into those whose eviction violates a budget and the others.
+
+        They are evicted in the order of ``pods``; each eviction counts against its budgets.
+        """
         left = [each.status.disruptions_allowed for each in self._budgets]
         violating: list[Victim] = []
         others: list[Victim] = []

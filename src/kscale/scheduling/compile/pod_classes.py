@@ -105,6 +105,7 @@ def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = _WIT
 
 
 def _format_no_nodes_left(choosers: list[str]) -> str:
+    """Return upstream's reason if the node sets of these plug-ins have no node in common."""
     if len(choosers) == 1:
         return f"node(s) didn't satisfy plugin {choosers[0]}"
     return f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(choosers))}] simultaneously"
@@ -265,7 +266,7 @@ class PodCompiler:
         return not self._devices or _FIXED.issuperset(pod.demand)
 
     def _get_dependencies(self, pod: PodClass) -> tuple[Any, ...] | None:
-        """Return the objects that verdicts on a class depend on; None if it cannot be cached."""
+        """Return the objects that verdicts on a class depend on; None if the verdicts cannot be cached."""
         objects: list[Any] = []
         for plugin in _WITH_DEPENDENCIES:
             dependencies = plugin.get_dependencies(pod, self._ctx)
@@ -355,6 +356,7 @@ class StaticRows:
 
 
 def _fails(judge: Judge, node: NodeFacts) -> bool:
+    """Return whether the judge rejects the node."""
     return judge.check(node) is not None
 
 
@@ -482,7 +484,7 @@ class PodClasses:
             add_to_cache()
 
     def _entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any] | None:
-        """Return what the engine has to know of a class; None if it counts nowhere."""
+        """Return the fields that describe a class to the engine; None if pods of the class count nowhere."""
         spread, rows = self.rows.get_counting_rows(pod) if self.rows.rows else ([], [])
         entry: dict[str, Any] = {"spread_touch": spread} if spread else {}
         if rows:

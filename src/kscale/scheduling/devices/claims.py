@@ -118,7 +118,7 @@ class Claims:
         return self._dra and any(pod.claims or self.get_extended_requests(pod) for pod in pods)
 
     def list_pod_claims(self, pod: PodClass) -> list[ResourceClaim]:
-        """Return the claims of a pod, in its order.
+        """Return the claims of a pod, in the order of its ``resourceClaims``.
 
         Raises ClaimError if a claim does not exist, is being deleted, or was created from a template for another pod.
         """
@@ -156,7 +156,7 @@ class Claims:
         return requests
 
     def get_checked_requests(self, pod: PodClass) -> ClaimRequests:
-        """Return what the pod requests; nothing if its PreFilter fails, as no node is checked for it then."""
+        """Return what the pod requests; no requests if its PreFilter fails, as no node is checked for it then."""
         if not pod.claims and not self._dra:
             return ClaimRequests()
         try:
@@ -165,6 +165,7 @@ class Claims:
             return ClaimRequests()
 
     def _find_requests(self, pod: PodClass) -> ClaimRequests:
+        """Compute what the pod requests. Raises ClaimError if a claim cannot be used."""
         allocated, still_open = [], []
         for claim in self.list_pod_claims(pod):
             if claim.status.allocation is None:
@@ -284,10 +285,12 @@ def _conditions(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> 
 
 
 def _is_condition_true(conditions: dict[str, Condition], name: str) -> bool:
+    """Return whether the condition exists and its status is ``True``."""
     return name in conditions and conditions[name].status == "True"
 
 
 def _is_binding_overdue(claim: ResourceClaim, now: int | None, timeout: timedelta) -> bool:
+    """Check whether ``timeout`` has passed since the claim's allocation; False if one of the times is unknown."""
     allocation = claim.status.allocation
     if now is None or allocation is None or not allocation.allocation_timestamp:
         return False

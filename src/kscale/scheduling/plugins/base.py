@@ -121,6 +121,7 @@ class Rows:
         return cached.spread, cached.rows
 
     def _count(self, pod: PodClass) -> _Counted:
+        """Compute the rows that count pods of this class, among all rows added so far."""
         by_label = self._by_label
         candidates = list(self._anywhere)
         if by_label and pod.labels:
@@ -204,7 +205,7 @@ class Part:
         """
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
-        """Set all classes that may be checked, including those that read no counters.
+        """Receive all classes that may be checked, including those that read no counters, after the last one is added.
 
         ``copies``: the new nodes that may be added.
         """
@@ -218,22 +219,22 @@ class Part:
         return False
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
-        """Return what the engine has to know of a class (see :class:`kscale._native._pod_classes.Extras`).
+        """Return the fields that describe a class to the engine (see :class:`kscale._native._pod_classes.Extras`).
 
-        It has the counters that such a pod counts in and, if the class may be ``checked``, those that its verdict
-        reads.
+        These are the counters that such a pod counts in and, if the class may be ``checked``, those that verdicts on it
+        read.
         """
         return {}
 
-    def sizes(self) -> dict[str, int]:
-        """Return arguments for the engine."""
+    def engine_arguments(self) -> dict[str, int]:
+        """Return keyword arguments for the constructor of the engine."""
         return {}
 
     def declare(self, engine: _engine.Engine, ctx: Context) -> None:
-        """Declare counters and their state on nodes to the engine, before it gets classes."""
+        """Declare counters and their state on nodes to the engine, before the engine gets classes."""
 
     def build_template_arguments(self, facts: NodeFacts) -> dict[str, Any]:
-        """Return arguments for an engine's template."""
+        """Return keyword arguments for the engine's template of a new node with these ``facts``."""
         return {}
 
 
@@ -249,19 +250,28 @@ class ExplainContext(Protocol):
     def ctx(self) -> Context: ...
     @property
     def engine(self) -> _engine.Engine: ...
-    def facts(self, node: int) -> NodeFacts: ...
-    def part(self, kind: type[P]) -> P: ...
+    def facts(self, node: int) -> NodeFacts:
+        """Return the facts that predicates read of a node."""
+        ...
+
+    def part(self, kind: type[P]) -> P:
+        """Return a plug-in's part of the engine by its type."""
+        ...
+
     def key(self, name: str) -> int:
         """Return the engine's number of a topology key."""
         ...
 
     def room(self, node: int) -> tuple[dict[str, int], int]:
-        """Return a node's free amounts by resource, and its free pod slots."""
+        """Return a node's free amounts by resource (cpu in milli-units), and its free pod slots."""
         ...
 
-    def allocatable(self, node: int) -> Mapping[str, int]: ...
+    def allocatable(self, node: int) -> Mapping[str, int]:
+        """Return a node's allocatable amounts by resource (cpu in milli-units)."""
+        ...
+
     def demand(self, number: int, node: int) -> Mapping[str, int]:
-        """Return the amounts that NodeResourcesFit counts for a class on a node."""
+        """Return the amounts by resource (cpu in milli-units) that NodeResourcesFit counts for a class on a node."""
         ...
 
     def classes_on(self, node: int) -> Iterable[tuple[str, PodClass]]:
@@ -302,6 +312,7 @@ class Plugin:
     checks_plain_pods: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
+        """Set ``ordinal`` from the engine's numbers."""
         if "name" in vars(cls):
             cls.ordinal = _engine.ORDINALS[cls.name]
 
@@ -349,9 +360,10 @@ class Plugin:
         return ()
 
     def explain_failure(self, detail: int, which: int, pod: PodClass, node: int, context: ExplainContext) -> Numbers:
-        """Return the numbers behind a failure in the engine.
+        """Return the numbers behind a failure in the engine; empty if there are none to report.
 
-        ``which``: the constraint, term or driver that failed, -1 = does not apply.
+        ``detail``: the engine's code of the failure; ``which``: the constraint, term or driver that failed, -1 = does
+        not apply.
         """
         return ()
 

@@ -116,6 +116,11 @@ class DynamicResources(Plugin):
         return status, tuple(self._requests(pod, facts, context.ctx))
 
     def _requests(self, pod: PodClass, facts: NodeFacts, ctx: Context) -> list[dict[str, Any]]:
+        """Return for each request of an open claim the devices ``wanted`` (None: all) and ``free``.
+
+        Also ``claim``, ``request``, ``deviceClass``, and ``devices``: the number of devices of the node. Invalid
+        requests are left out.
+        """
         devices, classes, requests = Devices.of(ctx), ctx.informers.device_classes, []
         offers = devices.inventory.offers(facts)
         for claim in to_allocate(Claims.of(ctx).get_requests(pod), facts, classes):

@@ -110,6 +110,7 @@ def _means_all(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
 
 
 def _carries(term: Term, other: PodClass) -> bool:
+    """Check whether placed pods of a class have the anti-affinity term."""
     return term in carried_terms(other)
 
 
@@ -221,6 +222,10 @@ class TermNumbers(Part):
         return bool(pod.anti_affinity) or pod.index in self.terms or pod.index in self.blockers
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
+        """Return the rows of the class's own terms, of other pods' terms against it, and of terms that it carries.
+
+        The first two only if ``checked``.
+        """
         entry: dict[str, Any] = {}
         affinity, anti_affinity = self.terms.get(pod.index, ((), ())) if checked else ((), ())
         if affinity:
@@ -240,10 +245,10 @@ class TermNumbers(Part):
 
 
 def _blocker(terms: Sequence[Term], which: int, node: int, context: ExplainContext) -> tuple[Term, int | None]:
-    """Return the term to report, of those against a pod, and its index in the list of the pod that carries it.
+    """Return the term to report, of ``terms`` against a pod, and its index in the list of the pod that carries it.
 
-    It is the term of the pod that appears first, as the engine's ``which`` depends on the session's history. The index
-    is None for a carrier that was placed since the snapshot.
+    The term is the one of the pod that appears first, as the engine's ``which`` depends on the session's history.
+    ``terms[which]`` and None if every carrier was placed since the snapshot.
     """
     seen = []
     for term in terms:
@@ -301,6 +306,7 @@ class InterPodAffinity(Plugin):
         return TermNumbers(rows)
 
     def get_counters(self, pod: PodClass, ctx: Context) -> tuple[_Terms, _Terms] | None:
+        """Return the required terms as (affinity, anti-affinity); None without terms, or if one is invalid."""
         if not pod.affinity and not pod.anti_affinity:
             return None
         try:
