@@ -130,6 +130,7 @@ def find_kind(api_version: str, kind: str) -> type[KubeObject] | None:
 
 @cache
 def _names() -> dict[str, tuple[str, str]]:
+    """Return ``module:struct`` -> (API group, kind), the first of a struct with several."""
     return {target: key for key, target in reversed(KINDS.items())}
 
 
@@ -221,6 +222,7 @@ def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], f
 
 
 def _key_of(metadata: Any) -> str:
+    """Return the key (``namespace/name``) in plain metadata; empty if they are no mapping."""
     if not isinstance(metadata, Mapping):
         return ""
     namespace, name = metadata.get("namespace"), metadata.get("name")
@@ -281,6 +283,7 @@ class ServedResource(msgspec.Struct, frozen=True):
 
 
 def _built_in(group: str, kind: str, name: str, *, scales: bool = False, namespaced: bool = True) -> ServedResource:
+    """Build the resource of a built-in kind in version v1. ``scales``: whether it has a scale (autoscaling/v1)."""
     return ServedResource(group, "v1", kind, name, namespaced, AUTOSCALING_V1 if scales else "")
 
 
@@ -301,7 +304,10 @@ BUILT_IN: Final[tuple[ServedResource, ...]] = (
 
 
 def parse_group_version(api_version: str) -> tuple[str, str]:
-    """Split an ``apiVersion`` into group and version. Raises :class:`RESTMappingError`."""
+    """Split an ``apiVersion`` into group and version.
+
+    Raises :class:`RESTMappingError` if it has more than one slash.
+    """
     if not api_version or api_version == "/":
         return "", ""
     parts = api_version.split("/")
@@ -337,7 +343,10 @@ class RESTMapper:
         self._by_kind = {**lower, **self._by_kind}
 
     def resources(self, group: str, kind: str) -> tuple[str, ...]:
-        """Return the group-resources (``deployments.apps``) of a kind. Raises :class:`RESTMappingError`."""
+        """Return the group-resources (``deployments.apps``) of a kind.
+
+        Raises :class:`RESTMappingError` if the group does not have the kind.
+        """
         try:
             return self._by_kind[group, kind]
         except KeyError:
@@ -375,7 +384,7 @@ class AnyKindRESTMapper(RESTMapper):
     __slots__ = ()
 
     def resources(self, group: str, kind: str) -> tuple[str, ...]:
-        """Return the group-resources of a kind."""
+        """Return the group-resources of a kind; an unknown kind has its usual plural."""
         try:
             return super().resources(group, kind)
         except RESTMappingError:
@@ -509,7 +518,8 @@ class _GroupDiscoveryList(ApiStruct):
 def discovered_at_once(documents: Iterable[Mapping[str, Any]]) -> list[ServedResource]:
     """Return the resources in aggregated discovery (APIGroupDiscoveryLists of ``/api`` and ``/apis``).
 
-    These list versions in the order of preference. Raises :class:`~kscale.errors.InputError` for wrong shapes.
+    The documents list versions in the order of preference. Raises :class:`~kscale.errors.InputError` if a document has
+    another structure.
     """
     resources: list[ServedResource] = []
     for document in documents:
@@ -521,6 +531,7 @@ def discovered_at_once(documents: Iterable[Mapping[str, Any]]) -> list[ServedRes
 
 
 def _build_served_resource(group: str, version: str, resource: _Resource) -> ServedResource:
+    """Build a resource from aggregated discovery. Its ``scale`` is empty without the subresource."""
     kind = resource.response_kind or _Kind()
     scale = next((each.response_kind for each in resource.subresources or () if each.subresource == "scale"), None)
     spoken = "" if scale is None else f"{scale.group}/{scale.version}" if scale.group else scale.version

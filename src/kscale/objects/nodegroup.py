@@ -43,7 +43,10 @@ NOT_IMPLEMENTED = "Not implemented"
 
 
 def is_not_implemented(error: str | None) -> bool:
-    """Whether a provider's error text says that it does not implement the question."""
+    """Return whether a provider's error text says that the provider does not implement the request.
+
+    False for None.
+    """
     return error is not None and error.lower() == NOT_IMPLEMENTED.lower()
 
 
@@ -237,7 +240,10 @@ class NodeGroup(ApiStruct):
 
 
 def group_from_dict(data: Mapping[str, Any], where: str = "node group") -> NodeGroup:
-    """Decode a node group, whose ``template`` may be a bare node. Raises InputError, also for unknown fields."""
+    """Decode a node group, whose ``template`` may be a bare node.
+
+    Raises InputError, which names ``where``, if a field is invalid or unknown.
+    """
     fields = dict(data)
     problems = _unknown(fields, NodeGroup, where, "")
     if isinstance(fields.get("options"), Mapping):
@@ -253,7 +259,7 @@ def group_from_dict(data: Mapping[str, Any], where: str = "node group") -> NodeG
 def template_from_dict(data: Mapping[str, Any], where: str = "template") -> NodeTemplate:
     """Decode a template, which is a node with its pods and devices or a bare node.
 
-    Raises InputError, also for unknown fields.
+    Raises InputError, which names ``where``, if a field is invalid or unknown.
     """
     fields = _with_node(data)
     problems = _unknown(fields, NodeTemplate, where, "")
@@ -263,7 +269,10 @@ def template_from_dict(data: Mapping[str, Any], where: str = "template") -> Node
 
 
 def _with_node(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the template as plain data, with a bare node as its ``node``. Raises InputError for wrong kinds."""
+    """Return a copy of the template as plain data, with a bare node as its ``node``.
+
+    Raises InputError if an object in it is of another kind.
+    """
     fields = {"node": dict(data)} if "node" not in data and not data.keys().isdisjoint(_NODE) else dict(data)
     for member, type_ in (("node", Node), ("pods", Pod), ("csiNode", CSINode), ("resourceSlices", ResourceSlice)):
         value = fields.get(member)
@@ -277,7 +286,7 @@ _NODE = ("metadata", "spec", "status")
 
 
 def _unknown(data: Mapping[str, Any], type_: type[msgspec.Struct], where: str, prefix: str) -> list[Problem]:
-    """Return a problem for each member that the struct does not have."""
+    """Return a problem for each member that the struct does not have. ``prefix``: path of the data."""
     members = {field.encode_name for field in msgspec.structs.fields(type_)}
     return [
         Problem("there is no such member", object=where, field=f"{prefix}{name}")
@@ -430,6 +439,7 @@ def have_equal_group_inputs(groups: Iterable[NodeGroup], before: Sequence[Node],
 
 
 def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Iterable[NodeGroup]:
+    """Return the groups with sizes, nodes, instances and templates. Raises InputError with all problems."""
     by_name = {node.metadata.name: node for node in nodes}
     labelled = _Labelled(nodes)
     assigned: set[str] = set()
@@ -474,6 +484,10 @@ def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequ
 
 
 def _decode_group(data: object, number: int) -> NodeGroup:
+    """Return a node group from a struct or mapping. Raises InputError for anything else.
+
+    ``number``: its position, for the error.
+    """
     if isinstance(data, NodeGroup):
         return data
     where = f"node group {number}"
@@ -508,6 +522,7 @@ class _Labelled:
 
 
 def _members(item: NodeGroup, nodes: _Labelled) -> list[str]:
+    """Return the names of the nodes that a group lists or, if it lists none, selects by labels."""
     if item.nodes:
         return item.nodes
     return nodes.with_labels(item.node_selector) if item.node_selector else []

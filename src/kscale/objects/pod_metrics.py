@@ -86,9 +86,9 @@ class NumberedTexts:
         return number
 
     def concatenate(self, parts: Sequence[tuple[NDArray[np.int32], Sequence[str]]]) -> NDArray[np.int32]:
-        """Concatenate columns of text numbers, renumbered to this object's texts.
+        """Concatenate dictionary-encoded columns, renumbered to this object's texts. New texts are added.
 
-        Each part is a column of numbers and the texts that it indexes. Returns int32.
+        Each part is (numbers, texts that the numbers index). Numbers must not be negative. Returns int32[n].
         """
         places = np.array([self.number(text) for _, texts in parts for text in texts], np.int32)
         numbers = np.concatenate([np.empty(0, np.int32), *(numbers for numbers, _ in parts)])
@@ -525,6 +525,7 @@ class PodUsage:
         return self._names
 
     def _build_keys(self) -> list[tuple[str, str, str]]:
+        """Return (namespace, pod, container) of each container."""
         counts = np.diff(self.ends, prepend=0).tolist()
         pods = [key.partition("/") for key, count in zip(self.keys, counts, strict=True) for _ in range(count)]
         return [
@@ -650,6 +651,7 @@ class PodUsage:
 
 
 def _concatenate(columns: Sequence[NDArray[_Scalar]], of: type[_Scalar]) -> NDArray[_Scalar]:
+    """Concatenate columns; without any, return an empty array of the type ``of``."""
     return np.concatenate([np.empty(0, of), *columns])
 
 
@@ -662,12 +664,17 @@ def _get_amounts(usage: PodUsage, resource: str) -> tuple[NDArray[np.int64], NDA
 
 
 def _moment(text: str | None) -> int:
+    """Parse an RFC 3339 time into nanoseconds since 1970, limited to a range; its lowest value without a time.
+
+    Raises ValueError if the text is not a time.
+    """
     if not text:
         return _ZERO_TIME
     return max(_ZERO_TIME, min(nanoseconds(text), _LAST))
 
 
 def _text(time: int) -> str:
+    """Format nanoseconds since 1970 as RFC 3339, with nine decimals unless the seconds are whole."""
     total_seconds, rest = divmod(time, 10**9)
     text = str(np.datetime64(total_seconds, "s"))
     return f"{text}.{rest:09d}Z" if rest else f"{text}Z"

@@ -43,6 +43,7 @@ _declared: list[PodAnnotation] = []
 
 
 def _declare(name: str) -> PodAnnotation:
+    """Return the name of an annotation, after adding it to the names that decisions read."""
     declared = PodAnnotation(name)
     _declared.append(declared)
     return declared

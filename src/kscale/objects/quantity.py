@@ -175,7 +175,7 @@ class Scanned(NamedTuple):
 
 
 def _suffix(suffix: str) -> tuple[int, int, str]:
-    """Return (base, exponent, format) of a suffix."""
+    """Return (base, exponent, format) of a suffix. Raises QuantityError for an unknown one."""
     if suffix in DECIMAL_SUFFIX:
         return 10, DECIMAL_SUFFIX[suffix], DECIMAL_SI
     if suffix in BINARY_SUFFIX:
@@ -187,7 +187,7 @@ def _suffix(suffix: str) -> tuple[int, int, str]:
 
 
 def scan(text: str) -> Scanned:
-    """Parse a text into its parts. Raises QuantityError."""
+    """Parse a text into its parts. Raises QuantityError if the text is no quantity."""
     match = _TEXT.fullmatch(text)
     if len(text) > MAX_TEXT:
         raise QuantityError(_WRONG_NUMBER)
@@ -210,6 +210,10 @@ def scan(text: str) -> Scanned:
 
 
 def _scan_small(text: str, sign: str, digits: str, places: int, base: int, exponent: int, format: str) -> Scanned:  # noqa: A002
+    """Return the parts of a number in the small form.
+
+    ``digits``: all digits; ``places``: how many of them are decimals; ``base``, ``exponent``: of the suffix.
+    """
     number = int(digits)
     if base == 2:
         keep = number % 8 != 0
@@ -223,6 +227,10 @@ def _scan_small(text: str, sign: str, digits: str, places: int, base: int, expon
 
 
 def _scan_big(sign: str, digits: int, places: int, base: int, exponent: int, format: str) -> Scanned:  # noqa: A002
+    """Return the parts of a number in the big form, rounded up to nanos. Raises QuantityError if it is too large.
+
+    ``digits``: all digits; ``places``: how many of them are decimals; ``base``, ``exponent``: of the suffix.
+    """
     scale = (exponent if base == 10 else 0) - places
     number = digits << exponent if base == 2 else digits
     if number:
@@ -265,6 +273,7 @@ def _quote(char: str) -> str:
 
 
 def _invalid(char: str, context: str) -> GoJSONError:
+    """Build the error for a character that Go's decoder does not accept."""
     return GoJSONError(f"invalid character {_quote(char)} {context}")
 
 
@@ -272,7 +281,7 @@ def check(raw: bytes) -> str:
     """Return the one JSON value in ``raw`` without surrounding blanks, still as JSON text.
 
     Scalars are checked in Go's order and rejected with Go's messages. Objects and arrays are rejected when Go rejects
-    them, with other messages.
+    them, with other messages. Raises GoJSONError.
     """
     # Go's scanner reads bytes and shows a byte as the character of that code.
     text = raw.decode("latin-1").lstrip(_BLANK)
@@ -294,6 +303,7 @@ def check(raw: bytes) -> str:
 
 
 def _scalar_end(text: str) -> int:
+    """Return the position after the scalar with which a text begins. Raises GoJSONError."""
     first = text[0]
     if first == '"':
         return _string_end(text)
@@ -306,11 +316,12 @@ def _scalar_end(text: str) -> int:
 
 
 def _get_character(text: str, position: int) -> str:
-    """Return a character. Go's scanner takes a text to end with a blank."""
+    """Return a character; a blank after the end of the text, as for Go's scanner."""
     return text[position] if position < len(text) else " "
 
 
 def _literal_end(text: str, literal: str) -> int:
+    """Return the position after the ``literal`` with which a text begins. Raises GoJSONError."""
     for position in range(1, len(literal)):
         if text[position : position + 1] != literal[position]:
             raise _invalid(
@@ -320,6 +331,7 @@ def _literal_end(text: str, literal: str) -> int:
 
 
 def _number_end(text: str) -> int:
+    """Return the position after the number with which a text begins. Raises GoJSONError."""
     match = _NUMBER.match(text)
     end = match.end() if match else 1
     # What the pattern left over may be the start of a fraction or an exponent that then breaks off.
@@ -335,6 +347,7 @@ def _number_end(text: str) -> int:
 
 
 def _string_end(text: str) -> int:
+    """Return the position after the string with which a text begins. Raises GoJSONError."""
     position = 1
     while position < len(text):
         char = text[position]
@@ -350,7 +363,7 @@ def _string_end(text: str) -> int:
 
 
 def _escape_end(text: str, position: int) -> int:
-    """Return the position after the escape whose letter is at ``position``."""
+    """Return the position after the escape whose letter is at ``position``. Raises GoJSONError."""
     letter = _get_character(text, position)
     if letter in _ESCAPES:
         return position + 1
@@ -501,6 +514,7 @@ class Quantity:
         return self._approximate  # type: ignore[return-value]  # set just above
 
     def _rounded_float(self) -> float:
+        """Compute what :meth:`approximate_float` returns."""
         try:
             base = float(self._mantissa)
         except OverflowError:
@@ -570,6 +584,7 @@ class Quantity:
         return self._plus_big(mantissa, exponent, format)
 
     def _plus_big(self, mantissa: int, exponent: int, format: str) -> Quantity:  # noqa: A002
+        """Add a number; the sum has the big form. Raises QuantityError if the exponents are too far apart."""
         scale = min(self._exponent, exponent)
         if max(self._exponent, exponent) - scale > MAX_ALIGNMENT:
             raise QuantityError(f"{self} and a number with exponent {exponent} are too far apart to be added")
@@ -592,8 +607,8 @@ class Quantity:
             return 1 if self.sign > other.sign else -1
         left, right = self._mantissa, other._mantissa
         if self._exponent != other._exponent and left:
-            lowest, highest = self._size()
-            other_lowest, other_highest = other._size()
+            lowest, highest = self._exponent_bounds()
+            other_lowest, other_highest = other._exponent_bounds()
             if lowest > other_highest:  # the leading digit decides, without writing out the zeros
                 return self.sign
             if highest < other_lowest:
@@ -615,7 +630,7 @@ class Quantity:
             return _create(other._mantissa, other._exponent, True, other.format, other._text)
         return other
 
-    def _size(self) -> tuple[int, int]:
+    def _exponent_bounds(self) -> tuple[int, int]:
         """Return bounds of the leading digit's exponent, derived cheaply from the number of bits."""
         bits = self._mantissa.bit_length()
         return bits // 4 + self._exponent, bits // 3 + 1 + self._exponent
@@ -636,6 +651,7 @@ class Quantity:
         return self._hash  # type: ignore[return-value]  # set just above
 
     def _hash_of_value(self) -> int:
+        """Return a hash that is equal for equal values in any form."""
         if self._mantissa == 0:
             return 0
         digits, zeros = strip_factor(self._mantissa, 10)
@@ -652,6 +668,7 @@ class Quantity:
         return f"Quantity({str(self)!r})"
 
     def _canonical(self) -> str:
+        """Return the canonical text, as Go's ``String``."""
         if self._mantissa == 0:
             return "0"
         if self.format == BINARY_SI:
@@ -678,6 +695,7 @@ class Quantity:
 
 
 def _create(mantissa: int, exponent: int, big: bool, format: str, text: str = "") -> Quantity:  # noqa: A002
+    """Build a quantity from its parts. ``text``: the canonical text, or empty to format it on request."""
     quantity = object.__new__(Quantity)
     store = object.__setattr__
     store(quantity, "_mantissa", mantissa)
@@ -697,7 +715,7 @@ _TENS: Final[tuple[int, ...]] = tuple(10**exponent for exponent in range(10))
 
 @lru_cache(maxsize=1 << 16)
 def parse(text: str) -> Quantity:
-    """Parse a quantity. Raises QuantityError."""
+    """Parse a quantity. Raises QuantityError if the text is none."""
     return _create(*scan(text))
 
 
