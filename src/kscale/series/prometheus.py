@@ -144,7 +144,10 @@ def read_prometheus(
 
 
 def read_warnings(raw: msgspec.Raw, source: str = "") -> list[str]:
-    """Decode the warnings of a response and return each once. Raises InputError, also if they are too long."""
+    """Decode the warnings of a response and return each once.
+
+    Raises InputError if they are no list of texts or too long.
+    """
     if len(memoryview(raw)) > _WARNINGS_BYTES:
         text = f"the warnings are longer than {_WARNINGS_BYTES:,} bytes"
         raise InputError(Problem(text, source, field="warnings"))
@@ -156,13 +159,16 @@ def read_warnings(raw: msgspec.Raw, source: str = "") -> list[str]:
 
 
 def _labels_of(name: str, columns: Mapping[str, str]) -> tuple[str, str]:
-    """Return the label of a key column, and its fallback if that label is absent."""
+    """Return the label that contains a key column (``namespace``, ...), and its fallback if that label is absent."""
     label = columns.get(name, name)
     return label, label if name in columns else _OLD_LABELS.get(name, label)
 
 
 def _value(text: str) -> float:
-    """Parse a number as Prometheus writes it; ``float`` also accepts ``1_0``, spaces and digits of other scripts."""
+    """Parse a number as Prometheus writes it. Raises ValueError for any other text.
+
+    ``float`` also accepts ``1_0``, spaces and digits of other scripts.
+    """
     if not _VALUE.fullmatch(text):
         raise ValueError(f"not a value of Prometheus: {text!r}")
     return float(text)
@@ -308,6 +314,7 @@ class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
 
     @staticmethod
     def _duration(what: str, text: str) -> int:
+        """Return a duration of the history in nanoseconds. Raises InputError, with ``what`` it is, for another text."""
         try:
             return parse_prometheus_duration(text)
         except ValueError as error:

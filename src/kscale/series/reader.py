@@ -55,12 +55,16 @@ class RowTable(Protocol):
         """Return the names of the columns in their order."""
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """Return the number of rows."""
+        ...
 
     def times(self, name: str, unit: int) -> NDArray[np.int64]:
         """Return a column as nanoseconds since 1970; numbers are in units of ``unit`` nanoseconds."""
 
-    def numbers(self, name: str) -> NDArray[np.float64]: ...
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """Return a column as numbers."""
+        ...
 
     def texts(self, name: str) -> list[str]:
         """Return a column as texts."""
@@ -89,6 +93,7 @@ class ColumnSelection:
 
     @property
     def is_counted(self) -> bool:
+        """Return whether rows are events that count 1 each."""
         return self.events and not self.value
 
 
@@ -188,6 +193,8 @@ def read_csv(
 
 @dataclass(frozen=True, slots=True)
 class _Table:
+    """Table of a CSV file, whose cells are texts. Implements :class:`RowTable`."""
+
     names: list[str]
     body: list[list[str]]
 
@@ -208,6 +215,7 @@ class _Table:
 
 
 def _table(data: bytes, source: str) -> _Table:
+    """Parse a CSV file with a header. Raises InputError if it is malformed or has rows of another length."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -311,6 +319,7 @@ class _ParquetTable:
         return parsed_times(_to_texts(column), unit)
 
     def _column(self, name: str) -> Any:
+        """Return a column. Raises CellError, with the row, if it has a null."""
         column = self.table.column(name)
         if column.null_count:
             raise CellError("holds a null", column.is_null().index(True).as_py() + 1)
