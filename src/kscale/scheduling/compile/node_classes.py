@@ -199,7 +199,7 @@ class NodeClasses:
         return np.concatenate([existing.codes, extra.codes])
 
     def _device_contents(self, known: dict[Hashable, int], nodes: range) -> _DeviceContents:
-        """Number the device contents of some nodes. ``known``: numbers given so far; new contents are added to it."""
+        """Give numbers to the device contents of nodes. ``known``: earlier numbers; new ones are added to it."""
         devices = Devices.of(self.ctx)
         contents = (devices.content(self.facts(i)) for i in nodes)
         codes = np.fromiter((known.setdefault(content, len(known)) for content in contents), np.int64, len(nodes))
