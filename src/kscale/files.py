@@ -51,8 +51,8 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 def read_file(path: str | os.PathLike[str], limit: int = MAX_FILE) -> bytes:
     """Return the bytes of a file, a pipe or a device.
 
-    Raises OSError, with the path as its filename, if it cannot be read, is a device that may never end (``/dev/zero``),
-    or has more than ``limit`` bytes.
+    Raises OSError, with the path as its filename, if the file cannot be read, is a device that may never end
+    (``/dev/zero``), or has more than ``limit`` bytes.
     """
     with open_file(path) as file:
         if is_endless(os.fstat(file.fileno())) and not file.isatty():
@@ -177,7 +177,7 @@ def _mode_of(mode: int | None) -> int:
 
 @contextmanager
 def _errors_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the file name to errors of writes, which lack it."""
+    """Add the file name to errors of writes, which have none."""
     try:
         yield
     except OSError as error:

@@ -99,7 +99,7 @@ class Result:
             raise InputError(f"requested_schema is {show_value(requested_schema)}: {error}") from None
 
     def describe_inputs(self) -> str:
-        """Return from which cluster the result was computed, in a few words; empty if the result does not hold it."""
+        """Return from which cluster the result was computed, in a few words; empty if the result has no snapshot."""
         snapshot = getattr(self, "snapshot", None)
         if snapshot is None:
             return ""

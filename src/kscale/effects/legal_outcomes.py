@@ -80,6 +80,7 @@ class OutcomeRule(NamedTuple):
 
 
 def _is_none(_action: object, value: object) -> bool:
+    """Return whether the value is None; the outcome of an action without a result."""
     return value is None
 
 
@@ -119,7 +120,7 @@ def _groups(_action: object, value: object) -> bool:
 
 
 def _machines(action: HasInstances, value: object) -> bool:
-    """Return whether the value says of some of the requested nodes whether they exist."""
+    """Return whether the value maps some of the requested nodes to booleans."""
     return (
         isinstance(value, dict)
         and value.keys() <= set(action.nodes)
@@ -192,7 +193,11 @@ with an error was cut short, because the process or its deadline ends."""
 
 
 def check_outcome(action: Action, outcome: Outcome) -> Outcome:
-    """Return the outcome if it is legal for the action. Raises :class:`IllegalOutcomeError` if not."""
+    """Return the outcome if it is legal for the action.
+
+    Raises :class:`IllegalOutcomeError` for an unknown action, and for an outcome that :data:`LEGAL_OUTCOMES` does not
+    allow.
+    """
     rule = LEGAL_OUTCOMES.get(type(action))
     if rule is None:
         raise IllegalOutcomeError(action, outcome, "no such action is known")

@@ -59,7 +59,7 @@ class Progress:
     __slots__ = ("now",)
 
     def __init__(self, now: datetime | Moment) -> None:
-        """Start at ``now``. Raises InputError if it is not a time."""
+        """Start at ``now``. Raises InputError if ``now`` is not a time."""
         self.now: Moment = virtual_moment(now)
 
     def act(self, action: _A) -> StepsOf[_A, Outcome]:

@@ -61,7 +61,7 @@ class Running:
 
     @property
     def value(self) -> Any:
-        """Return what the machine returned. Raises RuntimeError while it is running."""
+        """Return what the machine returned. Raises RuntimeError while the machine is running."""
         if not self.ended:
             raise RuntimeError("the machine is under way")
         return self._value
@@ -266,9 +266,10 @@ class VirtualTime:
         return (running.perform or self._perform)(action, self.now)
 
     def _check_outcome(self, running: Running, action: Action, outcome: Outcome) -> Outcome:
-        """Check an outcome against the table of legal outcomes, the clock and the machine's deadline, and return it.
+        """Check an outcome against the legal outcomes, the clock and the machine's deadline, and return it.
 
-        An outcome after the deadline is replaced by the error DEADLINE_EXCEEDED. Raises IllegalOutcomeError.
+        An outcome after the deadline is replaced by the error DEADLINE_EXCEEDED. Raises IllegalOutcomeError if the
+        outcome is not legal or ends before the current time.
         """
         check_outcome(action, outcome)
         if outcome.at < self.now:
@@ -280,7 +281,7 @@ class VirtualTime:
         return outcome
 
     def _in_company(self, running: Running, steps: Steps[Any], action: Together | Within, done: _Done | None) -> None:
-        """Start the machines of an action; its outcome follows when they have ended."""
+        """Start the machines of an action. The outcome of the action follows when they have ended."""
 
         def resume(result: Outcome) -> None:
             outcome = self._check_outcome(running, action, result)

@@ -63,8 +63,8 @@ class _Late:
 def typed(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function raise ArgumentError for an argument whose type does not match its annotation.
 
-    Elements of lists and dicts are checked before the call, those of iterators when the function takes them. The
-    function itself checks arguments that are times, pods, snapshots or arrays, with errors that name them.
+    Elements of lists and dicts are checked before the call, those of iterators when the function takes them. Arguments
+    that are times, pods, snapshots or arrays are left to the function, whose own errors name them.
     """
     checks: dict[str, _Type] | None = None
     names: list[str] = []
@@ -239,7 +239,10 @@ def _as_list(value: Any) -> Any:
 
 
 def _checks_of(function: Callable[..., Any], *, own_errors: bool = False) -> dict[str, _Type]:
-    """Return the check of each parameter. ``own_errors``: also of those that the function checks itself."""
+    """Return the check of each parameter.
+
+    ``own_errors``: also of parameters that the function checks itself, such as times and pods.
+    """
     checks = {}
     for name, parameter in signature(function).parameters.items():
         if (

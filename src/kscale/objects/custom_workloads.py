@@ -79,10 +79,10 @@ _SCALED_BY: Final = ("HorizontalPodAutoscaler", "VerticalPodAutoscaler", "Scaled
 
 
 def scaled_custom_kinds(item: KubeObject) -> list[tuple[str, str]]:
-    """Return the custom kinds, as (group, kind), that an object shows to have a scale.
+    """Return the custom kinds, as (group, kind), that have a scale according to an object.
 
-    A CustomResourceDefinition defines the scale. An autoscaler shows it by its target: only kinds with a scale can be
-    targets. A VPA that reports its target as not supported shows nothing.
+    A CustomResourceDefinition defines the scale. An autoscaler implies the scale of its target: only kinds with a scale
+    can be targets. A VPA that reports its target as not supported implies nothing.
     """
     if isinstance(item, CustomResourceDefinition):
         group, kind, _, paths = definition_parts(item)
@@ -191,12 +191,15 @@ class ScaledObject(KubeObject):
 
 
 def is_paused(annotations: Mapping[str, Any] | None) -> bool:
-    """Whether KEDA deletes the HPA of a ScaledObject with these annotations (``NeedToBePausedByAnnotation``)."""
+    """Return whether KEDA deletes the HPA of a ScaledObject with these annotations.
+
+    Upstream: ``NeedToBePausedByAnnotation``.
+    """
     return PAUSED_REPLICAS in (annotations or {}) or is_set(annotations, PAUSED)
 
 
 def is_set(annotations: Mapping[str, Any] | None, name: str) -> bool:
-    """Whether an annotation is set: KEDA takes all that is not false for true (``getBoolAnnotation``)."""
+    """Return whether an annotation is present with any value except a text for false (``getBoolAnnotation``)."""
     value = (annotations or {}).get(name)
     return value is not None and str(value) not in _FALSE
 

@@ -120,7 +120,7 @@ def _text(value: memoryview | None) -> str:
 
 
 def deep_field(text: bytes | memoryview) -> str:
-    """Return the field path to the deepest part of a JSON text, at most a few steps of it: ``spec.a[0].b.c...``."""
+    """Return the path to the most deeply nested part of a JSON text, cut after a few steps: ``spec.a[0].b...``."""
     view = memoryview(text)
     path = ""
     for _ in range(_STEPS):

@@ -164,7 +164,7 @@ K = TypeVar("K", bound=KubeObject)
 
 
 def with_namespace(item: K, namespace: str = DEFAULT_NAMESPACE) -> K:
-    """Return the object with ``namespace`` set if its kind is namespaced and it has no namespace."""
+    """Return the object with ``namespace``, if its kind is namespaced and it has no namespace yet."""
     if item.metadata.namespace:
         return item
     kind = item.kind or (kind_of(type(item)) or ("", ""))[1]
@@ -353,7 +353,10 @@ class RESTMapper:
             raise RESTMappingError(f'no matches for kind "{kind}" in group "{group}"') from None
 
     def find_preferred(self, group_resource: str) -> ServedResource:
-        """Return a group-resource in its preferred version. Raises :class:`RESTMappingError` if it is unknown."""
+        """Return a group-resource in its preferred version.
+
+        Raises :class:`RESTMappingError` if the group-resource is unknown.
+        """
         resource_found = self._preferred.get(group_resource)
         if resource_found is None:
             group, resource = split_group_resource(group_resource)

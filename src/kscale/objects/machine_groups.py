@@ -312,7 +312,7 @@ def _taints(owner: MachineOwner, uncounted: list[str]) -> list[Taint]:
 
 
 def _taint(text: str) -> Taint | None:
-    """Parse a taint, ``key[=value]:effect`` or a key alone (``parseTaint``); None if it is malformed."""
+    """Parse a taint, ``key[=value]:effect`` or a key alone (``parseTaint``); None if the text is malformed."""
     pair, *effects = text.split(":")
     if len(effects) > 1:
         return None
@@ -346,12 +346,10 @@ class MachineSets:
                 self._of.setdefault((each.namespace, name), []).append(each)
 
     def rolling_out(self, owner: MachineOwner) -> bool:
-        """Return whether a MachineDeployment is in the middle of a rollout.
+        """Return whether a MachineDeployment is in the middle of a rollout; False for other owners.
 
-        It is if a set that is not of the newest revision has or wants machines. Sets without a revision are old. Other
-        owners never roll out.
-
-        Raises ValueError if a revision is not an int64.
+        A rollout is in progress if a set that is not of the newest revision has or wants machines. Sets without a
+        revision are old. Raises ValueError if a revision is not an int64.
         """
         if not isinstance(owner, MachineDeployment):
             return False
@@ -365,7 +363,7 @@ class MachineSets:
 
 
 def _number(each: MachineSet, revision: str | None) -> int:
-    """Return the set's revision, 0 for a negative or missing one. Raises ValueError if it is not an int64."""
+    """Return the set's revision; 0 for a negative or missing one. Raises ValueError for text that is no int64."""
     if revision is None:
         return 0
     number = parse_int64(revision)
@@ -523,7 +521,10 @@ def _group(
 
 
 def _size(which: str, text: str | None) -> int:
-    """Return the size in an annotation, 0 without one. Raises ValueError if it is malformed or negative."""
+    """Return the size in an annotation; 0 without the annotation.
+
+    ``which``: ``min`` or ``max``. Raises ValueError if the size is malformed or negative.
+    """
     size = 0 if text is None else parse_int64(text)
     if size is None or size < 0:
         raise ValueError(f"invalid {which} annotation")

@@ -267,10 +267,10 @@ def _start(kind: str, namespace: str, begins: str) -> str:
 
 
 def with_name(obj: _Object, name_counts: Counter[str]) -> _Object:
-    """Return the object, or a copy with a name if it only has generateName.
+    """Return the object, or a copy with a name if the object has only a generateName.
 
-    Upstream adds five random characters. Here they follow from the number of earlier objects of the kind with the same
-    generateName, which ``name_counts`` counts.
+    Upstream adds five random characters. Here the characters follow from the number of earlier objects of the kind with
+    the same generateName. ``name_counts`` has these numbers, and is updated.
     """
     metadata = obj.metadata
     if metadata.name or not metadata.generate_name:

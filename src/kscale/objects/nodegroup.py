@@ -208,26 +208,26 @@ class NodeGroup(ApiStruct):
 
     @property
     def size(self) -> int:
-        """Return the target size, or 0 if it is unknown."""
+        """Return the target size; 0 if it is unknown."""
         return self.target_size or 0
 
     @property
     def instance_ids(self) -> list[str]:
-        """Return ``instances``; empty if the group does not have them."""
+        """Return ``instances``; empty if the group does not list any."""
         return self.instances or []
 
     @property
     def node_template(self) -> NodeTemplate:
         """Return the template of a new node.
 
-        Raises :class:`ProviderError` if the cloud reported an error instead or does not implement templates.
+        Raises :class:`ProviderError` if the group has no template, or an error in place of it.
         """
         if self.template is None or self.template_error is not None:
             raise ProviderError(self.template_error if self.template_error is not None else NOT_IMPLEMENTED)
         return self.template
 
     def options_or(self, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions:
-        """Return the group's options, with ``defaults`` for what it leaves out.
+        """Return the group's options, with ``defaults`` for those that the group leaves out.
 
         ``defaults`` are returned if the cloud does not implement options. Raises :class:`ProviderError` for any other
         error of the cloud.
@@ -351,7 +351,7 @@ class Groups:
         return self._by_id[group_id]
 
     def get(self, group_id: str) -> NodeGroup | None:
-        """Return the group with the id ``group_id``, or None."""
+        """Return the group with the id ``group_id``; None if there is none."""
         return self._by_id.get(group_id)
 
     def with_targets(self, sizes: Mapping[str, int]) -> Groups:
@@ -365,12 +365,15 @@ class Groups:
         return result
 
     def find_group_of_node(self, name: str) -> NodeGroup | None:
-        """Return the group of a node; None without one. Raises :class:`ProviderError` if the cloud cannot tell."""
+        """Return the group of a node; None without one.
+
+        Raises :class:`ProviderError` if the cloud cannot determine the group.
+        """
         group = self.id_of_node(name)
         return None if group is None else self._by_id[group]
 
     def ids_of_nodes(self, names: Sequence[str]) -> list[str | None]:
-        """Return the group id of each node; None without a group or if the cloud cannot tell it.
+        """Return the group id of each node; None without a group, or if the cloud cannot determine the group.
 
         Repeated calls with the same names return the same list. Do not modify it.
         """
@@ -400,7 +403,10 @@ class Groups:
         return by_group
 
     def id_of_node(self, name: str) -> str | None:
-        """Return the group id of a node; None without one. Raises :class:`ProviderError` if the cloud cannot tell."""
+        """Return the group id of a node; None without a group.
+
+        Raises :class:`ProviderError` if the cloud cannot determine the group.
+        """
         if self.node_errors and name in self.node_errors:
             raise ProviderError(self.node_errors[name])
         return self._id_of.get(name)

@@ -56,7 +56,7 @@ def with_limit_range_defaults(spec: PodSpec, ranges: Iterable[LimitRange]) -> Po
 
 
 def refusal(spec: PodSpec, ranges: Iterable[LimitRange]) -> str:
-    """Return LimitRanger's message for the first range (by name) that the pod violates; empty if it is admitted.
+    """Return LimitRanger's message for the first range (by name) that the pod violates; empty without violation.
 
     ``spec`` must have the defaults of the ranges. Several errors of one range are joined in brackets, as in Go. Where
     upstream follows the random order of a map, they are ordered by kind of bound and resource name.
@@ -198,8 +198,9 @@ class PodClasses(msgspec.Struct, frozen=True):
     def refusal(self, spec: PodSpec, namespace: str = "default") -> tuple[str, str]:
         """Return (admission plugin, message) if an API server would refuse a pod; ("", "") otherwise.
 
-        It refuses a class that does not exist, and violated limit ranges. ``spec`` is the pod as written, without
-        defaults. Classes are not checked if the input has none of the kind, as it is probably incomplete then.
+        A pod is refused for a class that does not exist, or for violated limit ranges. ``spec`` is the pod as written,
+        without defaults. Classes are not checked if the input has none of the kind, as the input is probably incomplete
+        then.
         """
         name = spec.priority_class_name
         if name and self.priorities and self.priority(name) is None:
@@ -348,9 +349,9 @@ def _pod_resources(spec: PodSpec, resources: ResourceRequirements) -> ResourceRe
 
 
 def _tolerations(tolerations: Sequence[Toleration]) -> list[Toleration]:
-    """Return the tolerations with those of the admission plugin DefaultTolerationSeconds.
+    """Return the tolerations with those that the admission plugin DefaultTolerationSeconds adds.
 
-    They last five minutes on a node that is not ready or unreachable.
+    The added ones last five minutes on a node that is not ready or unreachable.
     """
     added = [
         Toleration(key=key, operator="Exists", effect="NoExecute", toleration_seconds=_GRACE)

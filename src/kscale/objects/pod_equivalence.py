@@ -63,7 +63,10 @@ _MAX_MEMO: Final = 1 << 15
 
 
 def _quantity(value: Any) -> Any:
-    """Return the quantity in a form that is the same for all numbers and texts of one value."""
+    """Return a value of a quantity in canonical form, so that equal amounts are equal; other values as they are.
+
+    None becomes the text of zero.
+    """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return "0" if value is None else value
     try:

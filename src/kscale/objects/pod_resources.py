@@ -63,7 +63,7 @@ NON_ZERO: Final[Mapping[str, Quantity]] = {CPU: Quantity("100m"), MEMORY: Quanti
 
 @lru_cache(maxsize=1 << 12)
 def is_extended(name: str) -> bool:
-    """Return whether the resource is an extended one, such as ``example.com/gpu``."""
+    """Return whether the resource is an extended resource, such as ``example.com/gpu``."""
     if "/" not in name or _NATIVE_DOMAIN in name or name.startswith("requests."):
         return False
     return not qualified_name_errors(f"requests.{name}")
@@ -158,7 +158,7 @@ def container_requests(spec: PodSpec, requests_of: _RequestsOf = _get_spec_reque
 
 
 def _pod_level(requests: ResourceList | None) -> ResourceList:
-    """Return those of the requests that count for a pod as a whole."""
+    """Return the entries of ``requests`` that count for a pod as a whole."""
     return {name: quantity for name, quantity in (requests or {}).items() if is_pod_level_resource(name)}
 
 
@@ -254,8 +254,8 @@ def takes_what_it_asks(pod: Pod) -> bool:
 def non_zero_occupancy(pod: Pod) -> tuple[int, int]:
     """Return (CPU in milli-units, memory in bytes) that a scheduler assumes for a placed pod when it scores nodes.
 
-    Missing requests get default values. For a pod with pod-level requests, only resources that those do not set get
-    them (upstream: ``CalculateResource``).
+    Missing requests get default values. For a pod with pod-level requests, only resources that the pod-level requests
+    do not set get default values (upstream: ``CalculateResource``).
     """
     missing = NON_ZERO
     pod_level = pod.spec.resources.requests if pod.spec.resources is not None else None
@@ -320,7 +320,7 @@ def to_integers(resources: Mapping[str, Quantity], *, floor: bool = False) -> di
 
 
 def clamp_at_zero(values: dict[str, int]) -> dict[str, int]:
-    """Return the values with 0 in place of negative ones; the same dict if none is negative."""
+    """Return the values with 0 in place of negative ones; ``values`` itself if none is negative."""
     if not values or min(values.values()) >= 0:
         return values
     return {name: max(0, value) for name, value in values.items()}

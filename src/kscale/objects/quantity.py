@@ -96,7 +96,10 @@ def strip_factor(number: int, factor: int) -> tuple[int, int]:
 
 
 def read_small(mantissa: int, exponent: int, scale: int) -> tuple[int, bool]:
-    """Return mantissa * 10^(exponent - scale) as upstream's small form reads it, and False if 64 bits overflowed."""
+    """Return mantissa * 10^(exponent - scale) as upstream's small form rounds it, and whether 64 bits sufficed.
+
+    If 64 bits do not suffice, the number is 0, or what upstream's wrapped multiplication gives.
+    """
     up = exponent - scale
     if mantissa == 0 or up == 0:
         return mantissa, True
@@ -490,7 +493,7 @@ class Quantity:
 
     @typed_late
     def is_whole(self, scale: int = 0) -> bool:
-        """Whether the quantity is a whole number of units of 10^``scale``."""
+        """Return whether the quantity is a whole number of units of 10^``scale``."""
         down = scale - self._exponent
         return down <= 0 or self._mantissa == 0 or (down <= MAX_ALIGNMENT and self._mantissa % 10**down == 0)
 
@@ -522,7 +525,7 @@ class Quantity:
         return base if self._exponent == 0 else base * go_pow10(self._exponent)
 
     def as_fraction(self) -> Fraction:
-        """Return the exact value. Raises QuantityError if it is too large or too small to be written out."""
+        """Return the exact value. Raises QuantityError if it has too many digits to be written out."""
         if abs(self._exponent) > MAX_ALIGNMENT:
             raise QuantityError(f"{self} is too large or too small to be written out")
         from fractions import Fraction
@@ -549,7 +552,7 @@ class Quantity:
 
     @property
     def is_zero(self) -> bool:
-        """Whether the value is zero."""
+        """Return whether the value is zero."""
         return self._mantissa == 0
 
     # -- arithmetic --------------------------------------------------------------------------------------------
@@ -620,9 +623,9 @@ class Quantity:
 
     @typed_late
     def at_least(self, other: Quantity) -> Quantity:
-        """Return ``other`` if it is greater, or this quantity.
+        """Return the maximum of this quantity and ``other``.
 
-        Upstream's ``maxResourceList`` compares a small form with a big one by making it big, and keeps it so.
+        Upstream's ``maxResourceList`` compares a small form with a big one by making it big; the result stays big.
         """
         if self.cmp(other) >= 0:
             return self

@@ -176,7 +176,10 @@ def _path_problem(path: str, roots: tuple[str, ...], *, required: bool) -> str:
 
 
 def has_built_in_scale(group: str, kind: str) -> bool:
-    """Whether an API server has the scale of a kind without a CustomResourceDefinition: Kubernetes or OpenShift."""
+    """Return whether an API server has the scale of a kind without a CustomResourceDefinition.
+
+    These are kinds of Kubernetes and OpenShift.
+    """
     if kind == "ReplicationController":
         return not group
     return (group in ("apps", "extensions") and kind in _WORKLOADS) or (group, kind) == _DEPLOYMENT_CONFIG
@@ -364,7 +367,7 @@ class _OldScale(ApiStruct):
 def read_scale(data: Mapping[str, Any]) -> Scale:
     """Return the response of a ``/scale`` endpoint (plain data) as autoscaling/v1.
 
-    Raises :class:`~kscale.objects.scale.ScaleError` with upstream's text if it is not a Scale.
+    Raises :class:`~kscale.objects.scale.ScaleError` with upstream's text if the response is not a Scale.
     """
     version, kind = str(data.get("apiVersion", "")), str(data.get("kind", ""))
     if kind != "Scale" or version not in SCALE_VERSIONS:

@@ -69,7 +69,7 @@ def parse_int64(text: str) -> int | None:
 
 
 def _parse_long_int64(text: str) -> int | None:
-    """Parse a number with any number of leading zeros; None if it is malformed or out of range."""
+    """Parse an int64 with any number of leading zeros; None if the text is malformed or out of range."""
     if _INT64.fullmatch(text) is None:
         return None
     sign = "-" if text[0] == "-" else ""
@@ -432,7 +432,7 @@ class LabelIndex(Generic[T]):
             self._by_label.setdefault((namespace, label), {})[item] = labels
 
     def remove(self, namespace: str, labels: _Labels, item: T) -> None:
-        """Remove an item. ``labels`` must be those with which it was added."""
+        """Remove an item. ``labels`` must be those with which the item was added."""
         _drop(self._all, namespace, item)
         for label in labels.items():
             _drop(self._by_label, (namespace, label), item)
@@ -469,7 +469,7 @@ class SelectorIndex(Generic[T]):
             del self._namespaces[namespace]
 
     def matching(self, namespace: str, labels: _Labels) -> Iterator[T]:
-        """Yield the items whose selector matches the labels, those that require no label first."""
+        """Yield the items whose selector matches the labels; first the items that require no label."""
         shelves = self._namespaces.get(namespace)
         if shelves is None:
             return

@@ -89,7 +89,7 @@ def _struct_check(described: inspect.StructType, outer: tuple[type, ...]) -> _Ch
 
 
 def _choices(type_: inspect.Type) -> tuple[inspect.Type, ...]:
-    """Return the alternatives of a union; the type itself if it is no union."""
+    """Return the alternatives of a union; (type,) if the type is no union."""
     return type_.types if isinstance(type_, inspect.UnionType) else (type_,)
 
 
@@ -261,7 +261,7 @@ def _entry(field: str, name: str) -> str:
 
 
 def _resources(findings: list[Finding], field: str, resources: Mapping[str, Quantity] | None) -> None:
-    """Add findings for negative amounts, and for those that decisions round, truncate or wrap as upstream does."""
+    """Add findings for negative amounts, and for amounts that decisions round, truncate or wrap as upstream does."""
     if not resources:
         return
     for name, quantity in resources.items():

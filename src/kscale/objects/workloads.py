@@ -84,7 +84,7 @@ def daemon_tolerations(spec: PodSpec) -> Iterator[Toleration]:
 
 
 def should_run(daemonset: DaemonSet, node: Node) -> bool:
-    """Whether the daemon set wants a pod on the node; resources are not looked at."""
+    """Return whether the daemon set wants a pod on the node, apart from resources."""
     spec = daemonset.spec.template.spec
     if spec.node_name and spec.node_name != node.name:
         return False
@@ -527,7 +527,7 @@ def create_claims(
 
 
 def ephemeral_claims(pod: Pod) -> list[PersistentVolumeClaim]:
-    """Return the claims that a pod has for as long as it exists, unbound."""
+    """Return the unbound claims of a pod's generic ephemeral volumes, which exist as long as the pod."""
     return [
         PersistentVolumeClaim(
             api_version="v1",

@@ -52,7 +52,7 @@ MAX_COUNT = 2**31 - 1
 def position_of(value: Any, what: str, maximum: int = MAX_COUNT) -> int:
     """Return ``value`` as an integer between 0 and ``maximum``.
 
-    Raises InputError, in which ``what`` names the argument, if it is no integer or out of range.
+    Raises InputError, in which ``what`` names the argument, if the value is no integer or out of range.
     """
     try:
         number = index(value)

@@ -77,7 +77,7 @@ def one_profile(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_known(name: str) -> bool:
-    """Check whether kscale has a plug-in of this name, or ignores it because it filters nothing."""
+    """Check whether kscale has a plug-in with this name, or ignores the plug-in because it filters nothing."""
     return name in FILTERS or name in _OTHERS
 
 
@@ -128,14 +128,14 @@ def fields_of(value: Any, path: str, fields: Iterable[str] | None) -> Mapping[st
 
 
 def items_of(value: Any, path: str) -> Sequence[Any]:
-    """Return ``value`` if it is a list or tuple. Raises InputError otherwise."""
+    """Return ``value`` if it is a list or tuple. Raises InputError, with the ``path``, otherwise."""
     if not isinstance(value, list | tuple):
         raise InputError(f"couldn't decode scheduler config: {path} is {short(value)}, not a list")
     return value
 
 
 def number_of(value: Any, path: str) -> int:
-    """Return ``value`` if it is an integer. Raises InputError otherwise, also for a boolean."""
+    """Return ``value`` if it is an integer. Raises InputError, with the ``path``, otherwise and for a boolean."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"couldn't decode scheduler config: {path} is {short(value)}, not a whole number")
     return value
@@ -455,9 +455,9 @@ def _integer_between(value: Any, low: int, high: int, path: str, otherwise: str 
 
 
 def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Read NodeResourcesFit's scoring strategy: ``fit_strategy``, ``fit_resources``, ``fit_shape``; empty if absent.
+    """Read NodeResourcesFit's scoring strategy: ``fit_strategy``, ``fit_resources``, ``fit_shape``.
 
-    Raises InputError for what upstream refuses.
+    Empty if absent. Raises InputError for what upstream refuses.
     """
     path = f"{path}.scoringStrategy"
     if args.get("scoringStrategy") is None:

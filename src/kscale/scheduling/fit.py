@@ -225,9 +225,10 @@ class FitResult(Result):
         return [msgspec.structs.replace(failure, pod=name, node=node_name) for failure in verdicts]
 
     def explain(self, pod: str | Pod | dict[str, Any]) -> str:
-        """Return which of the nodes a pod fits, or why it fits none, in one line.
+        """Return which of the nodes a pod fits, or why the pod fits none, in one line.
 
-        The reasons have the form of kube-scheduler's FailedScheduling event.
+        The reasons have the form of kube-scheduler's FailedScheduling event. Raises InputError if the pod is not part
+        of this result.
         """
         name, _ = self._pod(pod)
         verdicts = [self.verdict(name, node) for node in self.nodes]

@@ -324,7 +324,7 @@ class Fork:
     # -- pods --------------------------------------------------------------------------------------------------------
 
     def pod(self, pod: str | int) -> int:
-        """Return the session number of a pod's class, for a pod name or such a number.
+        """Return the session number of a pod's class, for a pod's name or the number of a class.
 
         Raises InputError if the pod was not passed to this fork, or the number is out of range.
         """
@@ -340,7 +340,7 @@ class Fork:
         return self.session.pods[self.pod(pod)]
 
     def where(self, pod: str) -> int | None:
-        """Return the number of the node that a pod of this fork is on; None if it is on none.
+        """Return the number of the node that a pod of this fork is on; None if the pod is on no node.
 
         Raises InputError if the pod was not passed to this fork.
         """
@@ -365,7 +365,7 @@ class Fork:
         self._place(pod, number, n)
 
     def unplace(self, pod: str | int, node: str | int) -> None:
-        """Remove a pod from the node. Raises InputError if the pod is not on it."""
+        """Remove a pod from the node. Raises InputError if the pod is not on the node."""
         number, n = self.pod(pod), self.number(node)
         if isinstance(pod, str):
             if self._at.get(pod, _NOWHERE) != n:

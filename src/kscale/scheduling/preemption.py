@@ -348,9 +348,9 @@ class _DryRun:
         return self._session.engine.check(self._coming, node) == _engine.FITS
 
     def _stays(self, pod: Victim, node: int) -> bool:
-        """Check whether an evicted pod fits beside the preemptor.
+        """Put an evicted pod back if the preemptor still fits then; return whether it was put back.
 
-        If so it is placed again. Otherwise the state is unchanged.
+        Otherwise the state is unchanged.
         """
         self._session.engine.place(pod.number, node)
         if self._fits_on(node):
@@ -395,7 +395,7 @@ class _Budgets:
         return violating, others
 
     def _covering(self, pod: Victim) -> list[int]:
-        """Return the indices of budgets that select the pod and do not list it as disrupted yet."""
+        """Return the indices of budgets that select the pod and do not list the pod as disrupted already."""
         pod_class = pod.pod_class
         if pod_class.index not in self._known:
             self._known[pod_class.index] = (

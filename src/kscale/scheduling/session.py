@@ -172,7 +172,7 @@ class Session:
         return self._resources.names
 
     def number(self, pod: PodClass) -> int:
-        """Return the session number of a class. Raises KeyError if the session does not have it."""
+        """Return the session number of a class. Raises KeyError if the session does not have the class."""
         return self._classes.number[pod.index]
 
     def classes_of(self, pods: Iterable[PodClass]) -> NDArray[np.int32]:
@@ -194,7 +194,7 @@ class Session:
         return self._classes.outcomes[number].failure is not None
 
     def node_set(self, number: int) -> frozenset[str] | None:
-        """Return the names of the nodes that PreFilters allow; None if they allow all."""
+        """Return the names of the nodes that PreFilters allow; None if all nodes are allowed."""
         return self._classes.outcomes[number].nodes
 
     def prefilter(self, number: int) -> PreFilterReport:

@@ -233,7 +233,7 @@ def _rename_key(terms: list[NodeSelectorTerm], old: str, new: str) -> list[NodeS
 def provisioned_by(provisioner: str) -> tuple[str, int] | None:
     """Return the CSI driver of a provisioner's volumes, and its index in ``IN_TREE`` or -1.
 
-    None if no CSI driver serves them.
+    None if no CSI driver serves the volumes.
     """
     for i, (_, plugin, driver, _) in enumerate(IN_TREE):
         if provisioner == plugin:
@@ -375,7 +375,7 @@ class Volumes:
         return self._grounds[pod.index][1]
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
-        """Return a claim; None if it does not exist."""
+        """Return a claim; None if the claim does not exist."""
         return self._informers.claims.get((namespace, name))
 
     def volume(self, name: str) -> PersistentVolume | None:
@@ -586,8 +586,8 @@ class WaitingClaims:
     def _best_volume(self, claim: PersistentVolumeClaim, node: NodeFacts, chosen: set[str]) -> PersistentVolume | None:
         """Return the best existing volume for a claim; None if there is none.
 
-        A volume that refers to the claim has precedence. Otherwise it is the smallest free one that is large enough and
-        reachable.
+        A volume that refers to the claim has precedence. Otherwise the best is the smallest free volume that is large
+        enough and reachable. ``chosen``: volumes that other claims of the pod get.
         """
         try:
             selector = compile_selector(claim.spec.selector) if claim.spec.selector is not None else None

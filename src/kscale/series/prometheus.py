@@ -177,7 +177,10 @@ def _value(text: str) -> float:
 def _read_unusual_points(
     raw: bytes, place: str, source: str, times: NDArray[np.int64], values: NDArray[np.float64], at: int
 ) -> int:
-    """Read points with another format than Prometheus' into the arrays at ``at``, and return their number."""
+    """Read points in another format than Prometheus' into the arrays at ``at``, and return their number.
+
+    ``times`` gets milliseconds. Raises InputError if a point cannot be read.
+    """
     try:
         pairs = msgspec.json.decode(raw, type=list[tuple[float, str]])
         points = np.array([(time, _value(text)) for time, text in pairs], np.float64).reshape(-1, 2)
@@ -314,7 +317,7 @@ class PrometheusHistory(msgspec.Struct, kw_only=True, frozen=True):
 
     @staticmethod
     def _duration(what: str, text: str) -> int:
-        """Return a duration of the history in nanoseconds. Raises InputError, with ``what`` it is, for another text."""
+        """Parse a duration of the history into nanoseconds. Raises InputError; ``what``: name for the error."""
         try:
             return parse_prometheus_duration(text)
         except ValueError as error:

@@ -119,7 +119,10 @@ def series_of(table: RowTable, selection: ColumnSelection, source: str) -> Serie
 
 
 def parsed_times(texts: Sequence[str], unit: int) -> NDArray[np.int64]:
-    """Parse a column of times in text form. Raises :class:`CellError` with the row."""
+    """Parse a column of times in text form into nanoseconds since 1970.
+
+    ``unit``: nanoseconds of a numeric time's unit. Raises :class:`CellError` with the row.
+    """
     times = np.empty(len(texts), np.int64)
     for i, text in enumerate(texts):
         try:
@@ -141,7 +144,7 @@ def parsed_numbers(texts: Sequence[str]) -> NDArray[np.float64]:
 
 
 def check_columns(names: Sequence[str], selection: ColumnSelection, source: str) -> None:
-    """Check that a table has the required columns. Raises ``InputError`` if it does not."""
+    """Check that a table has the required columns. Raises ``InputError`` if a column is missing."""
     missing = [name for name in selection.required_columns if name not in names]
     if missing:
         raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {', '.join(names)})", source))
@@ -335,7 +338,10 @@ def _to_texts(column: Any) -> list[str]:
 
 
 def _parquet_table(data: bytes, selection: ColumnSelection, source: str) -> _ParquetTable:
-    """Read the selected columns that are present. Raises InputError for a damaged file."""
+    """Read the selected columns that are present.
+
+    Raises InputError if the file is no readable Parquet file or lacks a required column.
+    """
     pa, pq = library("pyarrow", "reading Parquet"), library("pyarrow.parquet", "reading Parquet")
     try:
         with pq.ParquetFile(pa.BufferReader(data)) as file:
@@ -351,7 +357,8 @@ def _parquet_table(data: bytes, selection: ColumnSelection, source: str) -> _Par
 def _check_rows(metadata: Any, source: str) -> None:
     """Check that the row counts of a file are consistent, because pyarrow allocates memory for what a row group claims.
 
-    Columns are not checked: pyarrow's checks of damaged ones can end the process. Raises InputError.
+    Columns are not checked: pyarrow's checks of corrupt ones can end the process. Raises InputError if the counts
+    differ.
     """
     rows = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
     if rows != metadata.num_rows:
@@ -375,7 +382,7 @@ def form_of(path: Path, forms: Collection[str], what: str) -> str:
 
 
 def content_of(path: Path) -> bytes:
-    """Return the content of a file, decompressed. Raises ``InputError`` if it cannot be read."""
+    """Return the content of a file, decompressed. Raises ``InputError`` if the file cannot be read."""
     try:
         data = read_file(path)
     except OSError as error:

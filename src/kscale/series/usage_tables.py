@@ -340,9 +340,9 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
 
 
 def _check_column(file: Any, name: str) -> None:
-    """Read the first value of each row group, so that a damaged column is reported as an error.
+    """Read the first value of each row group, so that a corrupt column is reported as an error.
 
-    Requesting the statistics of a damaged column would end the process.
+    Requesting the statistics of a corrupt column would end the process.
     """
     with file:
         for group in range(file.num_row_groups):
@@ -368,14 +368,17 @@ def _sort_row_groups(metadata: Any, schema: Any, name: str) -> list[int]:
 
 
 def unreadable(error: Exception, path: Path) -> InputError:
-    """Return the error for a damaged file."""
+    """Return the InputError for a file that Arrow cannot read."""
     return InputError(Problem(f"not readable as Parquet: {error}", str(path)))
 
 
 def csv_table(
     data: bytes, header: list[str], columns: list[str], names: Mapping[str, str], source: str, before: int
 ) -> Any:
-    """Parse rows of a CSV file into a table. ``before`` is the number of preceding rows. Raises InputError."""
+    """Parse rows of a CSV file into an Arrow table. ``before``: number of preceding rows of the file.
+
+    Raises InputError if a row cannot be parsed.
+    """
     arrow = library("pyarrow.csv", "reading usage from CSV")
 
     text = pa.dictionary(pa.int32(), pa.string())
@@ -505,7 +508,7 @@ def _concatenate_chunks(column: Any) -> Any:
 
 
 def numbers(table: Any, name: str, source: str) -> NDArray[np.float64] | None:
-    """Return a column of numbers, or None if the table does not have it. Raises InputError for other values."""
+    """Return a column of numbers; None if the table does not have it. Raises InputError for other values."""
     if name not in table.column_names:
         return None
     try:

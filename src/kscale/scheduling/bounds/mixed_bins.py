@@ -439,8 +439,8 @@ class Generation:
     def _sharpen(self, given_up: list[int], new_columns: int) -> bool:
         """Set finer tables or higher node limits for kinds whose search was not finished; return whether any changed.
 
-        Such kinds get tables of their own. If they have those already and there are few ``new_columns``, searches may
-        visit more nodes.
+        ``given_up``: these kinds, which get tables of their own. If they have such tables already and there are few
+        ``new_columns``, searches may visit more nodes.
         """
         assert self._tiers is not None  # set by _exact
         shared = [t for t in given_up if any(t in tier.kinds and len(tier.kinds) > 1 for tier in self._tiers)]

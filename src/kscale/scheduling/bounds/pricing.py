@@ -202,9 +202,9 @@ class Tier(msgspec.Struct, frozen=True):
         )
 
     def without(self, kinds: BinKinds, some: Sequence[int]) -> list[Tier]:
-        """Split some kinds off into tiers of their own, whose tables can be finer.
+        """Split the kinds ``some`` off into tiers of their own, whose tables can be finer.
 
-        Returns those tiers and the tier of the other kinds.
+        Returns these tiers and the tier of the other kinds.
         """
         separated = np.isin(self.kinds, some)
         if not separated.any():
@@ -225,9 +225,9 @@ def _find_scarcest_resource(kinds: BinKinds, capacity: NDArray[np.int64], order:
 
 
 def _unit(demand: NDArray[np.int64], count: NDArray[np.int64], top: int, units: int) -> int:
-    """Return the unit that loses least when demands are rounded down.
+    """Return the unit that loses least when demands are rounded down to multiples of it.
 
-    The largest bin has at most ``units`` of it.
+    ``top``: size of the largest bin, which gets at most ``units`` units.
     """
     least = max(1, -(-top // units))
     used = demand > 0
@@ -349,7 +349,10 @@ class Tables:
 
 
 def _narrow(value: NDArray[np.int64], tier: Tier) -> tuple[NDArray[np.int32], int]:
-    """Return values rounded up to the tables' dtype, and by how many bits they are shifted."""
+    """Return values rounded up to int32 after a shift to the right, and the number of bits of the shift.
+
+    Raises InputError if a bin can have too many items for int32.
+    """
     shift = max(0, int(value.max(initial=0)).bit_length() - _ENTRY_BITS)
     while True:
         narrow = (-(-value >> shift)).astype(np.int32)

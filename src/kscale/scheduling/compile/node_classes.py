@@ -39,7 +39,7 @@ class Domains:
             self.keys[key] = engine.add_key(label.ids, domains)
 
     def get_copy_domains(self, facts: NodeFacts) -> list[int]:
-        """Return the domain of a new node for each key: -1 = no such label, -2 = a domain of its own."""
+        """Return a new node's domain for each key: -1 = no such label, -2 = a domain that only this node has."""
         return [self._get_copy_domain(key, facts) for key in self.keys]
 
     def _get_copy_domain(self, key: str, facts: NodeFacts) -> int:

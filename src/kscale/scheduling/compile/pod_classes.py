@@ -308,7 +308,7 @@ class PodCompiler:
 
 
 def _is_identical(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Check whether two tuples have the same objects."""
+    """Check whether two tuples have the same objects (by identity) in the same order."""
     return len(one) == len(other) and all(map(is_, one, other))
 
 
@@ -402,7 +402,7 @@ class PodClasses:
     ) -> PodClasses:
         """Return the classes of a session, which the caller has to ``compile``.
 
-        They come from the cache if the inputs are the same.
+        Cached classes are returned if the inputs are the same objects.
         """
         checked_pods = {pod.index: pod for pod in pods}
         compiler = PodCompiler(ctx)

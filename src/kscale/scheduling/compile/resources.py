@@ -242,13 +242,16 @@ class Resources:
                 self._taken[i] = {**self._taken[i], **devices.get_used_devices(pod)}
 
     def amounts(self) -> _Matrices:
-        """Return the amounts that classes request, and those that they use: int64[classes, resources] each."""
+        """Return the amounts that classes request, and those that they use: int64[classes, resources] each.
+
+        CPU is in milli-units.
+        """
         if self._devices is None:
             return self._amounts.matrices(self.names)
         return _matrix(self._demands, self.names), _matrix(self._taken, self.names)
 
     def free(self, existing: int) -> NDArray[np.int64]:
-        """Return the free amounts of existing nodes: int64[resources, nodes]."""
+        """Return the free amounts of existing nodes: int64[resources, nodes]. CPU is in milli-units."""
         return np.stack([self._free(name, existing) for name in self.names])
 
     def _free(self, name: str, existing: int) -> NDArray[np.int64]:
@@ -303,12 +306,13 @@ class Resources:
     def _is_delegated(self, name: str) -> bool:
         """Check whether a device class provides a resource.
 
-        Then DynamicResources decides on nodes that do not offer it.
+        If so, DynamicResources decides on nodes that do not offer the resource.
         """
         return self._ctx.dra and is_scalar(name) and Claims.of(self._ctx).delegable(name)
 
     @staticmethod
     def _is_device(name: str) -> bool:
+        """Return whether a column counts devices."""
         return name.startswith("\0")
 
 

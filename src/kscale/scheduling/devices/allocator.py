@@ -102,7 +102,7 @@ class Allocator:
         self._selected: dict[tuple[str, int], bool | SelectorError] = {}
 
     def on(self, inventory: Inventory) -> Allocator:
-        """Return an allocator for another state of the same devices."""
+        """Return an allocator for another state of the same devices, with the same cached results of selectors."""
         other = copy(self)
         other.inventory = inventory
         return other
@@ -197,8 +197,8 @@ class Allocator:
     def room(self, claim: ResourceClaim, label: str, exact: _Exact, offer: Offer, others: Amounts) -> Amounts | None:
         """Return the amounts that a request (``label``: its name) uses of the device's capacities.
 
-        None if they are not free, given the amounts used by claims and by ``others``. Raises AllocationError if an
-        amount is negative.
+        None if the amounts are not free, given the amounts used by claims and by ``others``. Raises AllocationError if
+        an amount is negative.
         """
         used = self.inventory.consumed.get(offer.identity, {})
         if others:
@@ -225,9 +225,9 @@ class Allocator:
             ) from None
 
     def matches_selectors(self, claim: ResourceClaim, exact: _Exact, offer: Offer) -> bool:
-        """Check whether all selectors of the device class and the request are true.
+        """Check whether all selectors of the device class and the request are true for a device.
 
-        Raises AllocationError if one fails.
+        Raises AllocationError if a selector is invalid or fails.
         """
         from kscale.scheduling.devices.cel import SelectorError, selects  # few clusters have devices
 

@@ -191,9 +191,9 @@ def locate_name(expression: str, name: str, *, called: bool) -> tuple[int, int]:
 
 
 def find_unclosed_quote(expression: str) -> tuple[int, int] | None:
-    """Return line (from 1) and column (from 0) of a quote that begins an unterminated literal; None if there is none.
+    """Return line (from 1) and column (from 0) of a quote that begins an unterminated literal; None without one.
 
-    It is checked before parsing, because cel-python's parser takes practically forever on one with many backslashes.
+    Call this before parsing: cel-python's parser takes practically forever on such a literal with many backslashes.
     """
     match = _QUOTE.search(_PASSED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), expression))
     return None if match is None else _line_and_column(expression, match.start())
@@ -516,7 +516,7 @@ class CelLibrary:
             raise SelectorError(_format_undeclared(expression, name, called=False))
 
     def _check_has(self, expression: str, node: Any) -> None:
-        """Check that the only argument of ``has`` selects a field. Raises SelectorError."""
+        """Check the argument of ``has``. Raises SelectorError unless it has one, which selects a field."""
         arguments = node.children[1].children if len(node.children) == 2 else []
         if len(arguments) != 1:
             raise SelectorError(_format_undeclared(expression, "has", called=True))
@@ -524,7 +524,7 @@ class CelLibrary:
             raise SelectorError(_format_at(expression, "invalid argument to has() macro", arguments[0]))
 
     def view(self, driver: str, device: Device) -> Any:
-        """Return ``device`` as expressions see it; an unqualified name is in the driver's domain."""
+        """Return the map ``device`` of expressions. Attributes and capacities without a domain are in the driver's."""
         text, mapping = self._types.StringType, self._types.MapType
         return mapping(
             {
@@ -545,7 +545,7 @@ class CelLibrary:
         return self._domains({text(domain): names for domain, names in domains.items()})
 
     def _attribute(self, attribute: DeviceAttribute) -> Any:
-        """Return the attribute as a value of CEL; None if it has none."""
+        """Return the value of an attribute as a value of CEL; None if the attribute has no value."""
         typed_value = attribute_value(attribute)
         if typed_value is None:
             return None
@@ -567,7 +567,7 @@ def _format_undeclared(expression: str, name: str, *, called: bool) -> str:
 
 
 def _format_at(expression: str, text: str, tree: Any) -> str:
-    """Return a message with the position of a tree, if the expression was parsed as it stands."""
+    """Return a message with the position of a tree, if the expression was parsed without being rewritten."""
     if rewrite_expression(expression) != expression:
         return f"{_FAILED}{text}"
     return _format_error(expression, text, tree.meta.line, tree.meta.column - 1)

@@ -37,7 +37,7 @@ _SHORT: Final = {
 
 
 def _signatures(text: str) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Read lines such as ``charAt join: string int, list``: names, and the arguments of each overload."""
+    """Parse lines such as ``charAt join: string int, list`` into name -> types of arguments of each overload."""
     result = {}
     for line in text.strip().splitlines():
         names, _, overloads = line.partition(":")
@@ -303,7 +303,7 @@ class Overloads:
         return answer
 
     def _judged(self, judge: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
-        """Wrap a comparison to return errors instead of raising them."""
+        """Wrap a comparison: the result is a boolean, or an error value in place of a TypeError."""
 
         def answer(a: Any, b: Any) -> Any:
             if (failed := self.first_error((a, b))) is not None:

@@ -65,7 +65,10 @@ def read_requested_capacity(capacity: Mapping[str, Any] | None, driver: str) -> 
 
 
 def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] | None:
-    """Return the type and value of an attribute; None if it has no value."""
+    """Return (type, value) of an attribute; None if it has no value.
+
+    The type is ``bool``, ``int``, ``string`` or ``version``.
+    """
     if attribute.bool_ is not None:
         return "bool", attribute.bool_
     if attribute.int_ is not None:
@@ -271,6 +274,7 @@ def holds_of(allocation: AllocationResult) -> list[Hold]:
 
 
 def _has_binding_conditions(spec: ResourceSliceSpec) -> bool:
+    """Return whether a device of the slice has binding conditions."""
     return any(device.binding_conditions for device in spec.devices)
 
 
@@ -463,7 +467,7 @@ class Inventory:
         return identity in self.used or identity in self.shares
 
     def _count_counters(self, identity: DeviceId, *, taken: bool) -> None:
-        """Subtract the counters that a device consumes from those available, or add them back."""
+        """Subtract the counters that a device consumes from those available (``taken``), or add them back."""
         offer = self._counted.get(identity)
         for key, amount in counters_of(offer) if offer is not None else ():
             if key in self.available:

@@ -518,9 +518,10 @@ class DeviceLedger:
 
 
 def reserve(snapshot: Snapshot, pods: Sequence[PodRecord], nodes: Sequence[int]) -> Informers:
-    """Return the informers' objects after these pods were placed on these nodes, one after the other.
+    """Return the informers' objects after pods were placed on nodes, one after the other.
 
-    The pods' claims are allocated and reserved for them. A claim that cannot be allocated stays unchanged.
+    ``nodes``: number of each pod's node. The pods' claims are allocated and reserved for them. A claim that cannot be
+    allocated stays unchanged.
     """
     if not snapshot.dra:
         return snapshot.informers

@@ -156,7 +156,7 @@ _NONE: Final[list[int]] = []
 
 
 def _get_required_labels(selector: Selector | None) -> list[Label] | None:
-    """Return labels of which a pod must have at least one to match; None if the selector requires no such label.
+    """Return labels of which a pod must have at least one to match; None if the selector requires no label.
 
     Empty if the selector matches nothing.
     """
@@ -332,18 +332,18 @@ class Plugin:
         return None
 
     def part(self, rows: Rows) -> Part | None:
-        """Return what the engine has to count for this plug-in; None if it reads no counters."""
+        """Return a new part of an engine, which counts for this plug-in; None if the plug-in reads no counters."""
         return None
 
     def get_counters(self, pod: PodClass, ctx: Context) -> Any:
-        """Return which counters a verdict on a class reads, for the part's ``add_class``; None if it reads none."""
+        """Return the counters that a verdict on a class reads, for the part's ``add_class``; None if there are none."""
         return None
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
         """Return the objects that ``prefilter``, ``judge`` and ``get_counters`` depend on besides pod and profile.
 
-        As long as they are the same objects, the results are the same. None: they depend on too much to be cached.
-        Whether the result is empty, ``()``, must depend on the pod and the profile alone.
+        As long as these objects are the same, the results are the same. None: the results depend on too much to be
+        cached. Whether the tuple is empty must depend on the pod and the profile alone.
         """
         return ()
 
@@ -352,10 +352,10 @@ class Plugin:
         return ()
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
-        """Return the objects that the part's entries depend on besides the classes and what verdicts on them read.
+        """Return the objects that the part's entries depend on, besides the classes and their dependencies.
 
-        As long as they are the same objects, the entries are the same. ``storage``: classes with volumes that are
-        placed or may be placed.
+        As long as the objects are the same, the entries are the same. ``storage``: classes with volumes that are placed
+        or may be placed.
         """
         return ()
 

@@ -67,7 +67,7 @@ _Terms = tuple[Term, ...]
 
 
 def terms_of(pod: PodClass, terms: Iterable[PodAffinityTerm]) -> _Terms:
-    """Compile terms of a pod, in order. Raises SelectorError."""
+    """Compile terms of a pod, in order. Raises SelectorError if a selector is invalid."""
     compiled = []
     for term in terms:
         selector = compile_selector(term.label_selector)
@@ -90,7 +90,8 @@ def carried_terms(pod: PodClass) -> _Terms:
 def incoming_terms(pod: PodClass, terms: Iterable[PodAffinityTerm], ctx: Context) -> _Terms:
     """Return a pending pod's own terms, with namespace selectors replaced by the names of the namespaces selected now.
 
-    The selector ``{}`` stays: it also selects namespaces that have no object.
+    The selector ``{}`` stays, as it also selects namespaces that have no object. Raises SelectorError if a selector is
+    invalid.
     """
     result = []
     for term in terms_of(pod, terms):
@@ -273,6 +274,7 @@ class InterPodAffinity(Plugin):
     }
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        """Return a failure if a selector of the pod's affinity terms, required or preferred, is invalid."""
         if not (pod.affinity or pod.anti_affinity or pod.preferred_affinity or pod.preferred_anti_affinity):
             return NOTHING
         problems = []
@@ -292,6 +294,7 @@ class InterPodAffinity(Plugin):
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
+        """Return whether the pod has no required terms, and no placed pod has a required term against it."""
         if pod.affinity or pod.anti_affinity:
             return False
         snapshot = ctx.snapshot

@@ -128,6 +128,7 @@ class NodeAffinity(Plugin):
     checks_plain_pods = True
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        """Return the nodes that the pod's affinity names; a failure if its terms exclude all nodes by name."""
         names = _named_nodes(pod.node_affinity)
         if names is None:
             return NOTHING

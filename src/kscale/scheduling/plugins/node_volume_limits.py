@@ -138,6 +138,7 @@ class _BrokenNodes(dict[str, str]):
 
     @classmethod
     def _build(cls, ctx: Context) -> _BrokenNodes:
+        """Find the nodes with such pods. The text is that of the first problem."""
         snapshot, broken = ctx.snapshot, cls()
         for which, pod in enumerate(snapshot.placed_classes):
             if pod.volumes and any(volume.ephemeral is not None for volume in pod.volumes):
@@ -229,6 +230,7 @@ class VolumeNumbers(Part):
         return bool(pod.volumes)
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
+        """Return ``volumes``: (number, driver's number, in-tree plug-in or -1) of each volume of a counted driver."""
         attached = _resolve(pod, Volumes.of(ctx), incoming=False) if pod.volumes and self.drivers else ()
         entries = [
             (self._handle(driver, handle), self.drivers[driver], plugin)
@@ -256,6 +258,7 @@ class VolumeNumbers(Part):
                     engine.attach(index[name], self._handle(driver, handle), self.drivers[driver])
 
     def build_template_arguments(self, facts: NodeFacts) -> dict[str, Any]:
+        """Return the limit of each counted driver (-1: no limit), and the in-tree plug-ins counted on the node."""
         bound = _limits(facts.csi_node)
         return {
             "limits": [bound.get(driver, -1) for driver in self.drivers],
@@ -266,8 +269,8 @@ class VolumeNumbers(Part):
 def csi_rules_not_judged(drivers: Sequence[str], templates: Sequence[NodeTemplate], ctx: Context) -> list[str]:
     """Return texts on rules of CSI drivers that the input contains and that are not applied to new nodes.
 
-    ``drivers``: those whose volumes the pods use. A new node is checked with its template's CSINode. It has none unless
-    the simulation is CSI-node-aware, which upstream's is not by default.
+    ``drivers``: those whose volumes the pods use. A new node is checked with its template's CSINode. A template has no
+    CSINode unless the simulation is CSI-node-aware, which upstream's is not by default.
     """
     if not drivers or NodeVolumeLimits.name in ctx.profile.disabled_filters:
         return []

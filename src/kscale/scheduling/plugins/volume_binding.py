@@ -88,6 +88,7 @@ class VolumeBinding(Plugin):
     name = "VolumeBinding"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        """Return a failure if a claim is missing or unusable, or is unbound and does not wait for a pod."""
         if not pod.has_claims:
             return NOTHING
         volumes = Volumes.of(ctx)
@@ -246,6 +247,7 @@ class VolumeZone(Plugin):
     name = "VolumeZone"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        """Return a failure if a claim, or what is needed to know its volume's zones, is missing."""
         requirements = _get_zone_requirements(pod, ctx)
         return PreFilter(failure=requirements) if isinstance(requirements, Status) else NOTHING
 

@@ -110,6 +110,7 @@ class VolumeRestrictions(Plugin):
     }
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        """Return a failure if a claim that the pod names does not exist."""
         if pod.has_claims:
             volumes = Volumes.of(ctx)
             for name, ephemeral in claim_names(pod):
@@ -118,6 +119,7 @@ class VolumeRestrictions(Plugin):
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
+        """Return whether the pod has no inline disks, and no exclusive claim that placed pods use."""
         if not pod.volumes:
             return True
         users = ClaimUsers.of(ctx.snapshot)

@@ -87,7 +87,7 @@ class PulledImages:
 
 
 def _normalize_image_name(name: str) -> str:
-    """Return the image name with a tag, as nodes report it."""
+    """Return the image name with a tag (``latest`` if it has none), as nodes report it."""
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
@@ -174,10 +174,10 @@ Shape = Sequence[tuple[int, int]]
 
 
 def capacity_score(claims: WaitingClaims, shape: Shape, node: NodeFacts) -> int:
-    """Return a node's score for the storage that these claims would use on it.
+    """Return a node's score for the storage that these claims would use on it: 0 to 100.
 
-    It is the mean over storage classes, rounded half up, of ``shape`` (percent -> score) at the share in use. 0 if
-    nothing is known, or if a claim gets no volume.
+    The score is the mean over storage classes, rounded half up, of ``shape`` (percent -> score) at the share in use. 0
+    if nothing is known, or if a claim gets no volume.
     """
     volumes = claims.on(node)
     if isinstance(volumes, str):
