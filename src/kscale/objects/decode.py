@@ -227,7 +227,7 @@ def from_json(
 
 
 def from_stored_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str = "") -> T:
-    """Decode a stored text of which so far only the fields for decisions were read.
+    """Decode a stored text from which only the fields for decisions have been read so far.
 
     Raises UnreadableObjectError if the other fields cannot be read.
     """

@@ -323,9 +323,10 @@ def split_group_resource(group_resource: str) -> tuple[str, str]:
 
 
 class RESTMapper:
-    """The resources of each kind in any version, and the preferred version of each resource.
+    """Mapper of kinds to the resources that serve them, and of each resource to its preferred version.
 
-    The first given version of a resource is the preferred one. Kinds in lower case are known too, as in discovery.
+    The first version of a resource in ``resources`` is the preferred one. Kinds in lower case are accepted too, as in
+    discovery.
     """
 
     __slots__ = ("_by_kind", "_preferred")
@@ -381,7 +382,7 @@ class RESTMapper:
 class AnyKindRESTMapper(RESTMapper):
     """A mapper that treats every kind as served, by default under its usual plural.
 
-    For inputs that do not say what a server serves, so that only the presence of an object counts.
+    Use it if the served kinds are not known. Then only the presence of an object counts.
     """
 
     __slots__ = ()

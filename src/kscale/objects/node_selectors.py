@@ -187,9 +187,9 @@ def tolerates(toleration: Toleration, taint: Taint, *, comparison_operators: boo
 
 
 class _Tolerations:
-    """Many tolerations, indexed by key and effect, so that looking up a taint does not depend on their number.
+    """Index of many tolerations by key and effect, so that looking up a taint does not depend on their number.
 
-    Answers as :func:`tolerates` asked for each of them.
+    Its results are those of :func:`tolerates` for each toleration.
     """
 
     __slots__ = ("_above", "_all", "_below", "_equal")

@@ -97,10 +97,10 @@ Seconds = Annotated[float, msgspec.Meta(extra={"time": "duration"})]
 
 
 class NodeGroupOptions(ApiStruct):
-    """What a group says for itself, as upstream's flags of the same names; of what it leaves out (None) the
-    autoscaler's own option holds. Durations (``max_node_startup_time``, ...) are seconds.
+    """Options of one group, which replace the autoscaler's flags of the same names for the group's nodes.
 
-    Upstream's providers leave nothing out: one that answers at all answers everything, and its zeros are zeros.
+    For an option that is None the autoscaler's flag applies. Durations (``max_node_startup_time``, ...) are seconds.
+    Upstream's providers set either no option or all options; a zero of theirs is a zero.
     """
 
     scale_down_utilization_threshold: float | None = None
@@ -135,9 +135,9 @@ class InstanceError(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
 
     class_: str = msgspec.field(name="class")
     code: str
-    """The cloud's own, as the backoff's texts have it."""
+    """The cloud's error code, which messages about a backoff contain."""
     message: str = ""
-    """The cloud's words."""
+    """The cloud's error text."""
 
 
 class InstanceStatus(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, rename="camel"):
@@ -145,37 +145,40 @@ class InstanceStatus(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
 
     state: str = "running"
     error: InstanceError | None = None
-    """Why one that is ``creating`` does not come."""
+    """Why an instance that is ``creating`` could not be created; None without an error."""
 
 
 class NodeGroup(ApiStruct):
-    """A group of like nodes that can grow and shrink. An ``..._error`` is what the cloud said instead of an answer
-    (``target_size_error``, ``instances_error``, ``template_error``, ``options_error``, ``rolling_out_error``).
+    """A group of nodes of one kind that can grow and shrink.
 
-    Its template is ``template``, else (named by ``from_node``) a copy of a node of the cluster, else the first good
-    node among ``nodes``; then ``labels``, ``taints``, ``capacity`` are put on top. ``nodes`` lists names; without it a
-    node belongs to the group if it carries all of ``node_selector``. With neither a template nor an error in its place
-    the cloud does not tell one. :meth:`~kscale.objects.nodegroup.Groups.of` works all that out.
+    The fields ``target_size_error``, ``instances_error``, ``template_error``, ``options_error`` and
+    ``rolling_out_error`` have the cloud's error text if the cloud could not provide the value.
+
+    The template of new nodes is ``template``, otherwise a copy of the node ``from_node``, otherwise the first good node
+    among ``nodes``. ``labels``, ``taints`` and ``capacity`` are added to it. Without a template and without
+    ``template_error`` the cloud does not implement templates. ``nodes`` are names. If it is empty, the nodes with all
+    labels of ``node_selector`` belong to the group. :meth:`~kscale.objects.nodegroup.Groups.of` resolves all of this.
     """
 
     id: str
-    """By which the cloud knows it."""
+    """The cloud's name of the group."""
     min_size: int = 0
-    """In nodes."""
+    """Minimum number of nodes."""
     max_size: int = 1000
-    """In nodes."""
+    """Maximum number of nodes."""
     target_size: int | None = None
-    """None = as many as there are nodes of the group."""
+    """None: as many as there are nodes of the group."""
     target_size_error: str | None = None
     nodes: list[str] = []
     node_selector: dict[str, str] | None = None
     instances: list[str] | None = None
-    """Ids of what the cloud runs for it (:func:`~kscale.objects.nodegroup.instance_id_of`); None = those of its nodes,
-    and ``unregistered_instances``."""
+    """Ids of the group's instances in the cloud (:func:`~kscale.objects.nodegroup.instance_id_of`). None: the ids of
+    its nodes, and ``unregistered_instances``."""
     instances_error: str | None = None
-    """``instances`` are what it told before: nothing that takes all of them goes by that."""
+    """If set, ``instances`` is an earlier list, which no decision that needs the complete list uses."""
     gone_instances: list[str] = []
-    """Those of ``instances`` that are of no group any more: they count nowhere, and come back as old as they were."""
+    """Entries of ``instances`` that belong to no group any more. They do not count. If one of them belongs to a group
+    again, its age is measured from the time when it was first seen."""
     unregistered_instances: list[str] = []
     """Provider ids of instances that no node has registered for."""
     instance_status: dict[str, InstanceStatus] = {}
@@ -189,15 +192,15 @@ class NodeGroup(ApiStruct):
     price: float | None = None
     """Of one node for one hour, in any currency."""
     options: NodeGroupOptions | None = None
-    """None = the group says nothing for itself."""
+    """None: the autoscaler's flags apply."""
     options_error: str | None = None
     rolling_out: bool = False
-    """The cloud is replacing its machines by those of another kind: scale-down leaves them alone meanwhile."""
+    """Whether the cloud is replacing the group's machines by machines of another kind. Scale-down ignores them then."""
     rolling_out_error: str | None = None
     exists: bool = True
     """False: a candidate of node auto-provisioning."""
     autoprovisioned: bool = False
-    """Node auto-provisioning made it, and may delete it."""
+    """Whether node auto-provisioning created the group, and may delete it."""
     upcoming: bool = False
     """The group is being created asynchronously."""
     upcoming_id: str = ""

@@ -378,7 +378,7 @@ class _Parser:
         return values
 
     def value_list(self) -> set[str]:
-        """Parse the values up to the closing bracket, which is not taken."""
+        """Parse the values up to the closing bracket, which stays the next token."""
         values: set[str] = set()
         while True:
             kind, text = self.take()

@@ -103,10 +103,7 @@ class Explainer:
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _running(self, number: int) -> Sequence[Plugin]:
-        """Return the plug-ins whose Filter runs.
-
-        They are not disabled, and their PreFilter neither skipped nor failed.
-        """
+        """Return the plug-ins whose Filter runs: those not disabled, whose PreFilter neither skipped nor failed."""
         pod, ctx = self._classes.pods[number], self.ctx
         return [
             plugin

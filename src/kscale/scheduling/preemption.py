@@ -149,7 +149,7 @@ class Examination(NamedTuple):
 
     @property
     def best(self) -> Candidate | None:
-        """Return the candidate that is taken, None without one."""
+        """Return the candidate that is chosen; None if there are no candidates."""
         return min(self.candidates, key=Candidate.rank, default=None)
 
     def deciding_criterion(self) -> int | None:
@@ -279,7 +279,7 @@ class Candidate(msgspec.Struct, frozen=True):
         return len(self.violating)
 
     def rank(self) -> tuple[int, int, int, int, int]:
-        """Return a sort key; the candidate with the lowest is taken (``pickOneNodeForPreemption``)."""
+        """Return a sort key; the candidate with the lowest key is chosen (``pickOneNodeForPreemption``)."""
         pods = [each.record for each in self.victims]
         highest = pods[0].priority
         return (

@@ -257,7 +257,7 @@ class PodCompiler:
     def is_plain(self, pod: PodClass) -> bool:
         """Check whether verdicts on the class depend only on its tolerations, selection, node name and features.
 
-        That is so if the pod has nothing else that a plug-in reads.
+        False if the pod has anything else that a plug-in may read.
         """
         if pod.volumes or pod.ports or pod.claims or pod.spread or not self._may_be_plain:
             return False
