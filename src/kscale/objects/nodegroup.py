@@ -97,7 +97,7 @@ Seconds = Annotated[float, msgspec.Meta(extra={"time": "duration"})]
 
 
 class NodeGroupOptions(ApiStruct):
-    """Options of one group, which replace the autoscaler's flags of the same names for the group's nodes.
+    """Options for the nodes of one group: upstream's flags of the same names, which they replace for these nodes.
 
     For an option that is None the autoscaler's flag applies. Durations (``max_node_startup_time``, ...) are seconds.
     Upstream's providers set either no option or all options; a zero of theirs is a zero.

@@ -85,7 +85,10 @@ _RESOLUTION: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC) - datetime(1970, 
 
 
 def duration(value: timedelta) -> int:
-    """Return a timedelta (``value``) in nanoseconds. Timedeltas have microsecond resolution."""
+    """Return a timedelta (``value``) in nanoseconds. Timedeltas have microsecond resolution.
+
+    Raises ArgumentError if ``value`` is no timedelta.
+    """
     try:
         return value // _MICROSECOND * 1000
     except TypeError:
