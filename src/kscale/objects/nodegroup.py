@@ -175,7 +175,7 @@ class NodeGroup(ApiStruct):
     """Ids of the group's instances in the cloud (:func:`~kscale.objects.nodegroup.instance_id_of`). None: the ids of
     its nodes, and ``unregistered_instances``."""
     instances_error: str | None = None
-    """If set, ``instances`` is an earlier list, which no decision that needs the complete list uses."""
+    """If set, ``instances`` is an earlier list. Decisions that need the complete list do not use it."""
     gone_instances: list[str] = []
     """Entries of ``instances`` that belong to no group any more. They do not count. If one of them belongs to a group
     again, its age is measured from the time when it was first seen."""
@@ -195,7 +195,7 @@ class NodeGroup(ApiStruct):
     """None: the autoscaler's flags apply."""
     options_error: str | None = None
     rolling_out: bool = False
-    """Whether the cloud is replacing the group's machines by machines of another kind. Scale-down ignores them then."""
+    """Whether the cloud is replacing the machines by machines of another kind. Scale-down spares them meanwhile."""
     rolling_out_error: str | None = None
     exists: bool = True
     """False: a candidate of node auto-provisioning."""

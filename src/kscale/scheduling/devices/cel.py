@@ -205,7 +205,7 @@ def _line_and_column(text: str, at: int) -> tuple[int, int]:
 
 
 def _closing(text: str, start: int) -> int:
-    """Return the position of the bracket that closes the one opened before ``start``; -1 if there is none."""
+    """Return the position at which the innermost bracket that is open at ``start`` closes; -1 if it does not close."""
     depth = 1
     for i in range(start, len(text)):
         depth += (text[i] in _OPEN) - (text[i] in _CLOSE)
@@ -215,7 +215,7 @@ def _closing(text: str, start: int) -> int:
 
 
 def _opening(text: str, end: int) -> int:
-    """Return the position of the bracket that opens the one closed at or behind ``end``; -1 if there is none."""
+    """Return the position of the innermost bracket that is still open at ``end``; -1 if none is open."""
     depth = 1
     for i in range(end - 1, -1, -1):
         depth += (text[i] in _CLOSE) - (text[i] in _OPEN)
